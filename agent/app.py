@@ -29,6 +29,7 @@ from producer.bus.embedded.lock import AGENTS
 from producer.ledger.status import REAPER
 from producer.relay.relay import Relay
 from schemas.ledger.database import Database
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor, ThreadExecutor
 from schemas.settings.config import Config
 from schemas.settings.sources import LEDGER_FILE, ledger_url
@@ -70,8 +71,7 @@ def make_heartbeat(
 ) -> Heartbeat:
     """Return the heartbeat. Its `database` must be used for nothing else."""
     return Heartbeat(
-        database=database,
-        executor=InlineExecutor(),
+        transactions=Transactions(database=database, executor=InlineExecutor()),
         clock=parts.clock,
         name=f"{socket.gethostname()}:{os.getpid()}{role}",
         group=parts.topics.group,
@@ -87,7 +87,7 @@ def beat_database(parts: Parts) -> Database:
         ledger_url(parts.config),
         connections=1,
         timeout_s=HEARTBEAT_TIMEOUT_S,
-        outage=parts.database.outage,
+        outage=parts.transactions.database.outage,
     )
 
 
@@ -141,7 +141,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         parts=parts,
         known=await parts.family.require(),
         connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),
-        executors=Executors(claim=claim, settle=settle, background=parts.executor),
+        executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),
         reading=reading,
         apart=child,
         jitter=random.random,
@@ -158,14 +158,12 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         for executor in (reading, settle, claim):
             closing.callback(executor.close)
         closing.callback(child.close)
-        closing.callback(parts.database.abandon)
+        closing.callback(parts.transactions.database.abandon)
         if board is not None:
             closing.push_async_callback(board.close)
         closing.push_async_callback(builder.accounts.close)
         closing.callback(beats.close)
-        reply_limit_bytes = await parts.executor(
-            lambda: parts.database.auto(queries.reply_limit_bytes)
-        )
+        reply_limit_bytes = await parts.transactions.read(queries.reply_limit_bytes)
         await builder.heartbeat.register()
         beating = HeartbeatThread(builder.heartbeat)
         agent = builder.agent(
@@ -181,7 +179,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
                 data_folder(parts).run,
                 *((sharing.run,) if sharing else ()),
             ),
-            leave=lambda: parts.executor(beating.stop),
+            leave=lambda: parts.transactions.executor(beating.stop),
         )
         beating.start()
         yield agent
@@ -207,15 +205,13 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat)
     relay = Relay(
-        database=parts.database,
-        executor=parts.executor,
+        transactions=parts.transactions,
         publisher=parts.publisher,
         topics=parts.topics,
         clock=parts.clock,
     )
     reaper = Reaper(
-        database=parts.database,
-        executor=parts.executor,
+        transactions=parts.transactions,
         clock=parts.clock,
         topics=parts.topics,
         admin=parts.admin,
@@ -233,7 +229,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
         yield Reaping(
             reaper=reaper,
             duties=(ids.run, data_folder(parts).run),
-            leave=lambda: parts.executor(beating.stop),
+            leave=lambda: parts.transactions.executor(beating.stop),
         )
     finally:
         beats.close()
@@ -252,4 +248,4 @@ def describe(parts: Parts) -> str:
             "embedded, single node, for up to some hundred thousand tasks; "
             f"data in {config.data_dir.resolve()}{inbox}"
         )
-    return f"Kafka {config.kafka.bootstrap}, ledger {parts.database.where}{inbox}"
+    return f"Kafka {config.kafka.bootstrap}, ledger {parts.transactions.database.where}{inbox}"

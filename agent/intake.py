@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import suspect
@@ -33,7 +32,7 @@ from agent.reporting.telemetry import Counts
 from producer.ledger import quarantine, store
 from producer.loading import foreign_records
 from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger.database import Connection, Database
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.task.envelope import record_bytes
@@ -42,7 +41,6 @@ from schemas.task.schema_cost import is_heavy_line
 from schemas.task.untrusted import contained, sealed, told
 from schemas.task.wording import one_line
 
-Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 TURN_S = 0.02  # the longest time of reading without a pause
@@ -55,8 +53,7 @@ class Intake:
         self,
         *,
         partitions: Partitions,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         apart: Executor,
         clock: Clock,
         counts: Counts,
@@ -68,8 +65,7 @@ class Intake:
         limits: Limits,
     ) -> None:
         self._partitions = partitions
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._apart = apart
         self._clock = clock
         self._counts = counts
@@ -167,7 +163,7 @@ class Intake:
                 suspects[0].reason,
             )
             self._publishing.send(
-                await self._run(lambda c: quarantine.keep(c, self._group, suspects))
+                await self._transactions.write(quarantine.keep, self._group, suspects)
             )
             crash.reach("intake.quarantined")
         for record in records:
@@ -224,14 +220,13 @@ class Intake:
         ]
 
     async def _store(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
-        into = await self._run(lambda c: store.open_batch(c, name, self._group, store.Origin.INBOX))
+        into = await self._transactions.write(
+            store.open_batch, name, self._group, store.Origin.INBOX
+        )
         crash.reach("intake.batch_made")
-        first = await self._run(lambda c: store.take_ids(c, len(tasks)))
+        first = await self._transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
-        return await self._run(lambda c: store.accept(c, into, tasks, first))
-
-    async def _run(self, work: Callable[[Connection], Result]) -> Result:
-        return await self._executor(lambda: self._database.run(work))
+        return await self._transactions.write(store.accept, into, tasks, first)
 
 
 def _size(record: Record) -> int:

@@ -5,6 +5,7 @@ A simulation passes its own versions of these.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from agent.agent import Agent, Finished
@@ -42,7 +43,6 @@ from producer.app import Parts
 from producer.bus.topic_family import StoredIds
 from producer.input.excluded_files import own_files
 from producer.ledger import dead_letters, outbox, status, store
-from producer.ledger.status import GroupStatus
 from producer.relay.relay import Relay
 from schemas.errors import UnreachableError
 from schemas.runtime.executors import Executor
@@ -81,8 +81,7 @@ class Builder:
         self.heartbeat = heartbeat(self._notice)
         self.ids = TopicIds(family=parts.family, clock=self.clock, known=known)
         self.relay = Relay(
-            database=parts.database,
-            executor=parts.executor,
+            transactions=parts.transactions,
             publisher=parts.publisher,
             topics=parts.topics,
             clock=self.clock,
@@ -93,7 +92,7 @@ class Builder:
         self.longest_tier = tiers_of(parts.topics.tiers)[-1]
         self.memory = MemoryWatch(self.clock)
         self.ledger = SqlLedger(
-            database=parts.database,
+            database=parts.transactions.database,
             group=parts.topics.group,
             clock=self.clock,
             executors=executors,
@@ -122,18 +121,14 @@ class Builder:
         return self.counts.notice()
 
     async def _take_turn(self, guard_id: int, task_id: int) -> bool:
-        database = self.parts.database
-        return await self.parts.executor(
-            lambda: database.run(lambda c: guard_probes.take_turn(c, guard_id, task_id))
-        )
+        return await self.parts.transactions.write(guard_probes.take_turn, guard_id, task_id)
 
     def _guarding(self) -> GuardKeeper:
         async def ask(route: str) -> bool:
             return (await self.prober.ask(route, PROMPT_S)).effect is Effect.UP
 
         return GuardKeeper(
-            database=self.parts.database,
-            executor=self.parts.executor,
+            transactions=self.parts.transactions,
             clock=self.clock,
             group=self.parts.topics.group,
             guards=self.guards,
@@ -149,8 +144,7 @@ class Builder:
 
         group = self.parts.topics.group
         return ResumeListener(
-            database=self.parts.database,
-            executor=self.parts.executor,
+            transactions=self.parts.transactions,
             clock=self.clock,
             group=group,
             resumed=resumed,
@@ -158,8 +152,7 @@ class Builder:
 
     def _calling_up(self) -> RouteCallUp:
         return RouteCallUp(
-            database=self.parts.database,
-            executor=self.parts.executor,
+            transactions=self.parts.transactions,
             clock=self.clock,
             group=self.parts.topics.group,
             routes=self.routes,
@@ -171,7 +164,7 @@ class Builder:
     ) -> Settler:
         """Return the settler."""
         limits = self._limits
-        size = limits.sqlite_group if self.parts.database.sqlite else limits.group
+        size = limits.sqlite_group if self.parts.transactions.database.sqlite else limits.group
         return Settler(
             ledger=self.ledger,
             group_size=size,
@@ -228,8 +221,7 @@ class Builder:
                 {self.parts.topics.name("inbox"): inbox} if inbox is not None else {},
                 limits=self._limits,
             ),
-            database=self.parts.database,
-            executor=self.parts.executor,
+            transactions=self.parts.transactions,
             apart=self._apart,
             clock=self.clock,
             counts=self.counts,
@@ -244,8 +236,7 @@ class Builder:
     def reaper(self, loop: Dispatcher, intake: Intake) -> Reaper:
         """Return the reaper."""
         return Reaper(
-            database=self.parts.database,
-            executor=self.parts.executor,
+            transactions=self.parts.transactions,
             clock=self.clock,
             topics=self.parts.topics,
             admin=self.parts.admin,
@@ -260,17 +251,9 @@ class Builder:
 
     def progress(self) -> Progress:
         """Return the progress display of the group."""
-        database, executor, group = (
-            self.parts.database,
-            self.parts.executor,
-            self.parts.topics.group,
-        )
-
-        async def read() -> GroupStatus:
-            return await executor(lambda: database.auto(lambda c: status.read(c, group)))
-
+        group = self.parts.topics.group
         return Progress(
-            read=read,
+            read=partial(self.parts.transactions.read, status.read, group),
             clock=self.clock,
             summary=self.counts.summary,
             notice=self.counts.notice,
@@ -279,21 +262,14 @@ class Builder:
 
     def finished(self) -> Finished:
         """Return the queries that decide whether the group's work is done."""
-        database, executor, group = (
-            self.parts.database,
-            self.parts.executor,
-            self.parts.topics.group,
-        )
-
-        async def open_tasks() -> bool:
-            return await executor(lambda: database.auto(lambda c: queries.open_tasks(c, group)))
+        read, group = self.parts.transactions.read, self.parts.topics.group
 
         async def orders() -> int:
             await self.relay.drop_settled()
-            return (await executor(lambda: database.auto(lambda c: outbox.waiting(c, group))))[0]
+            return (await read(outbox.waiting, group))[0]
 
         async def any_work() -> bool:
-            if await executor(lambda: database.auto(lambda c: queries.any_batch(c, group))):
+            if await read(queries.any_batch, group):
                 return True
             if not self.parts.config.inbox.enabled:
                 return False
@@ -308,19 +284,18 @@ class Builder:
                 return True  # an agent that cannot tell does not leave
 
         async def notes() -> list[str]:
-            half_loaded = await executor(
-                lambda: database.auto(lambda c: store.half_loaded(c, group))
-            )
-            batches = (
-                await executor(lambda: database.auto(lambda c: status.read(c, group)))
-            ).batches
+            half_loaded = await read(store.half_loaded, group)
+            batches = (await read(status.read, group)).batches
             dead = {batch.name: batch.counts["dead"] for batch in batches}
             return [*map(store.told_half_loaded, half_loaded), *told_dead(group, dead)]
 
-        async def any_dead() -> bool:
-            return await executor(lambda: database.auto(lambda c: dead_letters.any_dead(c, group)))
-
-        return Finished(open_tasks, orders, any_work, notes, any_dead)
+        return Finished(
+            open_tasks=partial(read, queries.open_tasks, group),
+            orders=orders,
+            any_work=any_work,
+            notes=notes,
+            any_dead=partial(read, dead_letters.any_dead, group),
+        )
 
     def agent(
         self,

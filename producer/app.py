@@ -25,8 +25,9 @@ from schemas.errors import ConfigError, UnreachableError
 from schemas.ledger import migrations
 from schemas.ledger.database import TIMEOUT_S, Database, DatabaseError
 from schemas.ledger.errors import too_long
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock, SystemClock
-from schemas.runtime.executors import Executor, ThreadExecutor
+from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.outage import Outage
 from schemas.settings.config import Config
 from schemas.settings.sources import LEDGER_FILE, ledger_url
@@ -47,8 +48,7 @@ class Parts:
     config: Config
     topics: Topics
     clock: Clock
-    database: Database
-    executor: Executor
+    transactions: Transactions
     admin: TopicAdmin
     publisher: Publisher
     family: TopicFamily
@@ -179,8 +179,7 @@ def make_reader(config: Config, clock: Clock) -> TopicReader:
 class LedgerParts:
     """The parts of a program that needs no bus."""
 
-    database: Database
-    executor: Executor
+    transactions: Transactions
     ledger_id: str
 
 
@@ -197,12 +196,11 @@ async def opened_ledger(
         open_database, config, connections=connections, reads_s=reads_s
     )
     executor = ThreadExecutor("database", connections)
+    transactions = Transactions(database=database, executor=executor)
     try:
         async with _alone(config):
             await executor(lambda: _require_schema(config, database))
-        yield LedgerParts(
-            database, executor, await executor(lambda: database.auto(migrations.ledger_id))
-        )
+        yield LedgerParts(transactions, await transactions.read(migrations.ledger_id))
     except DatabaseError as error:
         if not too_long(error):
             raise
@@ -225,17 +223,11 @@ async def opened(
     """
     clock, configured = SystemClock(), Topics(group, config.retry_tiers)
     async with opened_ledger(config, connections=connections) as ledger:
-        topics = await ledger.executor(
-            lambda: ledger.database.auto(lambda c: with_old_tiers(c, configured))
-        )
+        topics = await ledger.transactions.read(with_old_tiers, configured)
         kafka = outage_of(config.kafka, clock)
         admin, publisher = make_admin(config, clock, kafka), make_publisher(config, clock, kafka)
         family = TopicFamily(
-            admin=admin,
-            database=ledger.database,
-            executor=ledger.executor,
-            topics=topics,
-            clock=clock,
+            admin=admin, transactions=ledger.transactions, topics=topics, clock=clock
         )
         try:
             if check_topics:
@@ -245,8 +237,7 @@ async def opened(
                 config,
                 topics,
                 clock,
-                ledger.database,
-                ledger.executor,
+                ledger.transactions,
                 admin,
                 publisher,
                 family,

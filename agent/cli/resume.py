@@ -76,7 +76,7 @@ async def _resume(config: Config, group: str, route: str) -> str:
                 )
             resume(connection, group, route, actor())
 
-        await parts.executor(lambda: parts.database.run(work))
+        await parts.transactions.write(work)
     return (
         f"route {route} of group {group}: agents that run take calls on it again within three "
         "seconds, one first"

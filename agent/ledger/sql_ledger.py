@@ -8,12 +8,8 @@ row, which then dies alone.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
-
-from sqlalchemy import Connection
 
 from agent.judge import Tier
 from agent.ledger import claims
@@ -24,12 +20,12 @@ from producer.ledger import quarantine
 from schemas.errors import DeniedError
 from schemas.ledger.database import Database, Stopped
 from schemas.ledger.errors import busy, passing
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 # A row alone is tried for half a minute, because an unreliable connection is not the row's fault.
 _TRIES, _TRIES_ALONE = 5, 60
@@ -60,64 +56,53 @@ class SqlLedger:
         self._group = group
         self._longest_tier = longest_tier
         self._clock = clock
-        self._executors = executors
+        self._claiming = Transactions(database=database, executor=executors.claim)
+        self._settling = executors.settle
+        self._background = Transactions(database=database, executor=executors.background)
 
     async def ask(self, records: Sequence[Claimable]) -> Answers:
         """Answer without a lock."""
-        return await self._pages(records, claims.ask)
+        return await self._pages(records, lambda page: self._claiming.read(claims.ask, page))
 
     async def claim(
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
     ) -> Answers:
         """Claim under `owner`; after a lost answer, ask again with the same owner."""
-        run = self._database.run if self._database.sqlite else self._database.auto
         return await self._pages(
             records,
-            lambda c, page: claims.claim(c, page, owner, deadline_s, suspects=suspects),
-            run,
+            lambda page: self._claiming.write_singly(
+                claims.claim, page, owner, deadline_s, suspects=suspects
+            ),
         )
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
         """Return keys and values of tasks."""
-        return await self._executors.claim(
-            lambda: self._database.auto(lambda c: claims.bodies(c, task_ids))
-        )
+        return await self._claiming.read(claims.bodies, task_ids)
 
     async def release(self, owner: int, task_ids: Sequence[int]) -> None:
         """Give claims back."""
-        await self._executors.background(
-            lambda: self._database.run(lambda c: claims.release(c, owner, task_ids))
-        )
+        await self._background.write(claims.release, owner, task_ids)
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
         """Order a replacement record for a task that runs or waits."""
-        return await self._executors.background(
-            lambda: self._database.run(
-                lambda c: claims.relieve(c, self._group, record, fence, owner)
-            )
-        )
+        return await self._background.write(claims.relieve, self._group, record, fence, owner)
 
     async def quarantine(self, suspects: Sequence[RejectedRecord]) -> list[Order]:
         """Store rejected records; return orders for their dead letters."""
-        return await self._executors.background(
-            lambda: self._database.run(lambda c: quarantine.keep(c, self._group, suspects))
-        )
+        return await self._background.write(quarantine.keep, self._group, suspects)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle a group, in one transaction if possible."""
-        return await self._executors.settle(lambda: self._settle(settlements))
+        return await self._settling(lambda: self._settle(settlements))
 
     async def _pages(
         self,
         records: Sequence[Claimable],
-        work: Callable[[Connection, Sequence[Claimable]], Answers],
-        run: Callable[[Callable[[Connection], Answers]], Answers] | None = None,
+        answer: Callable[[Sequence[Claimable]], Awaitable[Answers]],
     ) -> Answers:
-        chosen = run or self._database.auto
         answers: Answers = {}
         for start in range(0, len(records), claims.PAGE):
-            page = records[start : start + claims.PAGE]
-            answers |= await self._executors.claim(partial(chosen, partial(_on_page, work, page)))
+            answers |= await answer(records[start : start + claims.PAGE])
         return answers
 
     def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
@@ -185,11 +170,3 @@ class SqlLedger:
             getattr(written, "orig", type(written).__name__),
         )
         return [Verdict.GIVEN_UP], []
-
-
-def _on_page(
-    work: Callable[[Connection, Sequence[Claimable]], Answers],
-    page: Sequence[Claimable],
-    connection: Connection,
-) -> Answers:
-    return work(connection, page)

@@ -7,7 +7,6 @@ that they moved.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
@@ -15,13 +14,12 @@ from agent.ledger import guard_probes
 from agent.ports import Clock
 from producer.ledger import guards as rows
 from schemas.errors import DocllmError
-from schemas.ledger.database import Connection, Database, DatabaseError
+from schemas.ledger.database import Connection, DatabaseError
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
-from schemas.runtime.executors import Executor
 from schemas.runtime.outage import DUTY, Outage
 from schemas.task.guard import Guard, GuardCause
 
-Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
@@ -43,8 +41,7 @@ class GuardKeeper:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         clock: Clock,
         group: str,
         guards: GuardGate,
@@ -53,8 +50,7 @@ class GuardKeeper:
         route_of: Callable[[bytes], str],
         publishing: Publishing,
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._clock = clock
         self._group = group
         self._guards = guards
@@ -80,13 +76,13 @@ class GuardKeeper:
 
     async def look(self) -> None:
         """Make one pass: look after the next guards, and delete old ones each minute."""
-        found, members = await self._executor(lambda: self._database.auto(self._read))
+        found, members = await self._transactions.read(self._read)
         self._learn({one.id: one for one in found if one.raised}, members)
         for one in self._in_turn(found):
             await (self._watch(one) if one.raised else self._call_up(one))
         if self._clock.now_s() - self._tidied_s >= TIDY_S:
             self._tidied_s = self._clock.now_s()
-            await self._run(lambda c: guard_probes.forget(c, self._group))
+            await self._transactions.write(guard_probes.forget, self._group)
 
     def _read(self, connection: Connection) -> tuple[list[Guard], set[int]]:
         found = rows.read(connection, self._group)
@@ -145,12 +141,12 @@ class GuardKeeper:
             log.info("tasks still wait for %s%s", "; ".join(told), more)
 
     async def _watch(self, one: Guard) -> None:
-        why = await self._run(lambda c: guard_probes.look_at(c, self._group, one, self._probe_s))
+        why = await self._transactions.write(guard_probes.look_at, self._group, one, self._probe_s)
         if why:
             await self._open(one, why)
         elif one.looking and one.look_left and one.probe_in_s <= -guard_probes.PATIENCE_S:
-            called = await self._run(
-                lambda c: guard_probes.call_some(c, self._group, one, self._route_of)
+            called = await self._transactions.write(
+                guard_probes.call_some, self._group, one, self._route_of
             )
             crash.reach("guard.called_up")
             self._publishing.send(called)
@@ -159,13 +155,13 @@ class GuardKeeper:
 
     async def _begin(self, one: Guard) -> None:
         """Begin the look that is due; if its route must be asked first, send a prompt for it."""
-        if not await self._run(lambda c: guard_probes.any_waiting(c, one)):
+        if not await self._transactions.write(guard_probes.any_waiting, one):
             await self._idle(one)
-        elif one.cause == GuardCause.NO_SUCCESS or not await self._run(
-            lambda c: guard_probes.begin(c, self._group, one)
+        elif one.cause == GuardCause.NO_SUCCESS or not await self._transactions.write(
+            guard_probes.begin, self._group, one
         ):
-            asked = await self._run(
-                lambda c: guard_probes.take_route_turn(c, self._group, one.route, self._probe_s)
+            asked = await self._transactions.write(
+                guard_probes.take_route_turn, self._group, one.route, self._probe_s
             )
             if asked:
                 crash.reach("guard.turn_taken")
@@ -178,15 +174,15 @@ class GuardKeeper:
 
         Nothing is forgiven, because later tasks of the key are as bad as those that failed.
         """
-        if await self._run(lambda c: guard_probes.running(c, one)):
-            await self._run(lambda c: guard_probes.put_off(c, one, IDLE_S))
+        if await self._transactions.write(guard_probes.running, one):
+            await self._transactions.write(guard_probes.put_off, one, IDLE_S)
         else:
             await self._open(one, "nothing of it is left", forgiven=False)
 
     async def _ask_route(self, route: str, asked: guard_probes.Asked) -> None:
         answered = await self._ask(route)
         if answered:
-            await self._run(lambda c: guard_probes.route_answered(c, route))
+            await self._transactions.write(guard_probes.route_answered, route)
             crash.reach("guard.answered")
         else:
             log.warning(
@@ -194,22 +190,19 @@ class GuardKeeper:
                 route,
                 self._probe_s,
             )
-        await self._run(lambda c: guard_probes.begin_asked(c, asked, answered=answered))
+        await self._transactions.write(guard_probes.begin_asked, asked, answered=answered)
 
     async def _open(self, one: Guard, why: str, *, forgiven: bool = True) -> None:
-        await self._run(lambda c: rows.open_one(c, one, "docllm", why, forgiven=forgiven))
+        await self._transactions.write(rows.open_one, one, "docllm", why, forgiven=forgiven)
         crash.reach("guard.opened")
 
     async def _call_up(self, one: Guard) -> None:
         for _ in range(PAGES):
-            orders = await self._run(lambda c: guard_probes.call_up(c, self._group, one))
+            orders = await self._transactions.write(guard_probes.call_up, self._group, one)
             if not orders:
                 return
             crash.reach("guard.called_up")
             self._publishing.send(orders)
-
-    async def _run(self, work: Callable[[Connection], Result]) -> Result:
-        return await self._executor(lambda: self._database.run(work))
 
     async def _guarded(self, duty: Awaitable[None]) -> None:
         """Run a duty; if it fails, log it, and the next pass tries again."""

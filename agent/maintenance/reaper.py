@@ -20,10 +20,10 @@ from producer.ledger import cancel
 from producer.ports import TopicAdmin
 from producer.relay.relay import Relay
 from schemas.errors import DeniedError, DocllmError, UnreachableError
-from schemas.ledger.database import Connection, Database, DatabaseError
+from schemas.ledger.database import Connection, DatabaseError
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
 from schemas.runtime.outage import DUTY, Outage
 from schemas.task.states import Status
 from schemas.task.topics import Topics
@@ -59,8 +59,7 @@ class Reaper:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         clock: Clock,
         topics: Topics,
         admin: TopicAdmin,
@@ -72,8 +71,7 @@ class Reaper:
         finished: Callable[[], Mapping[tuple[str, int], int]],
         kafka: Outage,
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._clock = clock
         self._topics = topics
         self._admin = admin
@@ -122,10 +120,16 @@ class Reaper:
         while True:
             await self._guarded("the sweep", self.sweep_once)
             await self._guarded("going on with cancels", self._cancel_on)
-            await self._guarded("summing up counts", lambda: self._run(sweep.compact))
-            await self._guarded("forgetting old agents", lambda: self._run(leases.forget))
+            await self._guarded(
+                "summing up counts", lambda: self._transactions.write(sweep.compact)
+            )
+            await self._guarded(
+                "forgetting old agents", lambda: self._transactions.write(leases.forget)
+            )
             await self._guarded("taking back losses", self._absolve)
-            await self._guarded("forgetting old losses", lambda: self._run(losses.forget))
+            await self._guarded(
+                "forgetting old losses", lambda: self._transactions.write(losses.forget)
+            )
             await self._guarded("trimming topics", self._trim)
             await self._wait_for_sweep()
 
@@ -145,10 +149,8 @@ class Reaper:
             (reaping.orphans, reaping.reset_orphans),
             (reaping.overdue, reaping.reset_overdue),
         ):
-            while ids := await self._run(lambda c, find=find: find(c, self._topics.group)):
-                back, dead = await self._run(
-                    lambda c, ids=ids, reset=reset: reset(c, self._topics.group, ids)
-                )
+            while ids := await self._transactions.write(find, self._topics.group):
+                back, dead = await self._transactions.write(reset, self._topics.group, ids)
                 if back or dead:
                     crash.reach("reap.reset")
                     log.warning(
@@ -167,7 +169,7 @@ class Reaper:
 
     async def _absolve(self) -> None:
         """Undo the losses of tasks that were only beside a task that killed its agent."""
-        while undone := await self._run(lambda c: reaping.absolve(c, self._topics.group)):
+        while undone := await self._transactions.write(reaping.absolve, self._topics.group):
             log.warning(
                 "%d losses of tasks beside one that killed its agent are taken back", undone
             )
@@ -179,7 +181,7 @@ class Reaper:
         carried = await self._carried()
         total = 0
         slack_s, group = self._sweep.slack_s, self._topics.group
-        while found := await self._run(lambda c: sweep.uncarried(c, group, carried, slack_s)):
+        while found := await self._transactions.write(sweep.uncarried, group, carried, slack_s):
             crash.reach("sweep.ordered")
             total += found
             log.warning(
@@ -216,7 +218,7 @@ class Reaper:
         """Judge other agents and read who is gone; return whether another agent is gone."""
         if self._locks is not None:
             await self._look_at_locks(self._locks)
-        judged, gone = await self._run(self._judge)
+        judged, gone = await self._transactions.write(self._judge)
         if judged:
             crash.reach("reap.judged")
             log.warning("%d agents are declared lost", judged)
@@ -233,9 +235,9 @@ class Reaper:
         return judged, leases.gone(connection, self._topics.group)
 
     async def _look_at_locks(self, locks: AgentLocks) -> None:
-        for agent_id, name in await self._run(lambda c: leases.alive(c, self._topics.group)):
-            if locks.dead(agent_id) and await self._run(
-                lambda c, one=agent_id: leases.declare_lost(c, one)
+        for agent_id, name in await self._transactions.write(leases.alive, self._topics.group):
+            if locks.dead(agent_id) and await self._transactions.write(
+                leases.declare_lost, agent_id
             ):
                 crash.reach("reap.judged")
                 log.warning("agent %s (%d) is dead: its process is gone", name, agent_id)
@@ -247,16 +249,14 @@ class Reaper:
         A cancel may have been interrupted, or tasks may have escaped it by running. No task can be
         added to a cancelled batch.
         """
-        cancelled = await self._run(lambda c: leases.cancelled(c, self._topics.group))
+        cancelled = await self._transactions.write(leases.cancelled, self._topics.group)
         self._cancels_done &= cancelled
         for batch_id, at in sorted(cancelled - self._cancels_done):
             after = cancel.FIRST_KEY
             while after is not None:
-                _, after = await self._run(
-                    lambda c, one=batch_id, key=after: cancel.cancel_page(c, one, key)
-                )
+                _, after = await self._transactions.write(cancel.cancel_page, batch_id, after)
                 crash.reach("cancel.page_cancelled")
-            if not await self._run(lambda c, one=batch_id: queries.open_in(c, one)):
+            if not await self._transactions.write(queries.open_in, batch_id):
                 self._cancels_done |= {(batch_id, at)}
 
     async def _trim(self) -> None:
@@ -289,9 +289,6 @@ class Reaper:
             }
         )
         crash.reach("trim.trimmed")
-
-    async def _run(self, work: Callable[..., Result]) -> Result:
-        return await self._executor(lambda: self._database.run(work))
 
     async def _guarded(self, name: str, duty: Callable[[], Awaitable[Result]]) -> Result | None:
         """Run a duty; log a failure and try again later. A missing right ends the agent."""

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from agent.ledger import route_resumes
 from agent.ports import Clock
-from schemas.ledger.database import Database, DatabaseError
-from schemas.runtime.executors import Executor
+from schemas.ledger.database import DatabaseError
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
@@ -27,14 +27,12 @@ class ResumeListener:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         clock: Clock,
         group: str,
         resumed: Callable[[str], object],
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._clock = clock
         self._group = group
         self._resumed = resumed
@@ -54,9 +52,7 @@ class ResumeListener:
 
     async def look(self) -> None:
         """Look once, and report newly resumed routes."""
-        said = await self._executor(
-            lambda: self._database.auto(lambda c: route_resumes.resumed(c, self._group))
-        )
+        said = await self._transactions.read(route_resumes.resumed, self._group)
         news = (
             []
             if self._heard is None

@@ -1,15 +1,14 @@
 """The duty that calls up tasks that wait in a tier for a closed route, once the route opens."""
 
 import logging
-from functools import partial
 
 from agent.execution.publishing import Publishing
 from agent.ledger import call_up
-from agent.ledger.call_up import Cursor, Page
+from agent.ledger.call_up import Cursor
 from agent.ports import Clock
 from agent.routes import Router
-from schemas.ledger.database import Connection, Database, DatabaseError
-from schemas.runtime.executors import Executor
+from schemas.ledger.database import DatabaseError
+from schemas.ledger.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +30,13 @@ class RouteCallUp:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         clock: Clock,
         group: str,
         routes: Router,
         publishing: Publishing,
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._clock = clock
         self._group = group
         self._routes = routes
@@ -89,8 +86,8 @@ class RouteCallUp:
     async def _walk(self, now_s: float) -> None:
         for _ in range(STEPS):
             limit = FEW if self._trial else MANY
-            page = await self._executor(
-                partial(self._database.run, partial(self._step, limit, self._place))
+            page = await self._transactions.write(
+                call_up.step, self._group, self._wanted, limit, self._place
             )
             self._place = page.place
             if page.orders:
@@ -103,6 +100,3 @@ class RouteCallUp:
             self._walking = page.place is not None
             if page.orders or not self._walking:
                 return
-
-    def _step(self, limit: int, place: Cursor | None, connection: Connection) -> Page:
-        return call_up.step(connection, self._group, self._wanted, limit, place)

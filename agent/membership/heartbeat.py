@@ -10,16 +10,15 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 
 from agent.lease import FRESH_S, Lease
 from agent.ledger import leases as rows
 from agent.membership.locks import AgentLocks
-from schemas.ledger.database import Database, DatabaseError
+from schemas.ledger.database import DatabaseError
 from schemas.ledger.errors import away, deadlocked
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
 from schemas.runtime.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
@@ -34,8 +33,7 @@ class Heartbeat:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         clock: Clock,
         name: str,
         group: str,
@@ -43,8 +41,7 @@ class Heartbeat:
         locks: AgentLocks | None,
         notice: Callable[[], str],
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._clock = clock
         self._name = name
         self._group = group
@@ -62,10 +59,8 @@ class Heartbeat:
     async def register(self) -> Lease:
         """Register a new incarnation."""
         before_s = self._clock.now_s()
-        agent_id = await self._executor(
-            lambda: self._database.run(
-                lambda c: rows.register(c, self._name, self._group, self._version)
-            )
+        agent_id = await self._transactions.write(
+            rows.register, self._name, self._group, self._version
         )
         crash.reach("lease.registered")
         if self._locks is not None:
@@ -102,9 +97,7 @@ class Heartbeat:
     async def stop(self) -> None:
         """Record that this agent left, after its last settle."""
         for lease in self._leases:
-            await self._executor(
-                partial(self._database.run, partial(rows.stop, agent_id=lease.agent_id))
-            )
+            await self._transactions.write(rows.stop, lease.agent_id)
         if self._locks is not None:
             self._locks.close()
 
@@ -114,18 +107,16 @@ class Heartbeat:
             return
         before_s = self._clock.now_s()
         notice = self._notice()
-        alive = await self._executor(lambda: self._beaten(lease.agent_id, notice))
+        alive = await self._beaten(lease.agent_id, notice)
         if alive:
             lease.beaten_s = before_s
         else:
             lease.lost = True
         if lease is not self.current and lease.running == 0 and alive:
-            await self._executor(
-                lambda: self._database.run(lambda c: rows.stop(c, lease.agent_id), tries=1)
-            )
+            await self._transactions.write_once(rows.stop, lease.agent_id)
             self._leases.remove(lease)
 
-    def _beaten(self, agent_id: int, notice: str) -> bool:
+    async def _beaten(self, agent_id: int, notice: str) -> bool:
         """Write one heartbeat, and retry after a deadlock.
 
         A deadlock ends the transaction at once and says nothing about the server.
@@ -134,7 +125,7 @@ class Heartbeat:
         while True:
             tries += 1
             try:
-                return self._database.run(lambda c: rows.beat(c, agent_id, notice), tries=1)
+                return await self._transactions.write_once(rows.beat, agent_id, notice)
             except DatabaseError as error:
                 if not deadlocked(error) or tries == DEADLOCK_TRIES:
                     raise

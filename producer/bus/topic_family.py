@@ -14,12 +14,11 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from producer.ports import TopicAdmin, TopicState
 from schemas.errors import UnsafeStateError
-from schemas.ledger.database import Database
 from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import group_info
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
 from schemas.task.topics import Topics
 
 PARTITIONS = 12  # the default for a topic on Kafka
@@ -57,15 +56,13 @@ class TopicFamily:
         self,
         *,
         admin: TopicAdmin,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         topics: Topics,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._admin = admin
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._topics = topics
 
     async def apply(self, partitions: int, replication_factor: int | None) -> list[str]:
@@ -174,9 +171,7 @@ class TopicFamily:
         )
         if current == stored:
             return False
-        is_stored = await self._executor(
-            lambda: self._database.run(lambda c: _store(c, self._topics, stored, current))
-        )
+        is_stored = await self._transactions.write(_store, self._topics, stored, current)
         return True if is_stored else None
 
     async def _all_states(self) -> Mapping[str, TopicState]:
@@ -200,9 +195,7 @@ class TopicFamily:
 
     async def stored_ids(self) -> StoredIds | None:
         """Return the ids that `topics apply` stored."""
-        return await self._executor(
-            lambda: self._database.auto(lambda c: _read(c, self._topics.group))
-        )
+        return await self._transactions.read(_read, self._topics.group)
 
     async def never_made(self) -> list[str]:
         """Return the topics of the configuration that were never made.

@@ -25,6 +25,7 @@ from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableErr
 from schemas.ledger import migrations
 from schemas.ledger.database import Database, DatabaseError
 from schemas.ledger.errors import WHERE_GRANTS
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig
@@ -136,7 +137,10 @@ class Checks:
         admin = make_admin(self._config, clock)
         try:
             family = TopicFamily(
-                admin=admin, database=database, executor=executor, topics=topics, clock=clock
+                admin=admin,
+                transactions=Transactions(database=database, executor=executor),
+                topics=topics,
+                clock=clock,
             )
             if self._config.embedded and await family.stored_ids() is None:
                 return f"{TO_COME} them"

@@ -4,7 +4,6 @@ import argparse
 import getpass
 import os
 import socket
-from functools import partial
 
 from producer.app import LedgerParts, opened_ledger
 from producer.cli.selection_options import several
@@ -13,7 +12,7 @@ from producer.ledger import store
 from producer.screen.output import complain, say
 from producer.text.printable import shown
 from schemas.errors import ConfigError
-from schemas.ledger.database import Connection, Database
+from schemas.ledger.database import Connection
 from schemas.runtime import crash
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
@@ -36,11 +35,13 @@ async def cancel(config: Config, options: argparse.Namespace) -> int:
 async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     name: str = options.batch
     found = await _find(parts, options)
-    fresh = await parts.executor(
-        lambda: parts.database.run(lambda c: cancels.mark(c, found, actor()))
-    )
+    fresh = await parts.transactions.write(cancels.mark, found, actor())
     crash.reach("cancel.marked")
-    total = await parts.executor(lambda: _cancel_all(parts.database, found.id))
+    total, after = 0, cancels.FIRST_KEY
+    while after is not None:
+        count, after = await parts.transactions.write(cancels.cancel_page, found.id, after)
+        crash.reach("cancel.page_cancelled")
+        total += count
     again = "" if fresh else " (it was cancelled before)"
     say(
         f"batch {name}{again}: {total} waiting tasks are cancelled; "
@@ -49,22 +50,13 @@ async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     return 0
 
 
-def _cancel_all(database: Database, batch_id: int) -> int:
-    total, after = 0, cancels.FIRST_KEY
-    while after is not None:
-        count, after = database.run(partial(cancels.cancel_page, batch_id=batch_id, after=after))
-        crash.reach("cancel.page_cancelled")
-        total += count
-    return total
-
-
 async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
     batch_id = (await _find(parts, options)).id if options.batch else None
 
     def work(connection: Connection) -> list[tuple[str, Status]]:
         return cancels.cancel_one(connection, options.id.encode(), options.group, batch_id, actor())
 
-    found = await parts.executor(lambda: parts.database.run(work))
+    found = await parts.transactions.write(work)
     if not found:
         said = (
             f"no task {options.id!r} in a batch of group {options.group}; see: "
@@ -82,9 +74,7 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 
 async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
-    return await parts.executor(
-        lambda: parts.database.auto(lambda c: store.require_batch(c, options.group, options.batch))
-    )
+    return await parts.transactions.read(store.require_batch, options.group, options.batch)
 
 
 def actor() -> str:

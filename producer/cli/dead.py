@@ -37,7 +37,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
         return chosen, listed(connection, options.group, chosen)
 
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        chosen, found = await parts.executor(lambda: parts.database.auto(work))
+        chosen, found = await parts.transactions.read(work)
     if options.json:
         say_json(dead_letters.groups_json(options.group, found))
     elif not found:
@@ -54,7 +54,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
 async def show(config: Config, options: argparse.Namespace) -> int:
     """Show one task or record in any state; return 1 if the id is unknown or ambiguous."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        found = await parts.executor(lambda: parts.database.auto(lambda c: _found(c, options)))
+        found = await parts.transactions.read(_found, options)
     if isinstance(found, list):
         return _not_one(found, options)
     if options.json:

@@ -41,16 +41,14 @@ async def load(config: Config, options: argparse.Namespace) -> int:
             say("nothing is loaded")
             return 0
         relay = Relay(
-            database=parts.database,
-            executor=parts.executor,
+            transactions=parts.transactions,
             publisher=parts.publisher,
             topics=parts.topics,
             clock=parts.clock,
         )
         with nullcontext() if options.dry_run else bar(f"loading {topic}") as shown:
             loader = FromTopic(
-                database=parts.database,
-                executor=parts.executor,
+                transactions=parts.transactions,
                 reader=reader,
                 relay=None if options.dry_run else relay,
                 group=options.group,

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.cancel import actor
@@ -36,7 +35,7 @@ async def open_guards(config: Config, options: argparse.Namespace) -> int:
 
 
 async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
-    found = await parts.executor(lambda: parts.database.auto(lambda c: _raised(c, options)))
+    found = await parts.transactions.read(_raised, options)
     if options.json:
         whole = {
             "version": VERSION,
@@ -54,7 +53,7 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 
 async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
-    raised = await parts.executor(lambda: parts.database.auto(lambda c: _raised(c, options)))
+    raised = await parts.transactions.read(_raised, options)
     meant = [
         one
         for one in raised
@@ -67,8 +66,7 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
         )
         return 1
     for one in meant:
-        opened = partial(guards.open_one, one=one, actor=actor(), why="by hand")
-        await parts.executor(partial(parts.database.run, opened))
+        await parts.transactions.write(guards.open_one, one, actor(), "by hand")
         say(f"{shown(one.key)}: open; its tasks run again within seconds")
     if not raised:
         say(f"no guard of batch {options.batch} is raised")

@@ -57,10 +57,8 @@ async def _load_all(
             return _checked_only(source, options, would, sums, rejects)
     async with opened(config, options.group) as parts:
         collector.calm()
-        await parts.executor(
-            lambda: parts.database.auto(
-                lambda c: store.own_batch(c, source.batch, options.group, store.Origin.LOAD)
-            )
+        await parts.transactions.read(
+            store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         summary = await _load(
             parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add
@@ -152,16 +150,12 @@ async def _ledger(
 
 
 async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
-    into = await ledger.executor(
-        lambda: ledger.database.auto(lambda c: store.own_batch(c, batch, group, store.Origin.LOAD))
-    )
+    into = await ledger.transactions.read(store.own_batch, batch, group, store.Origin.LOAD)
     if into is None:
         return None
 
     async def ask(tasks: Sequence[store.NewTask]) -> store.Accepted:
-        return await ledger.executor(
-            lambda: ledger.database.auto(lambda c: store.matching(c, into, tasks))
-        )
+        return await ledger.transactions.read(store.matching, into, tasks)
 
     return ask
 
@@ -192,17 +186,14 @@ async def _load(
     is_new: Callable[[Good], None],
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
-    into = await parts.executor(
-        lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group))
-    )
-    await parts.executor(lambda: parts.database.run(lambda c: store.begin_load(c, into)))
-    before = await parts.executor(lambda: parts.database.auto(lambda c: tally.loaded(c, into.id)))
+    into = await parts.transactions.write(store.open_batch, batch, parts.topics.group)
+    await parts.transactions.write(store.begin_load, into)
+    before = await parts.transactions.read(tally.loaded, into.id)
     crash.reach("load.batch_made")
     reading = ThreadExecutor("reading")
     with bar(f"loading {batch}") as loading:
         loader = Loader(
-            database=parts.database,
-            executor=parts.executor,
+            transactions=parts.transactions,
             reading=reading,
             publisher=parts.publisher,
             topics=parts.topics,

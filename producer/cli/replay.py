@@ -89,9 +89,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
-    runs = await parts.executor(
-        lambda: parts.database.auto(lambda c: replay_runs.latest(c, options.group, RUNS_SHOWN))
-    )
+    runs = await parts.transactions.read(replay_runs.latest, options.group, RUNS_SHOWN)
     say(
         "\n".join(replays.run_line(run) for run in runs)
         or f"nothing was replayed in group {options.group}"
@@ -101,9 +99,7 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
     code = 0 if options.resume else await _dry_plan(config, parts, options)
-    runs = await parts.executor(
-        lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, options.group))
-    )
+    runs = await parts.transactions.read(replay_runs.unfinished, options.group)
     for run in runs:
         say(
             f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: "
@@ -128,23 +124,20 @@ async def _closed(
     """Return the cancelled batch to open again although no task is replayed, or None."""
     if plan.tasks or plan.capped:
         return None
-    return await parts.executor(
-        lambda: parts.database.auto(lambda c: reopen.closed(c, wish.selection))
-    )
+    return await parts.transactions.read(reopen.closed, wish.selection)
 
 
 async def _planned(
     config: Config, parts: LedgerParts | Parts, options: argparse.Namespace
 ) -> tuple[ReplayRequest, ReplayPlan]:
     """Read the selection; show what a replay of it would do."""
-    chosen = await parts.executor(lambda: parts.database.auto(lambda c: read_selection(c, options)))
+    chosen = await parts.transactions.read(read_selection, options)
     wish = ReplayRequest(chosen, options.cap or replay_runs.CAP, options.rate)
-    plan = await parts.executor(
-        lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish))
-    )
+    plan = await parts.transactions.read(replay_plan.plan, options.group, wish)
     estimate = Estimate(config)
-    await parts.executor(
-        lambda: replay_plan.measure(parts.database.auto, options.group, wish, plan.tasks, estimate)
+    read = parts.transactions.database.auto
+    await parts.transactions.executor(
+        lambda: replay_plan.measure(read, options.group, wish, plan.tasks, estimate)
     )
     say("\n".join(replays.plan_lines(plan, wish, estimate, width())))
     return wish, plan
@@ -157,18 +150,14 @@ async def _why_nothing(
     chosen, group = wish.selection, options.group
     if chosen.record is not None:
         number = chosen.record
-        record = await parts.executor(
-            lambda: parts.database.auto(lambda c: history.record(c, group, number))
-        )
+        record = await parts.transactions.read(history.record, group, number)
         if record is not None and record.replayed_at is not None:
             say(f"{RECORD}{number} was replayed {written(record.replayed_at)}")
         return 0 if record is not None else _unknown(options)
     if chosen.key is None:
         return 0
     key = chosen.key
-    found = await parts.executor(
-        lambda: parts.database.auto(lambda c: history.states(c, group, key, chosen.batch))
-    )
+    found = await parts.transactions.read(history.states, group, key, chosen.batch)
     for batch_name, status in found:
         say(f"task {key} of batch {batch_name} is {status.name.lower()}")
     return 0 if found else _unknown(options)
@@ -208,7 +197,7 @@ async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int
     if not await agreed(options, f"open batch {closed.name}?"):
         say("nothing is opened")
         return 0
-    await parts.executor(lambda: parts.database.run(lambda c: reopen.reopen(c, closed, actor())))
+    await parts.transactions.write(reopen.reopen, closed, actor())
     say(f"batch {printable(closed.name)} is open again")
     return 0
 
@@ -216,10 +205,8 @@ async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int
 async def _resume(parts: Parts, options: argparse.Namespace) -> int:
     """Continue interrupted replays; return how many records could not be read."""
     group, unread = parts.topics.group, 0
-    await parts.executor(lambda: parts.database.run(lambda c: replay_runs.drop_unstored(c, group)))
-    runs = await parts.executor(
-        lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, group))
-    )
+    await parts.transactions.write(replay_runs.drop_unstored, group)
+    runs = await parts.transactions.read(replay_runs.unfinished, group)
     if options.resume and not runs:
         say(NONE_INTERRUPTED)
     for run in runs:
@@ -240,10 +227,7 @@ async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
         again = f"python -m producer replay --resume --group {options.group}"
         note(with_config(f"replay {run.id} is interrupted; go on with: {again}", options.config))
         raise
-    ended = (
-        await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id)))
-        or run
-    )
+    ended = await parts.transactions.read(replay_runs.find, run.id) or run
     say(f"replay {run.id}: {replays.result(ended)}")
     for line in replays.report_lines(report):
         note(line)
@@ -252,15 +236,13 @@ async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
 
 def _replayer(parts: Parts, progress: Callable[[int], None] | None = None) -> Replay:
     relay = Relay(
-        database=parts.database,
-        executor=parts.executor,
+        transactions=parts.transactions,
         publisher=parts.publisher,
         topics=parts.topics,
         clock=parts.clock,
     )
     return Replay(
-        database=parts.database,
-        executor=parts.executor,
+        transactions=parts.transactions,
         relay=relay,
         clock=parts.clock,
         group=parts.topics.group,

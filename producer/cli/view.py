@@ -67,9 +67,7 @@ def _below(found: statuses.GroupStatus, options: argparse.Namespace) -> Text:
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
     """Return the names of the selected batches by id. Raises ConfigError if there are none."""
-    found = await parts.executor(
-        lambda: parts.database.auto(lambda c: store.batches_of(c, options.group, options.batch))
-    )
+    found = await parts.transactions.read(store.batches_of, options.group, options.batch)
     if not found and options.batch is None:
         raise ConfigError(
             f"group {options.group} has no batch yet; load one: "
@@ -85,9 +83,7 @@ async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int,
 
 async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
     group, batch = options.group, options.batch
-    return await parts.executor(
-        lambda: parts.database.auto(lambda c: statuses.read(c, group, batch))
-    )
+    return await parts.transactions.read(statuses.read, group, batch)
 
 
 async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
@@ -114,13 +110,12 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         found = await _batches(parts, options)
         counts: dict[int, Counter[Status]] = {}
         with _output(output) as out:
-            counts = await parts.executor(
-                lambda: exports.export(parts.database.auto, list(found), line_of, out)
+            read = parts.transactions.database.auto
+            counts = await parts.transactions.executor(
+                lambda: exports.export(read, list(found), line_of, out)
             )
         _tell([(found[batch_id], its) for batch_id, its in counts.items()], output)
-        half_loaded = await parts.executor(
-            lambda: parts.database.auto(lambda c: store.half_loaded(c, options.group))
-        )
+        half_loaded = await parts.transactions.read(store.half_loaded, options.group)
         for name in half_loaded:
             if name in found.values():
                 note(f"incomplete: {store.told_half_loaded(name)}")

@@ -7,7 +7,6 @@ again: it recognizes the tasks that exist, and any relay sends the orders that w
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from producer.input.lines import Bad, Good, clashing
 from producer.ledger import outbox, store
@@ -15,7 +14,7 @@ from producer.loading.new_task import new_task
 from producer.ports import Order, Publisher
 from producer.relay import record_builder
 from schemas.errors import DocllmError
-from schemas.ledger.database import Connection, Database
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
@@ -49,8 +48,7 @@ class Loader:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         reading: Executor,
         publisher: Publisher,
         topics: Topics,
@@ -62,8 +60,7 @@ class Loader:
         is_new: Callable[[Good], None],
         progress: Callable[[int], None],
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._reading = reading
         self._publisher = publisher
         self._topics = topics
@@ -90,12 +87,12 @@ class Loader:
             if stopped is None:
                 raise
             raise stopped.exceptions[0] from None
-        await self._run(lambda c: store.close_batch(c, self._into))
+        await self._transactions.write(store.close_batch, self._into)
         return self.summary
 
     async def _load(self, lines: Iterable[Good | Bad]) -> None:
         room = asyncio.Semaphore(IN_FLIGHT)
-        parts = chunks(lines, SQLITE_CHUNK if self._database.sqlite else CHUNK)
+        parts = chunks(lines, SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK)
         async with asyncio.TaskGroup() as group:
             while chunk := await self._reading(lambda: next(parts, [])):
                 for line in chunk:
@@ -105,7 +102,7 @@ class Loader:
                 if good:
                     await room.acquire()
                     # Take ids in the order of the lines, because an export follows the ids.
-                    first = await self._run(partial(store.take_ids, count=len(good)))
+                    first = await self._transactions.write(store.take_ids, len(good))
                     crash.reach("load.ids_taken")
                     group.create_task(self._load_chunk(good, first)).add_done_callback(
                         lambda _: room.release()
@@ -120,7 +117,7 @@ class Loader:
             new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode())
             for line in chunk
         ]
-        accepted = await self._run(lambda c: store.accept(c, self._into, tasks, first))
+        accepted = await self._transactions.write(store.accept, self._into, tasks, first)
         crash.reach("load.accepted")
         for position in accepted.clashing:
             self._refuse(clashing(chunk[position], self._into.name))
@@ -147,7 +144,7 @@ class Loader:
             ]
             self.summary.unsent += len(left)
             self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
-            await self._run(partial(outbox.shrink, order=order, left=left))
+            await self._transactions.write(outbox.shrink, order, left)
             crash.reach("load.shrunk")
 
     def _records(
@@ -161,9 +158,6 @@ class Loader:
             Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers)
             for item, headers in zip(items, each, strict=True)
         ]
-
-    async def _run(self, work: Callable[[Connection], store.Result]) -> store.Result:
-        return await self._executor(lambda: self._database.run(work))
 
 
 def chunks(lines: Iterable[Good | Bad], size: int) -> Iterator[list[Good | Bad]]:

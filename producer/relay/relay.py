@@ -6,19 +6,17 @@ topic refuses becomes a pointer record, then a quarantine row.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from producer.ledger import outbox
 from producer.ledger.outbox import Item
 from producer.ledger.quarantine import undeliverable
 from producer.ports import Order, Publisher, Refusal
 from producer.relay import record_builder
-from schemas.ledger.database import Connection, Database
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
 from schemas.task.envelope import Outgoing
 from schemas.task.topics import Topics
 
@@ -34,14 +32,12 @@ class Relay:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         publisher: Publisher,
         topics: Topics,
         clock: Clock,
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._publisher = publisher
         self._topics = topics
         self._clock = clock
@@ -66,30 +62,29 @@ class Relay:
         A failing destination is probed last, with one slice of one order, because each try is slow.
         """
         failing, delivered = self.failing, 0
-        while orders := await self._take(
-            partial(outbox.take, group=self._topics.group, without=self.failing)
+        group = self._topics.group
+        while orders := await self._taken(
+            self._transactions.write(outbox.take, group, without=self.failing)
         ):
             for order in orders:
                 if order.destination not in self._failing:
                     delivered += await self.publish(order)
         for destination in sorted(failing):
-            for order in await self._take(
-                partial(outbox.take_one, group=self._topics.group, destination=destination)
+            for order in await self._taken(
+                self._transactions.write(outbox.take_one, group, destination)
             ):
                 delivered += await self.publish(order, probe=True)
         return delivered
 
-    async def _take(self, take: Callable[[Connection], list[Order]]) -> list[Order]:
-        orders = await self._executor(lambda: self._database.run(take))
+    async def _taken(self, take: Awaitable[list[Order]]) -> list[Order]:
+        orders = await take
         if orders:
             crash.reach("relay.taken")
         return orders
 
     async def drop_settled(self) -> int:
         """Delete orders that could only put inert records on a topic; return how many."""
-        return await self._executor(
-            lambda: self._database.run(lambda c: outbox.drop_settled(c, self._topics.group))
-        )
+        return await self._transactions.write(outbox.drop_settled, self._topics.group)
 
     async def publish(self, order: Order, *, probe: bool = False) -> int:
         """Publish one order and shrink it by the delivered items; return how many records arrived.
@@ -105,15 +100,13 @@ class Relay:
             left = [item for item in left if item not in part or item in refused]
             if probe or order.destination in self._failing:
                 break
-        await self._executor(lambda: self._database.run(lambda c: outbox.shrink(c, order, left)))
+        await self._transactions.write(outbox.shrink, order, left)
         crash.reach("publish.shrunk")
         return delivered
 
     async def _publish(self, part: Order) -> tuple[int, set[Item]]:
-        records = await self._executor(
-            lambda: self._database.auto(
-                lambda c: record_builder.write(c, self._topics, part, self._clock.utc_s())
-            )
+        records = await self._transactions.read(
+            record_builder.write, self._topics, part, self._clock.utc_s()
         )
         refused = await self._deliver(records)
         if refused:
@@ -175,9 +168,7 @@ class Relay:
             record.topic,
             refusal.reason,
         )
-        await self._executor(
-            lambda: self._database.run(
-                lambda c: undeliverable(c, self._topics.group, item, record, refusal.reason)
-            )
+        await self._transactions.write(
+            undeliverable, self._topics.group, item, record, refusal.reason
         )
         crash.reach("publish.set_aside")

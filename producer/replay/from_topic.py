@@ -12,22 +12,20 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from producer.ledger import store
 from producer.loading import foreign_records
 from producer.ports import Incoming, Order, TopicReader
 from producer.relay.relay import Relay
 from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger.database import Connection, Database
+from schemas.ledger.database import Connection
 from schemas.ledger.tables import audit
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
-from schemas.runtime.executors import Executor
 from schemas.task.envelope import BATCH_HEADER, UNREADABLE, digest
 from schemas.task.line import LineError
 
-Result = TypeVar("Result")
 Cursor = tuple[int, int]  # partition, offset
 
 CHUNK, SQLITE_CHUNK = 500, 200
@@ -148,8 +146,7 @@ class FromTopic:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         reader: TopicReader,
         relay: Relay | None,
         group: str,
@@ -157,8 +154,7 @@ class FromTopic:
         progress: Callable[[int], None],
         actor: str,
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._reader = reader
         self._relay = relay
         self._group = group
@@ -171,7 +167,7 @@ class FromTopic:
         """Load one dead letter of each task; without a relay only say what would be loaded."""
         loaded = Loaded()
         if self._relay is not None:
-            await self._run(lambda c: self._note(c, topic, found))
+            await self._transactions.write(self._note, topic, found)
         async with aclosing(self._reader.read(topic)) as pages:
             async for page in pages:
                 mine = [
@@ -198,7 +194,7 @@ class FromTopic:
         )
 
     def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
-        size = SQLITE_CHUNK if self._database.sqlite else CHUNK
+        size = SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK
         yield from (letters[start : start + size] for start in range(0, len(letters), size))
 
     async def _load(self, letters: Sequence[Incoming], loaded: Loaded) -> None:
@@ -254,9 +250,9 @@ class FromTopic:
     async def _write(
         self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
     ) -> store.Accepted:
-        into = await self._run(lambda c: store.open_batch(c, name, self._group, origin))
-        first = await self._run(lambda c: store.take_ids(c, len(tasks)))
-        return await self._run(lambda c: store.accept(c, into, tasks, first))
+        into = await self._transactions.write(store.open_batch, name, self._group, origin)
+        first = await self._transactions.write(store.take_ids, len(tasks))
+        return await self._transactions.write(store.accept, into, tasks, first)
 
     async def _compare(
         self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
@@ -265,10 +261,10 @@ class FromTopic:
 
         Tasks that are not in the ledger yet and share an id are compared with each other.
         """
-        into = await self._run(lambda c: store.own_batch(c, name, self._group, origin))
+        into = await self._transactions.write(store.own_batch, name, self._group, origin)
         accepted = store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
         if into is not None:
-            accepted = await self._run(partial(store.matching, into=into, tasks=tasks))
+            accepted = await self._transactions.write(store.matching, into, tasks)
         new, known, clashing = list[int](), [*accepted.known], [*accepted.clashing]
         for position in accepted.new:
             task = tasks[position]
@@ -281,9 +277,6 @@ class FromTopic:
         crash.reach("from_topic.accepted")
         if self._relay is not None:
             await self._relay.send(orders)
-
-    async def _run(self, work: Callable[[Connection], Result]) -> Result:
-        return await self._executor(lambda: self._database.run(work))
 
 
 def _origin(letter: Incoming) -> store.Origin:

@@ -8,19 +8,15 @@ run's rate.
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TypeVar
 
 from producer.ledger.outbox import TASK
 from producer.relay.relay import Relay
 from producer.replay import records, runs, tasks
 from producer.replay.runs import KINDS, Cursor, DroppedError, Page, ReplayRequest, Run
-from schemas.ledger.database import Connection, Database
+from schemas.ledger.database import Connection
+from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
-
-Result = TypeVar("Result")
 
 TASKS, SQLITE_TASKS, RECORDS = 500, 200, 50  # items in one transaction
 AGAIN_S = 0.5
@@ -45,8 +41,7 @@ class Replay:
     def __init__(
         self,
         *,
-        database: Database,
-        executor: Executor,
+        transactions: Transactions,
         relay: Relay,
         clock: Clock,
         group: str,
@@ -54,8 +49,7 @@ class Replay:
         progress: Callable[[int], None],
         note: Callable[[str], None],
     ) -> None:
-        self._database = database
-        self._executor = executor
+        self._transactions = transactions
         self._relay = relay
         self._clock = clock
         self._group = group
@@ -76,24 +70,17 @@ class Replay:
             run_id = runs.begin(connection, self._group, actor, wish)
             return run_id, runs.store(connection, self._group, run_id, wish, Cursor())
 
-        run_id, place = await self._run(first)
+        run_id, place = await self._transactions.write(first)
         while place is not None:
             crash.reach("replay.page_stored")
-            place = await self._run(
-                partial(self._store_page, run_id=run_id, wish=wish, place=place)
-            )
+            place = await self._transactions.write(runs.store, self._group, run_id, wish, place)
         crash.reach("replay.stored")
-        return await self._run(lambda c: runs.find(c, run_id))
-
-    def _store_page(
-        self, connection: Connection, *, run_id: int, wish: ReplayRequest, place: Cursor
-    ) -> Cursor | None:
-        return runs.store(connection, self._group, run_id, wish, place)
+        return await self._transactions.write(runs.find, run_id)
 
     async def apply(self, run: Run) -> Report:
         """Apply the waiting items of a run until none are left."""
         report, done = Report(), run.total - run.left
-        while not await self._run(lambda c: runs.end(c, run.id)):
+        while not await self._transactions.write(runs.end, run.id):
             passed = 0
             for kind in KINDS:
                 passed += await self._apply_kind(run, kind, report, done + passed)
@@ -106,7 +93,7 @@ class Replay:
         """Apply the items of one kind once through; return how many were finished."""
         after = done = 0
         while True:
-            page = await self._run(partial(self._page, run=run, kind=kind, after=after))
+            page = await self._transactions.write(self._page, run, kind, after)
             if page is None:
                 return done
             if page.wait_s > 0:
@@ -121,7 +108,7 @@ class Replay:
             self._tell_early(report, page)
             self._progress(before + done)
 
-    def _page(self, connection: Connection, *, run: Run, kind: int, after: int) -> Page | None:
+    def _page(self, connection: Connection, run: Run, kind: int, after: int) -> Page | None:
         rate = run.wish.rate
         if rate is None:
             return self._apply_page(connection, run, kind, after, self._most(kind))
@@ -141,7 +128,7 @@ class Replay:
 
     def _most(self, kind: int) -> int:
         if kind == TASK:
-            return SQLITE_TASKS if self._database.sqlite else TASKS
+            return SQLITE_TASKS if self._transactions.database.sqlite else TASKS
         return RECORDS
 
     def _tell_early(self, report: Report, page: Page) -> None:
@@ -157,9 +144,6 @@ class Replay:
         """
         await self._relay.relay_once()
         await self._clock.sleep(AGAIN_S)
-
-    async def _run(self, work: Callable[[Connection], Result]) -> Result:
-        return await self._executor(lambda: self._database.run(work))
 
 
 def share(rate: float, most: int) -> int:

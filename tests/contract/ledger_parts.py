@@ -30,6 +30,8 @@ from producer.ports import Order
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from schemas.ledger.sql import utc_after
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Publication, digest
 from schemas.task.states import Status
 
@@ -58,6 +60,7 @@ class Books:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.transactions = Transactions(database=database, executor=InlineExecutor())
         self.run = database.run
         self.ledger_id = self.run(migrations.ledger_id)
 

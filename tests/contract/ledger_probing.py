@@ -11,7 +11,6 @@ from agent.maintenance.guard_keeper import GuardKeeper
 from agent.ports import Order
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
 from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
@@ -31,8 +30,7 @@ class Duty:
             clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn
         )
         self.duty = GuardKeeper(
-            database=books.database,
-            executor=InlineExecutor(),
+            transactions=books.transactions,
             clock=SystemClock(),
             group=GROUP,
             guards=self.guards,

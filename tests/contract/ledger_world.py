@@ -23,7 +23,6 @@ from producer.relay.relay import Relay
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import WAITING, Status
 from schemas.task.topics import Topics
 from tests.contract.ledger_bus import LETTERS, READ, TIER, BrokenError, Bus, View
@@ -83,8 +82,7 @@ class World:
         )
         topics = Topics(GROUP, ("30s",))
         self.relay = Relay(
-            database=books.database,
-            executor=InlineExecutor(),
+            transactions=books.transactions,
             publisher=self.bus,
             topics=topics,
             clock=SystemClock(),

@@ -9,7 +9,6 @@ from producer.relay.relay import Relay
 from producer.replay import from_topic
 from producer.replay.from_topic import Found, FromTopic, Loaded
 from schemas.ledger import tables
-from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Publication, RawHeaders, encode
 from schemas.task.rejected_record import RejectedRecord
 from schemas.task.topics import Topics
@@ -52,17 +51,15 @@ async def loaded(
     books: Books, held: Sequence[Incoming], *dispositions: str, dry: bool = False
 ) -> Loaded:
     """Load these dead letters; a dry run only says what would be loaded."""
-    executor, shelf = InlineExecutor(), Shelf(held)
+    shelf = Shelf(held)
     relay = Relay(
-        database=books.database,
-        executor=executor,
+        transactions=books.transactions,
         publisher=FakePublisher(),
         topics=Topics(GROUP),
         clock=FakeClock(),
     )
     loader = FromTopic(
-        database=books.database,
-        executor=executor,
+        transactions=books.transactions,
         reader=shelf,
         relay=None if dry else relay,
         group=GROUP,

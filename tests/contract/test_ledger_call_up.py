@@ -18,7 +18,6 @@ from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
 from agent.routes import Router
 from schemas.ledger import tables
-from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, ended
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
@@ -170,8 +169,7 @@ class Duty:
     def __post_init__(self) -> None:
         self.asked = 0
         self.duty = RouteCallUp(
-            database=self.books.database,
-            executor=InlineExecutor(),
+            transactions=self.books.transactions,
             clock=self.clock,
             group=GROUP,
             routes=self.table,

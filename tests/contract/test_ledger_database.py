@@ -76,7 +76,7 @@ async def test_a_screen_that_reads_for_too_long_is_told_so_once(books: Books) ->
     async with asyncio.timeout(60):
         with pytest.raises(UnreachableError, match="in 1 s; ask for less"):
             async with opened_ledger(config, reads_s=1) as parts:
-                await parts.executor(lambda: parts.database.auto(slowly))
+                await parts.transactions.read(slowly)
 
     assert books.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
 

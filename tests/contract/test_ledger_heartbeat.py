@@ -15,6 +15,7 @@ from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.membership.locks import AgentLocks
 from schemas.ledger import tables
 from schemas.ledger.database import Database
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
 from tests.contract.ledger_parts import GROUP, Books, only_sqlite
 
@@ -57,8 +58,7 @@ def heartbeat(
     database: Database | None = None,
 ) -> Heartbeat:
     return Heartbeat(
-        database=database or books.database,
-        executor=InlineExecutor(),
+        transactions=Transactions(database=database or books.database, executor=InlineExecutor()),
         clock=clock,
         name="agent",
         group=GROUP,

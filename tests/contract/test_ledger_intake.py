@@ -45,8 +45,7 @@ async def take_in(books: Books, *values: bytes) -> Source:
     inbox = Intake(
         partitions=Partitions({INBOX.topic: source}, limits=Limits()),
         limits=Limits(),
-        database=books.database,
-        executor=InlineExecutor(),
+        transactions=books.transactions,
         apart=InlineExecutor(),
         clock=SystemClock(),
         counts=Counts(),

@@ -9,7 +9,6 @@ from producer.ports import Order, Refusal
 from producer.relay.relay import CROWDED, SLICE, Relay
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Outgoing
 from schemas.task.topics import Topics
 from tests.contract.ledger_parts import DEAD, GROUP, SUCCEEDED, TOO_LONG, Books
@@ -44,8 +43,7 @@ class FakePublisher:
 
 def relay(books: Books, publisher: FakePublisher) -> Relay:
     return Relay(
-        database=books.database,
-        executor=InlineExecutor(),
+        transactions=books.transactions,
         publisher=publisher,
         topics=Topics(GROUP),
         clock=SystemClock(),

@@ -8,7 +8,6 @@ from agent.maintenance.resume_listener import ResumeListener
 from agent.ports import Clock
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
 from tests.contract.ledger_parts import DEAD, GROUP, SNOOZE, Books
 
 
@@ -23,8 +22,7 @@ class Agent:
         self.told: list[str] = []
         clock: Clock = SystemClock()
         self._duty = ResumeListener(
-            database=books.database,
-            executor=InlineExecutor(),
+            transactions=books.transactions,
             clock=clock,
             group=GROUP,
             resumed=self.told.append,

@@ -1,6 +1,7 @@
 """The program of a replay over a real ledger: stored, paced, applied, published, reported."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -13,7 +14,6 @@ from producer.replay import runs
 from producer.replay.runner import Replay, share
 from producer.replay.runs import Cursor, ItemState, Page, ReplayRequest, Run
 from schemas.ledger import tables
-from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Outgoing, decode
 from schemas.task.states import Status
 from schemas.task.topics import Topics
@@ -72,17 +72,14 @@ class Site:
         self.publisher = FakePublisher()
         self.notes: list[str] = []
         self.progress: list[int] = []
-        executor = InlineExecutor()
         relay = Relay(
-            database=books.database,
-            executor=executor,
+            transactions=books.transactions,
             publisher=self.publisher,
             topics=Topics(GROUP),
             clock=self.clock,
         )
         self.replay = Replay(
-            database=books.database,
-            executor=executor,
+            transactions=books.transactions,
             relay=relay,
             clock=self.clock,
             group=GROUP,
@@ -178,7 +175,7 @@ async def test_a_run_that_was_dropped_is_stored_anew(
         return store(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(runs, "store", torn)
-    executor = site.replay._executor
+    transactions = site.replay._transactions
     dropped = False
 
     async def between(call: Callable[[], Result]) -> Result:
@@ -186,9 +183,9 @@ async def test_a_run_that_was_dropped_is_stored_anew(
         if calls == 1 and not dropped:
             dropped = True
             books.run(lambda c: runs.drop_unstored(c, GROUP))
-        return await executor(call)
+        return await transactions.executor(call)
 
-    site.replay._executor = between
+    site.replay._transactions = replace(transactions, executor=between)
     run = await site.stored(wish())
 
     assert dropped

@@ -8,6 +8,7 @@ from pathlib import Path
 from agent.inflight.limits import Limits
 from producer.app import Parts
 from producer.bus.topic_family import TopicFamily, with_old_tiers
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import Executor
 from schemas.runtime.outage import Outage
 from schemas.settings.config import (
@@ -75,22 +76,17 @@ class Machine:
     async def parts(self) -> Parts:
         """Return the parts that one program opens."""
         clock = self.clock()
-        database, executor = self.database(clock), self.executor(clock)
-        topics = await executor(
-            lambda: database.auto(lambda c: with_old_tiers(c, Topics(GROUP, self.tiers)))
-        )
+        transactions = Transactions(database=self.database(clock), executor=self.executor(clock))
+        topics = await transactions.read(with_old_tiers, Topics(GROUP, self.tiers))
         admin = SimTopicAdmin(broker=self.broker, clock=clock, weather=self.weather)
-        family = TopicFamily(
-            admin=admin, database=database, executor=executor, topics=topics, clock=clock
-        )
+        family = TopicFamily(admin=admin, transactions=transactions, topics=topics, clock=clock)
         publisher = SimPublisher(broker=self.broker, clock=clock, weather=self.weather)
         kafka = Outage(name="Kafka", clock=clock)
         return Parts(
             self._config(),
             topics,
             clock,
-            database,
-            executor,
+            transactions,
             admin,
             publisher,
             family,

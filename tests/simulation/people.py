@@ -64,15 +64,13 @@ async def _resume(parts: Parts) -> None:
 
 def _replay(parts: Parts) -> Replay:
     relay = Relay(
-        database=parts.database,
-        executor=parts.executor,
+        transactions=parts.transactions,
         publisher=parts.publisher,
         topics=parts.topics,
         clock=parts.clock,
     )
     return Replay(
-        database=parts.database,
-        executor=parts.executor,
+        transactions=parts.transactions,
         relay=relay,
         clock=parts.clock,
         group=GROUP,
@@ -103,4 +101,4 @@ async def apply_topics(machine: Machine, partitions: int) -> None:
 
 
 async def _run(parts: Parts, work: Any) -> Any:
-    return await parts.executor(lambda: parts.database.run(work))
+    return await parts.transactions.write(work)

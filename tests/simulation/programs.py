@@ -16,6 +16,7 @@ from producer.app import Parts
 from producer.input.lines import Bad, Good
 from producer.ledger import store
 from producer.loading.loader import Loader
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
@@ -115,7 +116,7 @@ class AgentProgram(Program):
             executors=Executors(
                 claim=machine.executor(clock),
                 settle=machine.executor(clock),
-                background=parts.executor,
+                background=parts.transactions.executor,
             ),
             reading=InlineExecutor(),
             apart=InlineExecutor(),
@@ -133,8 +134,9 @@ class AgentProgram(Program):
     def _heartbeat(self, clock: VirtualClock, notice: Callable[[], str]) -> Heartbeat:
         machine = self._machine
         return Heartbeat(
-            database=machine.database(clock),
-            executor=machine.executor(clock, patient=False),
+            transactions=Transactions(
+                database=machine.database(clock), executor=machine.executor(clock, patient=False)
+            ),
             clock=clock,
             name=self.name,
             group=GROUP,
@@ -181,12 +183,9 @@ class LoaderProgram(Program):
 
     async def _run(self) -> None:
         parts = await self._machine.parts()
-        into = await parts.executor(
-            lambda: parts.database.run(lambda c: store.open_batch(c, BATCH, GROUP))
-        )
+        into = await parts.transactions.write(store.open_batch, BATCH, GROUP)
         loader = Loader(
-            database=parts.database,
-            executor=parts.executor,
+            transactions=parts.transactions,
             reading=lambda call: self._read(parts, call),  # type: ignore[arg-type]
             publisher=parts.publisher,
             topics=parts.topics,

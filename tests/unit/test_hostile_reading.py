@@ -67,7 +67,9 @@ def line(key: str, **fields: Any) -> bytes:
 
 
 def intake(memory: MemoryWatch | None = None) -> Intake:
-    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "executor", "ordered")}
+    parts: dict[str, Any] = {
+        name: MagicMock() for name in ("transactions", "publishing", "failures")
+    }
     return Intake(
         partitions=Partitions({}, limits=Limits()),
         limits=Limits(),
@@ -76,7 +78,6 @@ def intake(memory: MemoryWatch | None = None) -> Intake:
         counts=Counts(),
         group="g",
         max_attempts_of=lambda _kind: 5,
-        failed=lambda _reason: None,
         memory=memory or MemoryWatch(SystemClock()),
         **parts,
     )

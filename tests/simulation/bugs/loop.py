@@ -108,7 +108,7 @@ def _new_token() -> AbstractContextManager[Any]:
         def work(c: Any, page: Any) -> Any:
             return claims.claim(c, page, owner + (next(tokens) << 8), deadline_s, suspects=suspects)
 
-        return await self._pages(records, work, self._database.run)
+        return await self._pages(records, lambda page: self._claiming.write(work, page))
 
     return patched(sql_ledger.SqlLedger, "claim", pages)
 

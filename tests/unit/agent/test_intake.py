@@ -37,8 +37,7 @@ def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, Failures]:
     parts: dict[str, Any] = {
         name: MagicMock()
         for name in (
-            "database",
-            "executor",
+            "transactions",
             "apart",
             "clock",
             "max_attempts_of",

@@ -33,8 +33,8 @@ class OneRound:
     def now_s(self) -> float:
         return 0.0
 
-    async def executor(self, work: Any) -> Any:
-        return work()
+    async def write(self, work: Any, *_: Any) -> Any:
+        return self.run(work)
 
     async def sleep(self, _seconds: float) -> None:
         raise Rested
@@ -45,9 +45,8 @@ class OneRound:
 
 def reaper(parts: OneRound, tiers: tuple[str, ...] = ()) -> Reaper:
     shared = dict.fromkeys(
-        ("database", "executor", "clock", "admin", "relay", "heartbeat", "kafka"),
-        cast("Any", parts),
-    ) | {"executor": parts.executor}
+        ("transactions", "clock", "admin", "relay", "heartbeat", "kafka"), cast("Any", parts)
+    )
     woken = Sweep(600.0, asyncio.Event())
     return Reaper(
         **shared,

@@ -13,6 +13,7 @@ from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from schemas.ledger import migrations
 from schemas.ledger.database import Connection, Database
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 
@@ -43,8 +44,7 @@ def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None
     database.close()
     stumbling = Stumbling(url, pause=lambda _delay_s: None)
     heartbeat = Heartbeat(
-        database=stumbling,
-        executor=InlineExecutor(),
+        transactions=Transactions(database=stumbling, executor=InlineExecutor()),
         clock=SystemClock(),
         name="a",
         group="g",
@@ -75,8 +75,7 @@ def test_a_heartbeat_outlives_whatever_happens_to_a_beat(tmp_path: Path) -> None
     database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     migrations.migrate(database)
     heartbeat = Heartbeat(
-        database=database,
-        executor=InlineExecutor(),
+        transactions=Transactions(database=database, executor=InlineExecutor()),
         clock=SystemClock(),
         name="a",
         group="g",

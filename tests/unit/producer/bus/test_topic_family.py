@@ -13,6 +13,7 @@ from producer.bus.topic_family import StoredIds, TopicFamily
 from producer.ports import TopicState
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.topics import Topics
@@ -38,8 +39,7 @@ class Overtaken(EmbeddedTopicAdmin):
 def family(database: Database, admin: EmbeddedTopicAdmin) -> TopicFamily:
     return TopicFamily(
         admin=admin,
-        database=database,
-        executor=InlineExecutor(),
+        transactions=Transactions(database=database, executor=InlineExecutor()),
         topics=TOPICS,
         clock=SystemClock(),
     )

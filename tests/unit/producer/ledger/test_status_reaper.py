@@ -19,7 +19,7 @@ def test_a_reaper_that_runs_is_known_as_one(tmp_path: Path) -> None:
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
         async with opened(config, "g") as parts, reaping(parts) as reaper:
-            found = parts.database.auto(lambda c: status.read(c, "g"))
+            found = await parts.transactions.read(status.read, "g")
             await reaper._leave()
         return found
 

@@ -53,11 +53,7 @@ def inbox_batch(tmp_path: Path) -> Path:
 
     async def make() -> None:
         async with opened(load_config(flags={}, environ={}, cwd=tmp_path), "docllm") as parts:
-            await parts.executor(
-                lambda: parts.database.run(
-                    lambda c: open_batch(c, "reports", "docllm", Origin.INBOX)
-                )
-            )
+            await parts.transactions.write(open_batch, "reports", "docllm", Origin.INBOX)
 
     asyncio.run(make())
     return tmp_path

@@ -35,7 +35,7 @@ async def use(config: Config) -> None:
             stack.callback(locks.close)
             stack.callback(LifeLock(config.data_dir / MEMBERS, "m").release)
             stack.callback(BusFile(bus_path(config)).close)
-            await parts.executor(lambda: parts.database.auto(lambda _: None))
+            await parts.transactions.read(lambda _: None)
             check_modes(config.data_dir)
 
 

@@ -1,0 +1,66 @@
+"""Transactions of one database, for code on an event loop: each is one call of one executor."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
+
+from schemas.ledger.database import Connection, Database
+from schemas.runtime.executors import Executor
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transactions:
+    """Runs functions that take a connection, with the arguments that come after it.
+
+    Every function must be safe to run twice, as `Database` says.
+    """
+
+    database: Database
+    executor: Executor
+
+    async def write(
+        self,
+        work: Callable[Concatenate[Connection, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Return the result of `work`, run in one transaction that is tried until it commits."""
+        return await self.executor(
+            lambda: self.database.run(lambda connection: work(connection, *args, **kwargs))
+        )
+
+    async def write_once(
+        self,
+        work: Callable[Concatenate[Connection, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Do the same without a second try."""
+        return await self.executor(
+            lambda: self.database.run(lambda connection: work(connection, *args, **kwargs), tries=1)
+        )
+
+    async def write_singly(
+        self,
+        work: Callable[Concatenate[Connection, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Do the same for statements that may commit one by one, as they then do on a server."""
+        if self.database.sqlite:
+            return await self.write(work, *args, **kwargs)
+        return await self.read(work, *args, **kwargs)
+
+    async def read(
+        self,
+        work: Callable[Concatenate[Connection, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Return the result of `work`, which only reads; its statements are no transaction."""
+        return await self.executor(
+            lambda: self.database.auto(lambda connection: work(connection, *args, **kwargs))
+        )
