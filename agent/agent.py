@@ -7,7 +7,9 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
+from agent.dispatch.ticker import Ticker
 from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
@@ -86,7 +88,9 @@ class Agent:
     def __init__(
         self,
         *,
-        loop: Dispatcher,
+        dispatcher: Dispatcher,
+        claimer: Claimer,
+        ticker: Ticker,
         slots: Slots,
         settler: Settler,
         intake: Intake,
@@ -100,7 +104,9 @@ class Agent:
         counts: Counts,
         leave: Callable[[], Awaitable[None]],
     ) -> None:
-        self._loop = loop
+        self._dispatcher = dispatcher
+        self._claimer = claimer
+        self._ticker = ticker
         self._slots = slots
         self._settler = settler
         self._intake = intake
@@ -164,12 +170,12 @@ class Agent:
             await self._leave_group()
 
     def _all_duties(self) -> list[Coroutine[Any, Any, None]]:
-        loop, reaper = self._loop, self._reaper
+        claimer, reaper = self._claimer, self._reaper
         return [
-            loop.ask_forever(),
-            loop.claim_forever(),
-            loop.tick_forever(),
-            self._settler.run(),
+            claimer.ask_forever(),
+            claimer.claim_forever(),
+            self._ticker.run(),
+            self._settler.run(self._dispatcher.finish),
             self._intake.run(),
             reaper.reap_forever(),
             reaper.relay_forever(),
@@ -191,7 +197,7 @@ class Agent:
         await self._finish_calls(stop, timeout_s)
         try:
             async with asyncio.timeout(LAST_SETTLE_S):
-                await self._loop.no_claim()
+                await self._claimer.no_claim()
                 await self._settler.idle()
                 crash.reach("drain.settled")
                 await self._publishing.finish(PUBLISH_S)

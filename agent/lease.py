@@ -4,10 +4,11 @@ Once it is lost, its agent continues under a new incarnation.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from schemas.task.states import OWNER_BITS
 
-__all__ = ["CLAIMS_PER_INCARNATION", "FRESH_S", "OWNER_BITS", "Lease"]
+__all__ = ["CLAIMS_PER_INCARNATION", "FRESH_S", "OWNER_BITS", "Lease", "Leases"]
 
 CLAIMS_PER_INCARNATION = 1 << 23
 FRESH_S = 9.0
@@ -43,3 +44,12 @@ class Lease:
         """Return the owner number of a new claim call; no number is returned twice."""
         self.claims += 1
         return self.agent_id << OWNER_BITS | self.claims
+
+
+class Leases(Protocol):
+    """The leases of one agent, as its heartbeat keeps them."""
+
+    @property
+    def current(self) -> Lease:
+        """Return the newest lease. It need not be `fresh`."""
+        ...

@@ -5,15 +5,25 @@ A simulation passes its own versions of these.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from agent.agent import Agent, Finished
 from agent.consumer.known_topics import TopicIds
+from agent.dispatch.answers import AnswerHandler
+from agent.dispatch.backpressure import Backpressure
+from agent.dispatch.body_loader import BodyLoader
+from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
+from agent.dispatch.head_of_line import HeadOfLine
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.dispatch.records import Records, Wakeups
+from agent.dispatch.route_parking import RouteParking
+from agent.dispatch.ticker import Ticker
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
-from agent.execution.settler import Ended, Settler
+from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.worker import Worker
 from agent.handlers import Documents, Handlers, registry
@@ -21,8 +31,10 @@ from agent.handlers.context import Tools
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
 from agent.intake import Intake
 from agent.judge import Effect, tiers_of
+from agent.lease import Leases
 from agent.ledger import guard_probes, queries
 from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.maintenance.guard_keeper import GuardKeeper
@@ -31,7 +43,7 @@ from agent.maintenance.resume_listener import ResumeListener
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
-from agent.ports import Source
+from agent.ports import Clock, Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.progress import Progress
@@ -49,6 +61,113 @@ from schemas.runtime.executors import Executor
 
 DEADLINE_MARGIN_S = 60.0
 PROMPT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """The parts that decide about records."""
+
+    partitions: Partitions
+    table: InFlightTable
+    quarantine: QuarantineQueue
+    answers: AnswerHandler
+    claimer: Claimer
+    dispatcher: Dispatcher
+    ticker: Ticker
+
+
+def dispatch(
+    *,
+    partitions: Partitions,
+    main_topic: str,
+    decoder: RecordDecoder,
+    ledger: Ledger,
+    slots: Slots,
+    wakeups: Wakeups,
+    clock: Clock,
+    counts: Counts,
+    leases: Leases,
+    deadline_s: float,
+    publishing: Publishing,
+    lost_records: asyncio.Event,
+    failures: Failures,
+    limits: Limits,
+) -> Dispatch:
+    """Build the parts that decide about records."""
+    table = InFlightTable(limits=limits)
+    quarantine = QuarantineQueue(
+        ledger=ledger,
+        partitions=partitions,
+        table=table,
+        counts=counts,
+        publishing=publishing,
+        limits=limits,
+    )
+    backpressure = Backpressure(
+        table=table,
+        partitions=partitions,
+        quarantine=quarantine,
+        slots=slots.size,
+        main_topic=main_topic,
+        limits=limits,
+    )
+    records = Records(
+        partitions=partitions, table=table, backpressure=backpressure, wakeups=wakeups
+    )
+    answers = AnswerHandler(
+        partitions=partitions, table=table, quarantine=quarantine, records=records, clock=clock
+    )
+    claimer = Claimer(
+        ledger=ledger,
+        leases=leases,
+        deadline_s=deadline_s,
+        partitions=partitions,
+        table=table,
+        quarantine=quarantine,
+        answers=answers,
+        bodies=BodyLoader(ledger=ledger, table=table, decoder=decoder),
+        slots=slots,
+        records=records,
+        wakeups=wakeups,
+        clock=clock,
+        limits=limits,
+    )
+    ticker = Ticker(
+        parking=RouteParking(table=table, slots=slots, limits=limits),
+        backpressure=backpressure,
+        relief=HeadOfLine(
+            ledger=ledger, partitions=partitions, table=table, publishing=publishing, limits=limits
+        ),
+        claimer=claimer,
+        partitions=partitions,
+        table=table,
+        leases=leases,
+        wakeups=wakeups,
+        clock=clock,
+        limits=limits,
+    )
+    dispatcher = Dispatcher(
+        partitions=partitions,
+        decoder=decoder,
+        table=table,
+        quarantine=quarantine,
+        backpressure=backpressure,
+        records=records,
+        wakeups=wakeups,
+        clock=clock,
+        counts=counts,
+        lost_records=lost_records,
+        failures=failures,
+    )
+    return Dispatch(
+        partitions=partitions,
+        table=table,
+        quarantine=quarantine,
+        answers=answers,
+        claimer=claimer,
+        dispatcher=dispatcher,
+        ticker=ticker,
+    )
 
 
 class Builder:
@@ -159,9 +278,7 @@ class Builder:
             publishing=self.publishing,
         )
 
-    def settler(
-        self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]
-    ) -> Settler:
+    def settler(self, reply_limit_bytes: int) -> Settler:
         """Return the settler."""
         limits = self._limits
         size = limits.sqlite_group if self.parts.transactions.database.sqlite else limits.group
@@ -171,11 +288,10 @@ class Builder:
             group_bytes=limits.group_bytes,
             reply_limit_bytes=reply_limit_bytes,
             clock=self.clock,
-            settled=settled,
             publishing=self.publishing,
         )
 
-    def slots(self, settler: Settler, freed: Callable[[], None]) -> Slots:
+    def slots(self, settler: Settler, freed: asyncio.Event) -> Slots:
         """Return the slots."""
         return Slots(
             size=self.parts.config.agent.slots,
@@ -190,23 +306,24 @@ class Builder:
             freed=freed,
         )
 
-    def loop(self, slots: Slots, sources: Mapping[str, Source]) -> Dispatcher:
-        """Return the loop over the main topic and the tiers."""
+    def dispatch(self, sources: Mapping[str, Source], slots: Slots, wakeups: Wakeups) -> Dispatch:
+        """Return the parts that decide about the records of the main topic and the tiers."""
         topics = self.parts.topics
-        return Dispatcher(
+        return dispatch(
             partitions=Partitions(
                 {topics.name(destination): source for destination, source in sources.items()},
                 limits=self._limits,
             ),
             main_topic=topics.name("tasks"),
-            arrivals=RecordDecoder(
+            decoder=RecordDecoder(
                 ledger_id=self.parts.ledger_id, group=topics.group, naming=self.routes.naming
             ),
             ledger=self.ledger,
             slots=slots,
+            wakeups=wakeups,
             clock=self.clock,
             counts=self.counts,
-            lease=lambda: self.heartbeat.current,
+            leases=self.heartbeat,
             deadline_s=self.deadline_s,
             publishing=self.publishing,
             lost_records=self.sweep.wanted,
@@ -233,7 +350,7 @@ class Builder:
             limits=self._limits,
         )
 
-    def reaper(self, loop: Dispatcher, intake: Intake) -> Reaper:
+    def reaper(self, parts: Dispatch, intake: Intake) -> Reaper:
         """Return the reaper."""
         return Reaper(
             transactions=self.parts.transactions,
@@ -244,8 +361,8 @@ class Builder:
             heartbeat=self.heartbeat,
             locks=self.locks,
             sweep=self.sweep,
-            agents_gone=loop.agents_gone,
-            finished=lambda: loop.finished() | intake.finished(),
+            agents_gone=parts.claimer.agents_gone,
+            finished=lambda: parts.partitions.marked() | intake.finished(),
             kafka=self.parts.kafka,
         )
 
@@ -310,31 +427,24 @@ class Builder:
 
         `work` holds the sources of tasks, by destination. Without an `inbox`, this agent does not
         read the inbox.
-
-        Loop, slots and settler form a ring, because settled tasks go back to the loop. The loop is
-        made last.
         """
-
-        def settled(group: Sequence[Ended]) -> None:
-            loop.settled(group)
-
-        def freed() -> None:
-            loop.wake()
-
-        settler = self.settler(reply_limit_bytes, settled)
-        slots = self.slots(settler, freed)
-        loop = self.loop(slots, work)
+        wakeups = Wakeups()
+        settler = self.settler(reply_limit_bytes)
+        slots = self.slots(settler, freed=wakeups.claim)
+        parts = self.dispatch(work, slots, wakeups)
         intake = self.intake(inbox)
         return Agent(
-            loop=loop,
+            dispatcher=parts.dispatcher,
+            claimer=parts.claimer,
+            ticker=parts.ticker,
             slots=slots,
             settler=settler,
             intake=intake,
             sources=[
-                *((source, loop.deliver) for source in work.values()),
+                *((source, parts.dispatcher.deliver) for source in work.values()),
                 *([(inbox, intake.deliver)] if inbox is not None else []),
             ],
-            reaper=self.reaper(loop, intake),
+            reaper=self.reaper(parts, intake),
             publishing=self.publishing,
             failures=self.failures,
             finished=self.finished(),

@@ -15,27 +15,27 @@ class Backpressure:
     def __init__(
         self,
         *,
-        entries: InFlightTable,
+        table: InFlightTable,
         partitions: Partitions,
-        aside: QuarantineQueue,
+        quarantine: QuarantineQueue,
         slots: int,
         main_topic: str,
         limits: Limits,
     ) -> None:
         self.full = False
-        self._entries = entries
+        self._table = table
         self._partitions = partitions
-        self._aside = aside
+        self._quarantine = quarantine
         self._main_topic = main_topic
         self._limits = limits
         self._high = max(limits.ready, 2 * slots)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Pause and resume topics by the number and size of the waiting deliveries."""
-        many = self._entries.waiting >= (self._high // 2 if self.full else self._high)
+        many = self._table.waiting >= (self._high // 2 if self.full else self._high)
         heavy = (
-            self._entries.bodies_bytes + self._aside.bytes >= self._limits.bodies_bytes
-            or len(self._aside) > self._limits.rejected
+            self._table.bodies_bytes + self._quarantine.bytes >= self._limits.bodies_bytes
+            or len(self._quarantine) > self._limits.rejected
         )
         self.full = many or heavy
         self._partitions.pause(
@@ -48,5 +48,5 @@ class Backpressure:
         Records in a tier are due by the clock, so newer tasks must not keep a tier from being read.
         """
         if topic == self._main_topic:
-            return many or self._entries.parked >= self._limits.shelved
+            return many or self._table.parked >= self._limits.shelved
         return self._partitions.unfinished(topic) >= self._limits.shelved

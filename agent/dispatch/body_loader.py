@@ -12,10 +12,10 @@ from schemas.task.envelope import digest
 class BodyLoader:
     """Completes claimed deliveries with their bodies from the ledger."""
 
-    def __init__(self, *, ledger: Ledger, entries: InFlightTable, arrivals: RecordDecoder) -> None:
+    def __init__(self, *, ledger: Ledger, table: InFlightTable, decoder: RecordDecoder) -> None:
         self._ledger = ledger
-        self._entries = entries
-        self._arrivals = arrivals
+        self._table = table
+        self._decoder = decoder
 
     async def fetch(self, claimed: Iterable[Delivery], *, moving: bool = False) -> set[Delivery]:
         """Load the missing bodies of these deliveries; return the deliveries to claim again.
@@ -24,19 +24,25 @@ class BodyLoader:
         record has no body, so the default route was assumed. With `moving`, the deliveries go to a
         tier, so a delivery whose route is known needs no body.
         """
-        lacking = (entry for entry in claimed if entry.value is None and entry.paid is None)
-        bare = {entry.task_id: entry for entry in lacking if entry.digest is None or not moving}
-        found = await self._ledger.bodies(sorted(bare)) if bare else {}
+        missing = (
+            delivery for delivery in claimed if delivery.value is None and delivery.paid is None
+        )
+        without_body = {
+            delivery.task_id: delivery
+            for delivery in missing
+            if delivery.digest is None or not moving
+        }
+        bodies = await self._ledger.bodies(sorted(without_body)) if without_body else {}
         return {
-            bare[task_id]
-            for task_id, (key, value) in found.items()
-            if self._complete(bare[task_id], key, value)
+            without_body[task_id]
+            for task_id, (key, value) in bodies.items()
+            if self._complete(without_body[task_id], key, value)
         }
 
-    def _complete(self, entry: Delivery, key: bytes, value: bytes) -> bool:
-        entry.value = value
-        self._entries.bodies_bytes += len(value)
-        before = entry.route
-        if entry.digest is None:
-            entry.digest, entry.route = digest(key, value), self._arrivals.route_of(value)
-        return entry.route != before
+    def _complete(self, delivery: Delivery, key: bytes, value: bytes) -> bool:
+        delivery.value = value
+        self._table.bodies_bytes += len(value)
+        before = delivery.route
+        if delivery.digest is None:
+            delivery.digest, delivery.route = digest(key, value), self._decoder.route_of(value)
+        return delivery.route != before

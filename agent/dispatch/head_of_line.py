@@ -29,56 +29,56 @@ class HeadOfLine:
         *,
         ledger: Ledger,
         partitions: Partitions,
-        entries: InFlightTable,
+        table: InFlightTable,
         publishing: Publishing,
         limits: Limits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
-        self._entries = entries
+        self._table = table
         self._publishing = publishing
         self._limits = limits
 
     async def relieve(self, now_s: float) -> None:
         """Relieve every partition with a wide span blocked by a task that runs or is not due."""
         late = [
-            entry
-            for entry in self._partitions.blocking(self._limits.stuck_share)
-            if self._entries.due_s(entry) > now_s + LONG_S
+            delivery
+            for delivery in self._partitions.blocking(self._limits.stuck_share)
+            if self._table.due_s(delivery) > now_s + LONG_S
         ]
-        for entry in dict.fromkeys(
+        for delivery in dict.fromkeys(
             (*self._partitions.blocking(self._limits.finished_share), *late)
         ):
-            await self._relieve(entry)
+            await self._relieve(delivery)
 
-    async def _relieve(self, entry: Delivery) -> None:
-        if entry.state is DeliveryState.RUNNING and entry.row is not None:
-            fence, owner = entry.row.fence, entry.owner
-        elif entry.state is DeliveryState.HELD and entry.paid is None:
-            fence, owner = _fence(entry), None
+    async def _relieve(self, delivery: Delivery) -> None:
+        if delivery.state is DeliveryState.RUNNING and delivery.row is not None:
+            fence, owner = delivery.row.fence, delivery.owner
+        elif delivery.state is DeliveryState.HELD and delivery.paid is None:
+            fence, owner = _fence(delivery), None
         else:
             return
-        order = await self._ledger.relieve(entry.claimable(), fence, owner)
+        order = await self._ledger.relieve(delivery.claimable(), fence, owner)
         if order is not None:
-            self._finish(entry, order, fence)
+            self._finish(delivery, order, fence)
 
-    def _finish(self, entry: Delivery, order: Order, fence: int) -> None:
+    def _finish(self, delivery: Delivery, order: Order, fence: int) -> None:
         """Finish a record and all its copies; the replacement record stands for them too."""
         crash.reach("relief.ordered")
-        for copy in self._entries.take_copies(entry, fence):
+        for copy in self._table.take_copies(delivery, fence):
             self._partitions.finish(copy.partition, copy.offset)
-            self._entries.end(copy)
-        self._partitions.finish(entry.partition, entry.offset)
+            self._table.end(copy)
+        self._partitions.finish(delivery.partition, delivery.offset)
         self._partitions.flush()
-        if entry.state is DeliveryState.HELD:
-            self._entries.end(entry)
+        if delivery.state is DeliveryState.HELD:
+            self._table.end(delivery)
         self._publishing.send([order])
 
 
-def _fence(entry: Delivery) -> int:
+def _fence(delivery: Delivery) -> int:
     """Return the fence at which the task waits: the lower one of the record's and the row's.
 
     A record may be ahead of a ledger that lost its last transactions.
     """
-    fence = entry.publication.fence
-    return fence if entry.row is None else min(fence, entry.row.fence)
+    fence = delivery.publication.fence
+    return fence if delivery.row is None else min(fence, delivery.row.fence)

@@ -32,92 +32,92 @@ class QuarantineQueue:
         *,
         ledger: Ledger,
         partitions: Partitions,
-        entries: InFlightTable,
+        table: InFlightTable,
         counts: Counts,
         publishing: Publishing,
         limits: Limits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
-        self._entries = entries
+        self._table = table
         self._counts = counts
         self._publishing = publishing
         self._limits = limits
-        self._suspects: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
+        self._rejected: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
         self.bytes = 0  # of records only; `InFlightTable` counts the bytes of deliveries
 
     def __len__(self) -> int:
-        return len(self._suspects)
+        return len(self._rejected)
 
-    def put(self, suspect: RejectedRecord, record: Record) -> None:
+    def put(self, rejected: RejectedRecord, record: Record) -> None:
         """Queue a rejected record."""
-        self._suspects.append((suspect, record))
-        self.bytes += _size(suspect)
+        self._rejected.append((rejected, record))
+        self.bytes += _size(rejected)
 
-    def quarantine_if_foreign(self, entry: Delivery, record: Record) -> bool:
+    def quarantine_if_foreign(self, delivery: Delivery, record: Record) -> bool:
         """Queue a new record if it is foreign to the task that it names; return whether it was.
 
         A record is foreign if the ledger knows the task with another key or value.
         """
-        if self._entries.is_own(entry) is not False:
+        if self._table.is_own(delivery) is not False:
             return False
-        self.put(distrusted(entry, _CONFLICT), record)
+        self.put(distrusted(delivery, _CONFLICT), record)
         return True
 
-    def quarantine_foreign_behind(self, entry: Delivery) -> None:
+    def quarantine_foreign_behind(self, delivery: Delivery) -> None:
         """Queue the foreign records behind a delivery that the ledger knows.
 
         They only name its task.
         """
-        for one in self._entries.take_foreign(entry):
-            self._distrust(one, _CONFLICT)
+        for foreign in self._table.take_foreign(delivery):
+            self._distrust(foreign, _CONFLICT)
 
-    def quarantine_unknown(self, entry: Delivery, said: Answer, now_s: float) -> None:
+    def quarantine_unknown(self, delivery: Delivery, answer: Answer, now_s: float) -> None:
         """Queue a delivery that the ledger does not know, or knows with other content.
 
         In the second case its copies are queued too. If the delivery's body was dropped, the ledger
         did know the task, so a backup of the ledger was restored meanwhile. Such a delivery is
         delayed instead, so that its offset is not passed.
         """
-        if entry.value is None and entry.digest is not None:
-            where = entry.partition
+        if delivery.value is None and delivery.digest is not None:
+            where = delivery.partition
             log.error(
                 "%s/%d/%d: the ledger has lost its task; start this agent anew to read it again",
                 where.topic,
                 where.number,
-                entry.offset,
+                delivery.offset,
             )
-            self._entries.hold(entry, now_s + LOST_S)
-        elif said is Answer.CONFLICT:
-            for one in (entry, *self._entries.take_alike(entry)):
-                self._distrust(one, _CONFLICT)
+            self._table.hold(delivery, now_s + LOST_S)
+        elif answer is Answer.CONFLICT:
+            for foreign in (delivery, *self._table.take_alike(delivery)):
+                self._distrust(foreign, _CONFLICT)
         else:
-            self._distrust(entry, "the ledger has no such task")
+            self._distrust(delivery, "the ledger has no such task")
 
-    def _distrust(self, entry: Delivery, reason: str) -> None:
-        self._suspects.append((distrusted(entry, reason), entry))
+    def _distrust(self, delivery: Delivery, reason: str) -> None:
+        self._rejected.append((distrusted(delivery, reason), delivery))
         # Records that wait behind this one must not be compared with a foreign record.
-        entry.state, entry.row = DeliveryState.SETTLING, None
+        delivery.state, delivery.row = DeliveryState.SETTLING, None
 
     async def keep(self) -> None:
         """Write the queued records to the quarantine, then finish them."""
-        while self._suspects:
+        while self._rejected:
             batch = self._page()
-            orders = await self._ledger.quarantine([suspect for suspect, _ in batch])
+            orders = await self._ledger.quarantine([rejected for rejected, _ in batch])
             crash.reach("quarantine.kept")
-            for suspect, record in batch:
+            for rejected, record in batch:
                 log.warning(
                     "%s/%d/%d is quarantined: %s",
-                    suspect.topic,
-                    suspect.partition,
-                    suspect.offset,
-                    suspect.reason,
+                    rejected.topic,
+                    rejected.partition,
+                    rejected.offset,
+                    rejected.reason,
                 )
                 self._partitions.finish(record.partition, record.offset)
                 if isinstance(record, Delivery):
-                    self._entries.end(record)
+                    self._table.end(record)
                 else:
-                    self.bytes -= _size(suspect)
+                    self.bytes -= _size(rejected)
             self._counts.quarantined += len(batch)
             self._partitions.flush()
             self._publishing.send(orders)
@@ -125,11 +125,11 @@ class QuarantineQueue:
     def _page(self) -> list[tuple[RejectedRecord, Delivery | Record]]:
         page: list[tuple[RejectedRecord, Delivery | Record]] = []
         room = self._limits.quarantine_page_bytes
-        while self._suspects and len(page) < self._limits.quarantine_page and room > 0:
-            page.append(self._suspects.popleft())
+        while self._rejected and len(page) < self._limits.quarantine_page and room > 0:
+            page.append(self._rejected.popleft())
             room -= _size(page[-1][0])
         return page
 
 
-def _size(suspect: RejectedRecord) -> int:
-    return record_bytes(suspect.key, suspect.value, suspect.headers)
+def _size(rejected: RejectedRecord) -> int:
+    return record_bytes(rejected.key, rejected.value, rejected.headers)

@@ -5,8 +5,9 @@ go to the longest tier. Otherwise the deliveries of one route would fill the age
 tasks of all other routes would wait behind them.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container
 
+from agent.execution.slots import Slots
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 
@@ -14,40 +15,36 @@ PARK_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
 
 
 class RouteParking:
-    """Knows which routes have been closed for long.
-
-    `closed` returns whether a route takes no calls but probes; `running` returns the routes on
-    which calls run.
-    """
+    """Knows which routes have been closed for long."""
 
     def __init__(
         self,
         *,
-        entries: InFlightTable,
-        closed: Callable[[str], bool],
-        running: Callable[[], Iterable[str]],
+        table: InFlightTable,
+        slots: Slots,
         limits: Limits,
     ) -> None:
-        self._entries = entries
-        self._closed = closed
-        self._running = running
+        self._table = table
+        self._slots = slots
         self._limits = limits
         self._since_s: dict[str, float] = {}
 
-    def look(self, now_s: float, *, full: bool) -> None:
+    def update(self, now_s: float, *, full: bool) -> None:
         """Park the routes that have been closed for some seconds, and unpark open ones.
 
         Routes are parked only while the agent is `full`.
         """
-        waited_for = self._entries.routes
+        waited_for = self._table.routes
         self._since_s = {
-            route: self._since_s.get(route, now_s) for route in waited_for if self._closed(route)
+            route: self._since_s.get(route, now_s)
+            for route in waited_for
+            if self._slots.closed(route)
         }
         for route in waited_for:
             if route not in self._since_s:
-                self._entries.unpark(route)
+                self._table.unpark(route)
             elif full and now_s - self._since_s[route] >= PARK_AFTER_S:
-                self._entries.park(route)
+                self._table.park(route)
 
     def routes_to_move(self, now_s: float, stuck: Container[str]) -> list[str]:
         """Return the routes whose deliveries must go to a tier.
@@ -59,7 +56,7 @@ class RouteParking:
         long = [
             route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S
         ]
-        many = [route for route in long if self._entries.ready_for(route) > self._limits.crowd]
-        others = {*self._entries.routes, *self._running()} if many else ()
-        moved = many if any(not self._closed(route) for route in others) else []
+        many = [route for route in long if self._table.ready_for(route) > self._limits.crowd]
+        others = {*self._table.routes, *self._slots.running_routes()} if many else ()
+        moved = many if any(not self._slots.closed(route) for route in others) else []
         return [route for route in long if route in moved or route in stuck]

@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery
@@ -17,13 +18,15 @@ from schemas.runtime import crash
 
 # A smaller group than GATHER waits GATHER_S for more outcomes, because a transaction costs as much
 # for one as for many. No slot waits for it.
-GATHER, GATHER_S = (
-    64,
-    0.01,
-)
+GATHER, GATHER_S = 64, 0.01
 
 
-Ended = tuple[Delivery, Outcome, Verdict]
+class Settled(NamedTuple):
+    """An outcome and the ledger's verdict about it."""
+
+    delivery: Delivery
+    outcome: Outcome
+    verdict: Verdict
 
 
 class Settler:
@@ -37,7 +40,6 @@ class Settler:
         group_bytes: int,
         reply_limit_bytes: int,
         clock: Clock,
-        settled: Callable[[Sequence[Ended]], None],
         publishing: Publishing,
     ) -> None:
         self._ledger = ledger
@@ -45,25 +47,21 @@ class Settler:
         self._group_bytes = group_bytes
         self._reply_limit_bytes = reply_limit_bytes
         self._clock = clock
-        self._settled = settled
         self._publishing = publishing
-        self._waiting: deque[tuple[Delivery, Outcome, Settlement]] = deque()
+        self._waiting: deque[tuple[Delivery, Settlement]] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def put(self, entry: Delivery, outcome: Outcome) -> None:
-        """Take the outcome of a claimed delivery."""
-        if entry.row is None:
-            raise AssertionError(f"task {entry.task_id} has an outcome without a claim")
-        fitting = self._fit(outcome)
-        self._waiting.append(
-            (
-                entry,
-                fitting,
-                Settlement(entry.row, entry.owner, fitting, entry.route, entry.origin()),
-            )
+    def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Settle the outcome of a claimed delivery with the next group."""
+        row = delivery.row
+        if row is None:
+            raise AssertionError(f"task {delivery.task_id} has an outcome without a claim")
+        settlement = Settlement(
+            row, delivery.owner, self._fit(outcome), delivery.route, delivery.origin()
         )
+        self._waiting.append((delivery, settlement))
         self._idle.clear()
         self._wake.set()
 
@@ -76,37 +74,43 @@ class Settler:
         """Return once every outcome has its verdict."""
         await self._idle.wait()
 
-    async def run(self) -> None:
-        """Settle groups until cancelled."""
+    async def run(self, finish: Callable[[Sequence[Settled]], None]) -> None:
+        """Write groups until cancelled, and hand each to `finish` with its verdicts.
+
+        `finish` returns before the settler is idle, so a drain waits for it too.
+        """
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
                 if len(self._waiting) < GATHER:
                     await self._clock.sleep(GATHER_S)
-                await self._settle(self._group())
+                await self._write(self._group(), finish)
             self._idle.set()
 
-    def _group(self) -> list[tuple[Delivery, Outcome, Settlement]]:
-        group: list[tuple[Delivery, Outcome, Settlement]] = []
+    def _group(self) -> list[tuple[Delivery, Settlement]]:
+        group: list[tuple[Delivery, Settlement]] = []
         size = 0
         while self._waiting and len(group) < self._group_size and size < self._group_bytes:
             group.append(self._waiting.popleft())
-            outcome = group[-1][1]
+            outcome = group[-1][1].outcome
             size += len(outcome.body) if isinstance(outcome, Succeeded) else 0
         return group
 
-    async def _settle(self, group: list[tuple[Delivery, Outcome, Settlement]]) -> None:
-        verdicts, orders = await self._ledger.settle([settlement for _, _, settlement in group])
+    async def _write(
+        self,
+        group: Sequence[tuple[Delivery, Settlement]],
+        finish: Callable[[Sequence[Settled]], None],
+    ) -> None:
+        verdicts, orders = await self._ledger.settle([settlement for _, settlement in group])
         crash.reach("settle.committed")
-        self._settled(
+        finish(
             [
-                (entry, outcome, verdict)
-                for (entry, outcome, _), verdict in zip(group, verdicts, strict=True)
+                Settled(delivery, settlement.outcome, verdict)
+                for (delivery, settlement), verdict in zip(group, verdicts, strict=True)
             ]
         )
-        if orders:
-            self._publishing.send(orders)
+        self._publishing.send(orders)
 
     def _fit(self, outcome: Outcome) -> Outcome:
         """Replace a reply that no statement can carry by an error; a reply is never cut short."""

@@ -6,7 +6,7 @@ A task runs under its claim's lease. Losing its partition does not end it.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from agent.execution.guard_gate import GuardGate
@@ -43,7 +43,7 @@ class Slots:
         clock: Clock,
         counts: Counts,
         memory: MemoryWatch,
-        freed: Callable[[], None],
+        freed: asyncio.Event,
     ) -> None:
         self.size = size
         self._worker = worker
@@ -77,14 +77,14 @@ class Slots:
         """Return how many more tasks of a route may be claimed, by the rules of the route alone."""
         return self._routes.room(route, self._clock.now_s(), self._busy[route], self.size)
 
-    def takes_suspect(self, entry: Delivery) -> bool:
+    def takes_suspect(self, delivery: Delivery) -> bool:
         """Return whether this crash suspect may be claimed.
 
         One suspect runs at a time. A suspect that must run alone waits until nothing else runs.
         """
-        if self._suspect is not None or self.room() <= 0 or self.room_for(entry.route) <= 0:
+        if self._suspect is not None or self.room() <= 0 or self.room_for(delivery.route) <= 0:
             return False
-        return not (entry.alone and self._busy)
+        return not (delivery.alone and self._busy)
 
     def closed(self, route: str) -> bool:
         """Return whether a route takes no calls but probes."""
@@ -98,7 +98,7 @@ class Slots:
     def reserved(self, entries: Collection[Delivery]) -> Iterator[None]:
         """Reserve slots for a claim that is under way."""
         # The claim may change the route of a delivery that came without its body.
-        routes = [entry.route for entry in entries]
+        routes = [delivery.route for delivery in entries]
         self._busy.update(routes)
         try:
             yield
@@ -106,43 +106,43 @@ class Slots:
             for route in routes:
                 self._free(route)
 
-    def start(self, entry: Delivery) -> None:
+    def start(self, delivery: Delivery) -> None:
         """Run a claimed delivery, or settle it at once if there is nothing to run."""
-        row = entry.row
+        row = delivery.row
         if row is None:
-            raise AssertionError(f"task {entry.task_id} is not claimed")
-        if entry.paid is not None:
-            self._end(entry, entry.paid)
+            raise AssertionError(f"task {delivery.task_id} is not claimed")
+        if delivery.paid is not None:
+            self._end(delivery, delivery.paid)
         elif row.cancelled:
-            self._end(entry, Cancelled())
+            self._end(delivery, Cancelled())
         elif row.expired:
             self._end(
-                entry,
+                delivery,
                 Dead(
                     Failure("EXPIRED", "its deadline passed before this attempt"),
                     Spent(),
                     "expired",
                 ),
             )
-        elif not self._may_begin(entry) or (entry.suspect and self._suspect is not None):
-            self.give_back(entry)
+        elif not self._may_begin(delivery) or (delivery.suspect and self._suspect is not None):
+            self.give_back(delivery)
         else:
-            self._run(entry, self._guards.stops(row, entry.route))
+            self._run(delivery, self._guards.stops(row, delivery.route))
 
-    def move(self, entry: Delivery) -> None:
+    def move(self, delivery: Delivery) -> None:
         """Send a claimed delivery to the longest tier, because its route stays closed.
 
         A delivery with a paid answer, or of a cancelled batch, needs no call and ends as usual.
         """
-        if entry.paid is not None or (entry.row is not None and entry.row.cancelled):
-            self.start(entry)
+        if delivery.paid is not None or (delivery.row is not None and delivery.row.cancelled):
+            self.start(delivery)
             return
-        failure = Failure(ROUTE_CLOSED, closed_text(entry.route))
-        self._end(entry, moved(failure, Spent(), self._longest_tier, entry.task_id))
+        failure = Failure(ROUTE_CLOSED, closed_text(delivery.route))
+        self._end(delivery, moved(failure, Spent(), self._longest_tier, delivery.task_id))
 
-    def give_back(self, entry: Delivery) -> None:
+    def give_back(self, delivery: Delivery) -> None:
         """Release a claim whose attempt did not begin."""
-        self._end(entry, Released())
+        self._end(delivery, Released())
 
     def close(self) -> None:
         """Start nothing more."""
@@ -167,77 +167,77 @@ class Slots:
                 len(self._running),
             )
 
-    def _run(self, entry: Delivery, guard: Guard | None = None) -> None:
-        entry.state = DeliveryState.RUNNING
-        if entry.suspect:
-            self._suspect = entry
-        self._busy[entry.route] += 1
-        task = asyncio.get_running_loop().create_task(self._work(entry, guard))
-        self._running[entry] = task
+    def _run(self, delivery: Delivery, guard: Guard | None = None) -> None:
+        delivery.state = DeliveryState.RUNNING
+        if delivery.suspect:
+            self._suspect = delivery
+        self._busy[delivery.route] += 1
+        task = asyncio.get_running_loop().create_task(self._work(delivery, guard))
+        self._running[delivery] = task
 
-    async def _work(self, entry: Delivery, guard: Guard | None) -> None:
-        entry.spent, attempt = Spent(), current_task()
+    async def _work(self, delivery: Delivery, guard: Guard | None) -> None:
+        delivery.spent, attempt = Spent(), current_task()
         outcome: Outcome | None = None
         try:
-            stopped = await self._guards.moved(guard, entry.task_id) if guard else None
-            outcome = stopped or await self._attempt(entry)
+            stopped = await self._guards.moved(guard, delivery.task_id) if guard else None
+            outcome = stopped or await self._attempt(delivery)
         except BaseException as error:
             if is_to_end(error, attempt):
                 raise
-            outcome = Snooze(Failure("INTERNAL", type(error).__name__), entry.spent, INTERNAL_S)
+            outcome = Snooze(Failure("INTERNAL", type(error).__name__), delivery.spent, INTERNAL_S)
             self._memory.note(error)
-            log.exception("the attempt at task %d ended in a bug", entry.task_id)
+            log.exception("the attempt at task %d ended in a bug", delivery.task_id)
         finally:
-            del self._running[entry]
-            self._over(entry)
-            self._free(entry.route)
-            self._end(entry, outcome or Released(entry.spent))
-            self._freed()
+            del self._running[delivery]
+            self._over(delivery)
+            self._free(delivery.route)
+            self._end(delivery, outcome or Released(delivery.spent))
+            self._freed.set()
 
-    async def _attempt(self, entry: Delivery) -> Outcome:
+    async def _attempt(self, delivery: Delivery) -> Outcome:
         """Run the attempt and return its outcome.
 
         The claim is released if the lease was lost, or the route closed, before the attempt began.
         """
         ticket = (
-            self._routes.admit(entry.route, entry.task_id, self._clock.now_s())
-            if self._may_begin(entry)
+            self._routes.admit(delivery.route, delivery.task_id, self._clock.now_s())
+            if self._may_begin(delivery)
             else None
         )
         if ticket is None:
             return Released()
         self._counts.attempts += 1
-        self._warn_of(entry)
+        self._warn_of(delivery)
         outcome: Outcome | None = None
         try:
-            alone = self._routes.answered_since(entry.route, entry.refused_s)
-            outcome = await self._worker.work(entry, ticket.limit_s, refused_alone=alone)
+            alone = self._routes.answered_since(delivery.route, delivery.refused_s)
+            outcome = await self._worker.work(delivery, ticket.limit_s, refused_alone=alone)
         finally:
-            ended = outcome or Released(entry.spent)
+            ended = outcome or Released(delivery.spent)
             outcome = self._routes.ended(ticket, ended, self._clock.now_s())
         if isinstance(outcome, Snooze) and outcome.failure.error_class == REFUSED:
-            entry.refused_s = self._clock.now_s()
+            delivery.refused_s = self._clock.now_s()
         return outcome
 
-    def _warn_of(self, entry: Delivery) -> None:
+    def _warn_of(self, delivery: Delivery) -> None:
         """Log which crash suspect runs, so that the log names it if it kills the process."""
-        if entry.row is None or not entry.suspect:
+        if delivery.row is None or not delivery.suspect:
             return
-        where = "alone in its agent" if entry.alone else "as the only suspect of its agent"
+        where = "alone in its agent" if delivery.alone else "as the only suspect of its agent"
         told = (
-            f"task {entry.task_id} of batch {entry.row.batch} runs {where}: "
-            f"{entry.row.lease_losses} agents were lost over it"
+            f"task {delivery.task_id} of batch {delivery.row.batch} runs {where}: "
+            f"{delivery.row.lease_losses} agents were lost over it"
         )
         log.warning("%s", told)
         self._counts.say("suspect", told)
 
-    def _over(self, entry: Delivery) -> None:
-        if self._suspect is entry:
+    def _over(self, delivery: Delivery) -> None:
+        if self._suspect is delivery:
             self._suspect = None
             self._counts.say("suspect", "")
 
-    def _may_begin(self, entry: Delivery) -> bool:
-        return not self._closed and entry.leased(self._clock.now_s())
+    def _may_begin(self, delivery: Delivery) -> bool:
+        return not self._closed and delivery.leased(self._clock.now_s())
 
     def _free(self, route: str) -> None:
         """Free a slot. Routes come from tasks, so a route without tasks is dropped."""
@@ -245,6 +245,6 @@ class Slots:
         if not self._busy[route]:
             del self._busy[route]
 
-    def _end(self, entry: Delivery, outcome: Outcome) -> None:
-        entry.state = DeliveryState.SETTLING
-        self._settler.put(entry, outcome)
+    def _end(self, delivery: Delivery, outcome: Outcome) -> None:
+        delivery.state = DeliveryState.SETTLING
+        self._settler.settle(delivery, outcome)

@@ -17,32 +17,34 @@ class Worker:
         self._clock = clock
         self._deadline_s = deadline_s
 
-    async def work(self, entry: Delivery, limit_s: float | None, *, refused_alone: bool) -> Outcome:
+    async def work(
+        self, delivery: Delivery, limit_s: float | None, *, refused_alone: bool
+    ) -> Outcome:
         """Run the attempt and return its outcome.
 
         Without a `limit_s`, its calls have the route's own time limit. `refused_alone` means that
         the task met AUTH before and that its route has answered other calls since. A cancelled
-        attempt raises CancelledError; `entry.spent` then says what it has spent, and the caller
+        attempt raises CancelledError; `delivery.spent` then says what it has spent, and the caller
         releases the claim.
         """
-        row = entry.row
-        if row is None or entry.value is None:
+        row = delivery.row
+        if row is None or delivery.value is None:
             return Dead(Failure("NO_INPUT", "the ledger has no input for this task"), Spent())
-        left_s = entry.claimed_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
+        left_s = delivery.claimed_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
         if left_s <= 0:
             return Released()
         attempt = Attempt(
             task_id=row.task_id,
             batch=row.batch,
-            value=entry.value,
+            value=delivery.value,
             attempt=row.attempt,
             max_attempts=row.max_attempts,
-            snoozes=entry.snoozes,
+            snoozes=delivery.snoozes,
             left_s=left_s,
-            route=entry.route,
+            route=delivery.route,
             limit_s=limit_s,
             refused_alone=refused_alone,
-            may_call=lambda: entry.leased(self._clock.now_s()),
-            paid=entry.pay,
+            may_call=lambda: delivery.leased(self._clock.now_s()),
+            paid=delivery.pay,
         )
         return await self._handlers.run(attempt)

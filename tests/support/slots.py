@@ -47,7 +47,7 @@ class FakeSettler:
     outcomes: list[Outcome] = field(default_factory=list)
     unsettled: int = 0
 
-    def put(self, _entry: Delivery, outcome: Outcome) -> None:
+    def settle(self, _entry: Delivery, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
 
 
@@ -105,7 +105,7 @@ class Bench:
             clock=self.clock,
             counts=self.counts,
             memory=MemoryWatch(self.clock),
-            freed=lambda: None,
+            freed=asyncio.Event(),
         )
 
     def run(self, count: int = 1, *, cancel: bool = False) -> list[Outcome]:

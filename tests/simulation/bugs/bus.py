@@ -44,16 +44,16 @@ def _from_memory() -> AbstractContextManager[Any]:
 
 
 def _published_first() -> AbstractContextManager[Any]:
-    put, found = settler.Settler.put, ExitStack()
+    settle, found = settler.Settler.settle, ExitStack()
 
     def hasty(self: settler.Settler, entry: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and entry.row is not None:
             self._publishing.send(
                 [Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))]
             )
-        put(self, entry, outcome)
+        settle(self, entry, outcome)
 
-    found.enter_context(patched(settler.Settler, "put", hasty))
+    found.enter_context(patched(settler.Settler, "settle", hasty))
     found.enter_context(_whatever_became_of_it())
     return found
 

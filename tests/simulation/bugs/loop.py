@@ -4,9 +4,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from agent.dispatch import dispatcher
+from agent.dispatch.answers import AnswerHandler
+from agent.dispatch.claimer import Claimer
+from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.execution import settler, slots
+from agent.execution import slots
+from agent.execution.settler import Settled, Settler
 from agent.inflight import table, watermark
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
@@ -20,24 +23,24 @@ from tests.simulation.bugs.stages import OUTAGES, REVOCATIONS
 
 
 def _skipped(answer: Answer) -> Callable[[], AbstractContextManager[Any]]:
-    answered = dispatcher.Dispatcher._answered
+    handle = AnswerHandler.handle
 
-    def skip(self: dispatcher.Dispatcher, entry: Any, said: Answer, row: Any) -> None:
-        answered(self, entry, Answer.DONE if said is answer else said, row)
+    def skip(self: AnswerHandler, delivery: Any, given: Answer, row: Any) -> None:
+        handle(self, delivery, Answer.DONE if given is answer else given, row)
 
-    return replaced(dispatcher.Dispatcher, "_answered", skip)
+    return replaced(AnswerHandler, "handle", skip)
 
 
 def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
-    settled = dispatcher.Dispatcher._settled
+    finish = Dispatcher._finish
 
-    def passes(self: dispatcher.Dispatcher, entry: Any, outcome: Any, verdict: Verdict) -> None:
-        if isinstance(outcome, kind) and entry.partition in self._partitions:
-            self._finish(entry, -1)
+    def passes(self: Dispatcher, delivery: Any, outcome: Any, verdict: Verdict) -> None:
+        if isinstance(outcome, kind) and delivery.partition in self._partitions:
+            self._records.finish(delivery, -1)
         else:
-            settled(self, entry, outcome, verdict)
+            finish(self, delivery, outcome, verdict)
 
-    return replaced(dispatcher.Dispatcher, "_settled", passes)
+    return replaced(Dispatcher, "_finish", passes)
 
 
 def _fenced_passes() -> AbstractContextManager[Any]:
@@ -52,20 +55,30 @@ def _fenced_passes() -> AbstractContextManager[Any]:
     stack.enter_context(patched(reaping, "_return", silent))
     stack.enter_context(
         patched(
-            dispatcher.Dispatcher, "_fenced", lambda self, entry, _outcome: self._finish(entry, -1)
+            Dispatcher,
+            "_fenced",
+            lambda self, delivery, _outcome: self._records.finish(delivery, -1),
         )
     )
     return stack
 
 
 def _settled_before_the_ledger() -> AbstractContextManager[Any]:
-    put = settler.Settler.put
+    run, settle = Settler.run, Settler.settle
+    finishes: dict[Settler, Callable[[Sequence[Settled]], None]] = {}
 
-    def early(self: settler.Settler, entry: Any, outcome: Any) -> None:
-        put(self, entry, outcome)
-        self._settled([(entry, outcome, Verdict.SETTLED)])
+    async def listen(self: Settler, finish: Callable[[Sequence[Settled]], None]) -> None:
+        finishes[self] = finish
+        await run(self, finish)
 
-    return patched(settler.Settler, "put", early)
+    def early(self: Settler, delivery: Any, outcome: Any) -> None:
+        settle(self, delivery, outcome)
+        finishes[self]([Settled(delivery, outcome, Verdict.SETTLED)])
+
+    stack = ExitStack()
+    stack.enter_context(patched(Settler, "run", listen))
+    stack.enter_context(patched(Settler, "settle", early))
+    return stack
 
 
 def _highest(self: Any, offset: int) -> None:
@@ -114,13 +127,13 @@ def _new_token() -> AbstractContextManager[Any]:
 
 
 def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
-    claimed = dispatcher.Dispatcher._claimed
+    start = Claimer._start
 
-    def forget(self: dispatcher.Dispatcher, entry: Delivery, *args: Any) -> None:
-        if entry.partition in self._partitions:
-            claimed(self, entry, *args)
+    def forget(self: Claimer, delivery: Delivery, *args: Any) -> None:
+        if delivery.partition in self._partitions:
+            start(self, delivery, *args)
 
-    return patched(dispatcher.Dispatcher, "_claimed", forget)
+    return patched(Claimer, "_start", forget)
 
 
 def _expired_called() -> AbstractContextManager[Any]:
@@ -158,11 +171,11 @@ def _intake_first() -> AbstractContextManager[Any]:
 
 
 async def _suspects_dropped(self: QuarantineQueue) -> None:
-    while self._suspects:
-        _, record = self._suspects.popleft()
+    while self._rejected:
+        _, record = self._rejected.popleft()
         self._partitions.finish(record.partition, record.offset)
         if isinstance(record, Delivery):
-            self._entries.end(record)
+            self._table.end(record)
     self._partitions.flush()
 
 

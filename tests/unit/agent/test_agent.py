@@ -58,7 +58,9 @@ def idle_agent() -> Agent:
     parts = {
         name: MagicMock()
         for name in (
-            "loop",
+            "dispatcher",
+            "claimer",
+            "ticker",
             "slots",
             "settler",
             "intake",

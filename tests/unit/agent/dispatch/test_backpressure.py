@@ -50,9 +50,9 @@ class Bench:
     def __init__(self, slots: int = 8) -> None:
         self.entries, self.partitions, self.aside = FakeEntries(), FakePartitions(), FakeAside()
         self.pressure = Backpressure(
-            entries=cast("InFlightTable", self.entries),
+            table=cast("InFlightTable", self.entries),
             partitions=cast("Partitions", self.partitions),
-            aside=cast("QuarantineQueue", self.aside),
+            quarantine=cast("QuarantineQueue", self.aside),
             slots=slots,
             main_topic=MAIN,
             limits=LIMITS,
@@ -61,7 +61,7 @@ class Bench:
     def paused(self, waiting: int = 0) -> set[str]:
         """Return the paused topics when so many deliveries wait for a slot."""
         self.entries.waiting = waiting
-        self.pressure.look()
+        self.pressure.update()
         return self.partitions.paused
 
 

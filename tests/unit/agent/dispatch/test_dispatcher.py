@@ -1,4 +1,4 @@
-"""The loop's handling of a record once its outcome is settled."""
+"""What becomes of a record once its outcome is settled."""
 
 import asyncio
 from types import SimpleNamespace
@@ -6,17 +6,19 @@ from typing import Any, cast
 
 import pytest
 
-from agent.dispatch.dispatcher import Dispatcher
+from agent import wiring
+from agent.dispatch.records import Wakeups
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
-from agent.lease import Lease
+from agent.lease import Lease, Leases
 from agent.outcome import Cancelled, Outcome, Released
 from agent.ports import Assigned, Ledger, Record, Source, Verdict
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
+from agent.wiring import Dispatch
 from schemas.runtime.clock import SystemClock
 from tests.support.routes import routes
 from tests.support.slots import PARTITION, Bench, claimed, ending
@@ -40,11 +42,11 @@ def test_a_task_that_waits_again_keeps_its_record(
     No offset passes the latter.
     """
     entry, counts = claimed(OFFSET, 0.0), Counts()
-    loop = loop_that_reads(entry, counts)
+    dispatch = dispatch_that_reads(entry, counts)
 
-    loop.settled([(entry, outcome, verdict)])
+    dispatch.dispatcher.finish([(entry, outcome, verdict)])
 
-    assert loop.finished() == watermark
+    assert dispatch.partitions.marked() == watermark
     assert (entry.state is DeliveryState.ASKING) is (counted == "released")
     assert getattr(counts, counted) == 1
 
@@ -56,17 +58,17 @@ def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
     suspect kills.
     """
     entry = claimed(OFFSET, 0.0, lease_losses=2)
-    loop = loop_that_reads(entry, Counts())
+    dispatch = dispatch_that_reads(entry, Counts())
 
-    loop.settled([(entry, Released(), Verdict.SETTLED)])
+    dispatch.dispatcher.finish([(entry, Released(), Verdict.SETTLED)])
 
-    assert loop.finished() == {("g.tasks", 0): OFFSET}
+    assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert entry.state is DeliveryState.HELD
 
 
-def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
-    """Return a loop that has read one record, which became this delivery."""
-    loop = Dispatcher(
+def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:
+    """Return the parts of a dispatcher that has read one record, which became this delivery."""
+    dispatch = wiring.dispatch(
         partitions=Partitions(
             {
                 PARTITION.topic: cast(
@@ -75,19 +77,20 @@ def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
             },
             limits=Limits(),
         ),
-        arrivals=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
+        decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
         ledger=cast("Ledger", None),
         slots=Bench(routes(), ending(Released())).slots(),
         clock=SystemClock(),
         counts=counts,
-        lease=lambda: Lease(1, 0.0),
+        leases=cast("Leases", SimpleNamespace(current=Lease(1, 0.0))),
         deadline_s=600.0,
         main_topic=PARTITION.topic,
+        wakeups=Wakeups(),
         publishing=cast("Publishing", None),
         lost_records=asyncio.Event(),
         failures=Failures(),
         limits=Limits(),
     )
-    loop.deliver(Assigned((PARTITION,)))
-    loop.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])
-    return loop
+    dispatch.dispatcher.deliver(Assigned((PARTITION,)))
+    dispatch.dispatcher.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])
+    return dispatch

@@ -8,7 +8,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent.dispatch.dispatcher import Dispatcher
+from agent import wiring
+from agent.dispatch.records import Wakeups
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
 from agent.inflight.limits import Limits
@@ -25,6 +26,7 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.ports import Answer, Assigned, Partition, Record, Row, Verdict
+from agent.wiring import Dispatch
 from schemas.task.envelope import Publication, encode
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
@@ -34,8 +36,8 @@ FAILURE = Failure("SERVER", "500")
 ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
 
 
-def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher, list[Delivery]]:
-    """Return a loop that has read a record of each fence, and the first delivery.
+def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, list[Delivery]]:
+    """Return the parts of a dispatcher that has read a record of each fence, and the first delivery.
 
     The records at the places `forged` have other bytes.
     """
@@ -46,7 +48,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher,
             "slots",
             "clock",
             "counts",
-            "lease",
+            "leases",
             "publishing",
             "lost_records",
             "failures",
@@ -55,22 +57,23 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher,
     parts["slots"].size, parts["clock"].now_s.return_value = 64, 0.0
     naming = MagicMock()
     naming.name_of.return_value = "route"
-    loop = Dispatcher(
+    dispatch = wiring.dispatch(
         partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
-        arrivals=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
+        decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         deadline_s=60.0,
         main_topic=PARTITION.topic,
+        wakeups=Wakeups(),
         limits=Limits(),
         **parts,
     )
-    loop.deliver(Assigned((PARTITION,)))
-    loop.deliver(
+    dispatch.dispatcher.deliver(Assigned((PARTITION,)))
+    dispatch.dispatcher.deliver(
         [
             record(offset, fence, b"other" if offset in forged else b"{}")
             for offset, fence in enumerate(fences)
         ]
     )
-    return loop, loop._entries.take_to_ask(0.0, 10)
+    return dispatch, dispatch.table.take_to_ask(0.0, 10)
 
 
 def record(offset: int, fence: int, value: bytes) -> Record:
@@ -79,8 +82,8 @@ def record(offset: int, fence: int, value: bytes) -> Record:
     )
 
 
-def left(loop: Dispatcher) -> int:
-    return loop._partitions.unfinished(PARTITION.topic)
+def left(dispatch: Dispatch) -> int:
+    return dispatch.partitions.unfinished(PARTITION.topic)
 
 
 @pytest.mark.parametrize(
@@ -98,30 +101,30 @@ def test_one_answer_ends_the_copies_that_it_is_true_of(
     said: Answer, fences: list[int], unfinished: int
 ) -> None:
     """One answer ends copies up to the ledger's fence; a record's own header may say anything."""
-    loop, (first,) = made(fences)
+    dispatch, (first,) = made(fences)
 
-    loop._answered(first, said, ROW)
+    dispatch.answers.handle(first, said, ROW)
 
-    assert left(loop) == unfinished
+    assert left(dispatch) == unfinished
 
 
 def test_what_has_other_bytes_is_set_aside() -> None:
     """A record with other bytes is quarantined; the copies behind it end with the first."""
-    loop, (first,) = made([2, 2, 2], forged=[1])
+    dispatch, (first,) = made([2, 2, 2], forged=[1])
 
-    loop._answered(first, Answer.DONE, ROW)
+    dispatch.answers.handle(first, Answer.DONE, ROW)
 
-    assert (left(loop), len(loop._aside)) == (1, 1)
-    assert loop._entries.take_to_ask(0.0, 10) == []
+    assert (left(dispatch), len(dispatch.quarantine)) == (1, 1)
+    assert dispatch.table.take_to_ask(0.0, 10) == []
 
 
 def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
     """An archived task has no fence to compare, so the ledger is asked about each record."""
-    loop, (first,) = made([0, 0])
+    dispatch, (first,) = made([0, 0])
 
-    loop._answered(first, Answer.DONE, None)
+    dispatch.answers.handle(first, Answer.DONE, None)
 
-    assert left(loop) == 1
+    assert left(dispatch) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,12 +148,12 @@ def test_an_accepted_settle_ends_the_copies_of_its_claim(
     That record has the next fence and may be there already. The first record's own header is ahead
     of its row.
     """
-    loop, (first,) = made([500, 2, 1, 3])
+    dispatch, (first,) = made([500, 2, 1, 3])
     first.row = replace(ROW, status=1)
 
-    loop.settled([(first, outcome, verdict)])
+    dispatch.dispatcher.finish([(first, outcome, verdict)])
 
-    assert left(loop) == unfinished
+    assert left(dispatch) == unfinished
 
 
 def test_thousands_of_copies_take_one_question() -> None:
@@ -158,15 +161,19 @@ def test_thousands_of_copies_take_one_question() -> None:
 
     Each used to take its own, one after another, and each searched through all the others.
     """
-    loop, (first,) = made([2] * 3000)
+    dispatch, (first,) = made([2] * 3000)
     asked = []
 
     async def ask(records: Sequence[Any]) -> Any:
         asked.append(len(records))
         return {7: (Answer.DONE, ROW)}
 
-    loop._ledger.ask = ask  # type: ignore[method-assign]
-    asyncio.run(loop._ask([first]))
+    dispatch.claimer._ledger.ask = ask  # type: ignore[method-assign]
+    asyncio.run(dispatch.claimer.ask([first]))
 
-    assert (asked, left(loop), loop.finished()) == ([1], 0, {("group.tasks", 0): 3000})
-    assert loop._entries._by_task == loop._entries._behind == {}
+    assert (asked, left(dispatch), dispatch.partitions.marked()) == (
+        [1],
+        0,
+        {("group.tasks", 0): 3000},
+    )
+    assert dispatch.table._by_task == dispatch.table._behind == {}

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from agent.dispatch.dispatcher import Dispatcher
+from agent.dispatch.claimer import Purpose
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.ports import Answer
+from agent.wiring import Dispatch
 from tests.unit.agent.dispatch.test_dispatcher_copies import PARTITION, ROW, made, record
 
 WAITING = replace(ROW, status=0)
 
 
-def behind(loop: Dispatcher) -> list[int]:
-    return [one.offset for one in loop._entries._behind.get(7, ())]
+def behind(dispatch: Dispatch) -> list[int]:
+    return [one.offset for one in dispatch.table._behind.get(7, ())]
 
 
 def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None:
@@ -24,14 +25,14 @@ def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None
 
     Some dozen of 3 MiB behind a task that waits for an hour used to stop the agent for that hour.
     """
-    loop, (first,) = made([2])
-    loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+    dispatch, (first,) = made([2])
+    dispatch.answers.handle(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
 
-    loop.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
+    dispatch.dispatcher.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
 
-    assert (len(loop._aside), behind(loop)) == (1, [2])
-    assert loop._aside.bytes > 1000
-    assert loop._entries.bodies_bytes == 0
+    assert (len(dispatch.quarantine), behind(dispatch)) == (1, [2])
+    assert dispatch.quarantine.bytes > 1000
+    assert dispatch.table.bodies_bytes == 0
 
 
 def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() -> None:
@@ -39,11 +40,15 @@ def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() 
 
     Only then they can be compared with it.
     """
-    loop, (first,) = made([2, 2, 2, 2], forged=[1, 3])
+    dispatch, (first,) = made([2, 2, 2, 2], forged=[1, 3])
 
-    loop._answered(first, Answer.CLAIMABLE, WAITING)
+    dispatch.answers.handle(first, Answer.CLAIMABLE, WAITING)
 
-    assert (len(loop._aside), behind(loop), loop._entries.bodies_bytes) == (2, [2], 4 + 2 * 5)
+    assert (len(dispatch.quarantine), behind(dispatch), dispatch.table.bodies_bytes) == (
+        2,
+        [2],
+        4 + 2 * 5,
+    )
 
 
 def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
@@ -51,20 +56,20 @@ def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
 
     Hundreds of them used to take one question each before the task's own record had its turn.
     """
-    loop, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
+    dispatch, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
 
-    loop._answered(first, Answer.CONFLICT, WAITING)
+    dispatch.answers.handle(first, Answer.CONFLICT, WAITING)
     kept: list[int] = []
 
     async def quarantine(suspects: Sequence[Any]) -> list[Any]:
         kept.extend(one.offset for one in suspects)
         return []
 
-    loop._ledger.quarantine = quarantine  # type: ignore[method-assign]
-    asyncio.run(loop._aside.keep())
+    dispatch.claimer._ledger.quarantine = quarantine  # type: ignore[method-assign]
+    asyncio.run(dispatch.quarantine.keep())
 
     assert kept == [0, 1, 3], "one of a lower fence may be right"
-    assert [one.offset for one in loop._entries.take_to_ask(0.0, 10)] == [2]
+    assert [one.offset for one in dispatch.table.take_to_ask(0.0, 10)] == [2]
 
 
 def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -> None:
@@ -72,13 +77,13 @@ def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -
 
     A foreign record for a closed route used to delay the task's own record as long.
     """
-    loop, (first,) = made([2], forged=[0])
-    loop._entries.ready(first)
+    dispatch, (first,) = made([2], forged=[0])
+    dispatch.table.ready(first)
 
-    loop.deliver([record(1, 2, b"{}")])
+    dispatch.dispatcher.deliver([record(1, 2, b"{}")])
 
-    assert loop._entries.take_to_ask(0.0, 10) == [first]
-    assert loop._entries.take_ready(10, lambda _: 10) == []
+    assert dispatch.table.take_to_ask(0.0, 10) == [first]
+    assert dispatch.table.take_ready(10, lambda _: 10) == []
 
 
 @pytest.mark.parametrize("said", [Answer.UNKNOWN, Answer.CONFLICT])
@@ -88,12 +93,16 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None
     A backup was restored under a running agent. The value is only on the topic, and a new reader
     gets it.
     """
-    loop, (first,) = made([2])
-    loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+    dispatch, (first,) = made([2])
+    dispatch.answers.handle(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
 
-    loop._answered(first, said, None)
+    dispatch.answers.handle(first, said, None)
 
-    assert (first.state, len(loop._aside), loop._partitions.unfinished(PARTITION.topic)) == (
+    assert (
+        first.state,
+        len(dispatch.quarantine),
+        dispatch.partitions.unfinished(PARTITION.topic),
+    ) == (
         DeliveryState.HELD,
         0,
         1,
@@ -106,12 +115,13 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     It was claimed for the default route, whose provider, key and price differ. It is given back,
     and claimed for its own route.
     """
-    loop, (first,) = made([2])
-    loop._entries.bodies_bytes, first.value, first.digest = 0, None, None
-    loop._arrivals.route_of = lambda value: "special" if value else "default"  # type: ignore[method-assign]
+    dispatch, (first,) = made([2])
+    dispatch.table.bodies_bytes, first.value, first.digest = 0, None, None
+    dispatch.claimer._bodies._decoder.route_of = lambda value: "special" if value else "default"  # type: ignore[method-assign]
     started: list[Delivery] = []
     given_back: list[Delivery] = []
-    loop._slots.give_back = given_back.append  # type: ignore[method-assign]
+    dispatch.claimer._slots.start = started.append  # type: ignore[method-assign]
+    dispatch.claimer._slots.give_back = given_back.append  # type: ignore[method-assign]
 
     async def claim(*_: Any, **__: Any) -> Any:
         return {7: (Answer.CLAIMED, WAITING)}
@@ -119,12 +129,12 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     async def bodies(_: Any) -> Any:
         return {7: (b"k", b"body")}
 
-    loop._ledger.claim, loop._ledger.bodies = claim, bodies  # type: ignore[method-assign]
+    dispatch.claimer._ledger.claim, dispatch.claimer._ledger.bodies = claim, bodies  # type: ignore[method-assign]
     for _ in range(2):
-        asyncio.run(loop._claim([first], started.append))
+        asyncio.run(dispatch.claimer.claim([first], Purpose.RUN))
 
     assert (given_back, started) == ([first], [first])
-    assert (first.route, first.value, loop._entries.bodies_bytes) == ("special", b"body", 4)
+    assert (first.route, first.value, dispatch.table.bodies_bytes) == ("special", b"body", 4)
 
 
 def test_what_is_moved_to_a_tier_reads_no_body() -> None:
@@ -132,7 +142,7 @@ def test_what_is_moved_to_a_tier_reads_no_body() -> None:
 
     Up to 3 MiB of each of 125 tasks used to be read four times a second for nothing.
     """
-    loop, (known, pointer) = (made([2])[0], [made([2])[1][0] for _ in range(2)])
+    dispatch, (known, pointer) = (made([2])[0], [made([2])[1][0] for _ in range(2)])
     for one in (known, pointer):
         one.value = None
     pointer.digest = None
@@ -145,8 +155,8 @@ def test_what_is_moved_to_a_tier_reads_no_body() -> None:
         wanted.append(ids)
         return {}
 
-    loop._ledger.claim, loop._ledger.bodies = claim, bodies  # type: ignore[method-assign]
+    dispatch.claimer._ledger.claim, dispatch.claimer._ledger.bodies = claim, bodies  # type: ignore[method-assign]
     for one in (known, pointer):
-        asyncio.run(loop._claim([one], loop._slots.move))
+        asyncio.run(dispatch.claimer.claim([one], Purpose.MOVE))
 
     assert wanted == [[7]]

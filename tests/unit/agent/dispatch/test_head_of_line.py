@@ -76,7 +76,7 @@ def relieved(
     relief = HeadOfLine(
         ledger=Ledger(),  # type: ignore[arg-type]
         partitions=Wide({}, limits=LIMITS),
-        entries=entries,
+        table=entries,
         publishing=cast("Publishing", SimpleNamespace(send=ordered.extend)),
         limits=LIMITS,
     )

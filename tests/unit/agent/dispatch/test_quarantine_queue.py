@@ -42,7 +42,7 @@ def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
     aside = QuarantineQueue(
         ledger=MagicMock(),
         partitions=MagicMock(),
-        entries=entries,
+        table=entries,
         counts=MagicMock(),
         publishing=MagicMock(),
         limits=LIMITS,
@@ -90,15 +90,15 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
     aside = QuarantineQueue(
         ledger=ledger,
         partitions=partitions,
-        entries=entries,
+        table=entries,
         counts=MagicMock(),
         publishing=MagicMock(),
         limits=LIMITS,
     )
     pressure = Backpressure(
-        entries=entries,
+        table=entries,
         partitions=partitions,
-        aside=aside,
+        quarantine=aside,
         slots=64,
         main_topic="g.tasks",
         limits=LIMITS,
@@ -107,11 +107,11 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
         record = Record(PARTITION, offset, 0, key, b"{}", headers)
         aside.put(suspect(record, "why"), record)
 
-    pressure.look()
+    pressure.update()
     assert pressure.full
 
     asyncio.run(aside.keep())
-    pressure.look()
+    pressure.update()
     assert not pressure.full
     assert max(len(call.args[0]) for call in ledger.quarantine.call_args_list) < 10
     assert aside.bytes == 0
@@ -122,7 +122,7 @@ def test_large_records_are_kept_a_few_at_a_time() -> None:
     aside = QuarantineQueue(
         ledger=MagicMock(),
         partitions=MagicMock(),
-        entries=MagicMock(),
+        table=MagicMock(),
         counts=MagicMock(),
         publishing=MagicMock(),
         limits=LIMITS,

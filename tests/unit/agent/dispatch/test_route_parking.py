@@ -1,8 +1,12 @@
 """A route that stays closed gives way to the others."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from agent.dispatch.route_parking import MOVE_AFTER_S, PARK_AFTER_S, RouteParking
+from agent.execution.slots import Slots
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
@@ -28,9 +32,13 @@ class Yard:
             set[str](),
         )
         self.parking = RouteParking(
-            entries=self.entries,
-            closed=self.closed.__contains__,
-            running=lambda: self.running,
+            table=self.entries,
+            slots=cast(
+                "Slots",
+                SimpleNamespace(
+                    closed=self.closed.__contains__, running_routes=lambda: self.running
+                ),
+            ),
             limits=LIMITS,
         )
         for number, route in enumerate(routes):
@@ -58,10 +66,10 @@ def test_a_closed_route_is_parked_when_the_agent_is_full() -> None:
     """
     yard = Yard("a", "a", "b")
     yard.closed.add("a")
-    yard.parking.look(0.0, full=True)
+    yard.parking.update(0.0, full=True)
     assert yard.entries.parked == 0
 
-    yard.parking.look(PARK_AFTER_S, full=True)
+    yard.parking.update(PARK_AFTER_S, full=True)
     later = yard.arrive(9, "a")
 
     assert (yard.entries.parked, yard.entries.waiting, later.value) == (3, 1, None)
@@ -77,8 +85,8 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
     yard = Yard("a")
     before = yard.arrive(8, "a", known=False)
     yard.closed.add("a")
-    yard.parking.look(0.0, full=True)
-    yard.parking.look(PARK_AFTER_S, full=True)
+    yard.parking.update(0.0, full=True)
+    yard.parking.update(PARK_AFTER_S, full=True)
     later = yard.arrive(9, "a", known=False)
 
     assert yard.entries.take_to_ask(PARK_AFTER_S, 10) == [before, later]
@@ -96,8 +104,8 @@ def test_nothing_is_parked_while_there_is_room() -> None:
     """Nothing is parked while there is room, because a kept body need not be read again."""
     yard = Yard("a")
     yard.closed.add("a")
-    yard.parking.look(0.0, full=False)
-    yard.parking.look(MOVE_AFTER_S, full=False)
+    yard.parking.update(0.0, full=False)
+    yard.parking.update(MOVE_AFTER_S, full=False)
 
     assert yard.entries.parked == 0
 
@@ -106,11 +114,11 @@ def test_a_route_that_opens_is_parked_no_more() -> None:
     """The deliveries of a route that opens count as work at hand again."""
     yard = Yard("a")
     yard.closed.add("a")
-    yard.parking.look(0.0, full=True)
-    yard.parking.look(PARK_AFTER_S, full=True)
+    yard.parking.update(0.0, full=True)
+    yard.parking.update(PARK_AFTER_S, full=True)
     yard.closed.clear()
 
-    yard.parking.look(PARK_AFTER_S, full=True)
+    yard.parking.update(PARK_AFTER_S, full=True)
 
     assert (yard.entries.parked, yard.entries.waiting) == (0, 1)
 
@@ -128,9 +136,9 @@ def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
     yard = Yard("a", "a", "a", other)
     yard.closed.add("a")
     yard.running.update(running)
-    yard.parking.look(0.0, full=True)
+    yard.parking.update(0.0, full=True)
 
-    yard.parking.look(MOVE_AFTER_S - 1, full=True)
+    yard.parking.update(MOVE_AFTER_S - 1, full=True)
     assert yard.parking.routes_to_move(MOVE_AFTER_S - 1, ()) == []
     assert yard.parking.routes_to_move(MOVE_AFTER_S, ()) == moves
 
@@ -143,7 +151,7 @@ def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> No
     """
     yard = Yard("a", "a")
     yard.closed.add("a")
-    yard.parking.look(0.0, full=False)
+    yard.parking.update(0.0, full=False)
 
     assert yard.parking.routes_to_move(MOVE_AFTER_S - 1, {"a"}) == []
     assert yard.parking.routes_to_move(MOVE_AFTER_S, {"a", "open"}) == ["a"]

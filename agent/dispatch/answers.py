@@ -1,0 +1,71 @@
+"""What the ledger's answer about a record means for its delivery."""
+
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.dispatch.records import Records
+from agent.inflight.delivery import Delivery
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
+from agent.lease import OWNER_BITS
+from agent.ports import Answer, Clock, Row
+
+AGAIN_AT_ONCE, AGAIN_MOST_S = 2, 15.0
+
+
+class AnswerHandler:
+    """Finishes, delays, queues or quarantines a delivery by the ledger's answer about it."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        table: InFlightTable,
+        quarantine: QuarantineQueue,
+        records: Records,
+        clock: Clock,
+    ) -> None:
+        self._partitions = partitions
+        self._table = table
+        self._quarantine = quarantine
+        self._records = records
+        self._clock = clock
+
+    def handle(self, delivery: Delivery, answer: Answer, row: Row | None) -> None:
+        """Take an answer other than `CLAIMED`."""
+        delivery.row = row
+        now_s = self._clock.now_s()
+        if row is not None and answer is not Answer.CONFLICT:
+            self._quarantine.quarantine_foreign_behind(delivery)
+        if delivery.partition not in self._partitions:
+            self._table.end(delivery)
+        elif answer in {Answer.DONE, Answer.STALE}:
+            # The row of a DONE record is final, so copies up to its fence are done too. The row of
+            # a STALE record has moved on, so only copies below its fence are stale too.
+            self._records.finish(
+                delivery, -1 if row is None else row.fence - (answer is Answer.STALE)
+            )
+        elif answer is Answer.CLAIMABLE and row is not None:
+            # A delivery that was delayed, is tried again, or was left behind by a dead agent does
+            # not queue behind newer records.
+            self._table.ready(
+                delivery, back=delivery.value is None or bool(row.lease_losses) or bool(row.attempt)
+            )
+        elif answer is Answer.HELD and row is not None:
+            self._table.hold_for(delivery, row.owner >> OWNER_BITS, now_s)
+        elif answer is Answer.EARLY and row is not None:
+            self._table.hold(delivery, now_s + row.due_in_s)
+        elif answer is Answer.AGAIN:
+            self._claim_again(delivery, now_s)
+        else:
+            self._quarantine.quarantine_unknown(delivery, answer, now_s)
+
+    def _claim_again(self, delivery: Delivery, now_s: float) -> None:
+        """Claim once more: the task was released between the two statements of the claim.
+
+        The first AGAIN_AT_ONCE times the delivery is ready at once, later after a growing delay.
+        """
+        delivery.asks += 1
+        if delivery.asks <= AGAIN_AT_ONCE:
+            self._table.ready(delivery)
+        else:
+            delay_s = min(AGAIN_MOST_S, 2.0 ** (delivery.asks - AGAIN_AT_ONCE))
+            self._table.hold(delivery, now_s + delay_s)

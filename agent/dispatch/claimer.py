@@ -1,0 +1,188 @@
+"""Asks the ledger about deliveries, claims tasks for free slots, and starts what it claimed."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from agent.dispatch.answers import AnswerHandler
+from agent.dispatch.body_loader import BodyLoader
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.dispatch.records import Records, Wakeups
+from agent.execution.slots import Slots
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
+from agent.lease import Lease, Leases
+from agent.ports import Answer, Clock, Ledger, Row
+from schemas.runtime import crash
+
+# If a smaller share of the slots is free, a claim waits GATHER_S for more free slots, because it
+# costs as much for one task as for many.
+GATHER_SHARE, GATHER_S = 1 / 8, 0.01
+
+
+class Purpose(Enum):
+    """Why deliveries are claimed."""
+
+    RUN = "run"
+    RUN_SUSPECT = "run suspect"  # agents were lost over the task; it is claimed by itself
+    MOVE = "move"  # to a tier, because its route stays closed
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim call: all its tasks get the same owner and live under the same lease."""
+
+    owner: int
+    lease: Lease
+    began_s: float
+    purpose: Purpose
+
+
+class Claimer:
+    """Claims tasks under this agent's lease, one claim at a time."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        leases: Leases,
+        deadline_s: float,
+        partitions: Partitions,
+        table: InFlightTable,
+        quarantine: QuarantineQueue,
+        answers: AnswerHandler,
+        bodies: BodyLoader,
+        slots: Slots,
+        records: Records,
+        wakeups: Wakeups,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._ledger = ledger
+        self._leases = leases
+        self._deadline_s = deadline_s
+        self._partitions = partitions
+        self._table = table
+        self._quarantine = quarantine
+        self._answers = answers
+        self._bodies = bodies
+        self._slots = slots
+        self._records = records
+        self._wakeups = wakeups
+        self._clock = clock
+        self._limits = limits
+        self._claiming = asyncio.Lock()
+        self._gone: frozenset[int] = frozenset()
+
+    async def ask_forever(self) -> None:
+        """Ask the ledger about deliveries, and quarantine rejected records, until cancelled."""
+        while True:
+            await self._wakeups.ask.wait()
+            self._wakeups.ask.clear()
+            await self._quarantine.keep()
+            while batch := self._table.take_to_ask(self._clock.now_s(), self._limits.page):
+                await self.ask(batch)
+
+    async def ask(self, batch: Sequence[Delivery]) -> None:
+        """Ask the ledger about deliveries, without a lock."""
+        answers = await self._ledger.ask([delivery.claimable() for delivery in batch])
+        fresh = {delivery.partition for delivery in batch}
+        for delivery in batch:
+            answer, row = answers[delivery.task_id]
+            if answer is not Answer.CLAIMABLE:
+                fresh.discard(delivery.partition)
+            if delivery.state is DeliveryState.ASKING:
+                self._answers.handle(delivery, answer, row)
+        for partition in fresh:
+            self._partitions.fresh(partition)
+        self._records.go_on()
+
+    def agents_gone(self, gone: frozenset[int]) -> None:
+        """Ask at once about the tasks of agents that were lost or have stopped."""
+        if self._table.wake(gone - self._gone, self._clock.now_s()):
+            self._wakeups.set()
+        self._gone = gone
+
+    async def claim_forever(self) -> None:
+        """Claim as many deliveries as there are free slots, until cancelled."""
+        while True:
+            await self._wakeups.claim.wait()
+            if self._slots.room() < GATHER_SHARE * self._slots.size:
+                await self._clock.sleep(GATHER_S)
+            self._wakeups.claim.clear()
+            if suspect := self._table.take_suspect(self._may_claim):
+                await self.claim([suspect], Purpose.RUN_SUSPECT)
+            limit = min(self._limits.page, self._room())
+            if batch := self._table.take_ready(limit, self._slots.room_for):
+                await self.claim(batch, Purpose.RUN)
+
+    async def no_claim(self) -> None:
+        """Return once no claim is under way; if the slots are closed, no other claim follows."""
+        async with self._claiming:
+            return
+
+    def _room(self) -> int:
+        waits = self._table.any_suspect(
+            lambda suspect: suspect.alone and self._slots.room_for(suspect.route) > 0
+        )
+        fresh = self._leases.current.fresh(self._clock.now_s())
+        return self._slots.room() if fresh and not waits else 0
+
+    def _may_claim(self, suspect: Delivery) -> bool:
+        """Return whether a crash suspect may be claimed now.
+
+        A suspect that must run alone waits until nothing else is claimed under the lease. If it
+        killed the agent, the other tasks would be lost with it.
+        """
+        lease = self._leases.current
+        return (
+            lease.fresh(self._clock.now_s())
+            and self._slots.takes_suspect(suspect)
+            and not (suspect.alone and lease.running)
+        )
+
+    async def claim(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
+        """Claim the tasks of these deliveries; start, move or give back what was claimed."""
+        async with self._claiming:
+            lease, began_s = self._leases.current, self._clock.now_s()
+            claim = Claim(lease.next_owner(), lease, began_s, purpose)
+            lease.running += 1  # the lease must not look idle while a claim is under way
+            with self._slots.reserved(batch):
+                answers = await self._ledger.claim(
+                    [delivery.claimable() for delivery in batch],
+                    claim.owner,
+                    self._deadline_s,
+                    suspects=purpose is Purpose.RUN_SUSPECT,
+                )
+                crash.reach("claim.claimed")
+                claimed = (
+                    delivery for delivery in batch if answers[delivery.task_id][0] is Answer.CLAIMED
+                )
+                rerouted = await self._bodies.fetch(claimed, moving=purpose is Purpose.MOVE)
+            for delivery in batch:
+                answer, row = answers[delivery.task_id]
+                if answer is Answer.CLAIMED and row is not None:
+                    self._start(delivery, row, claim, rerouted=delivery in rerouted)
+                else:
+                    self._answers.handle(delivery, answer, row)
+            lease.running -= 1
+            self._records.go_on()
+
+    def _start(self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool) -> None:
+        """Start, move or give back a claimed delivery.
+
+        It is given back if its partition was revoked meanwhile, or if it needs another route.
+        """
+        delivery.row, delivery.owner = row, claim.owner
+        delivery.lease, delivery.claimed_s = claim.lease, claim.began_s
+        claim.lease.running += 1
+        self._quarantine.quarantine_foreign_behind(delivery)
+        if rerouted or delivery.partition not in self._partitions:
+            self._slots.give_back(delivery)
+        elif claim.purpose is Purpose.MOVE:
+            self._slots.move(delivery)
+        else:
+            self._slots.start(delivery)

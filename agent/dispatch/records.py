@@ -1,0 +1,54 @@
+"""Finishes records, so that watermarks move, and wakes the loops that ask and claim."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from agent.dispatch.backpressure import Backpressure
+from agent.inflight.delivery import Delivery
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeups:
+    """The events for which the claimer's two loops wait."""
+
+    ask: asyncio.Event = field(default_factory=asyncio.Event)
+    claim: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def set(self) -> None:
+        """Make both loops look again for deliveries."""
+        self.ask.set()
+        self.claim.set()
+
+
+class Records:
+    """The records of one agent's partitions, from the side of their ends."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        table: InFlightTable,
+        backpressure: Backpressure,
+        wakeups: Wakeups,
+    ) -> None:
+        self._partitions = partitions
+        self._table = table
+        self._backpressure = backpressure
+        self._wakeups = wakeups
+
+    def finish(self, delivery: Delivery, fence: int) -> None:
+        """Finish a record and its copies up to `fence`; its result holds for them too.
+
+        `fence` comes from the ledger's row, never from a header.
+        """
+        for finished in (*self._table.take_copies(delivery, fence), delivery):
+            self._partitions.finish(finished.partition, finished.offset)
+            self._table.end(finished)
+
+    def go_on(self) -> None:
+        """Mark the watermarks that moved, read on if there is room, and wake the loops."""
+        self._partitions.flush()
+        self._backpressure.update()
+        self._wakeups.set()

@@ -1,0 +1,67 @@
+"""Does the work that is due by time alone: parking, pauses, relief, moves to a tier."""
+
+from agent.dispatch.backpressure import Backpressure
+from agent.dispatch.claimer import Claimer, Purpose
+from agent.dispatch.head_of_line import HeadOfLine
+from agent.dispatch.records import Wakeups
+from agent.dispatch.route_parking import RouteParking
+from agent.inflight.delivery import DeliveryState
+from agent.inflight.limits import Limits
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
+from agent.lease import Leases
+from agent.ports import Clock
+
+TICK_S = 0.25
+
+
+class Ticker:
+    """Looks after the waiting deliveries of one agent at each tick."""
+
+    def __init__(
+        self,
+        *,
+        parking: RouteParking,
+        backpressure: Backpressure,
+        relief: HeadOfLine,
+        claimer: Claimer,
+        partitions: Partitions,
+        table: InFlightTable,
+        leases: Leases,
+        wakeups: Wakeups,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._parking = parking
+        self._backpressure = backpressure
+        self._relief = relief
+        self._claimer = claimer
+        self._partitions = partitions
+        self._table = table
+        self._leases = leases
+        self._wakeups = wakeups
+        self._clock = clock
+        self._limits = limits
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        while True:
+            await self._clock.sleep(TICK_S)
+            self._parking.update(self._clock.now_s(), full=self._backpressure.full)
+            self._backpressure.update()
+            self._wakeups.set()
+            await self._relief.relieve(self._clock.now_s())
+            await self._move_on()
+
+    async def _move_on(self) -> None:
+        """Send some tasks of a route that stays closed to a tier, so that others can be read."""
+        stuck = {
+            delivery.route
+            for delivery in self._partitions.blocking(self._limits.stuck_share)
+            if delivery.state is DeliveryState.READY
+        }
+        for route in self._parking.routes_to_move(self._clock.now_s(), stuck):
+            if self._leases.current.fresh(self._clock.now_s()) and (
+                batch := self._table.take_ready_for(route, self._limits.move_page)
+            ):
+                await self._claimer.claim(batch, Purpose.MOVE)
