@@ -36,6 +36,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.task.envelope import record_bytes
+from schemas.task.failures import Disposition
 from schemas.task.line import LineError
 from schemas.task.schema_cost import is_heavy_line
 from schemas.task.untrusted import contained, sealed, told
@@ -212,10 +213,10 @@ class Intake:
             accepted = await self._store(name, [task for _, task in some])
             crash.reach("intake.accepted")
         except (ConfigError, UnsafeStateError) as error:
-            return [suspect(record, str(error), "rejected") for record, _ in some]
+            return [suspect(record, str(error), Disposition.REJECTED) for record, _ in some]
         self._publishing.send(accepted.orders)
         return [
-            suspect(some[position][0], foreign_records.clash(name), "rejected")
+            suspect(some[position][0], foreign_records.clash(name), Disposition.REJECTED)
             for position in accepted.clashing
         ]
 

@@ -6,13 +6,12 @@ The judge makes them, settles write them, and nothing else decides.
 from dataclasses import dataclass
 
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.failures import Disposition, ErrorClass
 
 __all__ = [
-    "COMPLETION", "COMPLETION_ZLIB", "INTERNAL", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved", "Outcome", "Released",
+    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved", "Outcome", "Released",
     "Retry", "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
-
-INTERNAL = "INTERNAL"  # the error class of an attempt that ended in a bug of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Spent:
 class Failure:
     """The reason of a failed attempt: a class of the judge's table, and a text for a person."""
 
-    error_class: str
+    error_class: ErrorClass
     text: str
 
 
@@ -90,7 +89,7 @@ class Dead:
 
     failure: Failure
     spent: Spent
-    disposition: str = "permanent"
+    disposition: Disposition = Disposition.PERMANENT
 
 
 @dataclass(frozen=True, slots=True)

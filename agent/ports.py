@@ -14,6 +14,7 @@ from agent.outcome import Outcome
 from producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
 from schemas.runtime.clock import Clock
 from schemas.task.envelope import Publication, RawHeaders
+from schemas.task.failures import ErrorClass
 from schemas.task.rejected_record import RejectedRecord
 
 __all__ = [
@@ -342,7 +343,7 @@ class CallFailed:
     a password), AMBIGUOUS (the call may have been billed), or REPLY_TOO_LARGE.
     """
 
-    error_class: str
+    error_class: ErrorClass
     text: str
 
 

@@ -23,6 +23,7 @@ import uvloop
 
 from agent.llm.client import MAX_REPLY_BYTES, ChatClient
 from agent.ports import LLM, Call, CallFailed, Reply
+from schemas.task.failures import ErrorClass
 
 ROOT = Path(__file__).parents[1]
 SERVER = "import sys; from agent.rehearsal import run; sys.exit(run(sys.argv[1:]))"
@@ -51,12 +52,12 @@ class AiohttpClient:
                 return (
                     Reply(response.status, lower, body)
                     if body is not None
-                    else CallFailed("REPLY_TOO_LARGE", "")
+                    else CallFailed(ErrorClass.REPLY_TOO_LARGE, "")
                 )
         except aiohttp.ClientConnectorError as error:
-            return CallFailed("NETWORK", str(error))
+            return CallFailed(ErrorClass.NETWORK, str(error))
         except (aiohttp.ClientError, TimeoutError) as error:
-            return CallFailed("AMBIGUOUS", str(error))
+            return CallFailed(ErrorClass.AMBIGUOUS, str(error))
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
         pieces, size = [], 0

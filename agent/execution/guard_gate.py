@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from agent.judge import Tier
-from agent.judge.guard_rule import GUARDED, moved
+from agent.judge.guard_rule import moved
 from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock, Row
 from schemas.runtime import crash
+from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard
 
 # Of one agent, so that a topic of a million tasks is not rewritten at full speed.
@@ -71,7 +72,7 @@ class GuardGate:
                 return None
             self._asked[guard.id] += guard.look_size  # other agents have filled the look
         await self._clock.sleep(self._wait_s())
-        return moved(Failure(GUARDED, guard.reason), Spent(), self._longest_tier, task_id)
+        return moved(Failure(ErrorClass.GUARD, guard.reason), Spent(), self._longest_tier, task_id)
 
     def _may_ask(self, guard: Guard, task_id: int) -> bool:
         """Return whether to ask the ledger for a place in the look.

@@ -3,17 +3,25 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from agent.ports import Order
-from producer.relay.relay import Relay
 
 log = logging.getLogger(__name__)
+
+
+class OrderSender(Protocol):
+    """What sends publish orders: the relay."""
+
+    async def send(self, orders: Sequence[Order]) -> None:
+        """Publish orders that this process has just written; failed items stay with the relay."""
+        ...
 
 
 class Publishing:
     """Sends the publish orders that this agent wrote; the relay sends those left behind."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: OrderSender) -> None:
         self._relay = relay
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -15,6 +15,7 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Settlement, Verdict
 from schemas.runtime import crash
+from schemas.task.failures import ErrorClass
 
 # A smaller group than GATHER waits GATHER_S for more outcomes, because a transaction costs as much
 # for one as for many. No slot waits for it.
@@ -119,5 +120,5 @@ class Settler:
                 f"the stored reply has {len(outcome.body)} bytes, "
                 f"the limit is {self._reply_limit_bytes}"
             )
-            return Dead(Failure("REPLY_TOO_LARGE", text), replace(outcome.spent))
+            return Dead(Failure(ErrorClass.REPLY_TOO_LARGE, text), replace(outcome.spent))
         return outcome

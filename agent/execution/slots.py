@@ -13,13 +13,14 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.judge import REFUSED, Tier
-from agent.judge.guard_rule import ROUTE_CLOSED, closed_text, moved
+from agent.judge import Tier
+from agent.judge.guard_rule import closed_text, moved
 from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
 from agent.process.containment import MemoryWatch, cancel, current_task, is_to_end
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import Guard
 
 INTERNAL_S = 60.0
@@ -119,9 +120,9 @@ class Slots:
             self._end(
                 delivery,
                 Dead(
-                    Failure("EXPIRED", "its deadline passed before this attempt"),
+                    Failure(ErrorClass.EXPIRED, "its deadline passed before this attempt"),
                     Spent(),
-                    "expired",
+                    Disposition.EXPIRED,
                 ),
             )
         elif not self._may_begin(delivery) or (delivery.suspect and self._suspect is not None):
@@ -137,7 +138,7 @@ class Slots:
         if delivery.paid is not None or (delivery.row is not None and delivery.row.cancelled):
             self.start(delivery)
             return
-        failure = Failure(ROUTE_CLOSED, closed_text(delivery.route))
+        failure = Failure(ErrorClass.ROUTE, closed_text(delivery.route))
         self._end(delivery, moved(failure, Spent(), self._longest_tier, delivery.task_id))
 
     def give_back(self, delivery: Delivery) -> None:
@@ -184,7 +185,9 @@ class Slots:
         except BaseException as error:
             if is_to_end(error, attempt):
                 raise
-            outcome = Snooze(Failure("INTERNAL", type(error).__name__), delivery.spent, INTERNAL_S)
+            outcome = Snooze(
+                Failure(ErrorClass.INTERNAL, type(error).__name__), delivery.spent, INTERNAL_S
+            )
             self._memory.note(error)
             log.exception("the attempt at task %d ended in a bug", delivery.task_id)
         finally:
@@ -215,7 +218,7 @@ class Slots:
         finally:
             ended = outcome or Released(delivery.spent)
             outcome = self._routes.ended(ticket, ended, self._clock.now_s())
-        if isinstance(outcome, Snooze) and outcome.failure.error_class == REFUSED:
+        if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:
             delivery.refused_s = self._clock.now_s()
         return outcome
 

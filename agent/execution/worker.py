@@ -4,6 +4,7 @@ from agent.handlers import Attempt, Handlers
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent
 from agent.ports import Clock
+from schemas.task.failures import ErrorClass
 
 # The part of the hard deadline that is left for the settle after a call that used all its time.
 SETTLE_MARGIN_S = 30.0
@@ -29,7 +30,9 @@ class Worker:
         """
         row = delivery.row
         if row is None or delivery.value is None:
-            return Dead(Failure("NO_INPUT", "the ledger has no input for this task"), Spent())
+            return Dead(
+                Failure(ErrorClass.NO_INPUT, "the ledger has no input for this task"), Spent()
+            )
         left_s = delivery.claimed_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
         if left_s <= 0:
             return Released()

@@ -3,6 +3,7 @@
 from agent.handlers.context import Answer, Context
 from agent.handlers.request import chat_body
 from agent.outcome import Dead, Failure
+from schemas.task.failures import ErrorClass
 
 
 async def chat(context: Context) -> Answer | Dead:
@@ -13,7 +14,9 @@ async def chat(context: Context) -> Answer | Dead:
     task = context.task
     if task.body is None and task.prompt is None:
         return Dead(
-            Failure("NO_PROMPT", f"the task has no prompt, and type {task.type} has no handler"),
+            Failure(
+                ErrorClass.NO_PROMPT, f"the task has no prompt, and type {task.type} has no handler"
+            ),
             context.spent,
         )
     document = await context.document()

@@ -22,12 +22,15 @@ from agent.outcome import Failure
 from producer.input.excluded_files import resolved, root_of
 from schemas.runtime.executors import Executor
 from schemas.task.document_text import DocumentText, NoTextError
+from schemas.task.failures import ErrorClass
 from schemas.task.untrusted import contained, told
 
 log = logging.getLogger(__name__)
 
 MAX_DOCUMENT_BYTES = 32 << 20
-_REFUSED, _CHANGED, _UNREADABLE = "DOCUMENT_REFUSED", "DOCUMENT_CHANGED", "DOCUMENT_UNREADABLE"
+_REFUSED = ErrorClass.DOCUMENT_REFUSED
+_CHANGED = ErrorClass.DOCUMENT_CHANGED
+_UNREADABLE = ErrorClass.DOCUMENT_UNREADABLE
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -35,7 +38,7 @@ _OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLL
 class DocumentError(Exception):
     """A document that cannot be read; `failure` has a class of the judge's table."""
 
-    def __init__(self, error_class: str, text: str) -> None:
+    def __init__(self, error_class: ErrorClass, text: str) -> None:
         super().__init__(text)
         self.failure = Failure(error_class, one_line(text))
 

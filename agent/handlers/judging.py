@@ -7,6 +7,7 @@ from agent.judge import Terms, judge, unjudged
 from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.runtime.executors import Executor
+from schemas.task.failures import ErrorClass
 from schemas.task.schema_cost import is_heavy_for
 from schemas.task.untrusted import contained, sealed, told
 from schemas.task.wording import one_line
@@ -14,7 +15,7 @@ from schemas.task.wording import one_line
 # To parse more than this here would stop all threads of the agent, among them the heartbeat.
 PARSE_APART_BYTES = 1 << 20
 _TOO_LONG = Failure(
-    "BAD_OUTPUT",
+    ErrorClass.BAD_OUTPUT,
     "the answer takes too long to compare with the schema; simplify the schema: "
     "fewer alternatives, shorter enums, patterns "
     "without look-arounds",
@@ -33,7 +34,8 @@ async def judged(reply: Reply | CallFailed, terms: Terms, apart: Executor) -> Ju
         return unjudged(_TOO_LONG, await _without_schema(reply, terms, apart), terms)
     except Exception as error:  # noqa: BLE001 - a reply that kills two children is at fault
         failure = Failure(
-            "BAD_OUTPUT", one_line(f"the reply ended the process that judged it: {told(error)}")
+            ErrorClass.BAD_OUTPUT,
+            one_line(f"the reply ended the process that judged it: {told(error)}"),
         )
         return unjudged(failure, await _without_schema(reply, terms, apart), terms)
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import orjson
 
 from agent.handlers.documents import DocumentError
+from schemas.task.failures import ErrorClass
 from schemas.task.line import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
 
 _ID_CHARS = 512
@@ -42,7 +43,7 @@ def _message(task: TaskLine, document: str | None) -> dict[str, str]:
         return {"role": "user", "content": prompt}
     if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
         raise DocumentError(
-            "DOCUMENT_REFUSED",
+            ErrorClass.DOCUMENT_REFUSED,
             f"the prompt has {chars} characters with its document; "
             f"at most {MAX_PROMPT_CHARS} are sent",
         )

@@ -31,6 +31,7 @@ from agent.judge import Action, action_of, one_line
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.process.containment import current_task, enter_handler, is_to_end, leaves
 from producer.text.printable import FRAMES
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
 from schemas.task.untrusted import contained, described, told
 
@@ -59,9 +60,12 @@ class Handlers:
             raise
         except Exception as wrong:  # noqa: BLE001 - an unreadable task must not harm other tasks
             return Dead(
-                Failure("UNDECODABLE", one_line(f"the record is no task line: {described(wrong)}")),
+                Failure(
+                    ErrorClass.UNDECODABLE,
+                    one_line(f"the record is no task line: {described(wrong)}"),
+                ),
                 Spent(),
-                "undecodable",
+                Disposition.UNDECODABLE,
             )
         return await self._handle(
             Context(task=task, attempt=attempt, tools=self._tools), attempt.left_s
@@ -110,9 +114,11 @@ def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
     if isinstance(error, TryAgainError):
-        return context.failed(Failure("HANDLER", one_line(described(error))), after_s=error.after_s)
+        return context.failed(
+            Failure(ErrorClass.HANDLER, one_line(described(error))), after_s=error.after_s
+        )
     if isinstance(error, GiveUpError):
-        return context.failed(Failure("HANDLER_GAVE_UP", one_line(described(error))))
+        return context.failed(Failure(ErrorClass.HANDLER_GAVE_UP, one_line(described(error))))
     text = one_line("the handler did not end within its claim" if late else _named(error))
     log.warning(
         "%s: handler of type %s failed: %s",
@@ -122,7 +128,9 @@ def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
         extra={FRAMES: _where(error)},
     )
     given_up = not late and action_of(error, context.rules) is Action.GIVE_UP
-    return context.failed(Failure("HANDLER_GAVE_UP" if given_up else "HANDLER", text))
+    return context.failed(
+        Failure(ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER, text)
+    )
 
 
 def _named(error: BaseException) -> str:

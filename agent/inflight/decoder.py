@@ -14,6 +14,7 @@ from schemas.task.envelope import (
     decode,
     digest,
 )
+from schemas.task.failures import Disposition
 from schemas.task.untrusted import contained, told
 from schemas.task.wording import one_line
 
@@ -46,7 +47,7 @@ class RecordDecoder:
             return suspect(
                 record,
                 f"belongs to ledger {publication.ledger}, group {publication.group}",
-                "rejected",
+                Disposition.REJECTED,
             )
         if len(record.key or b"") > MAX_KEY_BYTES:
             return suspect(
@@ -75,7 +76,9 @@ class RecordDecoder:
         return route_of(value, self._naming)
 
 
-def suspect(record: Record, reason: str, disposition: str = "undecodable") -> RejectedRecord:
+def suspect(
+    record: Record, reason: str, disposition: Disposition = Disposition.UNDECODABLE
+) -> RejectedRecord:
     """Return a record as a rejected record for the quarantine."""
     partition = record.partition
     return RejectedRecord(
@@ -109,5 +112,5 @@ def distrusted(delivery: Delivery, reason: str) -> RejectedRecord:
         delivery.value,
         headers,
         reason,
-        "rejected",
+        Disposition.REJECTED,
     )

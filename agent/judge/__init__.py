@@ -3,7 +3,7 @@
 Nothing here reads a clock, draws a random number or calls a server.
 """
 
-from agent.judge.classes import CLASSES, REFUSED, Action, Effect, ErrorClass, effect_of
+from agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
 from agent.judge.judge import Terms, judge, refused, unjudged
 from agent.judge.rules import action_of
 from agent.judge.tiers import Tier, tiers_of
@@ -11,6 +11,6 @@ from schemas.task.fingerprint import fingerprint
 from schemas.task.wording import one_line
 
 __all__ = [
-    "CLASSES", "REFUSED", "Action", "Effect", "ErrorClass", "Terms", "Tier", "action_of", "effect_of", "fingerprint", "judge", "one_line",
+    "CLASSES", "Action", "ClassRule", "Effect", "Terms", "Tier", "action_of", "effect_of", "fingerprint", "judge", "one_line",
     "refused", "tiers_of", "unjudged",
 ]  # fmt: skip

@@ -6,6 +6,8 @@ Each class has one row in the table. Nothing else decides.
 from dataclasses import dataclass
 from enum import Enum
 
+from schemas.task.failures import ErrorClass
+
 
 class Action(Enum):
     """What happens to a task whose attempt failed with a class."""
@@ -26,49 +28,39 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorClass:
-    """A row of the table."""
+class ClassRule:
+    """What a class means for its task and for its route."""
 
-    name: str
     action: Action
     route: Effect
-    meaning: str
 
 
-# fmt: off
 CLASSES = {
-    row.name: row
-    for row in (
-        ErrorClass("RATE",                Action.SNOOZE,  Effect.REFUSAL, "the provider's rate limit"),
-        ErrorClass("RAMP",                Action.SNOOZE,  Effect.REFUSAL, "traffic grew too fast, though within the limits"),
-        ErrorClass("CAPACITY",            Action.SNOOZE,  Effect.REFUSAL, "the provider has no room at the moment"),
-        ErrorClass("MONEY",               Action.SNOOZE,  Effect.LOCKED,  "no credit, or a spend limit is reached: a person must act"),
-        ErrorClass("AUTH",                Action.SNOOZE,  Effect.LOCKED,  "key, model or address is not accepted: a person must act"),
-        ErrorClass("SERVER",              Action.RETRY,   Effect.OUTAGE,  "the provider failed, or answered what is no completion"),
-        ErrorClass("NETWORK",             Action.RETRY,   Effect.OUTAGE,  "no connection; nothing was sent, nothing billed"),
-        ErrorClass("AMBIGUOUS",           Action.RETRY,   Effect.OUTAGE,  "sent, but no whole answer: it may have been billed"),
-        ErrorClass("BAD_OUTPUT",          Action.RETRY,   Effect.UP,      "an answer that cannot be used"),
-        ErrorClass("HANDLER",             Action.RETRY,   Effect.NONE,    "the task's handler raised an error of its own"),
-        ErrorClass("DOCUMENT_UNREADABLE", Action.RETRY,   Effect.NONE,    "the document cannot be opened or read at the moment"),
-        ErrorClass("HANDLER_GAVE_UP",     Action.GIVE_UP, Effect.NONE,    "the task's handler, or its type's rules, gave it up"),
-        ErrorClass("TOO_LONG",            Action.GIVE_UP, Effect.UP,      "the document, or the answer, exceeds the model's limit"),
-        ErrorClass("FILTERED",            Action.GIVE_UP, Effect.UP,      "refused by the provider's content filter, or by the model"),
-        ErrorClass("BAD_REQUEST",         Action.GIVE_UP, Effect.UP,      "the provider cannot take this request"),
-        ErrorClass("REPLY_TOO_LARGE",     Action.GIVE_UP, Effect.UP,      "the reply exceeds what the ledger stores"),
-        ErrorClass("DOCUMENT_REFUSED",    Action.GIVE_UP, Effect.NONE,    "the document may not be read, is no text, or too long"),
-        ErrorClass("DOCUMENT_CHANGED",    Action.GIVE_UP, Effect.NONE,    "the document is not the one that was loaded"),
-    )
+    ErrorClass.RATE: ClassRule(Action.SNOOZE, Effect.REFUSAL),
+    ErrorClass.RAMP: ClassRule(Action.SNOOZE, Effect.REFUSAL),
+    ErrorClass.CAPACITY: ClassRule(Action.SNOOZE, Effect.REFUSAL),
+    ErrorClass.MONEY: ClassRule(Action.SNOOZE, Effect.LOCKED),
+    ErrorClass.AUTH: ClassRule(Action.SNOOZE, Effect.LOCKED),
+    ErrorClass.SERVER: ClassRule(Action.RETRY, Effect.OUTAGE),
+    ErrorClass.NETWORK: ClassRule(Action.RETRY, Effect.OUTAGE),
+    ErrorClass.AMBIGUOUS: ClassRule(Action.RETRY, Effect.OUTAGE),
+    ErrorClass.BAD_OUTPUT: ClassRule(Action.RETRY, Effect.UP),
+    ErrorClass.HANDLER: ClassRule(Action.RETRY, Effect.NONE),
+    ErrorClass.DOCUMENT_UNREADABLE: ClassRule(Action.RETRY, Effect.NONE),
+    ErrorClass.HANDLER_GAVE_UP: ClassRule(Action.GIVE_UP, Effect.NONE),
+    ErrorClass.TOO_LONG: ClassRule(Action.GIVE_UP, Effect.UP),
+    ErrorClass.FILTERED: ClassRule(Action.GIVE_UP, Effect.UP),
+    ErrorClass.BAD_REQUEST: ClassRule(Action.GIVE_UP, Effect.UP),
+    ErrorClass.REPLY_TOO_LARGE: ClassRule(Action.GIVE_UP, Effect.UP),
+    ErrorClass.DOCUMENT_REFUSED: ClassRule(Action.GIVE_UP, Effect.NONE),
+    ErrorClass.DOCUMENT_CHANGED: ClassRule(Action.GIVE_UP, Effect.NONE),
 }
-# fmt: on
-# A task that meets AUTH while its route answers others is tried again and counted: the cause may be
-# a firewall, or a model that only this task names.
-REFUSED = "AUTH"
 
 
-def effect_of(error_class: str) -> Effect:
+def effect_of(error_class: ErrorClass) -> Effect:
     """Return what a failure of this class says about its route.
 
     A class that is not in the table, such as `EXPIRED` or `INTERNAL`, says nothing.
     """
-    row = CLASSES.get(error_class)
-    return Effect.NONE if row is None else row.route
+    rule = CLASSES.get(error_class)
+    return Effect.NONE if rule is None else rule.route

@@ -8,6 +8,7 @@ import orjson
 from agent.judge.signals import hidden_status, of_value
 from agent.outcome import Failure
 from schemas.task.answer_schema import is_soon_explained
+from schemas.task.failures import ErrorClass
 from schemas.task.message_text import text_of
 from schemas.task.untrusted import contained, told
 from schemas.task.validator import first_error, validator_of
@@ -18,18 +19,18 @@ _MOST_TOKENS = 2**31 - 1
 # Why a completion ended, in the words of the providers. Any other word is BAD_OUTPUT.
 _FINISHED = frozenset({None, "stop", "end_turn", "eos", "stop_sequence"})
 _ENDINGS = {
-    "length": "TOO_LONG",
-    "max_tokens": "TOO_LONG",
-    "model_context_window_exceeded": "TOO_LONG",
-    "content_filter": "FILTERED",
-    "sensitive": "FILTERED",
-    "refusal": "FILTERED",
-    "error": "SERVER",
-    "network_error": "SERVER",
-    "insufficient_system_resource": "SERVER",
-    "abort": "SERVER",
+    "length": ErrorClass.TOO_LONG,
+    "max_tokens": ErrorClass.TOO_LONG,
+    "model_context_window_exceeded": ErrorClass.TOO_LONG,
+    "content_filter": ErrorClass.FILTERED,
+    "sensitive": ErrorClass.FILTERED,
+    "refusal": ErrorClass.FILTERED,
+    "error": ErrorClass.SERVER,
+    "network_error": ErrorClass.SERVER,
+    "insufficient_system_resource": ErrorClass.SERVER,
+    "abort": ErrorClass.SERVER,
 }
-_ADVICE = {"TOO_LONG": "; the answer was cut: raise max_tokens, or split the document"}
+_ADVICE = {ErrorClass.TOO_LONG: "; the answer was cut: raise max_tokens, or split the document"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
         if body.lstrip().startswith(b"{"):
             return Completion(
                 Failure(
-                    "BAD_OUTPUT",
+                    ErrorClass.BAD_OUTPUT,
                     one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)"),
                 )
             )
@@ -70,7 +71,7 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
     if not isinstance(value, dict):
         return Completion(
             Failure(
-                "SERVER",
+                ErrorClass.SERVER,
                 "the reply is not a JSON object; is the address that of an OpenAI-compatible API?",
             )
         )
@@ -99,7 +100,7 @@ def _contained_check(
 
 def judging_failed(error: BaseException) -> Failure:
     """Return the failure of a reply whose judging failed."""
-    return Failure("BAD_OUTPUT", one_line(f"the reply cannot be judged: {told(error)}"))
+    return Failure(ErrorClass.BAD_OUTPUT, one_line(f"the reply cannot be judged: {told(error)}"))
 
 
 def _count(usage: Any, *names: str) -> int:
@@ -124,22 +125,22 @@ def _check(
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         return Failure(
-            "SERVER",
+            ErrorClass.SERVER,
             "the reply has no choices with a message; "
             "is the address that of an OpenAI-compatible API?",
         )
     ended = _ended(choice.get("finish_reason"), message)
     if verbatim:
-        return ended if ended is not None and ended.error_class == "SERVER" else None
+        return ended if ended is not None and ended.error_class == ErrorClass.SERVER else None
     return ended or _answered(text_of(message.get("content")), schema)
 
 
 def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:
     if refusal := message.get("refusal"):
-        return Failure("FILTERED", one_line(f"the model refused: {_named(refusal)}"))
+        return Failure(ErrorClass.FILTERED, one_line(f"the model refused: {_named(refusal)}"))
     if isinstance(reason, str | None) and reason in _FINISHED:
         return None
-    error_class = _ENDINGS.get(_named(reason), "BAD_OUTPUT")
+    error_class = _ENDINGS.get(_named(reason), ErrorClass.BAD_OUTPUT)
     return Failure(
         error_class, one_line(f"finish_reason {_named(reason)}") + _ADVICE.get(error_class, "")
     )
@@ -152,7 +153,7 @@ def _named(value: Any) -> str:
 
 def _answered(content: Any, schema: dict[str, Any] | None) -> Failure | None:
     if not isinstance(content, str) or not content.strip():
-        return Failure("BAD_OUTPUT", "the answer is empty")
+        return Failure(ErrorClass.BAD_OUTPUT, "the answer is empty")
     return None if schema is None else _fits(content, schema)
 
 
@@ -160,22 +161,25 @@ def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError as wrong:
-        return Failure("BAD_OUTPUT", one_line(f"the answer is not JSON: {wrong.msg}"))
+        return Failure(ErrorClass.BAD_OUTPUT, one_line(f"the answer is not JSON: {wrong.msg}"))
     try:
         validator = validator_of(schema)
     except ValueError as wrong:
         return Failure(
-            "BAD_REQUEST", one_line(f"the schema of the request cannot be used: {wrong}")
+            ErrorClass.BAD_REQUEST, one_line(f"the schema of the request cannot be used: {wrong}")
         )
     try:
         if validator.is_valid(answer):
             return None
         error = first_error(validator, answer) if is_soon_explained(schema, answer) else None
     except ValueError:
-        return Failure("BAD_OUTPUT", "the answer is nested too deep to be compared with the schema")
+        return Failure(
+            ErrorClass.BAD_OUTPUT, "the answer is nested too deep to be compared with the schema"
+        )
     if error is None:
-        return Failure("BAD_OUTPUT", "the answer does not fit the schema")
+        return Failure(ErrorClass.BAD_OUTPUT, "the answer does not fit the schema")
     place = "/".join(map(str, error.instance_path))
     return Failure(
-        "BAD_OUTPUT", one_line(f"the answer does not fit the schema at /{place}: {error.message}")
+        ErrorClass.BAD_OUTPUT,
+        one_line(f"the answer does not fit the schema at /{place}: {error.message}"),
     )

@@ -19,13 +19,11 @@ from agent.judge.tiers import SPREAD, Tier
 from agent.outcome import Failure, Moved, Spent
 from schemas.task.guard import GuardCause
 
-# The error classes of moved tasks: their guard is raised, or their route is closed.
-GUARDED, ROUTE_CLOSED = "GUARD", "ROUTE"
 # They surround the route's name in the error text of a task that was moved for its closed route.
 CLOSED_BEFORE, CLOSED_AFTER = "route ", " is closed"
 WINDOW_S = 600.0
 DEATHS, SHARE, RUN = 10, 0.5, 10
-REFUSED, REFUSALS = "BAD_REQUEST", 12
+REFUSALS = 12
 # A key is at the end of a good run if at least GOOD_ENDED of its tasks have ended. The dead tasks
 # must be less than the share GOOD_DEAD of these, and the tasks left at most the share GOOD_LEFT.
 GOOD_ENDED, GOOD_DEAD, GOOD_LEFT = 1000, 0.05, 0.05
@@ -168,13 +166,14 @@ def next_size(look: Look, size: int, *, vouched: bool) -> int:
     return min(2 * size, LOOK_MOST) if vouched and look.failed else size
 
 
-def next_in_s(
-    look: Look, cause: GuardCause, *, vouched: bool, age_s: float, probe_s: float
-) -> float:
-    """Return the seconds until the next look may begin; this one began `age_s` ago."""
+def next_in_s(look: Look, cause: str, *, vouched: bool, age_s: float, probe_s: float) -> float:
+    """Return the seconds until the next look may begin; this one began `age_s` ago.
+
+    `cause` is the stored one: an agent of a newer version may know further causes.
+    """
     if look.cancelled and not look.failed:
         return 0.0
-    fast = cause is GuardCause.EXHAUSTED and vouched and look.failed
+    fast = cause == GuardCause.EXHAUSTED and vouched and look.failed
     return max(0.0, (probe_s / FASTER if fast else probe_s) - age_s)
 
 

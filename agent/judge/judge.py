@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.judge import completion, signals, waiting
-from agent.judge.classes import CLASSES, REFUSED, Action
+from agent.judge.classes import CLASSES, Action
 from agent.judge.tiers import Tier, choose, retry_delay
 from agent.outcome import (
     COMPLETION,
@@ -21,6 +21,7 @@ from agent.outcome import (
 )
 from agent.ports import CallFailed, Reply
 from schemas.settings.config import Price
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.untrusted import contained
 from schemas.task.wording import one_line
 
@@ -115,8 +116,10 @@ def refused(
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
-    if action is Action.SNOOZE and not (failure.error_class == REFUSED and terms.refused_alone):
-        limits = failure.error_class == "RATE"
+    if action is Action.SNOOZE and not (
+        failure.error_class == ErrorClass.AUTH and terms.refused_alone
+    ):
+        limits = failure.error_class == ErrorClass.RATE
         return Snooze(
             failure,
             spent,
@@ -129,7 +132,7 @@ def refused(
             ),
         )
     if terms.attempt + 1 >= terms.max_attempts:
-        return Dead(failure, spent, "exhausted")
+        return Dead(failure, spent, Disposition.EXHAUSTED)
     wanted_s = max(terms.least_s, waiting.asked_for(headers, terms.utc_s) or 0.0)
     tier = choose(terms.tiers, attempt=terms.attempt, wanted_s=wanted_s)
     return Retry(

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from agent.outcome import Failure
+from schemas.task.failures import ErrorClass
 from schemas.task.wording import TEXT_CHARS, one_line
 
 _NESTED = ("error", "innererror", "inner_error", "details", "metadata")
@@ -35,7 +36,7 @@ class Signal:
     """
 
     statuses: frozenset[int]
-    error_class: str
+    error_class: ErrorClass
     codes: frozenset[str] = frozenset()
     words: tuple[str, ...] = ()
 
@@ -48,7 +49,7 @@ class Signal:
         return (not self.codes and not self.words) or any(word in text for word in self.words)
 
 
-def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> Signal:
+def _row(statuses: str, error_class: ErrorClass, codes: str = "", words: str = "") -> Signal:
     """Return a row. `4xx` means a hundred statuses; `words` are separated by bars."""
     hundreds = [
         range(int(name[0]) * 100, int(name[0]) * 100 + 100) if name.endswith("xx") else (int(name),)
@@ -130,47 +131,49 @@ _UNREADABLE_WORDS = "model produced output that does not match"
 # The provider's own check of the request, which some servers report as a server error.
 _INVALID_WORDS = "1 validation error:|validation errors:"
 
+_UNLOADED_WORDS = "model has crashed|model unloaded|model is unloaded"
+
 # Read from top to bottom: the first row that fits decides. A code fits under any error status,
 # because gateways send whatever status they like. Words fit only under the statuses of their row.
 # Every error status has a row without codes and words.
 # fmt: off
 TABLE = (
     # `words` of the text decide only as a last resort.
-    #    statuses           class         codes of the body                   words of its text
-    _row("402",             "CAPACITY",    "in_flight_budget_exhausted"),
-    _row("400 403 412 429", "MONEY",       _NO_MONEY,                           _NO_MONEY_WORDS),
-    _row("429 503",         "RAMP",        "slow_down"),
-    _row("429 503",         "CAPACITY",    _NO_ROOM,                            _NO_ROOM_WORDS),
+    #    statuses           class                   codes       words of its text
+    _row("402",             ErrorClass.CAPACITY,    "in_flight_budget_exhausted"),
+    _row("400 403 412 429", ErrorClass.MONEY,       _NO_MONEY,  _NO_MONEY_WORDS),
+    _row("429 503",         ErrorClass.RAMP,        "slow_down"),
+    _row("429 503",         ErrorClass.CAPACITY,    _NO_ROOM,   _NO_ROOM_WORDS),
     # The request needs more tokens than any minute has.
-    _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),
+    _row("429",             ErrorClass.TOO_LONG,    _CONTEXT,   "request too large"),
     # Before the rates: Groq names a rate for a request that no minute has room for.
-    _row("413",             "TOO_LONG"),
-    _row("429",             "RATE",        _TOO_FAST),
-    _row("400 403 422",     "FILTERED",    _FILTERS),
-    _row("400 422",         "AUTH",        _NO_ENTRY),
-    _row("400",             "BAD_OUTPUT",  _NO_ANSWER),
-    _row("402",             "MONEY"),
-    _row("429",             "RATE"),
-    _row("498 529",         "CAPACITY"),
-    _row("400 422 500",     "TOO_LONG",    words=_CONTEXT_WORDS),
-    _row("400 403 422",     "FILTERED",    words=_FILTER_WORDS),
-    _row("400 422",         "AUTH",        words=_NO_ENTRY_WORDS),
-    _row("400",             "BAD_OUTPUT",  words=_NO_ANSWER_WORDS),
-    _row("500",             "BAD_OUTPUT",  words=_UNREADABLE_WORDS),
-    _row("500",             "BAD_REQUEST", words=_INVALID_WORDS),
-    _row("400",             "SERVER",      words="model has crashed|model unloaded|model is unloaded"),
-    _row("401 403 404 405", "AUTH"),
+    _row("413",             ErrorClass.TOO_LONG),
+    _row("429",             ErrorClass.RATE,        _TOO_FAST),
+    _row("400 403 422",     ErrorClass.FILTERED,    _FILTERS),
+    _row("400 422",         ErrorClass.AUTH,        _NO_ENTRY),
+    _row("400",             ErrorClass.BAD_OUTPUT,  _NO_ANSWER),
+    _row("402",             ErrorClass.MONEY),
+    _row("429",             ErrorClass.RATE),
+    _row("498 529",         ErrorClass.CAPACITY),
+    _row("400 422 500",     ErrorClass.TOO_LONG,    words=_CONTEXT_WORDS),
+    _row("400 403 422",     ErrorClass.FILTERED,    words=_FILTER_WORDS),
+    _row("400 422",         ErrorClass.AUTH,        words=_NO_ENTRY_WORDS),
+    _row("400",             ErrorClass.BAD_OUTPUT,  words=_NO_ANSWER_WORDS),
+    _row("500",             ErrorClass.BAD_OUTPUT,  words=_UNREADABLE_WORDS),
+    _row("500",             ErrorClass.BAD_REQUEST, words=_INVALID_WORDS),
+    _row("400",             ErrorClass.SERVER,      words=_UNLOADED_WORDS),
+    _row("401 403 404 405", ErrorClass.AUTH),
     # A proxy wants a password, or the address is not the API's: redirects are not followed.
-    _row("407 3xx",         "AUTH"),
+    _row("407 3xx",         ErrorClass.AUTH),
     # A retired model or endpoint, or a server that takes no such connections: no task's fault.
-    _row("410 411 421 426", "AUTH"),
-    _row("408 409 424 425", "SERVER"),
-    _row("499",             "SERVER"),     # a proxy believed that we had hung up
-    _row("5xx",             "SERVER"),
-    _row("4xx",             "BAD_REQUEST"),
+    _row("410 411 421 426", ErrorClass.AUTH),
+    _row("408 409 424 425", ErrorClass.SERVER),
+    _row("499",             ErrorClass.SERVER),  # a proxy believed that we had hung up
+    _row("5xx",             ErrorClass.SERVER),
+    _row("4xx",             ErrorClass.BAD_REQUEST),
 )
 # fmt: on
-_NO_STATUS, _NOT_TOLD = "SERVER", "BAD_REQUEST"
+_NO_STATUS, _NOT_TOLD = ErrorClass.SERVER, ErrorClass.BAD_REQUEST
 
 
 def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
@@ -181,7 +184,7 @@ def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
     """
     found = of_value(status, _parsed(body), body)
     if cut and found.error_class == _NOT_TOLD:
-        return Failure("AMBIGUOUS", one_line(f"{found.text} (its body was cut)"))
+        return Failure(ErrorClass.AMBIGUOUS, one_line(f"{found.text} (its body was cut)"))
     return found
 
 

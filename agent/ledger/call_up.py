@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, String, and_, bindparam, or_, select, type_coerce, update
 
-from agent.judge.guard_rule import CLOSED_AFTER, CLOSED_BEFORE, ROUTE_CLOSED
+from agent.judge.guard_rule import CLOSED_AFTER, CLOSED_BEFORE
 from agent.ports import Order
 from producer.ledger import outbox
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, task, task_attempt
+from schemas.task.failures import AttemptOutcome, ErrorClass
 from schemas.task.states import Status
 
 SCAN = 2000  # waiting tasks that one step reads
@@ -36,7 +37,10 @@ _MOVES = (
         task_attempt.c.task_id.in_(bindparam("ids", expanding=True)),
         batch.c.group_name == bindparam("of_group"),
     )
-    .where(task_attempt.c.outcome == "moved", task_attempt.c.error_class == ROUTE_CLOSED)
+    .where(
+        task_attempt.c.outcome == AttemptOutcome.MOVED,
+        task_attempt.c.error_class == ErrorClass.ROUTE,
+    )
 )
 
 

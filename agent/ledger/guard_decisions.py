@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from agent.judge import Effect, Tier, effect_of, fingerprint
-from agent.judge.guard_rule import REFUSED, WINDOW_S, GuardWatch, moved
+from agent.judge.guard_rule import WINDOW_S, GuardWatch, moved
 from agent.ledger import guard_history
 from agent.outcome import Dead, Moved, Outcome, Succeeded
 from agent.ports import Settlement
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import ANY_ROUTE, GuardCause
-
-EXHAUSTED, PERMANENT = "exhausted", "permanent"
 
 
 class GuardKey(NamedTuple):
@@ -75,14 +74,14 @@ def _key(one: Settlement) -> GuardKey:
 
 
 def _exhausted(outcome: Outcome) -> bool:
-    return isinstance(outcome, Dead) and outcome.disposition == EXHAUSTED
+    return isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED
 
 
 def _refused(outcome: Outcome) -> bool:
     return (
         isinstance(outcome, Dead)
-        and outcome.disposition == PERMANENT
-        and outcome.failure.error_class == REFUSED
+        and outcome.disposition == Disposition.PERMANENT
+        and outcome.failure.error_class == ErrorClass.BAD_REQUEST
     )
 
 

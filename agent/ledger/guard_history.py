@@ -8,11 +8,11 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
-from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, REFUSED, WINDOW_S, EndedAlike
-from producer.ledger.tally import LOADED
+from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, WINDOW_S, EndedAlike
 from producer.text.times import written
 from schemas.ledger.sql import UtcTime, utc_after
 from schemas.ledger.tables import batch, tally
+from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
 from schemas.task.guard import ANY_ROUTE
 from schemas.task.states import Status
 
@@ -20,7 +20,6 @@ from schemas.task.states import Status
 PROBE_BATCH = 0
 # The newest tally rows of a key that are read: minutes, or some seconds of a fast batch.
 LOOK_BACK = 300
-EXHAUSTED, PERMANENT = "exhausted", "permanent"
 _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
 
@@ -83,7 +82,7 @@ def lately(
         query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK)
     )
     return [
-        EndedAlike(one.fingerprint if one.disposition == EXHAUSTED else None, one.delta)
+        EndedAlike(one.fingerprint if one.disposition == Disposition.EXHAUSTED else None, one.delta)
         for one in rows
     ]
 
@@ -100,7 +99,7 @@ def refusals(
     total, refused = 0, Counter[bytes]()
     for row in connection.execute(query.group_by(*columns)):
         total += int(row.n)
-        if (row.outcome, row.disposition) == (REFUSED, PERMANENT):
+        if (row.outcome, row.disposition) == (ErrorClass.BAD_REQUEST, Disposition.PERMANENT):
             refused[bytes(row.fingerprint)] += int(row.n)
     return total, refused
 
@@ -122,7 +121,9 @@ def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bo
         for state in _FINAL
     }
     loaded = sum(
-        int(row.n) for row in rows if row.state == Status.PENDING and row.outcome == LOADED
+        int(row.n)
+        for row in rows
+        if row.state == Status.PENDING and row.outcome == TallyOutcome.LOADED
     )
     left = loaded - sum(int(row.n) for row in rows if row.state in _FINAL)
     ended = here[Status.SUCCEEDED] + here[Status.DEAD]

@@ -9,13 +9,14 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal, select, update
 
-from agent.judge.guard_rule import ROUTE_CLOSED, WINDOW_S, Look, next_in_s, next_size
+from agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
 from agent.ledger.guard_history import PROBE_BATCH, route_works
 from agent.ports import Order
 from producer.ledger import outbox, tally
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input
+from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from schemas.task.states import WAITING, Status
 
@@ -30,8 +31,8 @@ LINGER_S = 10.0
 _MOVED = exists().where(
     task_attempt.c.task_id == task.c.id,
     task_attempt.c.fence == task.c.fence - 1,
-    task_attempt.c.outcome == "moved",
-    task_attempt.c.error_class != ROUTE_CLOSED,
+    task_attempt.c.outcome == AttemptOutcome.MOVED,
+    task_attempt.c.error_class != ErrorClass.ROUTE,
 )
 _RAISED = guard.c.opened_at.is_(None)
 _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
@@ -68,7 +69,11 @@ def route_answered(connection: Connection, route: str) -> None:
     """
     tally.write(
         connection,
-        [tally.TallyChange(tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, "probe"))],
+        [
+            tally.TallyChange(
+                tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, TallyOutcome.PROBE)
+            )
+        ],
     )
 
 
@@ -225,8 +230,8 @@ def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> s
     if look.succeeded:
         return "a task of its look succeeded"
     if look.over(turns=one.look_left, late=one.look_s > probe_s):
-        cause, size = GuardCause(one.cause), next_size(look, one.look_size, vouched=one.vouched)
-        after_s = next_in_s(look, cause, vouched=one.vouched, age_s=one.look_s, probe_s=probe_s)
+        size = next_size(look, one.look_size, vouched=one.vouched)
+        after_s = next_in_s(look, one.cause, vouched=one.vouched, age_s=one.look_s, probe_s=probe_s)
         same = (
             guard.c.id == one.id,
             _RAISED,

@@ -29,6 +29,7 @@ from producer.ledger import outbox
 from producer.ledger import tally as counts
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import agent, batch, dead_letter, tally, task, task_attempt
+from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
 from schemas.task.states import Status
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,6 @@ PAGE = 500
 # dies only if it was alone in one.
 LOSS_LIMIT = 3
 NAMED_MOST = 10
-WORKER_LOST = "WORKER_LOST"
 # More deaths than this in a window mean a bad release, not poison tasks: no more tasks die then.
 LOST_PER_WINDOW, WINDOW_S = 10, 600.0
 FEW_DEATHS = 3
@@ -205,7 +205,7 @@ def _deaths_left(connection: Connection, group: str) -> int:
         .join(batch, batch.c.id == tally.c.batch_id)
         .where(
             batch.c.group_name == group,
-            tally.c.outcome == WORKER_LOST,
+            tally.c.outcome == ErrorClass.WORKER_LOST,
             tally.c.created_at > utc_after(-WINDOW_S),
         )
         .where(tally.c.delta > 0)  # a replay gives none of these deaths back
@@ -242,7 +242,9 @@ def _end(connection: Connection, rows: Sequence[Any]) -> None:
             connection,
             [
                 counts.TallyChange(
-                    counts.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, "cancelled")
+                    counts.TallyKey(
+                        row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED
+                    )
                 )
                 for row in rows
             ],
@@ -269,13 +271,19 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     outbox.place(
         connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0
     )  # only the relay sends it
-    stamp = fingerprint(WORKER_LOST, "")
+    stamp = fingerprint(ErrorClass.WORKER_LOST, "")
     counts.write(
         connection,
         [
             counts.TallyChange(
                 counts.TallyKey(
-                    row.batch_id, row.type, "", Status.DEAD, WORKER_LOST, stamp, "worker_lost"
+                    row.batch_id,
+                    row.type,
+                    "",
+                    Status.DEAD,
+                    ErrorClass.WORKER_LOST,
+                    stamp,
+                    Disposition.WORKER_LOST,
                 )
             )
             for row in rows
@@ -287,9 +295,9 @@ def _letter(row: Any) -> dict[str, Any]:
     return {
         "task_id": row.id,
         "fence": row.fence,
-        "disposition": "worker_lost",
-        "error_class": WORKER_LOST,
-        "fingerprint": fingerprint(WORKER_LOST, ""),
+        "disposition": Disposition.WORKER_LOST,
+        "error_class": ErrorClass.WORKER_LOST,
+        "fingerprint": fingerprint(ErrorClass.WORKER_LOST, ""),
         "error_text": _epitaph(row),
     }
 
@@ -300,8 +308,8 @@ def _attempt(row: Any) -> dict[str, Any]:
         "owner": 0,  # not the lost agent: its late settle must not take this row for an echo
         "attempt": row.attempt,
         "fence": row.fence,
-        "outcome": "dead",
-        "error_class": WORKER_LOST,
+        "outcome": AttemptOutcome.DEAD,
+        "error_class": ErrorClass.WORKER_LOST,
         "error_text": _epitaph(row),
     }
 

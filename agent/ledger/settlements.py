@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Update, bindparam, delete, select, update
 
 from agent.judge import Tier, fingerprint
-from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED
 from agent.ledger import uncounted_ends
 from agent.ledger.guard_decisions import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
@@ -23,6 +22,7 @@ from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_loss, task_result
+from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.states import MOVES, Status
 
 log = logging.getLogger(__name__)
@@ -83,11 +83,11 @@ _SNOOZE = (
     .where(task.c.id == bindparam("one"))
     .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
-_UNTRIED = (GUARDED, ROUTE_CLOSED)
+_UNTRIED = (ErrorClass.GUARD, ErrorClass.ROUTE)
 _FORMER_MOVES = (
     select(task_attempt.c.id)
     .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
-    .where(task_attempt.c.outcome == "moved", task_attempt.c.error_class.in_(_UNTRIED))
+    .where(task_attempt.c.outcome == AttemptOutcome.MOVED, task_attempt.c.error_class.in_(_UNTRIED))
     .order_by(task_attempt.c.id)
 )
 
@@ -304,7 +304,7 @@ def _attempt(one: Settlement, outcome: Ended | Left, now_utc_s: float) -> dict[s
         "owner": one.owner,
         "attempt": one.row.attempt,
         "fence": one.row.fence,
-        "outcome": type(outcome).__name__.lower(),
+        "outcome": _ATTEMPT_OUTCOMES[type(outcome)],
         "error_class": failure.error_class[:64],
         "error_text": _text(failure.text, 2000),
         "started_at": ended - timedelta(milliseconds=outcome.spent.duration_ms),
@@ -329,6 +329,14 @@ def _write_orders(
     ]
 
 
+_ATTEMPT_OUTCOMES = {
+    Retry: AttemptOutcome.RETRY,
+    Snooze: AttemptOutcome.SNOOZE,
+    Moved: AttemptOutcome.MOVED,
+    Dead: AttemptOutcome.DEAD,
+    Cancelled: AttemptOutcome.CANCELLED,
+    Released: AttemptOutcome.RELEASED,
+}
 _STATES = {
     Succeeded: Status.SUCCEEDED,
     Retry: Status.RETRYING,
@@ -345,7 +353,7 @@ def _changes(one: Settlement, outcome: Outcome) -> list[tally.TallyChange]:
     if isinstance(outcome, Released) and not spent.called:
         return []
     if isinstance(outcome, Succeeded | Cancelled):
-        name = type(outcome).__name__.lower()
+        name = TallyOutcome.SUCCEEDED if isinstance(outcome, Succeeded) else TallyOutcome.CANCELLED
         key = tally.TallyKey(one.row.batch_id, one.row.type, one.route, state, name)
     else:
         failure = uncounted_ends.failure_of(outcome)

@@ -24,6 +24,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
+from schemas.task.failures import ErrorClass
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,9 @@ class SqlLedger:
             why,
         )
         for spent in (one.outcome.spent, Spent()):  # perhaps the cost cannot be written
-            written = self._write([replace(one, outcome=Dead(Failure("SETTLE", why), spent))])
+            written = self._write(
+                [replace(one, outcome=Dead(Failure(ErrorClass.SETTLE, why), spent))]
+            )
             if not isinstance(written, Exception):
                 return written
         log.error(

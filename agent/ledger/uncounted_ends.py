@@ -13,7 +13,6 @@ from sqlalchemy import Connection, and_, bindparam, or_, select
 
 from agent.judge import Tier
 from agent.outcome import (
-    INTERNAL,
     Cancelled,
     Dead,
     Failure,
@@ -25,20 +24,26 @@ from agent.outcome import (
 )
 from agent.ports import Settlement
 from schemas.ledger.tables import task_attempt
+from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
 
 log = logging.getLogger(__name__)
 
 FREE_ENDS = 3
-RELEASED = Failure("RELEASED", "given back after a call: its agent drained, or lost its lease")
-CANCELLED = Failure("CANCELLED", "its batch was cancelled during the attempt")
+RELEASED = Failure(
+    ErrorClass.RELEASED, "given back after a call: its agent drained, or lost its lease"
+)
+CANCELLED = Failure(ErrorClass.CANCELLED, "its batch was cancelled during the attempt")
 
 _FORMER = (
     select(task_attempt.c.task_id)
     .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
     .where(
         or_(
-            task_attempt.c.outcome == "released",
-            and_(task_attempt.c.outcome == "snooze", task_attempt.c.error_class == INTERNAL),
+            task_attempt.c.outcome == AttemptOutcome.RELEASED,
+            and_(
+                task_attempt.c.outcome == AttemptOutcome.SNOOZE,
+                task_attempt.c.error_class == ErrorClass.INTERNAL,
+            ),
         )
     )
 )
@@ -73,7 +78,7 @@ def failure_of(outcome: Retry | Snooze | Moved | Dead | Released | Cancelled) ->
 def _is_free(outcome: Outcome) -> bool:
     if isinstance(outcome, Released):
         return outcome.spent.called
-    return isinstance(outcome, Snooze) and outcome.failure.error_class == INTERNAL
+    return isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.INTERNAL
 
 
 def _as_attempt(one: Settlement, longest: Tier) -> Settlement:
@@ -87,5 +92,5 @@ def _as_attempt(one: Settlement, longest: Tier) -> Settlement:
         FREE_ENDS,
     )
     if one.row.attempt + 1 >= one.row.max_attempts:
-        return replace(one, outcome=Dead(failure, spent, "exhausted"))
+        return replace(one, outcome=Dead(failure, spent, Disposition.EXHAUSTED))
     return replace(one, outcome=Retry(failure, spent, longest.name, longest.delay_s))

@@ -17,6 +17,7 @@ from agent.ports import Call, CallFailed, Reply
 from schemas.clients.http import causes, connected, wants_login, why
 from schemas.clients.llm_address import endpoint
 from schemas.settings.config import Secret, authorization
+from schemas.task.failures import ErrorClass
 from schemas.task.untrusted import is_panic, told
 from schemas.task.wording import TEXT_CHARS, masking
 
@@ -71,7 +72,7 @@ class ChatClient:
             if not is_panic(error):
                 raise
             return CallFailed(
-                "AMBIGUOUS",
+                ErrorClass.AMBIGUOUS,
                 self._masked(
                     f"the HTTP client fails: {told(error)}".encode("utf-8", "replace")
                 ).decode(),
@@ -122,8 +123,8 @@ class ChatClient:
         unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes(error)
         text = self._masked(why(error).encode("utf-8", "replace")).decode()
         if wants_login(error):
-            return CallFailed("AUTH", text[:TEXT_CHARS])
-        return CallFailed("NETWORK" if unsent else "AMBIGUOUS", text[:TEXT_CHARS])
+            return CallFailed(ErrorClass.AUTH, text[:TEXT_CHARS])
+        return CallFailed(ErrorClass.NETWORK if unsent else ErrorClass.AMBIGUOUS, text[:TEXT_CHARS])
 
 
 async def _error_page(response: Response) -> tuple[bytes, bool]:
@@ -164,4 +165,4 @@ def _readable(headers: HeaderMap) -> Iterator[tuple[str, str]]:
 
 
 def _too_large(limit: int) -> CallFailed:
-    return CallFailed("REPLY_TOO_LARGE", f"the reply is larger than {limit} bytes")
+    return CallFailed(ErrorClass.REPLY_TOO_LARGE, f"the reply is larger than {limit} bytes")

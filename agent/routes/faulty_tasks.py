@@ -5,7 +5,6 @@ Such tasks are at fault themselves.
 
 from collections import OrderedDict
 
-ERROR_CLASS = "SERVER"
 REMEMBERED = 1000
 
 

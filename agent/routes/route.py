@@ -18,10 +18,11 @@ from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.routes.answer_times import Times
 from agent.routes.circuit import Circuit
 from agent.routes.evidence import RouteEvidence, by_outcome
-from agent.routes.faulty_tasks import ERROR_CLASS, FaultyTasks
+from agent.routes.faulty_tasks import FaultyTasks
 from agent.routes.limit import Limit
 from agent.routes.probe_schedule import ProbeSchedule
 from agent.routes.window import Window, run_for
+from schemas.task.failures import Disposition, ErrorClass
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ class Route:
         outage = closed and told.effect in {Effect.OUTAGE, Effect.LOCKED}
         if outage and (
             isinstance(outcome, Retry)
-            or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")
+            or (isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED)
         ):
             return Snooze(
                 outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s))
@@ -222,7 +223,7 @@ class Route:
             self.reason = before
 
     def _at_fault(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> bool:
-        if told.error_class != ERROR_CLASS or ticket.task_id is None:
+        if told.error_class != ErrorClass.SERVER or ticket.task_id is None:
             return False
         return self._faulty.again(ticket.task_id, now_s, self._answered_from_s)
 
@@ -280,7 +281,7 @@ class Route:
 
     def _say_stopped(self) -> None:
         if self.parked:
-            what = PAY if self.reason.startswith("MONEY") else CORRECT
+            what = PAY if self.reason.startswith(ErrorClass.MONEY) else CORRECT
             log.error(
                 "route %s is parked: %s; %s: %s", self.name, self.reason, what, self._command()
             )

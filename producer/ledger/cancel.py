@@ -14,6 +14,7 @@ from producer.ledger import guards, tally
 from producer.ledger.store import Batch
 from schemas.ledger.sql import NEVER_TIME, utc_now
 from schemas.ledger.tables import audit, batch, task
+from schemas.task.failures import TallyOutcome
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
@@ -114,7 +115,9 @@ def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
     tally.write(
         connection,
         [
-            tally.TallyChange(tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, "cancelled"))
+            tally.TallyChange(
+                tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
+            )
             for row in still
         ],
     )

@@ -17,6 +17,7 @@ from producer.ports import Order
 from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import quarantine
 from schemas.task.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
+from schemas.task.failures import Disposition
 from schemas.task.fingerprint import fingerprint
 from schemas.task.line_json import reading
 from schemas.task.rejected_record import RejectedRecord
@@ -66,7 +67,7 @@ def undeliverable(
     """
     where = f"order:{record.topic}:{item[0]}:{item[1]}:{item[2]}"
     suspect = RejectedRecord(
-        "", where[:249], 0, item[1], record.key, None, record.headers, reason, "rejected"
+        "", where[:249], 0, item[1], record.key, None, record.headers, reason, Disposition.REJECTED
     )
     connection.execute(insert_new(connection, quarantine), _row(group, suspect))
 

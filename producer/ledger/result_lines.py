@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 
 from schemas.task.codec import is_value, unpacked
+from schemas.task.failures import ErrorClass
 from schemas.task.message_text import text_of
 from schemas.task.states import Status
 from schemas.task.untrusted import told
 from schemas.task.wording import one_line
 
-UNREADABLE = "UNREADABLE"  # the error code of a task whose stored end cannot be read
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -126,7 +126,7 @@ def unreadable(task: Ended, error: Exception) -> Ended:
         task.result.created_at if task.result else task.letter.died_at if task.letter else None
     )
     why = one_line(f"what the ledger has stored of this task cannot be read: {told(error)}")
-    return replace(task, result=None, letter=Letter(UNREADABLE, why, ended_at))
+    return replace(task, result=None, letter=Letter(ErrorClass.UNREADABLE, why, ended_at))
 
 
 LineOf = Callable[[Ended], bytes | None]

@@ -6,10 +6,10 @@ from typing import Any
 
 from producer.text.times import written
 from schemas.errors import ConfigError
+from schemas.task.failures import Disposition
 
-# Why a task was given up, or why a record was quarantined. A record has one of the last two.
-DISPOSITIONS = ("permanent", "exhausted", "expired", "worker_lost", "rejected", "undecodable")
-OF_RECORDS = frozenset({"rejected", "undecodable"})
+DISPOSITIONS = tuple(disposition.value for disposition in Disposition)
+OF_RECORDS = frozenset({Disposition.REJECTED.value, Disposition.UNDECODABLE.value})
 RECORD = "quarantine:"  # the prefix that names a quarantined record where a task's id may stand
 
 _FEWEST_DIGITS, _MOST_DIGITS = 6, 32

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, or_, select
 
 from producer.ledger import guards, outbox, store
-from producer.ledger.tally import LOADED, REPLAYED
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, batch, tally, task
+from schemas.task.failures import ErrorClass, TallyOutcome
 from schemas.task.guard import Guard
 from schemas.task.states import OWNER_BITS, Status
 
@@ -23,7 +23,8 @@ SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
 # A lost agent is shown this long after its last heartbeat, then only while it holds tasks.
 LOST_SHOWN_S = 60.0
 COUNTED_MOST = 20_000  # tasks that are read row by row
-MOVES = frozenset({"GUARD", "ROUTE"})  # outcomes of tasks that were moved without an attempt
+# The outcomes in the tally that are no failed attempts.
+_NO_FAILURES = frozenset({*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE})
 REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
 
 
@@ -241,7 +242,11 @@ def _batch(
 
 
 def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:
-    total = sum(int(row.n) for row in rows if row.state == Status.PENDING and row.outcome == LOADED)
+    total = sum(
+        int(row.n)
+        for row in rows
+        if row.state == Status.PENDING and row.outcome == TallyOutcome.LOADED
+    )
     final = {
         status.name.lower(): sum(int(row.n) for row in rows if row.state == status)
         for status in (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
@@ -265,7 +270,7 @@ def _failures(rows: Any) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for row in rows:
-        if row.outcome not in {LOADED, REPLAYED, *MOVES} and row.state in {
+        if row.outcome not in _NO_FAILURES and row.state in {
             Status.DEAD,
             Status.PENDING,
             Status.RETRYING,

@@ -21,6 +21,7 @@ from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, insert_new, utc_now
 from schemas.ledger.tables import batch, id_block, task, task_input
+from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
 
 Result = TypeVar("Result")
@@ -352,4 +353,6 @@ def _input(new: NewTask, task_id: int) -> dict[str, Any]:
 
 
 def _loaded(into: Batch, kind: str, count: int) -> tally.TallyChange:
-    return tally.TallyChange(tally.TallyKey(into.id, kind, "", Status.PENDING, tally.LOADED), count)
+    return tally.TallyChange(
+        tally.TallyKey(into.id, kind, "", Status.PENDING, TallyOutcome.LOADED), count
+    )

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, insert, select
 
 from schemas.ledger.tables import tally
+from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
 
 NO_FINGERPRINT = bytes(16)
-LOADED, REPLAYED = "loaded", "replayed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def loaded(connection: Connection, batch_id: int) -> int:
     query = select(func.sum(tally.c.delta)).where(
         tally.c.batch_id == batch_id,
         tally.c.state == int(Status.PENDING),
-        tally.c.outcome == LOADED,
+        tally.c.outcome == TallyOutcome.LOADED,
     )
     return int(connection.execute(query).scalar() or 0)
 

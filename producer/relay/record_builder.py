@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from producer.ledger.outbox import QUARANTINE, TASK, Item
-from producer.ledger.quarantine import headers_of
+from producer.ledger.quarantine import error_class, headers_of
 from producer.ports import Order
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until
@@ -211,7 +211,7 @@ def _quarantined(
 
 
 def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
-    found = {**row._mapping, "error_class": row.disposition.upper()}  # noqa: SLF001 - see above
+    found = {**row._mapping, "error_class": error_class(row.disposition)}  # noqa: SLF001 - see above
     values = {
         "docllm-v": VERSION,
         "docllm-ledger": ledger,

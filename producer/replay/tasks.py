@@ -18,9 +18,8 @@ from producer.replay import runs
 from producer.replay.runs import ItemState, Page, ReplayRequest
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import audit, batch, dead_letter, replay_run, task
+from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
-
-CANCELLED = "cancelled"
 
 
 def apply(
@@ -146,7 +145,7 @@ def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
 def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
     """Return the counts of one replay: the task leaves its end and enters `pending`."""
     if letter is None:
-        left = tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, CANCELLED)
+        left = tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
     else:
         left = tally.TallyKey(
             row.batch_id,
@@ -160,6 +159,6 @@ def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
     return [
         tally.TallyChange(left, -1),
         tally.TallyChange(
-            tally.TallyKey(row.batch_id, row.type, "", Status.PENDING, tally.REPLAYED), 1
+            tally.TallyKey(row.batch_id, row.type, "", Status.PENDING, TallyOutcome.REPLAYED), 1
         ),
     ]

@@ -61,7 +61,7 @@ def _literal(value: Any) -> str:
         return str(value)
     if type(value) is bytes:
         return f"X'{value.hex()}'"
-    if type(value) is str:
+    if isinstance(value, str):
         return f"_utf8mb4 X'{value.encode().hex()}'"
     if value is None:
         return "NULL"

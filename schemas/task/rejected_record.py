@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from schemas.task.envelope import RawHeaders
+from schemas.task.failures import Disposition
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +18,4 @@ class RejectedRecord:
     value: bytes | None
     headers: RawHeaders
     reason: str
-    disposition: str = "undecodable"
+    disposition: Disposition = Disposition.UNDECODABLE

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from agent.execution.publishing import Publishing
-from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED, closed_text, moved
+from agent.judge.guard_rule import closed_text, moved
 from agent.ledger import call_up
 from agent.maintenance import route_call_up
 from agent.maintenance.route_call_up import RouteCallUp
@@ -18,6 +18,7 @@ from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
 from agent.routes import Router
 from schemas.ledger import tables
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, ended
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
@@ -30,7 +31,7 @@ def waiting(books: Books, number: int, route: str = ROUTE) -> list[int]:
 
 
 def closed(route: str, task_id: int) -> Moved:
-    return moved(Failure(ROUTE_CLOSED, closed_text(route)), SPENT, LONGEST, task_id)
+    return moved(Failure(ErrorClass.ROUTE, closed_text(route)), SPENT, LONGEST, task_id)
 
 
 def ending(
@@ -79,8 +80,10 @@ def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
     "outcome",
     [
         lambda task_id: closed("another", task_id),
-        lambda task_id: moved(Failure(GUARDED, "why"), SPENT, LONGEST, task_id),
-        lambda task_id: moved(Failure(GUARDED, closed_text(ROUTE)), SPENT, LONGEST, task_id),
+        lambda task_id: moved(Failure(ErrorClass.GUARD, "why"), SPENT, LONGEST, task_id),
+        lambda task_id: moved(
+            Failure(ErrorClass.GUARD, closed_text(ROUTE)), SPENT, LONGEST, task_id
+        ),
         lambda _: Retry(Failure("SERVER", closed_text(ROUTE)), SPENT, "1h", 3600.0),
     ],
 )

@@ -3,13 +3,14 @@
 A guard ends because nothing is left, or because a person opens it.
 """
 
-from agent.judge.guard_rule import ROUTE_CLOSED, moved
+from agent.judge.guard_rule import moved
 from agent.ledger import guard_probes
 from agent.maintenance.guard_keeper import MOST
 from agent.outcome import Failure, Moved
 from agent.ports import Row
 from producer.ledger import guards as rows
 from schemas.ledger import tables
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, end, ended, exhausted, open_all, raised
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
@@ -101,7 +102,9 @@ async def test_what_was_moved_for_its_route_is_not_called_up(books: Books) -> No
     """A task that was moved for its route waits for another reason."""
     fail_as_a_whole(books)
     elsewhere = claimed(books, 1)
-    ended(books, elsewhere, Moved(Failure(ROUTE_CLOSED, "route x is closed"), SPENT, "1h", 3600.0))
+    ended(
+        books, elsewhere, Moved(Failure(ErrorClass.ROUTE, "route x is closed"), SPENT, "1h", 3600.0)
+    )
     open_all(books)
     duty = Duty(books)
 

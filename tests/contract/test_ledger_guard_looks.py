@@ -5,7 +5,6 @@ Looks double while the route works, tasks that fail in them die, and an outage k
 
 import pytest
 
-from agent.judge.guard_rule import ROUTE_CLOSED
 from agent.ledger import reaping
 from agent.ledger.leases import declare_lost
 from agent.outcome import Failure, Moved
@@ -13,6 +12,7 @@ from producer.ledger.selection import Selection
 from producer.replay import tasks as replay_tasks
 from producer.replay.runs import ReplayRequest
 from schemas.ledger import tables
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import deaths, end, ended, exhausted, raised
 from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books
@@ -187,7 +187,7 @@ async def test_a_task_whose_route_was_closed_tells_nothing(books: Books) -> None
     duty = Duty(books)
 
     await whole_look(
-        books, duty, [one], Moved(Failure(ROUTE_CLOSED, "route is closed"), SPENT, "1h", 3600.0)
+        books, duty, [one], Moved(Failure(ErrorClass.ROUTE, "route is closed"), SPENT, "1h", 3600.0)
     )
 
     assert the(raised(books)).look_size == 1

@@ -7,10 +7,11 @@ import pytest
 from agent.judge import fingerprint
 from agent.ledger import reaping
 from agent.ledger.uncounted_ends import FREE_ENDS
-from agent.outcome import INTERNAL, Cancelled, Failure, Moved, Outcome, Released, Snooze
+from agent.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze
 from agent.ports import Answer, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     DEAD,
@@ -388,7 +389,7 @@ def test_fences_only_rise(books: Books) -> None:
     assert fences == [0, 1, 1, 2, 2]
 
 
-BUG = Snooze(Failure(INTERNAL, "ValueError"), SPENT, 0.0)
+BUG = Snooze(Failure(ErrorClass.INTERNAL, "ValueError"), SPENT, 0.0)
 
 
 @pytest.mark.parametrize("outcome", [Released(SPENT), Cancelled(SPENT), BUG])

@@ -12,7 +12,8 @@ from schemas.settings.config import AgentConfig, Config, LLMConfig
 
 ROUTE = "default"
 OF = {
-    effect: sorted(row.name for row in CLASSES.values() if row.route is effect) for effect in Effect
+    effect: sorted(name for name, rule in CLASSES.items() if rule.route is effect)
+    for effect in Effect
 }
 GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
 

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from agent.inflight.delivery import Delivery
-from agent.outcome import INTERNAL, Outcome, Released, Snooze, Spent
+from agent.outcome import Outcome, Released, Snooze, Spent
+from schemas.task.failures import ErrorClass
 from tests.support.routes import routes
 from tests.support.slots import Bench, claimed
 
@@ -62,7 +63,10 @@ def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
     outcome = ended(act)
 
     assert isinstance(outcome, Snooze)
-    assert (outcome.failure.error_class, outcome.failure.text) == (INTERNAL, type(error).__name__)
+    assert (outcome.failure.error_class, outcome.failure.text) == (
+        ErrorClass.INTERNAL,
+        type(error).__name__,
+    )
     assert outcome.spent == PAID
 
 

@@ -72,7 +72,8 @@ def test_every_cell_of_the_table(name: str, case: str) -> None:
 def test_each_class_stands_where_it_belongs() -> None:
     """Nobody's fault is snoozed, a fault that may pass is retried, a permanent one is given up."""
     by_action = {
-        action: {row.name for row in CLASSES.values() if row.action is action} for action in Action
+        action: {name for name, rule in CLASSES.items() if rule.action is action}
+        for action in Action
     }
 
     assert by_action[Action.SNOOZE] == set("RATE RAMP CAPACITY MONEY AUTH".split())
@@ -96,7 +97,7 @@ def test_each_class_stands_where_it_belongs() -> None:
 )
 def test_what_a_class_tells_of_its_route(effect: Effect, names: str) -> None:
     """An outage is a failure for the breaker; an answer about one task proves the provider up."""
-    assert {row.name for row in CLASSES.values() if row.route is effect} == set(names.split())
+    assert {name for name, rule in CLASSES.items() if rule.route is effect} == set(names.split())
     assert {effect_of(name) for name in names.split()} == {effect}
 
 
@@ -109,7 +110,7 @@ def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> No
 
 
 @pytest.mark.parametrize(
-    "name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE]
+    "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
 )
 def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
     """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
@@ -120,7 +121,7 @@ def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE]
+    "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
 )
 def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
     """Only a refused key can be a task's own fault.

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.judge import CLASSES, Effect, ErrorClass, judge
+from agent.judge import CLASSES, ClassRule, Effect, judge
 from agent.outcome import (
     COMPLETION,
     Cancelled,
@@ -19,6 +19,7 @@ from agent.outcome import (
 )
 from agent.ports import CallFailed, Reply
 from agent.routes.evidence import RouteEvidence, by_answer, by_outcome
+from schemas.task.failures import ErrorClass
 from tests.support.replies import TERMS
 from tests.support.routes import (
     GOOD,
@@ -322,10 +323,10 @@ def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 # ---- the effect of an end
 
 
-@pytest.mark.parametrize("row", CLASSES.values(), ids=lambda row: row.name)
-def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
+@pytest.mark.parametrize(("name", "rule"), CLASSES.items())
+def test_a_failure_tells_what_the_table_says(name: ErrorClass, rule: ClassRule) -> None:
     """A failure affects the route as the table says, whatever happens to its task."""
-    failure = Failure(row.name, "text")
+    failure = Failure(name, "text")
     outcomes = (
         Retry(failure, Spent(), "30s", 30.0),
         Snooze(failure, Spent(), 1.0),
@@ -333,7 +334,7 @@ def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
     )
 
     assert {by_outcome(outcome) for outcome in outcomes} == {
-        RouteEvidence(row.route, f"{row.name}: text", row.name)
+        RouteEvidence(rule.route, f"{name}: text", name)
     }
 
 

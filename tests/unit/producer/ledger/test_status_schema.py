@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import jsonschema_rs
 import orjson
 
-from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED
 from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus, _failures
+from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status
 
@@ -78,8 +78,8 @@ def test_the_schema_tells_what_failures_are() -> None:
         (Status.DEAD, "BAD_REQUEST"),
         (Status.RETRYING, "RATE"),
         (Status.PENDING, "RATE"),
-        (Status.RETRYING, GUARDED),
-        (Status.RETRYING, ROUTE_CLOSED),
+        (Status.RETRYING, ErrorClass.GUARD),
+        (Status.RETRYING, ErrorClass.ROUTE),
         (Status.SUCCEEDED, "succeeded"),
     ]
     found = _failures(

@@ -1,0 +1,100 @@
+"""Why attempts fail and how tasks end, in the names that the ledger stores and people read.
+
+A row may be of a newer version. So whoever reads a name back compares it with these, and never
+converts it.
+"""
+
+from enum import StrEnum
+from typing import Self
+
+
+class ErrorClass(StrEnum):
+    """The class of a failure, and its meaning for a person.
+
+    `agent/judge/classes.py` says what becomes of a task that failed with a class of the first part.
+    """
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> Self:
+        """Return a member that is equal to its stored name."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        return member
+
+    # Of calls, documents and handlers.
+    RATE = "RATE", "the provider's rate limit"
+    RAMP = "RAMP", "traffic grew too fast, though within the limits"
+    CAPACITY = "CAPACITY", "the provider has no room at the moment"
+    MONEY = "MONEY", "no credit, or a spend limit is reached: a person must act"
+    AUTH = "AUTH", "key, model or address is not accepted: a person must act"
+    SERVER = "SERVER", "the provider failed, or answered what is no completion"
+    NETWORK = "NETWORK", "no connection; nothing was sent, nothing billed"
+    AMBIGUOUS = "AMBIGUOUS", "sent, but no whole answer: it may have been billed"
+    BAD_OUTPUT = "BAD_OUTPUT", "an answer that cannot be used"
+    HANDLER = "HANDLER", "the task's handler raised an error of its own"
+    DOCUMENT_UNREADABLE = (
+        "DOCUMENT_UNREADABLE",
+        "the document cannot be opened or read at the moment",
+    )
+    HANDLER_GAVE_UP = "HANDLER_GAVE_UP", "the task's handler, or its type's rules, gave it up"
+    TOO_LONG = "TOO_LONG", "the document, or the answer, exceeds the model's limit"
+    FILTERED = "FILTERED", "refused by the provider's content filter, or by the model"
+    BAD_REQUEST = "BAD_REQUEST", "the provider cannot take this request"
+    REPLY_TOO_LARGE = "REPLY_TOO_LARGE", "the reply exceeds what the ledger stores"
+    DOCUMENT_REFUSED = "DOCUMENT_REFUSED", "the document may not be read, is no text, or too long"
+    DOCUMENT_CHANGED = "DOCUMENT_CHANGED", "the document is not the one that was loaded"
+
+    # Of the ledger and the agent.
+    NO_INPUT = "NO_INPUT", "the ledger has no input for the task, because somebody deleted it"
+    NO_PROMPT = "NO_PROMPT", "the task has no prompt, and its type has no handler"
+    EXPIRED = "EXPIRED", "the task's deadline passed before an attempt"
+    SETTLE = (
+        "SETTLE",
+        "the ledger refuses the outcome, also when it is written alone; the answer is not kept",
+    )
+    INTERNAL = "INTERNAL", "a bug of docllm ended the attempt; the agent's log has the traceback"
+    RELEASED = (
+        "RELEASED",
+        "the task was given back after a call, because its agent drained or lost its lease",
+    )
+    CANCELLED = "CANCELLED", "the batch was cancelled during the attempt"
+    GUARD = "GUARD", "no attempt: the guard of its batch, type and route is raised"
+    ROUTE = "ROUTE", "no attempt: its route is closed"
+    WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
+    UNDECODABLE = "UNDECODABLE", "the record is no task line, or no publication of docllm"
+    REJECTED = "REJECTED", "the record names no task of this ledger and group"
+    UNREADABLE = "UNREADABLE", "only in exports: what the ledger stored of the task is damaged"
+
+
+class Disposition(StrEnum):
+    """Why a task was given up or a record quarantined; a record has one of the last two."""
+
+    PERMANENT = "permanent"  # another attempt would fail alike
+    EXHAUSTED = "exhausted"  # its attempts are used up
+    EXPIRED = "expired"  # its deadline passed
+    WORKER_LOST = "worker_lost"  # agents were lost over it
+    REJECTED = "rejected"
+    UNDECODABLE = "undecodable"
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended, in the column `outcome` of `task_attempt`; a success has a result."""
+
+    RETRY = "retry"
+    SNOOZE = "snooze"
+    MOVED = "moved"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+
+
+class TallyOutcome(StrEnum):
+    """Why tasks were counted, in the column `outcome` of `tally`; of a failure it is the class."""
+
+    LOADED = "loaded"
+    REPLAYED = "replayed"
+    SUCCEEDED = "succeeded"
+    CANCELLED = "cancelled"
+    PROBE = "probe"  # no task: our own prompt was answered

@@ -1,0 +1,39 @@
+"""The names that the ledger stores and people read: another name would break stored rows."""
+
+import json
+from enum import StrEnum
+
+import orjson
+import pytest
+
+from schemas.ledger.bulk import _literal
+from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
+from schemas.task.guard import GuardCause
+
+STORED: dict[type[StrEnum], str] = {
+    ErrorClass: (
+        "RATE RAMP CAPACITY MONEY AUTH SERVER NETWORK AMBIGUOUS BAD_OUTPUT HANDLER "
+        "DOCUMENT_UNREADABLE HANDLER_GAVE_UP TOO_LONG FILTERED BAD_REQUEST REPLY_TOO_LARGE "
+        "DOCUMENT_REFUSED DOCUMENT_CHANGED NO_INPUT NO_PROMPT EXPIRED SETTLE INTERNAL RELEASED "
+        "CANCELLED GUARD ROUTE WORKER_LOST UNDECODABLE REJECTED UNREADABLE"
+    ),
+    Disposition: "permanent exhausted expired worker_lost rejected undecodable",
+    AttemptOutcome: "retry snooze moved dead cancelled released",
+    TallyOutcome: "loaded replayed succeeded cancelled probe",
+    GuardCause: "no_success exhausted handler bad_request worker_lost",
+}
+
+
+@pytest.mark.parametrize("names", STORED)
+def test_stored_names_stay(names: type[StrEnum]) -> None:
+    """Rows of earlier versions hold these names."""
+    assert [member.value for member in names] == STORED[names].split()
+
+
+@pytest.mark.parametrize("member", [next(iter(names)) for names in STORED])
+def test_a_member_is_written_as_its_name(member: StrEnum) -> None:
+    """Texts, both JSON libraries and the bulk insert write a member as its plain name."""
+    name = member.value
+    assert (type(name), f"{member}", member) == (str, name, name)
+    assert orjson.dumps(member) == json.dumps(member).encode() == f'"{name}"'.encode()
+    assert _literal(member) == f"_utf8mb4 X'{name.encode().hex()}'"
