@@ -174,7 +174,7 @@ def test_a_bomb_stops_no_heartbeat() -> None:
     schema = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
     reply, terms = answered([[1] * 50 + [899]] * 80), replace(TERMS, schema=schema)
 
-    async def in_own_thread() -> Outcome:
+    async def apart() -> Outcome:
         executor = ChildExecutor(limit_s=60.0)
         await executor(os.getpid)
         outcome = await judged(reply, terms, executor)
@@ -184,7 +184,7 @@ def test_a_bomb_stops_no_heartbeat() -> None:
     with Ticker() as here:
         judge(reply, terms)
     with Ticker() as there:
-        outcome = asyncio.run(in_own_thread())
+        outcome = asyncio.run(apart())
 
     assert isinstance(outcome, Succeeded)
     assert there.gap_s < here.gap_s / 2
