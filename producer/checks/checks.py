@@ -33,7 +33,8 @@ from schemas.settings.sources import LEDGER_FILE, account, require_llm
 from schemas.task.topics import Topics
 
 REDIS_TIMEOUT_S = 2.0
-APPLY, COMPARE = "python -m producer topics apply", "python -m producer topics check"
+APPLY = "python -m producer topics apply"
+COMPARE = "python -m producer topics check"
 TO_COME = "not there yet; the first load or agent makes"
 
 
@@ -88,20 +89,22 @@ class Checks:
             migrations.require(database)
             return f"revision {migrations.wanted()}, ledger {database.auto(migrations.ledger_id)}"
 
-        return (
-            f"{TO_COME} it" if ledger_to_come(self._config) else await self._with_database(compare)
-        )
+        if ledger_to_come(self._config):
+            return f"{TO_COME} it"
+        return await self._with_database(compare)
 
     async def _rights(self) -> str:
         def compare(database: Database) -> str:
             migrations.require(database)
             try:
-                lacking = database.run(rights.missing, tries=1)
+                missing_rights = database.run(rights.missing, tries=1)
             except DatabaseError as error:
-                said = getattr(error, "orig", error)
-                raise UnreachableError(f"{database.where} takes no writes: {said}") from None
-            if lacking:
-                raise DeniedError(f"{database.where} refuses {', '.join(lacking)}; {WHERE_GRANTS}")
+                cause = getattr(error, "orig", error)
+                raise UnreachableError(f"{database.where} takes no writes: {cause}") from None
+            if missing_rights:
+                raise DeniedError(
+                    f"{database.where} refuses {', '.join(missing_rights)}; {WHERE_GRANTS}"
+                )
             return "reads, writes, deletes and locks"
 
         return await self._with_database(compare)
@@ -121,9 +124,8 @@ class Checks:
             return f"{bus_path(self._config)} is {TO_COME} it"
         admin = make_admin(self._config, SystemClock())
         try:
-            return (
-                f"{self._config.kafka.bootstrap or 'embedded'}, cluster {await admin.cluster_id()}"
-            )
+            cluster_id = await admin.cluster_id()
+            return f"{self._config.kafka.bootstrap or 'embedded'}, cluster {cluster_id}"
         finally:
             await admin.close()
 
@@ -150,7 +152,7 @@ class Checks:
                     f"{APPLY} --group {self._group}"
                 )
             never_made = await family.never_made() if self._config.embedded else []
-            known = await family.require(leave_out=never_made)
+            stored = await family.require(leave_out=never_made)
             hidden_settings = await family.hidden_settings()
         finally:
             await admin.close()
@@ -158,14 +160,12 @@ class Checks:
             database.close()
         if never_made:
             return f"{', '.join(never_made)}: not there yet; the next load or agent makes what is missing"
-        unknown = (
+        hidden_note = (
             f", settings that are unknown: {len(hidden_settings)}; see: {COMPARE} --group {self._group}"
             if hidden_settings
             else ""
         )
-        return (
-            f"{len(known.topic_ids)} topics of group {self._group} are as they should be{unknown}"
-        )
+        return f"{len(stored.topic_ids)} topics of group {self._group} are as they should be{hidden_note}"
 
     async def _redis(self) -> str:
         url = self._config.redis_url.reveal() if self._config.redis_url else ""
@@ -177,9 +177,8 @@ class Checks:
                 socket_timeout=REDIS_TIMEOUT_S,
                 socket_connect_timeout=REDIS_TIMEOUT_S,
             ) as client:
-                version = (await client.info("server")).get(
-                    "redis_version", "that it does not tell"
-                )
+                server = await client.info("server")
+                version = server.get("redis_version", "that it does not tell")
                 refused = await redis_rights.refused(client, self._group)
         except NoPermissionError:
             refused = "INFO"
@@ -209,16 +208,16 @@ class Checks:
 
         The test `llm` covers the default route.
         """
-        asked, tests = {_asked(account(self._config, DEFAULT_ROUTE))}, []
+        accounts, tests = {_identity(account(self._config, DEFAULT_ROUTE))}, []
         for name in sorted(self._config.routes.keys() - {DEFAULT_ROUTE}):
             llm = account(self._config, name)
-            if llm.base_url is not None and _asked(llm) not in asked:
-                asked.add(_asked(llm))
+            if llm.base_url is not None and _identity(llm) not in accounts:
+                accounts.add(_identity(llm))
                 tests.append(Check(f"route {name}", partial(check_llm.ask, llm, name)))
         return tests
 
 
-def _asked(llm: LLMConfig) -> tuple[object, ...]:
+def _identity(llm: LLMConfig) -> tuple[object, ...]:
     return llm.base_url, llm.api_key, llm.model
 
 
@@ -227,11 +226,9 @@ def _reason(error: Exception) -> str:
 
     Other errors of the client quote the address, which may hold secrets.
     """
-    return (
-        str(error)
-        if isinstance(error, RedisConnectionError | RedisTimeoutError)
-        else type(error).__name__
-    )
+    if isinstance(error, RedisConnectionError | RedisTimeoutError):
+        return str(error)
+    return type(error).__name__
 
 
 async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, str]:
@@ -245,8 +242,8 @@ async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, s
     try:
         return 0, "ok", await test.run()
     except UnreachableError as error:
-        return (
-            (error.exit_code, "FAILED", str(error)) if test.needed else (0, "WARNING", str(error))
-        )
+        if not test.needed:
+            return 0, "WARNING", str(error)
+        return error.exit_code, "FAILED", str(error)
     except DocllmError as error:
         return error.exit_code, "FAILED", str(error)

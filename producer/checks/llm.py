@@ -24,14 +24,25 @@ from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.settings.config import LLMConfig, authorization
 from schemas.task.wording import one_line
 
-TIMEOUT_S, CONNECT_TIMEOUT_S = 60.0, 10.0
-_MOST_BYTES = 1 << 20
-_MODEL_SHOWN, _WHY_SHOWN, _MESSAGE_SHOWN = 191, 500, 200
-_SUCCESS, _REDIRECTS, _TROUBLES = range(200, 300), range(300, 400), range(500, 600)
-_BAD_REQUEST, _NO_SUCH, _TOO_MANY = 400, 404, 429
+TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
+_MOST_BYTES = 1 << 20  # of a body that are read
+# Characters shown of a model's name, of an error of the client, of the provider's message.
+_MODEL_SHOWN = 191
+_WHY_SHOWN = 500
+_MESSAGE_SHOWN = 200
+# HTTP statuses.
+_SUCCESS = range(200, 300)
+_REDIRECTS = range(300, 400)
+_TROUBLES = range(500, 600)
+_BAD_REQUEST = 400
 _NOT_ALLOWED = (401, 403)
+_NO_SUCH = 404
+_TOO_MANY = 429
 _CHEAP = {"max_tokens": 16}
-_MESSAGES, _MESSAGE_DEPTH = ("error", "message", "detail", "msg"), 5
+# The names under which providers put the message of an error, and how deep they nest it.
+_MESSAGES = ("error", "message", "detail", "msg")
+_MESSAGE_DEPTH = 5
 _VERSION = re.compile("/v[0-9]")  # a version in the path of an address
 _LEAST_SECRET = 4  # characters; a shorter part of a query is a version or a switch
 
@@ -52,9 +63,9 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
     where, address = llm_address.shown(url), _setting(route, "base_url")
     try:
         async with connected(url, timedelta(seconds=CONNECT_TIMEOUT_S)) as client:
-            status, body = await _answer(client, url, llm, timeout_s, _CHEAP)
+            status, body = await _call_once(client, url, llm, timeout_s, _CHEAP)
             if status == _BAD_REQUEST:
-                status, body = await _answer(client, url, llm, timeout_s, {})
+                status, body = await _call_once(client, url, llm, timeout_s, {})
     except PyreqwestError as error:
         raise UnreachableError(
             f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check {address}"
@@ -64,19 +75,17 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
             f"{where} answers {status}, a redirect, and those are not followed; check {address}"
         )
     if status not in _SUCCESS:
-        said = _message(body, llm, url)
+        message = _message(body, llm, url)
         raise UnsafeStateError(
-            f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route, url)}"
+            f"{where} answers {status}{': ' if message else ''}{message}; {_advice(status, route, url)}"
         )
-    if said := _message_of_failure(body, llm, url):
+    if message := _message_of_failure(body, llm, url):
         raise UnsafeStateError(
-            f"{where} answers {status} with an error: {said}; {_advice(status, route, url)}"
+            f"{where} answers {status} with an error: {message}; {_advice(status, route, url)}"
         )
+    success = f"{where} answers as {_model(where, body, address)}"
     warning = llm_address.in_clear(url, getproxies_environment()) if llm.api_key else ""
-    return (
-        f"{where} answers as "
-        f"{_model(where, body, address)}{'; WARNING: ' if warning else ''}{warning}"
-    )
+    return f"{success}; WARNING: {warning}" if warning else success
 
 
 def _setting(route: str | None, key: str) -> str:
@@ -84,15 +93,15 @@ def _setting(route: str | None, key: str) -> str:
     return f"DOCLLM_LLM_{key.upper()}" if route is None else f"routes.{route}.{key}"
 
 
-async def _answer(
+async def _call_once(
     client: Client, url: str, llm: LLMConfig, timeout_s: float, limit: dict[str, int]
 ) -> tuple[int, bytes]:
     """Return the response's status and body."""
-    async with _call(client.post(url), llm, timeout_s, limit) as response:
+    async with _request(client.post(url), llm, timeout_s, limit) as response:
         return response.status, await _read(response)
 
 
-def _call(
+def _request(
     request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict[str, int]
 ) -> StreamRequest:
     """Ask for one word.
@@ -117,10 +126,10 @@ async def _read(response: Response) -> bytes:
     """
     body = b""
     try:
-        while (
-            len(body) < _MOST_BYTES
-            and (piece := await response.body_reader.read_chunk()) is not None
-        ):
+        while len(body) < _MOST_BYTES:
+            piece = await response.body_reader.read_chunk()
+            if piece is None:
+                break
             body += bytes(piece)
     except PyreqwestError:
         if response.status in _SUCCESS:
@@ -134,8 +143,9 @@ def _message(body: bytes, llm: LLMConfig, url: str) -> str:
     Secrets that the message repeats are masked.
     """
     try:
+        value = orjson.loads(body)
         # Encoded anew, so that no escape hides a secret.
-        text = _told(value := orjson.loads(body)) or orjson.dumps(value).decode()
+        text = _first_message(value) or orjson.dumps(value).decode()
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace")
     except orjson.JSONEncodeError:  # nested deeper than any message
@@ -157,7 +167,7 @@ def _message_of_failure(body: bytes, llm: LLMConfig, url: str) -> str:
     return (_message(body, llm, url) or "it says nothing of it") if failure else ""
 
 
-def _told(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
+def _first_message(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
     """Return the first text of an error body under a name that providers use for messages."""
     if isinstance(value, str):
         return value
@@ -165,7 +175,8 @@ def _told(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
         value = {"error": value[0]} if value else None
     if not isinstance(value, dict) or not depth:
         return ""
-    return next((text for name in _MESSAGES if (text := _told(value.get(name), depth - 1))), "")
+    messages = (_first_message(value.get(name), depth - 1) for name in _MESSAGES)
+    return next(filter(None, messages), "")
 
 
 def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
@@ -197,6 +208,6 @@ def _model(where: str, body: bytes, address: str) -> str:
         answer = None
     match answer:
         case {"choices": [{"message": {}}, *_]}:
-            named = answer.get("model")
-            return shown(named, _MODEL_SHOWN) if isinstance(named, str) else "an unnamed model"
+            model = answer.get("model")
+            return shown(model, _MODEL_SHOWN) if isinstance(model, str) else "an unnamed model"
     raise UnreachableError(f"{where} answers with what is no completion; check {address}")

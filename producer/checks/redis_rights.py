@@ -11,23 +11,23 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 ENOUGH = "~docllm:* +@connection +@read +@write +@scripting +info +time"
-_KEPT_MS = 10_000  # where DEL is refused
+_TEST_KEY_LIVES_MS = 10_000  # where DEL is refused
 _SCRIPT = "return 1"
 _DIGEST = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 _ABOUT_KEYS = re.compile(r"access (one of the keys|a key)")
 _KEY = object()
 _COMMANDS = (
     ("TIME",),
-    ("SET", _KEY, 1, "NX", "PX", _KEPT_MS),
+    ("SET", _KEY, 1, "NX", "PX", _TEST_KEY_LIVES_MS),
     ("GET", _KEY),
     ("PTTL", _KEY),
-    ("PEXPIRE", _KEY, _KEPT_MS),
+    ("PEXPIRE", _KEY, _TEST_KEY_LIVES_MS),
     ("DEL", _KEY),
     ("HSET", _KEY, "field", 1),
     ("HGET", _KEY, "field"),
     ("HMGET", _KEY, "field"),
     ("HGETALL", _KEY),
-    ("EXPIRE", _KEY, _KEPT_MS // 1000),
+    ("EXPIRE", _KEY, _TEST_KEY_LIVES_MS // 1000),
     ("HDEL", _KEY, "field"),
     ("SCRIPT LOAD", _SCRIPT),
     ("SCRIPT EXISTS", _DIGEST),

@@ -45,8 +45,8 @@ def read_documents(
     question = _question(prompt, model, schema)
     tree = FileTree.of(source, leave_out=leave_out)
     entries = tree.entries()
-    first = next(entries, None)
-    if first is None:
+    first_entry = next(entries, None)
+    if first_entry is None:
         raise ConfigError(
             f"no document matches {source}; write a folder or a quoted pattern, "
             "for example 'docs/**/*.txt'"
@@ -54,7 +54,7 @@ def read_documents(
     limit = -1 if by_uri else MAX_TEXT_BYTES
     return (
         _read(number, entry, question, limit)
-        for number, entry in enumerate(chain([first], entries), 1)
+        for number, entry in enumerate(chain([first_entry], entries), 1)
     )
 
 
@@ -146,18 +146,18 @@ def _source(path: Path, limit: int) -> dict[str, Any]:
 
     Raises an error when the file is too large or no text.
     """
-    reader, digest, size, texts = DocumentText(), hashlib.sha256(), 0, list[str]()
-    if (whole := path.stat().st_size) > MAX_DOCUMENT_BYTES:
-        raise _TooLargeError(f"is {whole} bytes long")
+    reader, digest, size, parts = DocumentText(), hashlib.sha256(), 0, list[str]()
+    if (file_bytes := path.stat().st_size) > MAX_DOCUMENT_BYTES:
+        raise _TooLargeError(f"is {file_bytes} bytes long")
     with path.open("rb") as file:
-        while part := file.read(_PART_BYTES):
-            size += len(part)
-            digest.update(part)
-            text = reader.read(part)
-            texts = [*texts, text] if size <= limit else []
+        while block := file.read(_PART_BYTES):
+            size += len(block)
+            digest.update(block)
+            part = reader.read(block)
+            parts = [*parts, part] if size <= limit else []
     reader.read(b"", final=True)
     if size <= limit:
-        return {"text": "".join(texts)}
+        return {"text": "".join(parts)}
     if is_hidden([path.resolve().name]):
         raise _HiddenError("is hidden, and agents read no hidden file")
     return {"uri": path.resolve().as_uri(), "size": size, "sha256": digest.hexdigest()}

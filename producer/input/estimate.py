@@ -27,16 +27,13 @@ class Estimate:
     def add(self, line: Good) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
-        self._bytes[line.task.model or self._model_of(line.task.type)] += len(line.value) + (
-            line.task.size or 0
-        )
+        model = line.task.model or self._model_of(line.task.type)
+        self._bytes[model] += len(line.value) + (line.task.size or 0)
 
     def _model_of(self, type_name: str) -> str:
-        own = self._config.types.get(type_name)
-        return (
-            account(self._config, (own.route if own else None) or DEFAULT_ROUTE).model
-            or "the default model"
-        )
+        task_type = self._config.types.get(type_name)
+        route = task_type.route if task_type else None
+        return account(self._config, route or DEFAULT_ROUTE).model or "the default model"
 
     def scale(self, tasks: int) -> None:
         """Scale the sums from the tasks added so far, a sample, to `tasks` tasks."""
@@ -66,8 +63,8 @@ class Estimate:
     def __str__(self) -> str:
         tasks = f"{self.tasks:,} task" + ("" if self.tasks == 1 else "s")
         return (
-            f"about {tasks}, {self.tokens_in:,} input tokens (estimated: "
-            f"{BYTES_PER_TOKEN} bytes a token); {self._price()}"
+            f"about {tasks}, {self.tokens_in:,} input tokens "
+            f"(estimated: {BYTES_PER_TOKEN} bytes a token); {self._price()}"
         )
 
     def _price(self) -> str:

@@ -31,7 +31,7 @@ def is_own(path: Path, own: Collection[Path]) -> bool:
     return (
         path.name == FILE
         or path.name.endswith(REJECTS_SUFFIX)
-        or any(path.is_relative_to(one) for one in own)
+        or any(path.is_relative_to(own_path) for own_path in own)
     )
 
 
@@ -44,13 +44,8 @@ def root_of(path: Path, roots: Iterable[Path], own: Collection[Path]) -> Path | 
     """Return the root below which agents may read a file, or None. All paths must have no links."""
     if is_own(path, own):
         return None
-    return next(
-        (
-            root
-            for root in roots
-            if path != root
-            and path.is_relative_to(root)
-            and not is_hidden(path.relative_to(root).parts)
-        ),
-        None,
-    )
+    for root in roots:
+        is_below = path != root and path.is_relative_to(root)
+        if is_below and not is_hidden(path.relative_to(root).parts):
+            return root
+    return None

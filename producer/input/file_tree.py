@@ -70,17 +70,17 @@ class FileTree:
 
         Only the names in the folders on the current path are in memory.
         """
-        entered = [self._listed(self.root, ())]
-        while entered:
-            for found in entered[-1]:
-                if not isinstance(found, FileEntry):
-                    entered.append(self._listed(*found))
+        open_folders = [self._list_folder(self.root, ())]
+        while open_folders:
+            for entry in open_folders[-1]:
+                if not isinstance(entry, FileEntry):
+                    open_folders.append(self._list_folder(*entry))
                     break
-                yield found
+                yield entry
             else:
-                entered.pop()
+                open_folders.pop()
 
-    def _listed(
+    def _list_folder(
         self, folder: Path, parents: tuple[str, ...]
     ) -> Iterator[FileEntry | tuple[Path, tuple[str, ...]]]:
         """Yield the entries of one folder and, in their places, the folders to enter.
@@ -88,7 +88,7 @@ class FileTree:
         A folder comes with the parts of its path.
         """
         try:
-            found = sorted(os.scandir(folder), key=_order)
+            items = sorted(os.scandir(folder), key=_order)
         except OSError as error:
             yield FileEntry(
                 "/".join(parents) or str(folder),
@@ -97,22 +97,21 @@ class FileTree:
                 "allow it to be read",
             )
             return
-        for item in found:
+        for item in items:
             parts = (*parents, item.name)
             if item.is_dir(follow_symlinks=False):
-                if self._enters(Path(item.path), parts):
+                if self._is_entered(Path(item.path), parts):
                     yield Path(item.path), parts
             elif not is_own(Path(item.path), self.leave_out) and _matches(parts, self.pattern):
-                yield from self._entry(item, "/".join(parts))
+                yield from self._entries_of(item, "/".join(parts))
 
-    def _enters(self, folder: Path, parts: tuple[str, ...]) -> bool:
-        if folder in self.leave_out or (
-            _ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)
-        ):
+    def _is_entered(self, folder: Path, parts: tuple[str, ...]) -> bool:
+        is_too_deep = _ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)
+        if folder in self.leave_out or is_too_deep:
             return False
         return not parts[-1].startswith(".") or any(part.startswith(".") for part in self.pattern)
 
-    def _entry(self, item: "os.DirEntry[str]", name: str) -> Iterator[FileEntry]:
+    def _entries_of(self, item: "os.DirEntry[str]", name: str) -> Iterator[FileEntry]:
         path = Path(item.path)
         try:
             is_file = item.is_file()
@@ -175,11 +174,11 @@ def _is_folder(path: Path) -> bool:
 
 
 def _fixed_part(path: Path) -> Path:
-    wild = next(
-        (at for at, part in enumerate(path.parts) if any(char in part for char in _WILD)),
+    first_wild = next(
+        (index for index, part in enumerate(path.parts) if any(char in part for char in _WILD)),
         len(path.parts) - 1,
     )
-    return Path(*path.parts[:wild])
+    return Path(*path.parts[:first_wild])
 
 
 def _order(item: "os.DirEntry[str]") -> bytes:
@@ -192,23 +191,27 @@ def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
     All ways through the pattern are followed at once, as positions in it, so no path is too deep.
     """
-    at = _skipped({0}, pattern)
+    positions = _skip_empty_depths({0}, pattern)
     for part in parts:
-        fitting = {place for place in at if place < len(pattern) and _fits(part, pattern[place])}
-        at = _skipped(
-            {place if pattern[place] == _ANY_DEPTH else place + 1 for place in fitting}, pattern
+        matched = {
+            place
+            for place in positions
+            if place < len(pattern) and _part_matches(part, pattern[place])
+        }
+        positions = _skip_empty_depths(
+            {place if pattern[place] == _ANY_DEPTH else place + 1 for place in matched}, pattern
         )
-    return len(pattern) in at
+    return len(pattern) in positions
 
 
-def _skipped(at: set[int], pattern: tuple[str, ...]) -> set[int]:
+def _skip_empty_depths(positions: set[int], pattern: tuple[str, ...]) -> set[int]:
     """Return these positions, and those behind a `**` that stands for no folder."""
     for place, part in enumerate(pattern):
-        if place in at and part == _ANY_DEPTH:
-            at.add(place + 1)
-    return at
+        if place in positions and part == _ANY_DEPTH:
+            positions.add(place + 1)
+    return positions
 
 
-def _fits(part: str, pattern: str) -> bool:
+def _part_matches(part: str, pattern: str) -> bool:
     hidden = part.startswith(".") and not pattern.startswith(".")
     return not hidden and (pattern == _ANY_DEPTH or fnmatchcase(part, pattern))

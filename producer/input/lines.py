@@ -57,8 +57,8 @@ class Bad:
     text: str | None
 
     def __str__(self) -> str:
-        what = f"{self.field} {self.error}" if self.field else self.error
-        return f"line {self.line}: {what}; {self.fix}"
+        problem = f"{self.field} {self.error}" if self.field else self.error
+        return f"line {self.line}: {problem}; {self.fix}"
 
 
 def read_lines(source: str, *, stdin: BinaryIO) -> Generator[Good | Bad, None, None]:
@@ -67,9 +67,8 @@ def read_lines(source: str, *, stdin: BinaryIO) -> Generator[Good | Bad, None, N
     Gzip is unpacked. Empty lines are skipped but counted. A line of a rejects file stands for its
     repaired `text`. Raises ConfigError at once if the source cannot be opened.
     """
-    return _lines(
-        nullcontext(stdin) if source == STDIN else _open(source), packed=source.endswith(".gz")
-    )
+    opened = nullcontext(stdin) if source == STDIN else _open(source)
+    return _lines(opened, packed=source.endswith(".gz"))
 
 
 def _lines(
@@ -78,18 +77,15 @@ def _lines(
     number = 0
     with opened as file:
         try:
-            with (
-                io.BufferedReader(_Unpacked(file), _BUFFER_BYTES)
-                if packed or _is_gzip(file)
-                else nullcontext(file) as stream
-            ):
+            is_packed = packed or _is_gzip(file)
+            with _unpacked(file) if is_packed else nullcontext(file) as stream:
                 for number, line in _split(stream):
                     if isinstance(line, int):
                         yield _bad(number, too_large(line), None)
                     elif not line.isspace():
                         yield read_line(number, line)
-        except (OSError, EOFError, zlib.error) as broken:
-            yield _damaged(number + 1, broken)
+        except (OSError, EOFError, zlib.error) as failure:
+            yield _damaged(number + 1, failure)
 
 
 def read_line(number: int, value: bytes) -> Good | Bad:
@@ -153,6 +149,10 @@ def _is_gzip(file: IO[bytes]) -> bool:
     return isinstance(file, io.BufferedReader) and file.peek(len(_GZIP)).startswith(_GZIP)
 
 
+def _unpacked(file: IO[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(_Unpacked(file), _BUFFER_BYTES)
+
+
 class _Unpacked(io.RawIOBase):
     """A gzip stream that delivers everything before damaged data.
 
@@ -208,8 +208,8 @@ def _bad(number: int, error: LineError, text: str | None) -> Bad:
     return Bad(number, error.field, error.error, error.fix, text)
 
 
-def _damaged(number: int, broken: Exception) -> Bad:
-    reason = broken.strerror if isinstance(broken, OSError) and broken.strerror else str(broken)
+def _damaged(number: int, failure: Exception) -> Bad:
+    reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
     error = f"cannot be read, nor what follows: {reason}"
     return Bad(
         number,
@@ -239,14 +239,14 @@ def _rejected(value: bytes) -> dict[str, Any] | None:
 
 
 def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
-    text, was = (
-        reject[name] if isinstance(reject[name], str) else "" for name in ("text", "error")
+    text, old_error = (
+        value if isinstance(value, str) else "" for value in (reject["text"], reject["error"])
     )
-    if was.startswith(NOT_UTF8) and _REPLACEMENT in text:
+    if old_error.startswith(NOT_UTF8) and _REPLACEMENT in text:
         return Bad(
             number,
             "",
-            was,
+            old_error,
             "write the right letters in text, where it has U+FFFD for bytes that are none",
             text,
         )

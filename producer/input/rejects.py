@@ -47,16 +47,16 @@ class Rejects:
 
     If the context ends without an error, the file is complete, or removed if no line was refused.
 
-    `most` is the number of lines that the file takes, 0 for any number and size. `count` is the
+    `max_lines` is how many lines the file takes, 0 for any number and size. `count` is the
     number of refused lines. `repairable` is how many of them the file holds as text, so that they
     can be repaired there.
     """
 
-    def __init__(self, path: Path, most: int = MAX_REJECTS) -> None:
+    def __init__(self, path: Path, max_lines: int = MAX_REJECTS) -> None:
         self.path = path
         self.count = 0
         self.repairable = 0
-        self._most = most
+        self._max_lines = max_lines
         self._bytes = 0
         self._file: BinaryIO | None = None
         self._stack = ExitStack()
@@ -75,7 +75,8 @@ class Rejects:
 
         Raises TooManyRejectsError if the file is full, and ConfigError if the disk is full.
         """
-        if len(line := _line(bad)) > MAX_TASK_BYTES:
+        line = _line(bad)
+        if len(line) > MAX_TASK_BYTES:
             bad = replace(bad, text=None)
             line = _line(bad)
         self._require_room(len(line))
@@ -83,27 +84,27 @@ class Rejects:
             if self._file is None:
                 self._file = self._stack.enter_context(whole_file(self.path, FILE_MODE))
             self._file.write(line)
-        except OSError as failed:
-            raise self._unwritten(failed) from None
+        except OSError as failure:
+            raise self._write_error(failure) from None
         self.count += 1
         self.repairable += bad.text is not None
         self._bytes += len(line)
 
     def _require_room(self, more_bytes: int) -> None:
-        if not self._most or (
-            self.count < self._most and self._bytes + more_bytes <= MAX_REJECTS_BYTES
+        if not self._max_lines or (
+            self.count < self._max_lines and self._bytes + more_bytes <= MAX_REJECTS_BYTES
         ):
             return
-        full = (
-            f"the most that --max-rejects allows ({self._most:,})"
-            if self.count >= self._most
+        reached = (
+            f"the most that --max-rejects allows ({self._max_lines:,})"
+            if self.count >= self._max_lines
             else f"{MAX_REJECTS_BYTES >> 20:,} MiB of them"
         )
         fix = (
             "repair what they have in common and load the input again, "
             "or allow more with --max-rejects N (0: any number)"
         )
-        raise TooManyRejectsError(f"stopped after {self.count:,} bad lines, {full}; {fix}")
+        raise TooManyRejectsError(f"stopped after {self.count:,} bad lines, {reached}; {fix}")
 
     def __exit__(
         self,
@@ -116,13 +117,13 @@ class Rejects:
             # A read-only disk refuses to remove even a missing file.
             if error is None and not self.count and _is_there(self.path):
                 self.path.unlink(missing_ok=True)
-        except OSError as failed:
+        except OSError as failure:
             if error is None:
-                raise self._unwritten(failed) from None
+                raise self._write_error(failure) from None
 
-    def _unwritten(self, failed: OSError) -> ConfigError:
+    def _write_error(self, failure: OSError) -> ConfigError:
         return ConfigError(
-            f"{self.path} cannot be written: {failed.strerror}; "
+            f"{self.path} cannot be written: {failure.strerror}; "
             "what is bad is kept there, make room for it or allow it"
         )
 
@@ -142,7 +143,7 @@ def _is_there(path: Path) -> bool:
 def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            first = file.readline()
+            first_line = file.readline()
     except OSError:
         return False
-    return not first or is_reject(first)
+    return not first_line or is_reject(first_line)

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from producer.input.excluded_files import is_hidden, is_own, resolved, root_of
 
-# Folders are told apart by their first _PARTS parts (the root counts); at most _MOST are shown.
-_PARTS, _MOST = 3, 3
+_PARTS = 3  # the first parts of a path, its root included, by which folders are told apart
+_MOST = 3  # folders that are shown
 
 
 class UnreachableDocuments:
@@ -32,15 +32,11 @@ class UnreachableDocuments:
         path = unquote(urlsplit(uri).path, errors="surrogateescape")
         if "\0" in path:  # no valid path: its task fails wherever it runs
             return
-        real = Path(os.path.realpath(path))
-        if (
-            is_own(real, self._own)
-            or is_hidden([real.name])
-            or root_of(real, self._roots, self._own) is not None
-        ):
-            return
-        self.count += 1
-        self._remember(real.parent)
+        target = Path(os.path.realpath(path))
+        is_document = not is_own(target, self._own) and not is_hidden([target.name])
+        if is_document and root_of(target, self._roots, self._own) is None:
+            self.count += 1
+            self._remember(target.parent)
 
     def _remember(self, folder: Path) -> None:
         start = folder.parts[:_PARTS]
@@ -53,5 +49,5 @@ class UnreachableDocuments:
 
     def __str__(self) -> str:
         """Return the setting that would allow all documents, the present roots included."""
-        wanted = os.pathsep.join([*map(str, self._roots), *self._folders.values()])
-        return f"DOCLLM_DOCUMENT_ROOTS={wanted}" + (", and others" if self._more else "")
+        roots = os.pathsep.join([*map(str, self._roots), *self._folders.values()])
+        return f"DOCLLM_DOCUMENT_ROOTS={roots}" + (", and others" if self._more else "")

@@ -20,9 +20,11 @@ from producer.text.times import written
 from schemas.task.line_json import LineError
 from schemas.task.wording import counted
 
+# Characters shown of each.
 FINGERPRINT_SHOWN = 8
-INPUT_SHOWN, ERROR_SHOWN = 1000, 500
-CLASS_LEAST = 12
+INPUT_SHOWN = 1000
+ERROR_SHOWN = 500
+CLASS_LEAST = 12  # a narrower column of error classes says nothing
 MICRO = 1_000_000
 _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
 
@@ -32,20 +34,16 @@ def groups_json(group: str, groups: Sequence[Group]) -> dict[str, Any]:
     return {
         "version": 1,
         "group": group,
-        "count": sum(one.count for one in groups),
-        "groups": [_group_json(one) for one in groups],
+        "count": sum(letters.count for letters in groups),
+        "groups": [_group_json(letters) for letters in groups],
     }
 
 
-def _group_json(one: Group) -> dict[str, Any]:
-    values = asdict(one)
+def _group_json(letters: Group) -> dict[str, Any]:
+    values = asdict(letters)
     spent, example = values.pop("spent"), values.pop("example")
-    return (
-        _plain(values)
-        | {"error_class": example.pop("error_class")}
-        | _money(spent)
-        | {"example": example}
-    )
+    error_class = {"error_class": example.pop("error_class")}
+    return _plain(values) | error_class | _money(spent) | {"example": example}
 
 
 def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
@@ -54,56 +52,54 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
     Each group has a line of figures, and under it its example.
     """
     columns = [
-        Column("count", tuple(str(one.count) for one in groups)),
-        Column("disposition", tuple(one.disposition for one in groups), left=True),
+        Column("count", tuple(str(letters.count) for letters in groups)),
+        Column("disposition", tuple(letters.disposition for letters in groups), left=True),
         Column(
             "class",
-            tuple(shown(one.example.error_class, 64) for one in groups),
+            tuple(shown(letters.example.error_class, 64) for letters in groups),
             left=True,
             least=CLASS_LEAST,
         ),
         Column(
-            "fingerprint", tuple(one.fingerprint[:FINGERPRINT_SHOWN] for one in groups), left=True
+            "fingerprint",
+            tuple(letters.fingerprint[:FINGERPRINT_SHOWN] for letters in groups),
+            left=True,
         ),
-        Column("first", tuple(f"{one.first_at:%m-%d %H:%M}" for one in groups), left=True),
-        Column("last", tuple(f"{one.last_at:%m-%d %H:%M}" for one in groups), left=True),
-        Column("cost", tuple(money(one.spent.cost_micro) for one in groups)),
+        Column("first", tuple(f"{letters.first_at:%m-%d %H:%M}" for letters in groups), left=True),
+        Column("last", tuple(f"{letters.last_at:%m-%d %H:%M}" for letters in groups), left=True),
+        Column("cost", tuple(money(letters.spent.cost_micro) for letters in groups)),
     ]
     (names, *lines), _ = fitted(columns, width, _LEAVING)
     yield names
-    for line, one in zip(lines, groups, strict=True):
+    for line, letters in zip(lines, groups, strict=True):
         yield line
-        yield shortened(f"{' ' * columns[0].size}  {_example(one)}", width)
+        yield shortened(f"{' ' * columns[0].size}  {_example(letters)}", width)
 
 
-def _example(one: Group) -> str:
-    where = f"{one.example.batch}/{one.example.id}" if one.example.batch else one.example.id
-    spent = (
-        f"{counted(one.spent.attempts, 'attempt')}, "
-        f"{one.spent.tokens_in}+{one.spent.tokens_out} tokens; "
-        if one.tasks
-        else ""
-    )
-    return f"{spent}{shown(where, ERROR_SHOWN)}: {shown(one.example.error, ERROR_SHOWN)}"
+def _example(letters: Group) -> str:
+    example, spent = letters.example, letters.spent
+    where = f"{example.batch}/{example.id}" if example.batch else example.id
+    line = f"{shown(where, ERROR_SHOWN)}: {shown(example.error, ERROR_SHOWN)}"
+    if not letters.tasks:
+        return line
+    tokens = f"{spent.tokens_in}+{spent.tokens_out} tokens"
+    return f"{counted(spent.attempts, 'attempt')}, {tokens}; {line}"
 
 
-def story_json(one: Story) -> dict[str, Any]:
+def story_json(story: Story) -> dict[str, Any]:
     """Return the form of `dead show --json` for a task, version 1: everything, uncut."""
-    values = _plain(asdict(one))
-    values["status"] = one.status.name.lower()
-    values["headers"] = _headers(one.headers)
-    values["history"] = [_money(_plain(asdict(each))) for each in one.history]
-    values["result"] = None if one.result is None else _money(_plain(asdict(one.result)))
+    values = _plain(asdict(story))
+    values["status"] = story.status.name.lower()
+    values["headers"] = _headers(story.headers)
+    values["history"] = [_money(_plain(asdict(attempt))) for attempt in story.history]
+    values["result"] = None if story.result is None else _money(_plain(asdict(story.result)))
     return {"version": 1, "kind": "task"} | values
 
 
-def record_json(one: Record) -> dict[str, Any]:
+def record_json(record: Record) -> dict[str, Any]:
     """Return the form of `dead show --json` for a quarantined record, version 1."""
-    return (
-        {"version": 1, "kind": "quarantine"}
-        | _plain(asdict(one))
-        | {"headers": _headers(one.headers)}
-    )
+    values = _plain(asdict(record)) | {"headers": _headers(record.headers)}
+    return {"version": 1, "kind": "quarantine"} | values
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -125,43 +121,43 @@ def _body(value: bytes) -> dict[str, str]:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def _headers(kept: bytes | None) -> Any:
+def _headers(packed: bytes | None) -> Any:
     try:
-        return headers_of(kept)
+        return headers_of(packed)
     except LineError as error:
         return {"unreadable": str(error)}
 
 
 def _money(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != "cost_micro"} | {
-        "cost": values["cost_micro"] / MICRO
-    }
+    """Return the values with `cost`, in the currency's unit, in place of `cost_micro`."""
+    cost = values["cost_micro"] / MICRO
+    return {name: value for name, value in values.items() if name != "cost_micro"} | {"cost": cost}
 
 
-def story_lines(one: Story) -> Iterator[str]:
+def story_lines(story: Story) -> Iterator[str]:
     """Yield the lines that describe a task for a person."""
-    dead = "" if one.letter is not None else " (it is not dead)"
+    dead = "" if story.letter is not None else " (it is not dead)"
     yield (
-        f"task {shown(one.key, 191)} of batch {shown(one.batch, 191)}: "
-        f"{one.status.name.lower()}{dead}"
+        f"task {shown(story.key, 191)} of batch {shown(story.batch, 191)}: "
+        f"{story.status.name.lower()}{dead}"
     )
-    deadline = "" if one.expires_at is None else f", deadline {written(one.expires_at)}"
+    deadline = "" if story.expires_at is None else f", deadline {written(story.expires_at)}"
     yield (
-        f"  number {one.number}, type {one.type}, tenant {one.tenant}, "
-        f"loaded {written(one.created_at)}{deadline}"
+        f"  number {story.number}, type {story.type}, tenant {story.tenant}, "
+        f"loaded {written(story.created_at)}{deadline}"
     )
     yield (
-        f"  attempts {one.attempts} of {one.max_attempts}, lease losses {one.lease_losses}, "
-        f"replays {one.replays}; fence {one.fence}"
+        f"  attempts {story.attempts} of {story.max_attempts}, lease losses {story.lease_losses}, "
+        f"replays {story.replays}; fence {story.fence}"
     )
-    if one.letter is not None:
-        yield from _letter_lines(one.letter)
-    if one.result is not None:
-        yield _result_line(one.result)
-    yield f"  attempts that did not succeed: {len(one.history) or 'none'}"
-    for attempt in one.history:
+    if story.letter is not None:
+        yield from _letter_lines(story.letter)
+    if story.result is not None:
+        yield _result_line(story.result)
+    yield f"  attempts that did not succeed: {len(story.history) or 'none'}"
+    for attempt in story.history:
         yield from _attempt_lines(attempt)
-    yield f"  input, {len(one.input)} bytes: {_preview(one.input)}"
+    yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
 
 
 def _letter_lines(letter: Letter) -> Iterator[str]:
@@ -186,42 +182,40 @@ def _result_line(result: Result) -> str:
     )
 
 
-def _attempt_lines(one: Attempt) -> Iterator[str]:
+def _attempt_lines(attempt: Attempt) -> Iterator[str]:
     spent = (
-        f"{one.duration_ms / 1000:.1f} s, {one.tokens_in}+{one.tokens_out} tokens, "
-        f"{money(one.cost_micro)}"
+        f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "
+        f"{money(attempt.cost_micro)}"
     )
     yield (
-        f"    {written(one.started_at)}  attempt {one.attempt}, {one.outcome}: "
-        f"{one.error_class}, {spent}"
+        f"    {written(attempt.started_at)}  attempt {attempt.attempt}, {attempt.outcome}: "
+        f"{attempt.error_class}, {spent}"
     )
-    yield f"      trace {shown(one.trace_id, 191) or '-'}"
-    yield f"      {shown(one.error, ERROR_SHOWN)}"
+    yield f"      trace {shown(attempt.trace_id, 191) or '-'}"
+    yield f"      {shown(attempt.error, ERROR_SHOWN)}"
 
 
-def record_lines(one: Record) -> Iterator[str]:
+def record_lines(record: Record) -> Iterator[str]:
     """Yield the lines that describe a quarantined record for a person."""
-    replayed = f", replayed {written(one.replayed_at)}" if one.replayed_at else ""
-    yield f"{RECORD}{one.number}: {one.disposition}{replayed}"
+    replayed = f", replayed {written(record.replayed_at)}" if record.replayed_at else ""
+    yield f"{RECORD}{record.number}: {record.disposition}{replayed}"
     yield (
-        f"  its record: {shown(one.topic, 249)}/{one.partition}/{one.offset}, "
-        f"set aside {written(one.created_at)}, seen {one.seen} times"
+        f"  its record: {shown(record.topic, 249)}/{record.partition}/{record.offset}, "
+        f"set aside {written(record.created_at)}, seen {record.seen} times"
     )
-    yield f"  fingerprint {one.fingerprint}: {shown(one.error, ERROR_SHOWN)}"
-    yield f"  key: {'none' if one.key is None else _preview(one.key)}"
-    yield f"  headers: {_preview(one.headers)}"
-    cut = ", cut: the beginning of a larger one" if one.cut else ""
-    yield (
-        f"  value{cut}: "
-        f"{'none' if one.value is None else f'{len(one.value)} bytes: {_preview(one.value)}'}"
-    )
+    yield f"  fingerprint {record.fingerprint}: {shown(record.error, ERROR_SHOWN)}"
+    yield f"  key: {'none' if record.key is None else _preview(record.key)}"
+    yield f"  headers: {_preview(record.headers)}"
+    cut = ", cut: the beginning of a larger one" if record.cut else ""
+    value = record.value
+    yield f"  value{cut}: {'none' if value is None else f'{len(value)} bytes: {_preview(value)}'}"
 
 
 def _preview(value: bytes) -> str:
     # An invalid byte becomes four characters; a character takes up to four bytes.
     text = value[: 4 * INPUT_SHOWN].decode("utf-8", "backslashreplace")
-    more = len(text) > INPUT_SHOWN or len(value) > 4 * INPUT_SHOWN
-    return shown(text, INPUT_SHOWN) + (" ... (--json shows all of it)" if more else "")
+    is_cut = len(text) > INPUT_SHOWN or len(value) > 4 * INPUT_SHOWN
+    return shown(text, INPUT_SHOWN) + (" ... (--json shows all of it)" if is_cut else "")
 
 
 def shortened(text: str, width: int) -> str:

@@ -121,30 +121,27 @@ def status_table(status: GroupStatus, width: int) -> Text:
     The title names the columns that do not fit.
     """
     batches = status.batches
-    lines, gone = fitted(
-        [
-            Column("batch", tuple(shown(one.name) for one in batches), left=True, least=NAME_LEAST),
-            *_figures(batches),
-        ],
-        width,
-        _LEAVING,
-    )
-    room = f" (no room for {', '.join(gone)}; --json has them)" if gone else ""
+    names = tuple(shown(batch.name) for batch in batches)
+    columns = [Column("batch", names, left=True, least=NAME_LEAST), *_figures(batches)]
+    lines, left_out = fitted(columns, width, _LEAVING)
+    room = f" (no room for {', '.join(left_out)}; --json has them)" if left_out else ""
     head = Text(f"group {status.group}{room}\n", style="table.title")
     return Text.assemble(head, (lines[0], "table.header"), *(f"\n{line}" for line in lines[1:]))
 
 
 def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
-    yield Column("state", tuple("cancelled" if one.cancelled else "" for one in batches), left=True)
+    yield Column(
+        "state", tuple("cancelled" if batch.cancelled else "" for batch in batches), left=True
+    )
     for name, state in _STATES.items():
-        yield Column(name, tuple(str(one.counts[state]) for one in batches))
-    yield Column("per s", tuple(f"{one.rate_per_s:g}" for one in batches))
-    yield Column("left", tuple(_left(one.eta_s) for one in batches))
-    yield Column("tokens", tuple(f"{one.tokens_in}+{one.tokens_out}" for one in batches))
-    yield Column("cost", tuple(f"{one.cost:.4f}" for one in batches))
+        yield Column(name, tuple(str(batch.counts[state]) for batch in batches))
+    yield Column("per s", tuple(f"{batch.rate_per_s:g}" for batch in batches))
+    yield Column("left", tuple(_time_left(batch.eta_s) for batch in batches))
+    yield Column("tokens", tuple(f"{batch.tokens_in}+{batch.tokens_out}" for batch in batches))
+    yield Column("cost", tuple(f"{batch.cost:.4f}" for batch in batches))
 
 
-def _left(eta_s: float | None) -> str:
+def _time_left(eta_s: float | None) -> str:
     if eta_s is None:
         return "-"
     minutes, seconds = divmod(int(eta_s), 60)
@@ -162,19 +159,16 @@ def status_lines(status: GroupStatus) -> list[str]:
         for name, count in sorted(batch.failures.items())
     ]
     lines += [told_half_loaded(batch.name) for batch in status.batches if batch.half_loaded]
-    lines += [_agent_line(one) for one in status.agents]
+    lines += [_agent_line(agent) for agent in status.agents]
     if status.orders:
         lines.append(f"{status.orders} publish orders wait")
     if not status.batches:
         lines.append(f"no batch yet; load one: python -m producer load FILE --group {status.group}")
-    said = {one.notice for one in status.agents}
-    return [
-        shown(line)
-        for line in lines
-        + [f"waiting: {reason}" for reason in status.reasons if reason not in said]
-    ]
+    notices = {agent.notice for agent in status.agents}
+    lines += [f"waiting: {reason}" for reason in status.reasons if reason not in notices]
+    return [shown(line) for line in lines]
 
 
-def _agent_line(one: AgentStatus) -> str:
-    notice = f"; {one.notice}" if one.notice else ""
-    return f"agent {one.name}: {one.state}, seen {one.silent_s:.0f} s ago{notice}"
+def _agent_line(agent: AgentStatus) -> str:
+    notice = f"; {agent.notice}" if agent.notice else ""
+    return f"agent {agent.name}: {agent.state}, seen {agent.silent_s:.0f} s ago{notice}"

@@ -51,33 +51,26 @@ def plan_lines(
 
 def items(tasks: int, records: int) -> str:
     """Return how many tasks and records, in words."""
-    said = [f"{tasks} task{'' if tasks == 1 else 's'}"] if tasks or not records else []
-    return " and ".join(
-        [*said, *([f"{records} record{'' if records == 1 else 's'}"] if records else [])]
-    )
+    parts = [f"{tasks} task{'' if tasks == 1 else 's'}"] if tasks or not records else []
+    if records:
+        parts.append(f"{records} record{'' if records == 1 else 's'}")
+    return " and ".join(parts)
 
 
 def result(run: Run) -> str:
     """Return the result of a run."""
-    counts = run.counts
-    said = [
-        (
-            f"{counts.get(ItemState.REPLAYED, 0)} "
-            f"{'are tasks now' if _only_records(run.wish) else 'wait again'}"
-        )
-    ]
-    said += (
-        [f"{counts[ItemState.PASSED]} passed over: changed meanwhile, or their batch is cancelled"]
-        if counts.get(ItemState.PASSED)
-        else []
+    replayed, passed, unread = (
+        run.counts.get(state, 0)
+        for state in (ItemState.REPLAYED, ItemState.PASSED, ItemState.UNREAD)
     )
-    said += (
-        [f"{counts[ItemState.UNREAD]} records are still no tasks"]
-        if counts.get(ItemState.UNREAD)
-        else []
-    )
-    said += [f"{run.left} left"] if run.left else []
-    return ", ".join(said)
+    parts = [f"{replayed} {'are tasks now' if _only_records(run.wish) else 'wait again'}"]
+    if passed:
+        parts.append(f"{passed} passed over: changed meanwhile, or their batch is cancelled")
+    if unread:
+        parts.append(f"{unread} records are still no tasks")
+    if run.left:
+        parts.append(f"{run.left} left")
+    return ", ".join(parts)
 
 
 def _only_records(wish: ReplayRequest) -> bool:
@@ -85,16 +78,16 @@ def _only_records(wish: ReplayRequest) -> bool:
 
     A record whose task existed already, such as a copy of another record, makes no task wait.
     """
-    chosen = wish.selection
-    return not chosen.with_tasks or bool(
-        chosen.dispositions and OF_RECORDS.issuperset(chosen.dispositions)
+    selection = wish.selection
+    return not selection.with_tasks or bool(
+        selection.dispositions and OF_RECORDS.issuperset(selection.dispositions)
     )
 
 
 def report_lines(report: Report) -> Iterator[str]:
     """Yield further notes for a person."""
-    for number, why in list(report.unread.items())[:UNREAD_SHOWN]:
-        yield f"{RECORD}{number} stays: {shown(why, 500)}"
+    for number, reason in list(report.unread.items())[:UNREAD_SHOWN]:
+        yield f"{RECORD}{number} stays: {shown(reason, 500)}"
     if len(report.unread) > UNREAD_SHOWN:
         yield f"... and {len(report.unread) - UNREAD_SHOWN} more records"
     if report.unsent:

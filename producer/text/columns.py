@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-GAPS = (2, 1)
-_NOTHING = frozenset({"", "-", "0", "0+0", "0:00:00", "0.0000"})
+GAPS = (2, 1)  # blanks between two columns, the usual number first
+_EMPTY_CELLS = frozenset({"", "-", "0", "0+0", "0:00:00", "0.0000"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Column:
     @property
     def empty(self) -> bool:
         """Return whether the column carries no information."""
-        return _NOTHING.issuperset(self.cells)
+        return _EMPTY_CELLS.issuperset(self.cells)
 
     @property
     def size(self) -> int:
@@ -38,11 +38,9 @@ class Column:
     @property
     def least_size(self) -> int:
         """Return the column's smallest width."""
-        return (
-            self.size
-            if self.least is None
-            else min(self.size, max(self.least, cell_len(self.name)))
-        )
+        if self.least is None:
+            return self.size
+        return min(self.size, max(self.least, cell_len(self.name)))
 
 
 def fitted(
@@ -54,38 +52,38 @@ def fitted(
     order of `leaving`. An empty column of `leaving` is removed in any case. Nothing is cut: if all
     of that is not enough, the lines are wider than `width`.
     """
-    kept = [one for one in columns if one.name not in leaving or not one.empty]
-    gone: list[str] = []
-    waiting = [name for name in leaving if any(one.name == name for one in kept)]
-    while (gap := _gap(kept, width)) is None and waiting:
-        gone.append(waiting.pop(0))
-        kept = [one for one in kept if one.name != gone[-1]]
-    return _lines(kept, width, gap or GAPS[-1]), gone
+    shown = [column for column in columns if column.name not in leaving or not column.empty]
+    removed: list[str] = []
+    removable = [name for name in leaving if any(column.name == name for column in shown)]
+    while (gap := _gap(shown, width)) is None and removable:
+        removed.append(removable.pop(0))
+        shown = [column for column in shown if column.name != removed[-1]]
+    return _lines(shown, width, gap or GAPS[-1]), removed
 
 
 def _gap(columns: Sequence[Column], width: int) -> int | None:
     """Return the number of blanks between the columns, None if the columns do not fit."""
-    return next((gap for gap in GAPS if _least(columns, gap) <= width), None)
+    return next((gap for gap in GAPS if _least_width(columns, gap) <= width), None)
 
 
-def _least(columns: Sequence[Column], gap: int) -> int:
-    return sum(one.least_size for one in columns) + gap * (len(columns) - 1)
+def _least_width(columns: Sequence[Column], gap: int) -> int:
+    return sum(column.least_size for column in columns) + gap * (len(columns) - 1)
 
 
 def _lines(columns: Sequence[Column], width: int, gap: int) -> list[str]:
-    spare = max(0, width - _least(columns, gap))
+    spare = max(0, width - _least_width(columns, gap))
     sizes = []
-    for one in columns:
-        sizes.append(min(one.size, one.least_size + spare))
-        spare -= sizes[-1] - one.least_size
-    rows = zip(*((one.name, *one.cells) for one in columns), strict=True)
+    for column in columns:
+        sizes.append(min(column.size, column.least_size + spare))
+        spare -= sizes[-1] - column.least_size
+    rows = zip(*((column.name, *column.cells) for column in columns), strict=True)
     return [_line(columns, row, sizes, " " * gap) for row in rows]
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], sizes: Sequence[int], between: str) -> str:
     cells = [
-        _cell(text, size, left=one.left)
-        for one, text, size in zip(columns, row, sizes, strict=True)
+        _cell(text, size, left=column.left)
+        for column, text, size in zip(columns, row, sizes, strict=True)
     ]
     return between.join(cells).rstrip()
 

@@ -32,7 +32,7 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     with suppress(FileNotFoundError):
         path.stat()  # a loop of links has no target
     target = path.resolve()
-    _remove_left_drafts(target)
+    _remove_abandoned_drafts(target)
     draft = target.with_name(f"{_prefix(target)}{os.getpid()}.{secrets.token_hex(4)}{_SUFFIX}")
     try:
         with os.fdopen(
@@ -53,13 +53,15 @@ def _prefix(target: Path) -> str:
     return f".{os.fsencode(target.name)[:200].decode(errors='ignore')}."
 
 
-def _remove_left_drafts(target: Path) -> None:
+def _remove_abandoned_drafts(target: Path) -> None:
     """Remove the drafts of this file whose writers were killed."""
-    named = re.compile(re.escape(_prefix(target)) + r"([0-9]+)\.[0-9a-f]{8}" + re.escape(_SUFFIX))
+    draft_name = re.compile(
+        re.escape(_prefix(target)) + r"([0-9]+)\.[0-9a-f]{8}" + re.escape(_SUFFIX)
+    )
     for draft in _files_beside(target):
-        if found := named.fullmatch(draft.name):
+        if match := draft_name.fullmatch(draft.name):
             with suppress(OSError):
-                _remove_left(draft, int(found[1]))
+                _remove_if_abandoned(draft, int(match[1]))
 
 
 def _files_beside(target: Path) -> list[Path]:
@@ -73,7 +75,7 @@ def _files_beside(target: Path) -> list[Path]:
         return []
 
 
-def _remove_left(draft: Path, pid: int) -> None:
+def _remove_if_abandoned(draft: Path, pid: int) -> None:
     """Remove a draft whose writer no longer runs.
 
     A writer in another container has a process id that means nothing here, but its draft is locked.
@@ -108,9 +110,9 @@ def give_up_standard_output() -> None:
 
     The interpreter flushes stdout once more at its end and would complain then.
     """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, sys.stdout.fileno())
+    os.close(null_device)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -16,13 +16,12 @@ from schemas.runtime.next_command import with_config
 # JSON text they occur only within strings, where \uXXXX means the same. JSON escapes the controls
 # below U+0020 already, except the line ends between its lines.
 _UNSAFE = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
-FRAMES = (
-    "frames"  # what a log record may carry as extra: lines of a traceback without the error's text
-)
+# An extra of log records: the lines of a traceback without the error's text.
+FRAMES = "frames"
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -39,12 +38,12 @@ def shown_lines(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return the same JSON lines, safe to show: unsafe characters become JSON escapes."""
-    return _UNSAFE.sub(lambda found: _escape(found[0]), text)
+    return _UNSAFE.sub(lambda match: _escape(match[0]), text)
 
 
 def _escape(letter: str) -> str:
     code = letter.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
+    return "".join(f"\\u{code[start : start + 4]}" for start in range(0, len(code), 4))
 
 
 class ShownFormatter(logging.Formatter):

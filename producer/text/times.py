@@ -31,8 +31,8 @@ def _before(text: str, now: datetime) -> datetime | None:
 
 
 def _iso(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
 
 
 def written(moment: datetime) -> str:

@@ -248,7 +248,7 @@ def test_a_rejects_file_takes_as_many_lines_as_are_allowed(tmp_path: Path) -> No
 
     465 bytes of packed input used to make 33 MB of rejects.
     """
-    with Rejects(tmp_path / "t.rejects.jsonl", most=2) as rejects:
+    with Rejects(tmp_path / "t.rejects.jsonl", max_lines=2) as rejects:
         for _ in range(2):
             rejects.add(BAD)
         with pytest.raises(
@@ -273,7 +273,7 @@ def test_a_rejects_file_takes_as_many_bytes_as_a_disk_can_spare(
         rejects.add(BAD)
         with pytest.raises(TooManyRejectsError, match="stopped after 2 bad lines, 0 MiB of them"):
             rejects.add(BAD)
-    with Rejects(tmp_path / "any.rejects.jsonl", most=0) as rejects:
+    with Rejects(tmp_path / "any.rejects.jsonl", max_lines=0) as rejects:
         for _ in range(3):
             rejects.add(BAD)
 
