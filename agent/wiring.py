@@ -404,7 +404,7 @@ class Builder:
             half_loaded = await read(store.half_loaded, group)
             batches = (await read(status.read, group)).batches
             dead = {batch.name: batch.counts["dead"] for batch in batches}
-            return [*map(store.told_half_loaded, half_loaded), *told_dead(group, dead)]
+            return [*map(store.half_loaded_message, half_loaded), *told_dead(group, dead)]
 
         return Finished(
             open_tasks=partial(read, queries.open_tasks, group),

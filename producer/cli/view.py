@@ -118,7 +118,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         half_loaded = await parts.transactions.read(store.half_loaded, options.group)
         for name in half_loaded:
             if name in found.values():
-                note(f"incomplete: {store.told_half_loaded(name)}")
+                note(f"incomplete: {store.half_loaded_message(name)}")
     return 0
 
 

@@ -21,23 +21,23 @@ PAGE = 500
 FIRST_KEY: bytes | None = b""
 
 
-def mark(connection: Connection, which: Batch, actor: str) -> bool:
+def mark(connection: Connection, target: Batch, actor: str) -> bool:
     """Mark the batch as cancelled, open its guards and record it in the audit.
 
     Return False if it was cancelled already.
     """
-    marked = (
+    mark_cancelled = (
         update(batch)
-        .where(batch.c.id == which.id, batch.c.cancelled_at.is_(None))
+        .where(batch.c.id == target.id, batch.c.cancelled_at.is_(None))
         .values(cancelled_at=utc_now())
     )
-    if connection.execute(marked).rowcount == 0:
+    if connection.execute(mark_cancelled).rowcount == 0:
         return False
     connection.execute(
         audit.insert(),
-        {"actor": actor[:191], "action": "cancel", "detail": f"batch {which.name}"[:2000]},
+        {"actor": actor[:191], "action": "cancel", "detail": f"batch {target.name}"[:2000]},
     )
-    guards.open_all(connection, which.group, which.id, actor, "the batch was cancelled")
+    guards.open_all(connection, target.group, target.id, actor, "the batch was cancelled")
     return True
 
 
@@ -47,16 +47,18 @@ def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[in
     The last key is None if there are no more pages. A batch that a replay has reopened meanwhile is
     left alone.
     """
-    marked = select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
-    if connection.execute(marked).scalar() is None:
+    cancelled_at = (
+        select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
+    )
+    if connection.execute(cancelled_at).scalar() is None:
         return 0, None
     query = select(task.c.id, task.c.task_key, task.c.status, task.c.type).where(
         task.c.batch_id == batch_id, task.c.task_key > after
     )
     rows = connection.execute(query.order_by(task.c.task_key).limit(PAGE)).all()
-    return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[
-        -1
-    ].task_key if len(rows) == PAGE else None
+    last_key = rows[-1].task_key if len(rows) == PAGE else None
+    cancelled = _cancel(connection, batch_id, [row for row in rows if row.status in WAITING])
+    return cancelled, last_key
 
 
 def cancel_one(
@@ -67,20 +69,20 @@ def cancel_one(
     Returns (batch name, state before) of each task with that key. If several batches have such a
     task, nothing is cancelled: a person must say which task is meant.
     """
-    named = (
+    tasks = (
         select(task.c.id)
         .join(batch, batch.c.id == task.c.batch_id)
         .where(batch.c.group_name == group, task.c.task_key == key)
     )
     if batch_id is not None:
-        named = named.where(batch.c.id == batch_id)
-    ids = sorted(connection.execute(named).scalars())
-    those = (
+        tasks = tasks.where(batch.c.id == batch_id)
+    ids = sorted(connection.execute(tasks).scalars())
+    tasks_to_lock = (
         select(task.c.id, task.c.batch_id, task.c.status, task.c.type)
         .where(task.c.id.in_(ids))
         .order_by(task.c.id)
     )
-    rows = connection.execute(those.with_for_update()).all()
+    rows = connection.execute(tasks_to_lock.with_for_update()).all()
     if len(rows) == 1 and rows[0].status in WAITING:
         _cancel(connection, rows[0].batch_id, rows)
         connection.execute(
@@ -104,21 +106,17 @@ def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
         .order_by(task.c.id)
         .with_for_update()
     )
-    still = connection.execute(locked).all()
-    moved = (
+    waiting = connection.execute(locked).all()
+    cancel_waiting = (
         update(task)
-        .where(task.c.id.in_([row.id for row in still]))
+        .where(task.c.id.in_([row.id for row in waiting]))
         .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
     )
-    if still:
-        connection.execute(moved)
-    tally.write(
-        connection,
-        [
-            tally.TallyChange(
-                tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
-            )
-            for row in still
-        ],
-    )
-    return len(still)
+    if waiting:
+        connection.execute(cancel_waiting)
+    keys = [
+        tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
+        for row in waiting
+    ]
+    tally.write(connection, map(tally.TallyChange, keys))
+    return len(waiting)

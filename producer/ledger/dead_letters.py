@@ -43,7 +43,7 @@ class Example:
     error: str
 
 
-_GONE = Example("", "", "", "")  # replayed between two queries
+_REPLAYED_MEANWHILE = Example("", "", "", "")  # replayed between two queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,48 +70,47 @@ def any_dead(connection: Connection, group: str) -> bool:
     return connection.execute(query).scalar() is not None
 
 
-def listed(connection: Connection, group: str, chosen: Selection) -> list[Group]:
+def listed(connection: Connection, group: str, selection: Selection) -> list[Group]:
     """Return the groups of the selected dead letters and records, the largest first.
 
     The selection's limit counts groups.
     """
-    tasks, records = selection_query.tasks(chosen, group), selection_query.records(chosen, group)
-    return largest_first(of_tasks(connection, tasks) + of_records(connection, records))[
-        : chosen.limit
-    ]
+    tasks = of_tasks(connection, selection_query.tasks(selection, group))
+    records = of_records(connection, selection_query.records(selection, group))
+    return largest_first(tasks + records)[: selection.limit]
 
 
 def largest_first(groups: Iterable[Group]) -> list[Group]:
     """Return the groups in the order in which they are shown."""
-    return sorted(groups, key=lambda one: (-one.count, one.fingerprint, one.disposition))
+    return sorted(groups, key=lambda group: (-group.count, group.fingerprint, group.disposition))
 
 
 def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
     """Return the groups of the dead letters that a query of `selection_query` returns."""
-    by = (dead_letter.c.fingerprint, dead_letter.c.disposition)
+    keys = (dead_letter.c.fingerprint, dead_letter.c.disposition)
     columns = (
-        *by,
+        *keys,
         func.count().label("n"),
         func.min(dead_letter.c.died_at).label("first_at"),
         func.max(dead_letter.c.died_at).label("last_at"),
     )
     rows = connection.execute(
-        tasks.with_only_columns(*columns, func.min(task.c.id).label("oldest")).group_by(*by)
+        tasks.with_only_columns(*columns, func.min(task.c.id).label("oldest")).group_by(*keys)
     ).all()
     examples = _examples(connection, [row.oldest for row in rows])
     sums = [func.sum(task_attempt.c[name]) for name in _SPENT]
-    paid = (
+    costs = (
         tasks.join(task_attempt, task_attempt.c.task_id == task.c.id)
-        .with_only_columns(*by, func.count(), *sums)
-        .group_by(*by)
+        .with_only_columns(*keys, func.count(), *sums)
+        .group_by(*keys)
     )
     spent = {
         (row[0], row[1]): Spent(*(int(value) for value in row[2:]))
-        for row in connection.execute(paid)
+        for row in connection.execute(costs)
     }
     return [
         replace(
-            _group(row, examples.get(row.oldest, _GONE)),
+            _group(row, examples.get(row.oldest, _REPLAYED_MEANWHILE)),
             tasks=row.n,
             spent=spent.get((row.fingerprint, row.disposition), Spent()),
         )
@@ -132,46 +131,45 @@ def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
         .join(batch, batch.c.id == task.c.batch_id)
         .join(dead_letter, dead_letter.c.task_id == task.c.id)
     )
-    found = {}
+    examples = {}
     for start in range(0, len(ids), _PAGE):
         for row in connection.execute(query.where(task.c.id.in_(ids[start : start + _PAGE]))):
-            found[row.id] = Example(
+            examples[row.id] = Example(
                 row.task_key.decode(errors="backslashreplace"),
                 row.name,
                 row.error_class,
                 row.error_text,
             )
-    return found
+    return examples
 
 
 def of_records(connection: Connection, records: Select[Any]) -> list[Group]:
     """Return the groups of the records that a query of `selection_query` returns."""
-    by = (quarantine.c.fingerprint, quarantine.c.disposition)
-    at = quarantine.c.created_at
+    keys = (quarantine.c.fingerprint, quarantine.c.disposition)
+    created_at = quarantine.c.created_at
     columns = (
-        *by,
+        *keys,
         func.count().label("n"),
-        func.min(at).label("first_at"),
-        func.max(at).label("last_at"),
+        func.min(created_at).label("first_at"),
+        func.max(created_at).label("last_at"),
     )
     query = records.with_only_columns(*columns, func.min(quarantine.c.id).label("oldest")).group_by(
-        *by
+        *keys
     )
     rows = connection.execute(query).all()
     texts: dict[int, str] = {}
     for start in range(0, len(rows), _PAGE):
         ids = [row.oldest for row in rows[start : start + _PAGE]]
-        asked = select(quarantine.c.id, quarantine.c.error_text).where(quarantine.c.id.in_(ids))
-        texts.update((row.id, row.error_text) for row in connection.execute(asked))
-    return [
-        _group(
-            row,
-            Example(
-                f"{RECORD}{row.oldest}", "", error_class(row.disposition), texts.get(row.oldest, "")
-            ),
+        texts_query = select(quarantine.c.id, quarantine.c.error_text).where(
+            quarantine.c.id.in_(ids)
         )
-        for row in rows
-    ]
+        texts.update((row.id, row.error_text) for row in connection.execute(texts_query))
+
+    def example(row: Row[Any]) -> Example:
+        text = texts.get(row.oldest, "")
+        return Example(f"{RECORD}{row.oldest}", "", error_class(row.disposition), text)
+
+    return [_group(row, example(row)) for row in rows]
 
 
 def _group(row: Row[Any], example: Example) -> Group:

@@ -35,16 +35,16 @@ class Read(Protocol):
 
 
 def export(
-    read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO
+    read: Read, batch_ids: Sequence[int], line_of: LineOf, output: BinaryIO
 ) -> dict[int, Counter[Status]]:
     """Write each task's line to `out`; return, by batch, how many tasks are in each state."""
     counts: dict[int, Counter[Status]] = {}
     for batch_id in batch_ids:
-        mine = counts[batch_id] = Counter()
+        statuses = counts[batch_id] = Counter()
         for ended in _tasks(read, batch_id):
-            mine[ended.status] += 1
+            statuses[ended.status] += 1
             if line := _written(ended, line_of):
-                out.write(line)
+                output.write(line)
     return counts
 
 
@@ -66,15 +66,15 @@ def unfinished(counts: Counter[Status]) -> int:
 
 
 def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
-    first, last = read(partial(_range, batch_id=batch_id))
-    while first <= last:
-        found = read(partial(_page, first=first, last=last))
-        if not found:
+    next_id, last_id = read(partial(_range, batch_id=batch_id))
+    while next_id <= last_id:
+        page = read(partial(_page, first_id=next_id, last_id=last_id))
+        if not page:
             return
-        first = found[-1][0] + 1
-        mine = [key for key, owner in found if owner == batch_id]
-        sizes = read(partial(_sizes, ids=mine))
-        for ids in _groups(mine, sizes):
+        next_id = page[-1][0] + 1
+        task_ids = [key for key, owner in page if owner == batch_id]
+        sizes = read(partial(_sizes, ids=task_ids))
+        for ids in _groups(task_ids, sizes):
             yield from read(partial(_ended, ids=ids))
 
 
@@ -85,7 +85,7 @@ def _range(connection: Connection, batch_id: int) -> tuple[int, int]:
     return row[0] or 1, row[1] or 0
 
 
-def _page(connection: Connection, first: int, last: int) -> list[tuple[int, int]]:
+def _page(connection: Connection, first_id: int, last_id: int) -> list[tuple[int, int]]:
     """Return ids and batches along the primary key.
 
     The query does not name the batch, which would tempt the server to sort the whole batch for each
@@ -93,7 +93,7 @@ def _page(connection: Connection, first: int, last: int) -> list[tuple[int, int]
     """
     query = (
         select(task.c.id, task.c.batch_id)
-        .where(task.c.id.between(first, last))
+        .where(task.c.id.between(first_id, last_id))
         .order_by(task.c.id)
         .limit(_PAGE)
     )
@@ -102,12 +102,12 @@ def _page(connection: Connection, first: int, last: int) -> list[tuple[int, int]
 
 def _sizes(connection: Connection, ids: Sequence[int]) -> list[int]:
     """Return how many bytes each task takes in memory, by the stored sizes."""
-    found: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
     for table in (task_input, task_result):
         query = select(table.c.task_id, func.length(table.c.body)).where(table.c.task_id.in_(ids))
         for key, size in connection.execute(query):
-            found[key] += size
-    return [found[key] for key in ids]
+            sizes[key] += size
+    return [sizes[key] for key in ids]
 
 
 def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:

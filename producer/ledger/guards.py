@@ -41,14 +41,14 @@ def read(connection: Connection, group: str) -> list[Guard]:
 
 def raised(connection: Connection, group: str) -> list[Guard]:
     """Return the raised guards."""
-    return [one for one in read(connection, group) if one.raised]
+    return [guard for guard in read(connection, group) if guard.raised]
 
 
 def members(connection: Connection, group: str) -> set[int]:
     """Return the tasks of the looks that are under way."""
     query = select(guard_look.c.task_id).join(guard, guard.c.id == guard_look.c.guard_id)
-    mine = query.where(guard.c.group_name == group, guard.c.opened_at.is_(None))
-    return set(connection.execute(mine.limit(MEMBERS_READ)).scalars())
+    of_group = query.where(guard.c.group_name == group, guard.c.opened_at.is_(None))
+    return set(connection.execute(of_group.limit(MEMBERS_READ)).scalars())
 
 
 def as_json(guard: Guard) -> dict[str, Any]:
@@ -79,32 +79,28 @@ def _guard(row: Any) -> Guard:
 
 
 def open_one(
-    connection: Connection, one: Guard, actor: str, why: str, *, forgiven: bool = True
+    connection: Connection, raised_guard: Guard, actor: str, reason: str, *, forgiven: bool = True
 ) -> bool:
     """Open a guard, so that its tasks run again, and write an audit row.
 
     With `forgiven`, earlier failures count no more and the route is known to work; a guard without
     a cause forgives nothing. Returns False if the guard was open already.
     """
-    raised = update(guard).where(guard.c.id == one.id, guard.c.opened_at.is_(None))
-    cause = one.cause if forgiven else ""
-    if (
-        connection.execute(
-            raised.values(opened_at=utc_now(), called_at=None, look_left=-1, cause=cause)
-        ).rowcount
-        == 0
-    ):
+    still_raised = update(guard).where(guard.c.id == raised_guard.id, guard.c.opened_at.is_(None))
+    cause = raised_guard.cause if forgiven else ""
+    opened = still_raised.values(opened_at=utc_now(), called_at=None, look_left=-1, cause=cause)
+    if connection.execute(opened).rowcount == 0:
         return False
-    connection.execute(delete(guard_look).where(guard_look.c.guard_id == one.id))
-    detail = f"{one.key}: {why}"[:2000]
+    connection.execute(delete(guard_look).where(guard_look.c.guard_id == raised_guard.id))
+    detail = f"{raised_guard.key}: {reason}"[:2000]
     connection.execute(
         insert(audit), {"actor": actor[:191], "action": "guard open", "detail": detail}
     )
     return True
 
 
-def open_all(connection: Connection, group: str, batch_id: int, actor: str, why: str) -> None:
+def open_all(connection: Connection, group: str, batch_id: int, actor: str, reason: str) -> None:
     """Open every raised guard of a batch."""
-    for one in read(connection, group):
-        if one.batch_id == batch_id and one.raised:
-            open_one(connection, one, actor, why)
+    for raised_guard in read(connection, group):
+        if raised_guard.batch_id == batch_id and raised_guard.raised:
+            open_one(connection, raised_guard, actor, reason)

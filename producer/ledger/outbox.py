@@ -16,15 +16,18 @@ from schemas.ledger.sql import seconds_until, utc_after, utc_now
 from schemas.ledger.tables import outbox, task
 from schemas.task.states import FINAL
 
-TASK, QUARANTINE = 0, 1
+# The kinds of items, as they are stored.
+TASK = 0
+QUARANTINE = 1
 Item = tuple[int, int, int]  # kind, id, fence
 
 MAX_ITEMS = 1000
-# An order is in the queue of one process at a time: delivery limit 20 s < grace 30 s < relay lease
-# 60 s.
-DELIVERY_LIMIT_S, GRACE_S, RELAY_LEASE_S = 20.0, 30.0, 60.0
+# An order is in the queue of one process at a time: delivery limit < grace < relay lease.
+DELIVERY_LIMIT_S = 20.0
+GRACE_S = 30.0
+RELAY_LEASE_S = 60.0
 _PACKED = struct.Struct(">BqI")
-TAKEN = 20  # orders at once
+MAX_TAKEN = 20  # orders at once
 _DUE = (  # Every agent runs this query each second, so it is built once.
     select(outbox)
     .where(outbox.c.group_name == bindparam("of_group"), outbox.c.due_at < utc_now())
@@ -75,7 +78,7 @@ def place(
 
 
 def take(
-    connection: Connection, group: str, limit: int = TAKEN, *, without: Iterable[str] = ()
+    connection: Connection, group: str, limit: int = MAX_TAKEN, *, without: Iterable[str] = ()
 ) -> list[Order]:
     """Return orders that outlived their grace, leaving out the destinations in `without`.
 
@@ -104,10 +107,10 @@ def _lease(connection: Connection, rows: Iterable[Row[Any]]) -> list[Order]:
     return orders
 
 
-def shrink(connection: Connection, order: Order, left: Sequence[Item]) -> None:
+def shrink(connection: Connection, order: Order, unsent: Sequence[Item]) -> None:
     """Rewrite an order to the items that are left, or delete it if none are."""
-    if left:
-        connection.execute(update(outbox).where(outbox.c.id == order.id).values(items=pack(left)))
+    if unsent:
+        connection.execute(update(outbox).where(outbox.c.id == order.id).values(items=pack(unsent)))
     else:
         connection.execute(delete(outbox).where(outbox.c.id == order.id))
 

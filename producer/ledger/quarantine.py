@@ -28,34 +28,34 @@ KEPT_BYTES = MAX_TASK_BYTES  # of a value; a larger value cannot be a task
 BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
 KEPT_BATCH_BYTES = 1000  # of a batch name; a larger value cannot be a name
-OURS = "docllm-"
+OWN_PREFIX = "docllm-"
 
 
-def keep(connection: Connection, group: str, suspects: Sequence[RejectedRecord]) -> list[Order]:
+def keep(connection: Connection, group: str, records: Sequence[RejectedRecord]) -> list[Order]:
     """Store rejected records; return the order for the dead letters of the new ones.
 
     A record that is stored already is only counted once more.
     """
-    new = []
-    for suspect in suspects:
-        place = (
-            quarantine.c.topic_id == suspect.topic_id,
-            quarantine.c.topic == suspect.topic,
-            quarantine.c.part == suspect.partition,
-            quarantine.c.record_offset == suspect.offset,
+    items = []
+    for record in records:
+        position = (
+            quarantine.c.topic_id == record.topic_id,
+            quarantine.c.topic == record.topic,
+            quarantine.c.part == record.partition,
+            quarantine.c.record_offset == record.offset,
         )
-        known = connection.execute(select(quarantine.c.id).where(*place)).scalar()
-        if known is not None:
+        stored_id = connection.execute(select(quarantine.c.id).where(*position)).scalar()
+        if stored_id is not None:
             connection.execute(
                 update(quarantine)
-                .where(quarantine.c.id == known)
+                .where(quarantine.c.id == stored_id)
                 .values(seen=quarantine.c.seen + 1)
             )
             continue
-        connection.execute(insert_new(connection, quarantine), _row(group, suspect))
-        row_id = connection.execute(select(quarantine.c.id).where(*place)).scalar_one()
-        new.append((outbox.QUARANTINE, row_id, 0))
-    return outbox.place(connection, group, "dlq", new)
+        connection.execute(insert_new(connection, quarantine), _row(group, record))
+        row_id = connection.execute(select(quarantine.c.id).where(*position)).scalar_one()
+        items.append((outbox.QUARANTINE, row_id, 0))
+    return outbox.place(connection, group, "dlq", items)
 
 
 def undeliverable(
@@ -66,10 +66,10 @@ def undeliverable(
     There is no dead letter for it.
     """
     where = f"order:{record.topic}:{item[0]}:{item[1]}:{item[2]}"
-    suspect = RejectedRecord(
+    rejected = RejectedRecord(
         "", where[:249], 0, item[1], record.key, None, record.headers, reason, Disposition.REJECTED
     )
-    connection.execute(insert_new(connection, quarantine), _row(group, suspect))
+    connection.execute(insert_new(connection, quarantine), _row(group, rejected))
 
 
 def headers_blob(headers: RawHeaders) -> bytes:
@@ -80,14 +80,13 @@ def headers_blob(headers: RawHeaders) -> bytes:
     counts. Then come the other docllm headers, since they say what the record is, and last all
     others.
     """
-    kept: list[bytes] = []
+    pairs: list[bytes] = []
     size = len("[]")
-    named = islice(
-        (header for header in reversed(headers) if header[0] == BATCH_HEADER and header[1]), 1
-    )
-    first = islice(headers, KEPT_HEADER_BYTES)  # a record of 4 MiB may have half a million headers
-    others = sorted((header for header in first if header[0] != BATCH_HEADER), key=_rank)
-    for name, raw in (*named, *others):
+    batch_headers = (pair for pair in reversed(headers) if pair[0] == BATCH_HEADER and pair[1])
+    # A record of 4 MiB may have half a million headers, so not all of them are sorted.
+    beginning = islice(headers, KEPT_HEADER_BYTES)
+    others = sorted((header for header in beginning if header[0] != BATCH_HEADER), key=_rank)
+    for name, raw in (*islice(batch_headers, 1), *others):
         value = raw[:KEPT_BATCH_BYTES] if raw and name == BATCH_HEADER else raw
         pair = orjson.dumps(
             [_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")]
@@ -95,8 +94,8 @@ def headers_blob(headers: RawHeaders) -> bytes:
         size += len(pair) + len(",")
         if size > KEPT_HEADER_BYTES:
             break
-        kept.append(pair)
-    return b"[" + b",".join(kept) + b"]"
+        pairs.append(pair)
+    return b"[" + b",".join(pairs) + b"]"
 
 
 def headers_of(blob: bytes | None) -> list[tuple[str, str | None]]:
@@ -109,24 +108,20 @@ def headers_of(blob: bytes | None) -> list[tuple[str, str | None]]:
 
 
 def _rank(header: tuple[str, bytes | None]) -> bool:
-    return not header[0].startswith(OURS)
+    return not header[0].startswith(OWN_PREFIX)
 
 
-def _row(group: str, suspect: RejectedRecord) -> dict[str, object]:
+def _row(group: str, record: RejectedRecord) -> dict[str, object]:
     """Return the row of a rejected record.
 
     If its headers or reason make a library fail, the record is stored without headers.
     """
     try:
         with contained():
-            return _whole_row(group, suspect)
+            return _full_row(group, record)
     except Exception as error:  # noqa: BLE001 - a record not stored would be read for ever
-        return _whole_row(
-            group,
-            replace(
-                suspect, headers=(), reason=one_line(f"its headers cannot be kept: {told(error)}")
-            ),
-        )
+        reason = one_line(f"its headers cannot be kept: {told(error)}")
+        return _full_row(group, replace(record, headers=(), reason=reason))
 
 
 def error_class(disposition: str) -> str:
@@ -134,23 +129,23 @@ def error_class(disposition: str) -> str:
     return disposition.upper()
 
 
-def _whole_row(group: str, suspect: RejectedRecord) -> dict[str, object]:
-    value, digest = suspect.value, None
+def _full_row(group: str, record: RejectedRecord) -> dict[str, object]:
+    value, digest = record.value, None
     if value is not None and len(value) > KEPT_BYTES:
         value, digest = value[:BEGINNING_BYTES], hashlib.blake2b(value, digest_size=16).digest()
     return {
         "group_name": group,
-        "topic_id": suspect.topic_id,
-        "topic": suspect.topic,
-        "part": suspect.partition,
-        "record_offset": suspect.offset,
-        "record_key": suspect.key and suspect.key[:BEGINNING_BYTES],
+        "topic_id": record.topic_id,
+        "topic": record.topic,
+        "part": record.partition,
+        "record_offset": record.offset,
+        "record_key": record.key and record.key[:BEGINNING_BYTES],
         "record_value": value,
         "value_digest": digest,
-        "headers": headers_blob(suspect.headers),
-        "disposition": suspect.disposition,
-        "fingerprint": fingerprint(error_class(suspect.disposition), suspect.reason),
-        "error_text": _utf8(suspect.reason)[:2000],
+        "headers": headers_blob(record.headers),
+        "disposition": record.disposition,
+        "fingerprint": fingerprint(error_class(record.disposition), record.reason),
+        "error_text": _utf8(record.reason)[:2000],
     }
 
 

@@ -10,27 +10,24 @@ from producer.ledger.store import Batch, find_batch
 from schemas.ledger.tables import audit, batch
 
 
-def closed(connection: Connection, chosen: Selection) -> Batch | None:
+def closed(connection: Connection, selection: Selection) -> Batch | None:
     """Return the named batch if it is cancelled and all its cancelled tasks are selected."""
-    if (
-        not chosen.cancelled
-        or chosen.batch is None
-        or {chosen.key, chosen.type, chosen.tenant} != {None}
-    ):
+    narrowed = {selection.key, selection.type, selection.tenant} != {None}
+    if not selection.cancelled or selection.batch is None or narrowed:
         return None
-    found = find_batch(connection, chosen.batch)
-    return found if found is not None and found.cancelled else None
+    target = find_batch(connection, selection.batch)
+    return target if target is not None and target.cancelled else None
 
 
-def reopen(connection: Connection, which: Batch, actor: str) -> None:
+def reopen(connection: Connection, target: Batch, actor: str) -> None:
     """Reopen a batch and record it in the audit, once even if it is called again."""
-    opened = (
+    open_again = (
         update(batch)
-        .where(batch.c.id == which.id, batch.c.cancelled_at.is_not(None))
+        .where(batch.c.id == target.id, batch.c.cancelled_at.is_not(None))
         .values(cancelled_at=None)
     )
-    if connection.execute(opened).rowcount:
-        detail = f"batch {which.name}: it has no cancelled task"
+    if connection.execute(open_again).rowcount:
+        detail = f"batch {target.name}: it has no cancelled task"
         connection.execute(
             audit.insert(), {"actor": actor[:191], "action": "reopen", "detail": detail[:2000]}
         )

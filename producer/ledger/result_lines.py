@@ -59,6 +59,13 @@ class Ended:
     result: Result | None
     letter: Letter | None
 
+    @property
+    def ended_at(self) -> datetime | None:
+        """Return when the task ended, None if it is not final or nobody stored the time."""
+        if self.result is not None:
+            return self.result.created_at
+        return None if self.letter is None else self.letter.died_at
+
 
 def attempts_of(counted: int, status: Status) -> int:
     """Return how many attempts to show to a person.
@@ -70,8 +77,7 @@ def attempts_of(counted: int, status: Status) -> int:
 
 def docllm_line(task: Ended) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
-    result, letter = task.result, task.letter
-    ended_at = result.created_at if result else letter.died_at if letter else None
+    result, letter, ended_at = task.result, task.letter, task.ended_at
     return _line(
         {
             "id": task.key,
@@ -93,40 +99,27 @@ def openai_line(task: Ended) -> bytes | None:
 
     Returns None for a task that is not final, because that file has no line for it.
     """
-    head = {"id": f"batch_req_{task.task_id}", "custom_id": task.key}
+    response, error = None, None
     if task.result is not None:
         response = {
             "status_code": 200,
             "request_id": task.result.trace_id,
             "body": _completion(task.result),
         }
-        return _line(head | {"response": response, "error": None})
-    if task.letter is not None:
-        return _line(
-            head
-            | {
-                "response": None,
-                "error": {"code": task.letter.error_class, "message": task.letter.error_text},
-            }
-        )
-    if task.status == Status.CANCELLED:
-        return _line(
-            head
-            | {
-                "response": None,
-                "error": {"code": "cancelled", "message": "the task was cancelled"},
-            }
-        )
-    return None
+    elif task.letter is not None:
+        error = {"code": task.letter.error_class, "message": task.letter.error_text}
+    elif task.status == Status.CANCELLED:
+        error = {"code": "cancelled", "message": "the task was cancelled"}
+    else:
+        return None
+    head = {"id": f"batch_req_{task.task_id}", "custom_id": task.key}
+    return _line(head | {"response": response, "error": error})
 
 
 def unreadable(task: Ended, error: Exception) -> Ended:
     """Return a task whose stored end cannot be read, with the reason in the place of its result."""
-    ended_at = (
-        task.result.created_at if task.result else task.letter.died_at if task.letter else None
-    )
-    why = one_line(f"what the ledger has stored of this task cannot be read: {told(error)}")
-    return replace(task, result=None, letter=Letter(ErrorClass.UNREADABLE, why, ended_at))
+    reason = one_line(f"what the ledger has stored of this task cannot be read: {told(error)}")
+    return replace(task, result=None, letter=Letter(ErrorClass.UNREADABLE, reason, task.ended_at))
 
 
 LineOf = Callable[[Ended], bytes | None]

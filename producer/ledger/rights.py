@@ -14,8 +14,8 @@ def missing(connection: Connection) -> list[str]:
 
     A server refuses a statement before it looks for rows, so none of these statements meets a row.
     """
-    lacking = []
-    with connection.begin_nested() as tried:
+    missing_rights = []
+    with connection.begin_nested() as savepoint:
         for table in metadata.sorted_tables:
             for statement in _statements(table):
                 try:
@@ -23,9 +23,9 @@ def missing(connection: Connection) -> list[str]:
                 except DatabaseError as error:
                     if not denied(error):
                         raise
-                    lacking.append(f"{denied_right(error)} on {table.name}")
-        tried.rollback()
-    return list(dict.fromkeys(lacking))
+                    missing_rights.append(f"{denied_right(error)} on {table.name}")
+        savepoint.rollback()
+    return list(dict.fromkeys(missing_rights))
 
 
 def _statements(table: Table) -> Iterator[Executable]:

@@ -1,6 +1,6 @@
 """Which dead letters a person selects. Pure: `selection_query` makes queries of it."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,8 @@ DISPOSITIONS = tuple(disposition.value for disposition in Disposition)
 OF_RECORDS = frozenset({Disposition.REJECTED.value, Disposition.UNDECODABLE.value})
 RECORD = "quarantine:"  # the prefix that names a quarantined record where a task's id may stand
 
-_FEWEST_DIGITS, _MOST_DIGITS = 6, 32
+_FEWEST_DIGITS = 6  # of a fingerprint, which a person may shorten
+_MOST_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
 _OF_TASKS = ("batch", "type", "tenant", "key")
 _OF_DEATHS = ("dispositions", "fingerprint", "since", "until", "record")
@@ -42,9 +43,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         digits = self.fingerprint
-        if digits is not None and not (
-            _FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)
-        ):
+        if digits is not None and not _is_fingerprint(digits):
             raise ConfigError(
                 f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal "
                 "digits, as `dead list` shows them"
@@ -85,14 +84,16 @@ class Selection:
     @property
     def fingerprint_range(self) -> tuple[bytes, bytes]:
         """Return the first and the last fingerprint with the given first digits."""
-        begins = self.fingerprint or ""
-        return bytes.fromhex(begins.ljust(_MOST_DIGITS, "0")), bytes.fromhex(
-            begins.ljust(_MOST_DIGITS, "f")
-        )
+        digits = self.fingerprint or ""
+        first, last = (digits.ljust(_MOST_DIGITS, filler) for filler in "0f")
+        return bytes.fromhex(first), bytes.fromhex(last)
 
     def _set(self, names: tuple[str, ...]) -> list[str]:
-        found = (name for name in names if getattr(self, name) not in (None, ()))
-        return [f"--{_OPTIONS.get(name, name)}" for name in found]
+        return [
+            f"--{_OPTIONS.get(name, name)}"
+            for name in names
+            if getattr(self, name) not in (None, ())
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the filters that are set, as JSON values."""
@@ -105,30 +106,31 @@ class Selection:
         }
 
     def __str__(self) -> str:
-        shown = {
+        filters = {
             name: written(value) if isinstance(value, datetime) else value
             for name, value in asdict(self).items()
         }
-        shown["dispositions"] = ",".join(self.dispositions)
-        shown["record"] = None if self.record is None else f"{RECORD}{self.record}"
-        said = [
+        filters["dispositions"] = ",".join(self.dispositions)
+        filters["record"] = None if self.record is None else f"{RECORD}{self.record}"
+        options = [
             f"--{_OPTIONS.get(name, name)} {value}"
-            for name, value in shown.items()
+            for name, value in filters.items()
             if value and value is not True
         ]
-        return " ".join([*said, *(["--cancelled"] if self.cancelled else [])]) or "--all"
+        if self.cancelled:
+            options.append("--cancelled")
+        return " ".join(options) or "--all"
+
+
+def _is_fingerprint(digits: str) -> bool:
+    return _FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)
 
 
 def from_json(values: dict[str, Any]) -> Selection:
-    """Return the selection that `as_json` described."""
-    known = {
-        name: value
-        for name, value in values.items()
-        if name in {field.name for field in fields(Selection)}
-    }
-    times = {
-        name: datetime.fromisoformat(known[name]) for name in ("since", "until") if name in known
-    }
-    return replace(
-        Selection(), **known | times | {"dispositions": tuple(known.get("dispositions", ()))}
-    )
+    """Return the selection that `as_json` described; filters of other versions are ignored."""
+    names = {field.name for field in fields(Selection)}
+    filters = {name: value for name, value in values.items() if name in names}
+    for name in filters.keys() & {"since", "until"}:
+        filters[name] = datetime.fromisoformat(filters[name])
+    filters["dispositions"] = tuple(filters.get("dispositions", ()))
+    return Selection(**filters)

@@ -18,9 +18,11 @@ from schemas.task.guard import Guard
 from schemas.task.states import OWNER_BITS, Status
 
 RATE_WINDOW_S = 60.0
-SILENT_S = 6.0
-SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
-# A lost agent is shown this long after its last heartbeat, then only while it holds tasks.
+SILENT_S = 6.0  # without a heartbeat, after which an agent counts as silent
+# How long after its last heartbeat an agent is shown: at most, if it stopped, and if it is lost. A
+# lost agent is shown longer while it holds tasks.
+SHOWN_S = 600.0
+STOPPED_SHOWN_S = 30.0
 LOST_SHOWN_S = 60.0
 COUNTED_MOST = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
@@ -89,8 +91,8 @@ class GroupStatus:
         }
         head |= {"guards": [guards.as_json(guard) for guard in self.guards]}
         return head | {
-            "agents": [asdict(one) for one in self.agents],
-            "batches": [asdict(one) for one in self.batches],
+            "agents": [asdict(row) for row in self.agents],
+            "batches": [asdict(row) for row in self.batches],
         }
 
 
@@ -99,27 +101,33 @@ def read(connection: Connection, group: str, name: str | None = None) -> GroupSt
     agents = _agents(connection, group)
     batches = tuple(_batches(connection, group, name))
     orders, _ = outbox.waiting(connection, group)
-    raised = tuple(one for one in guards.raised(connection, group) if name in {None, one.batch})
-    reasons = _reasons(group, _told(connection, agents), agents, batches, raised)
+    raised = tuple(
+        guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
+    )
+    reasons = _reasons(group, _missing_agents(connection, agents), agents, batches, raised)
     return GroupStatus(group, ledger_id(connection), agents, batches, orders, reasons, raised)
 
 
-def _told(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentStatus]:
+def _missing_agents(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentStatus]:
     """Return the silent and lost agents to show to a person.
 
     A lost agent's claims run again within seconds. After a minute, a lost agent is shown only if it
     still holds tasks.
     """
-    gone = [one for one in agents if one.state in {"lost", "silent"}]
-    late = {one.id for one in gone if one.state == "lost" and one.silent_s > LOST_SHOWN_S}
-    if not late:
-        return gone
+    missing = [agent for agent in agents if agent.state in {"lost", "silent"}]
+    lost_ids = {
+        agent.id for agent in missing if agent.state == "lost" and agent.silent_s > LOST_SHOWN_S
+    }
+    if not lost_ids:
+        return missing
     holder = task.c.owner.op(">>")(OWNER_BITS)
-    held = (
-        select(holder).where(task.c.status == int(Status.PROCESSING), holder.in_(late)).distinct()
+    holders = (
+        select(holder)
+        .where(task.c.status == int(Status.PROCESSING), holder.in_(lost_ids))
+        .distinct()
     )
-    recovered = late - set(connection.execute(held).scalars())
-    return [one for one in gone if one.id not in recovered]
+    recovered = lost_ids - set(connection.execute(holders).scalars())
+    return [agent for agent in missing if agent.id not in recovered]
 
 
 def _agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
@@ -129,10 +137,10 @@ def _agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
         agent.c.group_name == group, agent.c.seen_at > utc_after(-SHOWN_S), recent
     )
     query = query.order_by(agent.c.started_at)
-    return tuple(_agent(row) for row in connection.execute(query))
+    return tuple(_agent_status(row) for row in connection.execute(query))
 
 
-def _agent(row: Row[Any]) -> AgentStatus:
+def _agent_status(row: Row[Any]) -> AgentStatus:
     silent_s = round(max(0.0, float(row.silent_s)), 1)
     if row.stopped_at is not None:
         state = "stopped"
@@ -154,7 +162,8 @@ def _batches(connection: Connection, group: str, name: str | None) -> list[Batch
     running = _running(connection, sums)
     half_loaded = set(store.half_loaded(connection, group))
     return [
-        _batch(connection, row, sums[row.id], running.get(row.id, {}), half_loaded) for row in rows
+        _batch_status(connection, row, sums[row.id], running.get(row.id, {}), half_loaded)
+        for row in rows
     ]
 
 
@@ -167,24 +176,24 @@ def _running(
     are never many. Of all retrying tasks in the ledger, only those due first are counted, so that
     an outage makes no screen slow. The others are shown as pending.
     """
-    found: dict[int, dict[str, int]] = {}
-    for status, most in ((Status.PROCESSING, None), (Status.RETRYING, COUNTED_MOST)):
+    counts: dict[int, dict[str, int]] = {}
+    for status, limit in ((Status.PROCESSING, None), (Status.RETRYING, COUNTED_MOST)):
         batches = [batch_id for batch_id, rows in sums.items() if _may_have(rows, status)]
-        first = (
+        first_due = (
             select(task.c.batch_id)
             .where(task.c.status == int(status))
             .order_by(task.c.due_at)
-            .limit(most)
+            .limit(limit)
             .subquery()
         )
         query = (
-            select(first.c.batch_id, func.count().label("n"))
-            .where(first.c.batch_id.in_(batches))
-            .group_by(first.c.batch_id)
+            select(first_due.c.batch_id, func.count().label("n"))
+            .where(first_due.c.batch_id.in_(batches))
+            .group_by(first_due.c.batch_id)
         )
         for row in connection.execute(query) if batches else ():
-            found.setdefault(row.batch_id, {})[status.name.lower()] = row.n
-    return found
+            counts.setdefault(row.batch_id, {})[status.name.lower()] = row.n
+    return counts
 
 
 def _may_have(rows: Sequence[Any], status: Status) -> bool:
@@ -216,14 +225,14 @@ def _sums(connection: Connection, batch_id: int) -> Sequence[Any]:
     return connection.execute(query).all()
 
 
-def _batch(
+def _batch_status(
     connection: Connection,
     row: Row[Any],
-    rows: Sequence[Any],
+    all_sums: Sequence[Any],
     running: Mapping[str, int],
     half_loaded: Collection[str],
 ) -> BatchStatus:
-    counts = _counts(rows, running)
+    counts = _counts(all_sums, running)
     rate = _rate(connection, row.id)
     waiting = counts["pending"] + counts["processing"] + counts["retrying"]
     return BatchStatus(
@@ -231,10 +240,10 @@ def _batch(
         counts=counts,
         rate_per_s=rate,
         eta_s=round(waiting / rate, 1) if rate > 0 else (0.0 if waiting == 0 else None),
-        tokens_in=int(sum(one.tokens_in for one in rows)),
-        tokens_out=int(sum(one.tokens_out for one in rows)),
-        cost=float(sum(one.cost_micro for one in rows)) / 1e6,
-        failures=_failures(rows),
+        tokens_in=int(sum(sums.tokens_in for sums in all_sums)),
+        tokens_out=int(sum(sums.tokens_out for sums in all_sums)),
+        cost=float(sum(sums.cost_micro for sums in all_sums)) / 1e6,
+        failures=_failures(all_sums),
         cancelled=row.cancelled_at is not None,
         half_loaded=row.name in half_loaded,
         origin=store.Origin(row.note).name.lower(),
@@ -268,16 +277,13 @@ def _failures(rows: Any) -> dict[str, int]:
     last. The latter include attempts that do not count against the task's limit. A claim that was
     given back is no attempt.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
+    entered_by_failure = {Status.DEAD, Status.PENDING, Status.RETRYING}
     for row in rows:
-        if row.outcome not in _NO_FAILURES and row.state in {
-            Status.DEAD,
-            Status.PENDING,
-            Status.RETRYING,
-        }:
+        if row.outcome not in _NO_FAILURES and row.state in entered_by_failure:
             name = f"{'dead' if row.state == Status.DEAD else 'tried again'} {row.outcome}"
-            found[name] = found.get(name, 0) + int(row.n)
-    return {name: count for name, count in found.items() if count}
+            numbers[name] = numbers.get(name, 0) + int(row.n)
+    return {name: count for name, count in numbers.items() if count}
 
 
 def _rate(connection: Connection, batch_id: int) -> float:
@@ -299,7 +305,7 @@ def _rate(connection: Connection, batch_id: int) -> float:
 
 def _reasons(
     group: str,
-    gone: Sequence[AgentStatus],
+    missing: Sequence[AgentStatus],
     agents: tuple[AgentStatus, ...],
     batches: tuple[BatchStatus, ...],
     raised: tuple[Guard, ...],
@@ -309,12 +315,12 @@ def _reasons(
     Notices of agents are always included, the other reasons only while a batch is open.
     """
     notices = tuple(
-        dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive")
+        dict.fromkeys(agent.notice for agent in agents if agent.notice and agent.state == "alive")
     )
-    if not any(one.open for one in batches):
+    if not any(agent.open for agent in batches):
         return notices  # inbox lines that nobody reads are in no batch yet
-    reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in gone]
-    if not any(one.works for one in agents):
+    reasons = [f"agent {agent.name} {agent.state}, {agent.silent_s:.0f} s" for agent in missing]
+    if not any(agent.works for agent in agents):
         reasons.append(f"no agent alive; start one: python -m agent --group {group}")
-    reasons += [f"guard of {one.key}: {one.reason}; {one.ahead}" for one in raised]
+    reasons += [f"guard of {guard.key}: {guard.reason}; {guard.ahead}" for guard in raised]
     return (*reasons, *notices)

@@ -101,15 +101,15 @@ def open_batch(
     connection: Connection, name: str, group: str, origin: Origin = Origin.LOAD
 ) -> Batch:
     """Return the batch of this name; create it if it is missing. Raises what `own_batch` raises."""
-    found = own_batch(connection, name, group, origin)
-    if found is None:
+    existing = own_batch(connection, name, group, origin)
+    if existing is None:
         connection.execute(
             insert_new(connection, batch), {"name": name, "group_name": group, "note": origin.value}
         )
-        found = own_batch(connection, name, group, origin)
-    if found is None:
+        existing = own_batch(connection, name, group, origin)
+    if existing is None:
         raise UnsafeStateError(f"batch {name!r} cannot be made")
-    return found
+    return existing
 
 
 def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> Batch | None:
@@ -120,43 +120,42 @@ def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> 
     nor take its ids first. A batch that came back from dead letters takes tasks of both origins,
     because nobody knows who made it.
     """
-    found = find_batch(connection, name)
-    if found is not None and found.group != group:
+    existing = find_batch(connection, name)
+    if existing is not None and existing.group != group:
         raise ConfigError(
-            f"batch {name!r} belongs to group {found.group!r}; load into another one with --batch"
+            f"batch {name!r} belongs to group {existing.group!r}; load into another one with --batch"
         )
-    foreign = name == direct_batch(group) or (found is not None and found.origin.foreign)
+    foreign = name == direct_batch(group) or (existing is not None and existing.origin.foreign)
     if origin is Origin.LOAD and foreign:
         raise UnsafeStateError(
             f"batch {name!r} is for tasks of the inbox, whose ids others choose; "
             "load into another one with --batch"
         )
-    if origin.foreign and found is not None and found.origin is Origin.LOAD and not foreign:
+    if origin.foreign and existing is not None and existing.origin is Origin.LOAD and not foreign:
         raise UnsafeStateError(
             f"batch {name!r} was made by a load and takes no record of the inbox; "
             "name another one in docllm-batch"
         )
-    return found
+    return existing
 
 
 def find_batch(connection: Connection, name: str) -> Batch | None:
     """Return the batch of this name, or None."""
     row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
-    return (
-        None
-        if row is None
-        else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None, Origin(row.note))
-    )
+    if row is None:
+        return None
+    cancelled = row.cancelled_at is not None
+    return Batch(row.id, row.name, row.group_name, cancelled, Origin(row.note))
 
 
 def require_batch(connection: Connection, group: str, name: str) -> Batch:
     """Return the batch of this name. Raises ConfigError if the group has no such batch."""
-    found = find_batch(connection, name)
-    if found is None or found.group != group:
+    target = find_batch(connection, name)
+    if target is None or target.group != group:
         raise ConfigError(
             f"group {group} has no batch {name!r}; see: python -m producer status --group {group}"
         )
-    return found
+    return target
 
 
 def batches_of(connection: Connection, group: str, name: str | None) -> dict[int, str]:
@@ -166,10 +165,9 @@ def batches_of(connection: Connection, group: str, name: str | None) -> dict[int
         .where(batch.c.group_name == group, batch.c.archived_at.is_(None))
         .order_by(batch.c.id)
     )
-    return {
-        row.id: row.name
-        for row in connection.execute(query if name is None else query.where(batch.c.name == name))
-    }
+    if name is not None:
+        query = query.where(batch.c.name == name)
+    return {row.id: row.name for row in connection.execute(query)}
 
 
 def take_ids(connection: Connection, count: int) -> int:
@@ -195,21 +193,21 @@ def accept(
     _lock_open(connection, into)
     ids = range(first_id, first_id + len(tasks))
     if _count(connection, ids):
-        return _earlier(connection, into, tasks, ids)
-    order_of = sorted(range(len(tasks)), key=lambda position: tasks[position].key)
-    rows = [_row(into, tasks[position], ids[position]) for position in order_of]
+        return _read_back(connection, into, tasks, ids)
+    by_key = sorted(range(len(tasks)), key=lambda position: tasks[position].key)
+    rows = [_row(into, tasks[position], ids[position]) for position in by_key]
     insert_rows(connection, task, rows, keep=True)
-    result = _earlier(connection, into, tasks, ids)
+    accepted = _read_back(connection, into, tasks, ids)
     insert_rows(
         connection,
         task_input,
-        [_input(tasks[position], key) for position, key in result.new.items()],
+        [_input(tasks[position], key) for position, key in accepted.new.items()],
     )
-    items = [(outbox.TASK, key, 0) for key in result.new.values()]
+    items = [(outbox.TASK, key, 0) for key in accepted.new.values()]
     orders = outbox.place(connection, into.group, "tasks", items)
-    types = Counter(tasks[position].type for position in result.new)
+    types = Counter(tasks[position].type for position in accepted.new)
     tally.write(connection, [_loaded(into, kind, count) for kind, count in types.items()])
-    return Accepted(result.new, result.known, result.clashing, tuple(orders))
+    return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders))
 
 
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
@@ -220,15 +218,15 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
     """
     if into.cancelled:
         raise _cancelled(into)
-    digests = _digests(connection, into, [one.key for one in tasks])
-    there = {
-        position: digests[one.key] == one.digest
-        for position, one in enumerate(tasks)
-        if one.key in digests
+    digests = _digests(connection, into, [new_task.key for new_task in tasks])
+    same_content = {
+        position: digests[new_task.key] == new_task.digest
+        for position, new_task in enumerate(tasks)
+        if new_task.key in digests
     }
-    new = {position: 0 for position in range(len(tasks)) if position not in there}
-    known = tuple(position for position, same in there.items() if same)
-    return Accepted(new, known, tuple(there.keys() - set(known)), ())
+    new = {position: 0 for position in range(len(tasks)) if position not in same_content}
+    known = tuple(position for position, is_same in same_content.items() if is_same)
+    return Accepted(new, known, tuple(same_content.keys() - set(known)), ())
 
 
 def begin_load(connection: Connection, into: Batch) -> None:
@@ -251,7 +249,7 @@ def close_batch(connection: Connection, into: Batch) -> None:
     )
 
 
-def told_half_loaded(name: str) -> str:
+def half_loaded_message(name: str) -> str:
     """Return the message for a person about a half-loaded batch."""
     return (
         f"batch {shown(name)}: its load has not ended; "
@@ -302,37 +300,34 @@ def _present(connection: Connection, ids: range) -> Collection[int]:
     return set(connection.execute(query).scalars())
 
 
-def _earlier(connection: Connection, into: Batch, tasks: Sequence[NewTask], ids: range) -> Accepted:
+def _read_back(
+    connection: Connection, into: Batch, tasks: Sequence[NewTask], ids: range
+) -> Accepted:
     """Read back which ids exist; compare the digests of the other tasks.
 
     Their keys existed before.
     """
     present = _present(connection, ids)
     new = {position: key for position, key in enumerate(ids) if key in present}
-    others = [position for position in range(len(tasks)) if position not in new]
-    digests = _digests(connection, into, [tasks[position].key for position in others])
-    clashing = tuple(
-        position
-        for position in others
-        if digests.get(tasks[position].key) != tasks[position].digest
-    )
-    known = tuple(
-        position
-        for position in others
-        if digests.get(tasks[position].key) == tasks[position].digest
-    )
-    return Accepted(new, known, clashing, ())
+    other_positions = [position for position in range(len(tasks)) if position not in new]
+    digests = _digests(connection, into, [tasks[position].key for position in other_positions])
+    known: list[int] = []
+    clashing: list[int] = []
+    for position in other_positions:
+        stored = digests.get(tasks[position].key)
+        (known if stored == tasks[position].digest else clashing).append(position)
+    return Accepted(new, tuple(known), tuple(clashing), ())
 
 
 def _digests(connection: Connection, into: Batch, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    digests: dict[bytes, bytes] = {}
     for start in range(0, len(keys), PAGE):
         page = sorted(keys[start : start + PAGE])
         query = select(task.c.task_key, task.c.digest).where(
             task.c.batch_id == into.id, task.c.task_key.in_(page)
         )
-        found.update((row.task_key, row.digest) for row in connection.execute(query))
-    return found
+        digests.update((row.task_key, row.digest) for row in connection.execute(query))
+    return digests
 
 
 def _row(into: Batch, new: NewTask, task_id: int) -> dict[str, Any]:

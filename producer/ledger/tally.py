@@ -52,7 +52,7 @@ def write(connection: Connection, changes: Iterable[TallyChange]) -> None:
     for change in changes:
         groups.setdefault(change.key, []).append(change)
     if groups:
-        connection.execute(insert(tally), [_row(key, some) for key, some in groups.items()])
+        connection.execute(insert(tally), [_row(key, of_key) for key, of_key in groups.items()])
 
 
 def loaded(connection: Connection, batch_id: int) -> int:

@@ -227,7 +227,7 @@ def store(
 
 def _some_after(wish: ReplayRequest, kind: int, after: int) -> Select[Any]:
     if kind == TASK:
-        return selection_query.some_after(wish.selection, after)
+        return selection_query.ids_after(wish.selection, after)
     return select(quarantine.c.id).where(quarantine.c.id > after).order_by(quarantine.c.id)
 
 

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus
-from producer.ledger.store import told_half_loaded
+from producer.ledger.store import half_loaded_message
 from producer.text.columns import Column, fitted
 from producer.text.output_file import give_up_standard_output, standard_output
 from producer.text.printable import escaped, shown, shown_lines
@@ -158,7 +158,7 @@ def status_lines(status: GroupStatus) -> list[str]:
         for batch in status.batches
         for name, count in sorted(batch.failures.items())
     ]
-    lines += [told_half_loaded(batch.name) for batch in status.batches if batch.half_loaded]
+    lines += [half_loaded_message(batch.name) for batch in status.batches if batch.half_loaded]
     lines += [_agent_line(agent) for agent in status.agents]
     if status.orders:
         lines.append(f"{status.orders} publish orders wait")

@@ -77,12 +77,12 @@ async def test_what_arrives_is_no_longer_ordered(books: Books) -> None:
     One pass publishes all orders, however many an outage left.
     """
     ids = books.load("a", "b")
-    for _ in range(outbox.TAKEN + 1):
+    for _ in range(outbox.MAX_TAKEN + 1):
         ordered(books, ids)
     publisher = FakePublisher()
 
-    assert await relay(books, publisher).relay_once() == 2 * outbox.TAKEN + 2
-    assert [record.key for record in publisher.delivered] == [b"a", b"b"] * (outbox.TAKEN + 1)
+    assert await relay(books, publisher).relay_once() == 2 * outbox.MAX_TAKEN + 2
+    assert [record.key for record in publisher.delivered] == [b"a", b"b"] * (outbox.MAX_TAKEN + 1)
     assert books.count(tables.outbox) == 0
 
 
@@ -252,7 +252,7 @@ async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
     This holds for old and for new orders.
     """
     old, new, *ids = books.load(
-        "old", "new", *(f"dead {number}" for number in range(outbox.TAKEN + 2))
+        "old", "new", *(f"dead {number}" for number in range(outbox.MAX_TAKEN + 2))
     )
     for one in ids:
         owner = books.agent().next_owner()
@@ -262,16 +262,16 @@ async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
     sender = relay(books, publisher)
 
     assert await sender.relay_once() == 0
-    for _ in range(2 * outbox.TAKEN):
+    for _ in range(2 * outbox.MAX_TAKEN):
         ordered(books, [old])
-    assert await sender.relay_once() == 2 * outbox.TAKEN
+    assert await sender.relay_once() == 2 * outbox.MAX_TAKEN
     await sender.send(ordered(books, [new]))
 
     assert sender.failing == {"dlq"}
-    assert [record.key for record in publisher.delivered] == [b"old"] * (2 * outbox.TAKEN) + [
+    assert [record.key for record in publisher.delivered] == [b"old"] * (2 * outbox.MAX_TAKEN) + [
         b"new"
     ]
-    assert len(publisher.tried) == 1 + 2 * outbox.TAKEN + 1 + 1, (
+    assert len(publisher.tried) == 1 + 2 * outbox.MAX_TAKEN + 1 + 1, (
         "the topic that takes nothing is asked once a round"
     )
     publisher.answer = lambda _: None
