@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import embedded_parts, simulated_parts
-from tests.contract.ledger_parts import books, migrated  # noqa: F401 - the ledger's fixtures
+from tests.contract.ledger_parts import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
 from tests.contract.parts import Parts
 
 
@@ -17,7 +17,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     given = {name: pyfuncitem.funcargs[name] for name in names}
-    run = given["parts"].run if "parts" in given else asyncio.run
+    parts = given.get("parts")
+    run = parts.run if isinstance(parts, Parts) else asyncio.run
     run(pyfuncitem.obj(**given))
     return True
 

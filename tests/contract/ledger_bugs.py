@@ -40,7 +40,10 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
 
 def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
     def anyway(connection: Any, ids: Sequence[int], _reason: object) -> Sequence[Any]:
-        return connection.execute(tables.task.select().where(tables.task.c.id.in_(ids))).all()
+        rows: Sequence[Any] = connection.execute(
+            tables.task.select().where(tables.task.c.id.in_(ids))
+        ).all()
+        return rows
 
     patch.setattr(reaping, "_locked", anyway)
 

@@ -11,7 +11,7 @@ from agent.inflight.watermark import OffsetTracker
 from producer.ports import Refusal
 from schemas.task.envelope import Outgoing, decode
 from schemas.task.states import FINAL, Status
-from tests.contract.ledger_parts import GROUP, Books
+from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 TASKS, TIER, LETTERS = f"{GROUP}.tasks", f"{GROUP}.retry.30s", f"{GROUP}.dlq"
 READ = (TASKS, TIER)
@@ -45,8 +45,8 @@ class View:
 class Bus:
     """The topics of one group, and the publisher that writes to them. A lost record is None."""
 
-    def __init__(self, books: Books, *, only_loss_counts: bool) -> None:
-        self.books = books
+    def __init__(self, ledger_db: LedgerDatabase, *, only_loss_counts: bool) -> None:
+        self.ledger_db = ledger_db
         self.logs: dict[str, list[Record | None]] = {topic: [] for topic in (*READ, LETTERS)}
         self.committed = dict.fromkeys(READ, 0)
         self.delivery = "delivered"  # or "failed", or "unreported"
@@ -65,7 +65,7 @@ class Bus:
         return
 
     def append(self, topic: str, task_id: int, fence: int) -> None:
-        row = self.books.task(task_id)
+        row = self.ledger_db.task(task_id)
         if topic == LETTERS:
             if row.status != Status.DEAD:
                 raise BrokenError("P8 a dead letter without a death")
@@ -97,7 +97,7 @@ class Bus:
         self.committed[view.topic] = max(self.committed[view.topic], watermark)
 
     def _passable(self, task_id: int, fence: int) -> None:
-        row = self.books.task(task_id)
+        row = self.ledger_db.task(task_id)
         if row.status not in FINAL and row.fence <= fence:
             raise BrokenError("P3 the offset passes a task that is not settled")
 

@@ -12,38 +12,43 @@ from producer.ledger.selection import Selection
 from producer.replay import runs, tasks
 from producer.replay.runs import Cursor, ItemState, Page, ReplayRequest, Run
 from schemas.ledger import tables
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.rejected_record import RejectedRecord
-from tests.contract.ledger_parts import DEAD, GROUP, SPENT, Books
+from tests.contract.ledger_parts import DEAD, GROUP, SPENT, LedgerDatabase
 
-OTHER = Dead(Failure("TOO_LONG", "9000 tokens are too many"), SPENT, "permanent")
-EXPIRED = Dead(Failure("EXPIRED", "its deadline passed"), SPENT, "expired")
+OTHER = Dead(Failure(ErrorClass.TOO_LONG, "9000 tokens are too many"), SPENT, Disposition.PERMANENT)
+EXPIRED = Dead(Failure(ErrorClass.EXPIRED, "its deadline passed"), SPENT, Disposition.EXPIRED)
 
 
-def killed(books: Books, task_id: int, outcome: Outcome = DEAD) -> None:
+def killed(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome = DEAD) -> None:
     """End a free task with this outcome."""
-    owner = books.agent().next_owner()
-    books.settle(books.claimed(task_id, owner, books.task(task_id).fence), owner, outcome)
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(
+        ledger_db.claimed(task_id, owner, ledger_db.task(task_id).fence), owner, outcome
+    )
 
 
-def delivered(books: Books) -> None:
+def delivered(ledger_db: LedgerDatabase) -> None:
     """Drop every order, as after its delivery."""
-    books.run(lambda c: c.execute(delete(tables.outbox)))
+    ledger_db.run(lambda c: c.execute(delete(tables.outbox)))
 
 
-def dead(books: Books, *keys: str, into: str = "batch", outcome: Outcome = DEAD) -> list[int]:
+def dead(
+    ledger_db: LedgerDatabase, *keys: str, into: str = "batch", outcome: Outcome = DEAD
+) -> list[int]:
     """Load tasks that die at once and whose dead letters are delivered."""
-    ids = books.load(*keys, into=into)
+    ids = ledger_db.load(*keys, into=into)
     for one in ids:
-        killed(books, one, outcome)
-    delivered(books)
+        killed(ledger_db, one, outcome)
+    delivered(ledger_db)
     return ids
 
 
 def set_aside(
-    books: Books, *values: bytes | None, reason: str = "line is not JSON", **more: Any
+    ledger_db: LedgerDatabase, *values: bytes | None, reason: str = "line is not JSON", **more: Any
 ) -> list[int]:
     """Quarantine records with these values; return their numbers."""
-    first = books.count(tables.quarantine)
+    first = ledger_db.count(tables.quarantine)
     headers = more.pop("headers", [])
     suspects = [
         RejectedRecord(
@@ -51,19 +56,19 @@ def set_aside(
         )
         for place, value in enumerate(values)
     ]
-    books.run(lambda c: quarantine.keep(c, GROUP, suspects))
-    delivered(books)
-    return [row.id for row in books.rows(tables.quarantine)][first:]
+    ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    delivered(ledger_db)
+    return [row.id for row in ledger_db.rows(tables.quarantine)][first:]
 
 
-def stored(books: Books, wish: ReplayRequest, actor: str = "ann") -> Run | None:
+def stored(ledger_db: LedgerDatabase, wish: ReplayRequest, actor: str = "ann") -> Run | None:
     """Store the items that a wish selects."""
     wish = replace(wish, nonce=secrets.token_hex(8))
-    run_id = books.run(lambda c: runs.begin(c, GROUP, actor, wish))
+    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, actor, wish))
     place: Cursor | None = Cursor()
     while place is not None:
-        place = books.run(lambda c, at=place: runs.store(c, GROUP, run_id, wish, at))
-    return books.run(lambda c: runs.find(c, run_id))
+        place = ledger_db.call(runs.store, GROUP, run_id, wish, place)
+    return ledger_db.run(lambda c: runs.find(c, run_id))
 
 
 def wish(**said: Any) -> ReplayRequest:
@@ -81,20 +86,16 @@ class Applied:
     pages: list[Page] = field(default_factory=list)
 
 
-def applied(books: Books, run: Run | None, size: int = 500) -> Applied:
+def applied(ledger_db: LedgerDatabase, run: Run | None, size: int = 500) -> Applied:
     """Apply the tasks of a run to the end, page by page."""
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while (
-        page := books.run(
-            lambda c, after=after: tasks.apply(c, GROUP, run.id, run.wish, after, size)
-        )
-    ) is not None:
+    while (page := ledger_db.call(tasks.apply, GROUP, run.id, run.wish, after, size)) is not None:
         pages.append(page)
         after = page.last
-    ended = books.run(lambda c: runs.end(c, run.id))
-    found = books.run(lambda c: runs.find(c, run.id))
+    ended = ledger_db.run(lambda c: runs.end(c, run.id))
+    found = ledger_db.run(lambda c: runs.find(c, run.id))
     assert found is not None
     return Applied(
         found.counts,
@@ -104,14 +105,14 @@ def applied(books: Books, run: Run | None, size: int = 500) -> Applied:
     )
 
 
-def replayed(books: Books, **said: Any) -> Applied:
+def replayed(ledger_db: LedgerDatabase, **said: Any) -> Applied:
     """Store and apply the items of a selection."""
-    return applied(books, stored(books, wish(**said)))
+    return applied(ledger_db, stored(ledger_db, wish(**said)))
 
 
-def counts(books: Books) -> dict[str, int]:
+def counts(ledger_db: LedgerDatabase) -> dict[str, int]:
     """Return the counts that `status` shows for all batches, without zeros."""
-    shown = books.run(lambda c: status.read(c, GROUP)).batches
+    shown = ledger_db.run(lambda c: status.read(c, GROUP)).batches
     names = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
     sums = {name: sum(one.counts[name] for one in shown) for name in names}
     return {name: count for name, count in sums.items() if count}

@@ -6,20 +6,21 @@ from agent.outcome import Dead, Failure, Outcome
 from agent.ports import Order, Row, Settlement, Verdict
 from producer.ledger import guards
 from schemas.ledger import tables
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import Guard
-from tests.contract.ledger_parts import BATCH, GROUP, ORIGIN, SPENT, Books
+from tests.contract.ledger_parts import BATCH, GROUP, ORIGIN, SPENT, LedgerDatabase
 
 ROUTE = "route"
 
 
 def exhausted(text: str = "ValueError: no", error_class: str = "HANDLER") -> Dead:
     """Return the end of a task whose attempts are used up by this error."""
-    return Dead(Failure(error_class, text), SPENT, "exhausted")
+    return Dead(Failure(ErrorClass[error_class], text), SPENT, Disposition.EXHAUSTED)
 
 
 def refused(text: str = "400: unknown parameter: temprature") -> Dead:
     """Return the end of a task that its provider refuses for good."""
-    return Dead(Failure("BAD_REQUEST", text), SPENT)
+    return Dead(Failure(ErrorClass.BAD_REQUEST, text), SPENT)
 
 
 def different(count: int) -> list[Outcome]:
@@ -30,12 +31,12 @@ def different(count: int) -> list[Outcome]:
     return [exhausted("error " + "x" * (number + 1)) for number in range(count)]
 
 
-def claimed(books: Books, count: int, into: str = BATCH) -> list[tuple[Row, int]]:
+def claimed(ledger_db: LedgerDatabase, count: int, into: str = BATCH) -> list[tuple[Row, int]]:
     """Load fresh tasks of a batch and claim them under one owner."""
-    first = books.count(tables.task)
-    ids = books.load(*(f"task {first + number}" for number in range(count)), into=into)
-    owner = books.agent().next_owner()
-    answers = books.answers([books.record(one) for one in ids], owner)
+    first = ledger_db.count(tables.task)
+    ids = ledger_db.load(*(f"task {first + number}" for number in range(count)), into=into)
+    owner = ledger_db.agent().next_owner()
+    answers = ledger_db.answers([ledger_db.record(one) for one in ids], owner)
     return [(row, owner) for _, row in answers.values() if row is not None]
 
 
@@ -49,29 +50,34 @@ def settlements(
     ]
 
 
-def end(books: Books, *outcomes: Outcome, into: str = BATCH, route: str = ROUTE) -> list[Verdict]:
+def end(
+    ledger_db: LedgerDatabase, *outcomes: Outcome, into: str = BATCH, route: str = ROUTE
+) -> list[Verdict]:
     """End fresh tasks with these outcomes, in one transaction."""
-    return ended(books, claimed(books, len(outcomes), into), *outcomes, route=route)[0]
+    return ended(ledger_db, claimed(ledger_db, len(outcomes), into), *outcomes, route=route)[0]
 
 
 def ended(
-    books: Books, claims: Sequence[tuple[Row, int]], *outcomes: Outcome, route: str = ROUTE
+    ledger_db: LedgerDatabase,
+    claims: Sequence[tuple[Row, int]],
+    *outcomes: Outcome,
+    route: str = ROUTE,
 ) -> tuple[list[Verdict], list[Order]]:
     """End these claims with these outcomes, in one transaction."""
-    return books.settle_all(settlements(claims, outcomes, route))
+    return ledger_db.settle_all(settlements(claims, outcomes, route))
 
 
-def deaths(books: Books) -> int:
+def deaths(ledger_db: LedgerDatabase) -> int:
     """Return how many tasks are dead."""
-    return books.count(tables.dead_letter)
+    return ledger_db.count(tables.dead_letter)
 
 
-def raised(books: Books) -> list[Guard]:
+def raised(ledger_db: LedgerDatabase) -> list[Guard]:
     """Return the guards that are raised."""
-    return books.run(lambda c: guards.raised(c, GROUP))
+    return ledger_db.run(lambda c: guards.raised(c, GROUP))
 
 
-def open_all(books: Books) -> None:
+def open_all(ledger_db: LedgerDatabase) -> None:
     """Open every raised guard, as a person does."""
-    for one in raised(books):
-        assert books.run(lambda c, one=one: guards.open_one(c, one, "somebody", "by hand"))
+    for one in raised(ledger_db):
+        assert ledger_db.call(guards.open_one, one, "somebody", "by hand")

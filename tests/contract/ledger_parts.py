@@ -3,8 +3,8 @@
 Nothing here waits: `ago` puts a stored time into the past instead.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 from sqlalchemy import Column, Table, delete, func, select, update
@@ -28,12 +28,16 @@ from agent.ports import Answer, Answers, Claimable, Row, Settlement, Verdict
 from producer.ledger import cancel, store
 from producer.ports import Order
 from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
+from schemas.ledger.database import Connection, Database
 from schemas.ledger.sql import utc_after
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Publication, digest
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 KINDS = ("sqlite", "mariadb", "mysql")
 only_mariadb = pytest.mark.parametrize("migrated", ["mariadb"], indirect=True)
@@ -44,18 +48,18 @@ BATCH = "batch"
 ORIGIN = (f"{GROUP}.tasks", 3, 17, 1_700_000_000_000)
 LONGEST = Tier("1h", 3600.0)
 SPENT = Spent("model", 10, 5, 300, "trace", 1500)
-REFUSED = Failure("SERVER", "it answered 503")
+REFUSED = Failure(ErrorClass.SERVER, "it answered 503")
 
 SUCCEEDED = Succeeded(b"answer", COMPLETION, SPENT)
 RETRY = Retry(REFUSED, SPENT, "30s", 31.0)
 SNOOZE = Snooze(REFUSED, SPENT, 20.0)
-DEAD = Dead(Failure("BAD_REQUEST", "it answered 400"), SPENT)
+DEAD = Dead(Failure(ErrorClass.BAD_REQUEST, "it answered 400"), SPENT)
 # Dead however many die of it: a dozen refusals for one reason would raise a guard.
-TOO_LONG = Dead(Failure("TOO_LONG", "it answered 413"), SPENT)
+TOO_LONG = Dead(Failure(ErrorClass.TOO_LONG, "it answered 413"), SPENT)
 RELEASED = Released()
 
 
-class Books:
+class LedgerDatabase:
     """A migrated database and short names for what tests do with it."""
 
     def __init__(self, database: Database) -> None:
@@ -63,6 +67,15 @@ class Books:
         self.transactions = Transactions(database=database, executor=InlineExecutor())
         self.run = database.run
         self.ledger_id = self.run(migrations.ledger_id)
+
+    def call(
+        self,
+        work: Callable[Concatenate[Connection, Given], Result],
+        *given: Given.args,
+        **named: Given.kwargs,
+    ) -> Result:
+        """Call `work` with these arguments behind the connection, in one transaction."""
+        return self.run(lambda c: work(c, *given, **named))
 
     def empty(self) -> None:
         """Forget everything except the ledger's id."""
@@ -158,9 +171,9 @@ class Books:
 
         The result is rounded to milliseconds, because SQLite's day is no more exact.
         """
-        return round(
-            self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id][1].due_in_s, 3
-        )
+        _, row = self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id]
+        assert row is not None
+        return round(row.due_in_s, 3)
 
     def rows(self, table: Table[Any]) -> Sequence[Any]:
         return self.run(
@@ -199,7 +212,7 @@ def driven(url: str) -> str:
 @pytest.fixture(scope="session", params=KINDS)
 def migrated(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Books]:
+) -> Iterator[LedgerDatabase]:
     """One migrated database of each kind for the whole run."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"
@@ -207,12 +220,12 @@ def migrated(
         url = driven(request.getfixturevalue(f"{request.param}_server").create_database("contract"))
     database = Database(url, timeout_s=5)
     migrations.migrate(database)
-    yield Books(database)
+    yield LedgerDatabase(database)
     database.close()
 
 
 @pytest.fixture
-def books(migrated: Books) -> Books:
+def ledger_db(migrated: LedgerDatabase) -> LedgerDatabase:
     """An empty ledger."""
     migrated.empty()
     return migrated

@@ -14,7 +14,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
-from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, Books
+from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
 
 PROBE_S = 300.0
 
@@ -22,7 +22,7 @@ PROBE_S = 300.0
 class Duty:
     """The duty of one agent, and what it did."""
 
-    def __init__(self, books: Books, *, answers: bool = True) -> None:
+    def __init__(self, ledger_db: LedgerDatabase, *, answers: bool = True) -> None:
         self.orders: list[Order] = []
         self.asked: list[str] = []
         self.answers = answers
@@ -30,7 +30,7 @@ class Duty:
             clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn
         )
         self.duty = GuardKeeper(
-            transactions=books.transactions,
+            transactions=ledger_db.transactions,
             clock=SystemClock(),
             group=GROUP,
             guards=self.guards,
@@ -39,7 +39,7 @@ class Duty:
             route_of=lambda value: "another" if b"another" in value else ROUTE,
             publishing=cast("Publishing", SimpleNamespace(send=self._ordered)),
         )
-        self._books = books
+        self._ledger_db = ledger_db
 
     async def look(self) -> None:
         """Make one pass, and wait for the prompts that it sent."""
@@ -52,14 +52,14 @@ class Duty:
         return self.answers
 
     async def _take_turn(self, guard_id: int, task_id: int) -> bool:
-        return self._books.run(lambda c: guard_probes.take_turn(c, guard_id, task_id))
+        return self._ledger_db.run(lambda c: guard_probes.take_turn(c, guard_id, task_id))
 
     def _ordered(self, orders: Sequence[Order]) -> None:
         self.orders += orders
 
-    def stops(self, books: Books, batch: str) -> Guard | None:
+    def stops(self, ledger_db: LedgerDatabase, batch: str) -> Guard | None:
         """Return the guard that stops a fresh task of a batch."""
-        ((row, _),) = claimed(books, 1, into=batch)
+        ((row, _),) = claimed(ledger_db, 1, into=batch)
         return self.guards.stops(row, ROUTE)
 
     @property
@@ -69,23 +69,23 @@ class Duty:
         return [item[1] for order in self.orders for item in order.items]
 
 
-def fail_as_a_whole(books: Books, count: int = 12) -> list[int]:
+def fail_as_a_whole(ledger_db: LedgerDatabase, count: int = 12) -> list[int]:
     """Raise the guard of the batch; return the tasks that it moved."""
-    failing = claimed(books, count)
-    ended(books, claimed(books, 1, into="healthy"), SUCCEEDED)
-    ended(books, failing, *[exhausted()] * count)
-    return [row.task_id for row, _ in failing if books.status(row.task_id) is Status.RETRYING]
+    failing = claimed(ledger_db, count)
+    ended(ledger_db, claimed(ledger_db, 1, into="healthy"), SUCCEEDED)
+    ended(ledger_db, failing, *[exhausted()] * count)
+    return [row.task_id for row, _ in failing if ledger_db.status(row.task_id) is Status.RETRYING]
 
 
-def patient(books: Books) -> None:
+def patient(ledger_db: LedgerDatabase) -> None:
     """Put the guard's time back by longer than a place in a look is kept for tasks in hand."""
-    books.ago(tables.guard.c.probe_at, 4)
+    ledger_db.ago(tables.guard.c.probe_at, 4)
 
 
-async def looking(books: Books, duty: Duty) -> Guard:
+async def looking(ledger_db: LedgerDatabase, duty: Duty) -> Guard:
     """Let a guard's look begin, by a route that answers or by a success on it."""
     await duty.look()
-    guard = the(raised(books))
+    guard = the(raised(ledger_db))
     assert guard.looking
     return guard
 
@@ -95,38 +95,40 @@ def the(found: Sequence[Guard]) -> Guard:
     return one
 
 
-def let_through(books: Books, *task_ids: int) -> None:
+def let_through(ledger_db: LedgerDatabase, *task_ids: int) -> None:
     """Let these tasks join the look that is under way, and make them due."""
-    guard = the(raised(books))
+    guard = the(raised(ledger_db))
     for task_id in task_ids:
-        assert books.run(lambda c, task_id=task_id: guard_probes.take_turn(c, guard.id, task_id))
-    books.ago(tables.task.c.due_at, 1, *task_ids)
+        assert ledger_db.call(guard_probes.take_turn, guard.id, task_id)
+    ledger_db.ago(tables.task.c.due_at, 1, *task_ids)
 
 
-def run_probe(books: Books, task_id: int, *outcome: object) -> None:
+def run_probe(ledger_db: LedgerDatabase, task_id: int, *outcome: object) -> None:
     """Claim the task as an agent does, and end it with this outcome."""
-    owner = books.agent().next_owner()
-    row = books.claimed(task_id, owner, fence=books.task(task_id).fence)
-    ended(books, [(row, owner)], *outcome)  # type: ignore[arg-type]
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(task_id, owner, fence=ledger_db.task(task_id).fence)
+    ended(ledger_db, [(row, owner)], *outcome)  # type: ignore[arg-type]
 
 
-async def whole_look(books: Books, duty: Duty, task_ids: Sequence[int], outcome: object) -> int:
+async def whole_look(
+    ledger_db: LedgerDatabase, duty: Duty, task_ids: Sequence[int], outcome: object
+) -> int:
     """Run the next look with the first of these tasks; return how many tasks it had.
 
     The look begins now, whenever it is due. Each task gets the same outcome, and then the look
     ends.
     """
-    books.ago(tables.guard.c.probe_at, 1)
-    guard = await looking(books, duty)
+    ledger_db.ago(tables.guard.c.probe_at, 1)
+    guard = await looking(ledger_db, duty)
     chosen = task_ids[: guard.look_left]
-    let_through(books, *chosen)
+    let_through(ledger_db, *chosen)
     for task_id in chosen:
-        run_probe(books, task_id, outcome)
-    books.set(tables.guard, guard.id, look_left=0)
+        run_probe(ledger_db, task_id, outcome)
+    ledger_db.set(tables.guard, guard.id, look_left=0)
     await duty.look()
     return len(chosen)
 
 
-async def look_at(books: Books, duty: Duty) -> object:
-    (row,) = books.rows(tables.guard)
+async def look_at(ledger_db: LedgerDatabase, duty: Duty) -> object:
+    (row,) = ledger_db.rows(tables.guard)
     return row.called_at

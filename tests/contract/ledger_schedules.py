@@ -33,7 +33,7 @@ def settled_between_finding_and_reset(world: World) -> None:
     """The reaper reads a lost agent's task, the agent settles it, the reaper resets it."""
     one = world.agents[0]
     run = world.take(one)
-    world.books.run(lambda c: leases.declare_lost(c, one.lease.agent_id))
+    world.ledger_db.run(lambda c: leases.declare_lost(c, one.lease.agent_id))
     world.find()
     world.settle_one(one, run, SUCCEEDED)
     world.reset()
@@ -123,7 +123,7 @@ def fenced_with_its_partition(world: World) -> None:
 def leaked(world: World) -> None:
     """A claim commits, its answer is lost, and the agent that lives on has forgotten it."""
     one = world.agents[0]
-    world.books.answers([world.books.record(world.tasks[0])], one.lease.next_owner())
+    world.ledger_db.answers([world.ledger_db.record(world.tasks[0])], one.lease.next_owner())
 
 
 def lost_by_kafka(world: World) -> None:

@@ -53,9 +53,9 @@ class Promises:
         self._before: dict[int, tuple[Status, int]] = {}
 
     def check(self) -> None:
-        books = self._world.books
-        results = Counter(row.task_id for row in books.rows(tables.task_result))
-        for row in books.rows(tables.task):
+        ledger_db = self._world.ledger_db
+        results = Counter(row.task_id for row in ledger_db.rows(tables.task_result))
+        for row in ledger_db.rows(tables.task):
             status = Status(row.status)
             self._moved(row.id, status, row.fence)
             if results[row.id] != (status is Status.SUCCEEDED):
@@ -72,7 +72,7 @@ class Promises:
         self._before[task_id] = (status, fence)
 
     def _carried(self, task_id: int, fence: int) -> bool:
-        orders = self._world.books.rows(tables.outbox)
+        orders = self._world.ledger_db.rows(tables.outbox)
         ordered = any(
             (outbox.TASK, task_id, fence) in outbox.unpack(order.items) for order in orders
         )
@@ -108,7 +108,7 @@ def end(world: World, promises: Promises) -> None:
         if not unfinished(world):
             return
         for lease in world.dead_leases:
-            world.books.run(lambda c, lease=lease: leases.declare_lost(c, lease.agent_id))
+            world.ledger_db.call(leases.declare_lost, lease.agent_id)
         for step in REPAIRS:
             step(world)
     raise BrokenError(unfinished(world))
@@ -129,8 +129,8 @@ def work_off(world: World) -> None:
 
 def unfinished(world: World) -> str:
     """Return what keeps a world from its end; empty when nothing does."""
-    states = {row.id: Status(row.status) for row in world.books.rows(tables.task)}
-    orders = world.books.count(tables.outbox)
+    states = {row.id: Status(row.status) for row in world.ledger_db.rows(tables.task)}
+    orders = world.ledger_db.count(tables.outbox)
     if orders or not set(states.values()) <= set(FINAL):
         return f"P1 stuck: {states}, {orders} orders left"
     letters = {record[0] for record in world.bus.logs[LETTERS] if record}

@@ -26,7 +26,15 @@ from schemas.runtime.clock import SystemClock
 from schemas.task.states import WAITING, Status
 from schemas.task.topics import Topics
 from tests.contract.ledger_bus import LETTERS, READ, TIER, BrokenError, Bus, View
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUCCEEDED, Books
+from tests.contract.ledger_parts import (
+    BATCH,
+    DEAD,
+    GROUP,
+    RELEASED,
+    RETRY,
+    SUCCEEDED,
+    LedgerDatabase,
+)
 
 MAX_ATTEMPTS = 6
 AGAIN_AT_ONCE = Snooze(RETRY.failure, RETRY.spent, 0.0)
@@ -58,7 +66,7 @@ class World:
 
     def __init__(
         self,
-        books: Books,
+        ledger_db: LedgerDatabase,
         seed: int,
         *,
         tasks: int = 1,
@@ -66,28 +74,28 @@ class World:
         cancels: int = 0,
         quirks: Sequence[str] = (),
     ) -> None:
-        self.books, self.quirks = books, quirks
+        self.ledger_db, self.quirks = ledger_db, quirks
         self.random = Random(seed)  # noqa: S311 - a schedule, no secret
         self.losses, self.cancels, self.lossy = losses, cancels, losses > 0
-        self.bus = Bus(books, only_loss_counts="only loss counts" in quirks)
+        self.bus = Bus(ledger_db, only_loss_counts="only loss counts" in quirks)
         self.seen: Counter[str] = Counter()
         self.newest_claim: dict[int, int] = {}
         self.accepted: set[int] = set()
         self.dead_leases: list[Lease] = []
         self.found: list[int] = []
-        books.empty()
-        self.tasks = books.load(*(f"task {number}" for number in range(tasks)))
-        books.run(
+        ledger_db.empty()
+        self.tasks = ledger_db.load(*(f"task {number}" for number in range(tasks)))
+        ledger_db.run(
             lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in self.tasks])
         )
         topics = Topics(GROUP, ("30s",))
         self.relay = Relay(
-            transactions=books.transactions,
+            transactions=ledger_db.transactions,
             publisher=self.bus,
             topics=topics,
             clock=SystemClock(),
         )
-        self.agents = [Agent(books.agent(), [self.bus.assign(topic)]) for topic in READ]
+        self.agents = [Agent(ledger_db.agent(), [self.bus.assign(topic)]) for topic in READ]
         self.relay_all()
 
     def relay_orders(self) -> None:
@@ -97,7 +105,7 @@ class World:
         self.relay_all()
 
     def relay_all(self) -> None:
-        self.books.ago(tables.outbox.c.due_at, 1)
+        self.ledger_db.ago(tables.outbox.c.due_at, 1)
         asyncio.run(self.relay.relay_once())
 
     # ---- an agent's work
@@ -127,15 +135,15 @@ class World:
     def claim_one(self, agent: Agent, view: View, offset: int, *, lost: bool = False) -> None:
         task_id, fence = view.records[offset]
         owner = agent.lease.next_owner()
-        records = [self.books.record(task_id, fence)]
-        said, row = self.books.answers(records, owner)[task_id]
+        records = [self.ledger_db.record(task_id, fence)]
+        said, row = self.ledger_db.answers(records, owner)[task_id]
         if lost and self.random.random() < 0.5:
             if said is Answer.CLAIMED:
                 self.newest_claim[task_id] = owner
             agent.doubts.append((owner, task_id))
             return
         if lost:
-            said, row = self.books.answers(records, owner)[task_id]
+            said, row = self.ledger_db.answers(records, owner)[task_id]
         self.seen[said.value] += 1
         if said is Answer.CLAIMED and row is not None:
             if fence < row.fence:
@@ -164,12 +172,12 @@ class World:
         if "publish first" in self.quirks and outcome in (RETRY, DEAD):
             topic = TIER if outcome is RETRY else LETTERS
             self.bus.append(topic, task_id, run.row.fence + (outcome is RETRY))
-        before = self.books.task(task_id)
-        verdict = self.books.settle(run.row, run.owner, outcome)
-        if self.books.task(task_id) != before:
+        before = self.ledger_db.task(task_id)
+        verdict = self.ledger_db.settle(run.row, run.owner, outcome)
+        if self.ledger_db.task(task_id) != before:
             self.note_accepted(run, before)
         if lost and not again:
-            verdict = self.books.settle(run.row, run.owner, outcome)
+            verdict = self.ledger_db.settle(run.row, run.owner, outcome)
         agent.runs.remove(run)
         self.seen[verdict.value] += 1
         passes = verdict is Verdict.SETTLED if not again else "release commits" in self.quirks
@@ -187,9 +195,7 @@ class World:
     def release_doubts(self) -> None:
         agent = self.random.choice(self.agents)
         for owner, task_id in agent.doubts:
-            self.books.run(
-                lambda c, owner=owner, task_id=task_id: claims.release(c, owner, [task_id])
-            )
+            self.ledger_db.call(claims.release, owner, [task_id])
         agent.doubts.clear()
 
     def commit(self) -> None:
@@ -222,29 +228,29 @@ class World:
         agent = self.random.choice(self.agents)
         self.dead_leases.append(agent.lease)
         topics = [view.topic for view in agent.views if view.current]
-        agent.lease, agent.views, agent.runs, agent.doubts = self.books.agent(), [], [], []
+        agent.lease, agent.views, agent.runs, agent.doubts = self.ledger_db.agent(), [], [], []
         for topic in topics:
             self.random.choice(self.agents).views.append(self.bus.assign(topic))
 
     def declare_lost(self) -> None:
         """Declare a dead or a living incarnation lost."""
         lease = self.random.choice([*self.dead_leases, self.random.choice(self.agents).lease])
-        lease.lost |= self.books.run(lambda c: leases.declare_lost(c, lease.agent_id))
+        lease.lost |= self.ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
 
     def register_anew(self) -> None:
         for agent in self.agents:
             if agent.lease.lost:
-                agent.lease = self.books.agent()
+                agent.lease = self.ledger_db.agent()
 
     def find(self) -> None:
         """Let the reaper read; it resets in a later step, when everything may have changed."""
-        self.found = self.books.run(lambda c: reaping.orphans(c, GROUP)) + self.books.run(
+        self.found = self.ledger_db.run(lambda c: reaping.orphans(c, GROUP)) + self.ledger_db.run(
             lambda c: reaping.overdue(c, GROUP)
         )
 
     def reset(self) -> None:
         for reset in (reaping.reset_orphans, reaping.reset_overdue):
-            back, dead = self.books.run(lambda c, reset=reset: reset(c, GROUP, self.found))
+            back, dead = self.ledger_db.call(reset, GROUP, self.found)
             self.seen["reaped"] += back + dead
 
     def expire(self) -> None:
@@ -268,15 +274,15 @@ class World:
             .where(tables.task.c.status.in_(states))
             .values(due_at=utc_after(-seconds))
         )
-        self.books.run(lambda c: c.execute(change))
+        self.ledger_db.run(lambda c: c.execute(change))
 
     def cancel(self) -> None:
         if self.cancels:
             self.cancels -= 1
-            self.books.cancel()
-        if self.books.batch().cancelled:
-            batch_id = self.books.batch(BATCH).id
-            self.books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+            self.ledger_db.cancel()
+        if self.ledger_db.batch().cancelled:
+            batch_id = self.ledger_db.batch(BATCH).id
+            self.ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
 
     def lose_records(self) -> None:
         """Let Kafka lose the uncommitted records of a topic."""
@@ -288,4 +294,4 @@ class World:
         if self.lossy and "no sweep" not in self.quirks:
             self.make_due(*WAITING, seconds=700.0)
             carried = [sweep.Carried(status, READ, None) for status in WAITING]
-            self.books.run(lambda c: sweep.uncarried(c, GROUP, carried, 600.0))
+            self.ledger_db.run(lambda c: sweep.uncarried(c, GROUP, carried, 600.0))

@@ -11,7 +11,7 @@ import redis
 from agent.routes.sharing.board import Board, BoardState, ProbeTurn, RouteReport, Stance
 from agent.routes.sharing.redis_board import RedisBoard
 from schemas.settings.config import Secret
-from tests.contract.boards import MemoryServer
+from tests.contract.memory_board import MemoryServer
 from tests.servers import Redis
 
 GROUP = "group"

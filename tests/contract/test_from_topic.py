@@ -12,7 +12,7 @@ from schemas.ledger import tables
 from schemas.task.envelope import Publication, RawHeaders, encode
 from schemas.task.rejected_record import RejectedRecord
 from schemas.task.topics import Topics
-from tests.contract.ledger_parts import GROUP, Books
+from tests.contract.ledger_parts import GROUP, LedgerDatabase
 from tests.contract.test_replay import FakeClock, FakePublisher
 
 TOPIC = f"{GROUP}.dlq"
@@ -30,17 +30,17 @@ class Shelf:
         yield self._held
 
 
-def letters_of(books: Books, *headers: RawHeaders) -> list[Incoming]:
+def letters_of(ledger_db: LedgerDatabase, *headers: RawHeaders) -> list[Incoming]:
     """Return the dead letters of quarantined records with these headers; forget the ledger."""
     suspects = [
         RejectedRecord("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected")
         for place, each in enumerate(headers)
     ]
-    orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
     items = tuple(item for order in orders for item in order.items)
     order = Order(1, GROUP, "dlq", items)
-    records = books.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)).values()
-    books.empty()
+    records = ledger_db.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)).values()
+    ledger_db.empty()
     return [
         Incoming(0, place, record.key, record.value, record.headers)
         for place, record in enumerate(records)
@@ -48,18 +48,18 @@ def letters_of(books: Books, *headers: RawHeaders) -> list[Incoming]:
 
 
 async def loaded(
-    books: Books, held: Sequence[Incoming], *dispositions: str, dry: bool = False
+    ledger_db: LedgerDatabase, held: Sequence[Incoming], *dispositions: str, dry: bool = False
 ) -> Loaded:
     """Load these dead letters; a dry run only says what would be loaded."""
     shelf = Shelf(held)
     relay = Relay(
-        transactions=books.transactions,
+        transactions=ledger_db.transactions,
         publisher=FakePublisher(),
         topics=Topics(GROUP),
         clock=FakeClock(),
     )
     loader = FromTopic(
-        transactions=books.transactions,
+        transactions=ledger_db.transactions,
         reader=shelf,
         relay=None if dry else relay,
         group=GROUP,
@@ -93,76 +93,79 @@ async def surveyed(held: Sequence[Incoming], *dispositions: str) -> Found:
     return await from_topic.survey(Shelf(held), TOPIC, "another ledger", dispositions)
 
 
-def batches(books: Books) -> list[str]:
+def batches(ledger_db: LedgerDatabase) -> list[str]:
     """Return the batch of each task."""
-    names = {row.id: row.name for row in books.rows(tables.batch)}
-    return [names[row.batch_id] for row in books.rows(tables.task)]
+    names = {row.id: row.name for row in ledger_db.rows(tables.batch)}
+    return [names[row.batch_id] for row in ledger_db.rows(tables.task)]
 
 
-async def test_a_quarantined_record_comes_back_to_its_batch(books: Books) -> None:
+async def test_a_quarantined_record_comes_back_to_its_batch(ledger_db: LedgerDatabase) -> None:
     """The record returns to the batch that it named, or else to the group's own batch."""
-    held = letters_of(books, [("docllm-batch", b"q  1")], [])
+    held = letters_of(ledger_db, [("docllm-batch", b"q  1")], [])
 
-    assert (await loaded(books, held, REJECTED)).new == 2
+    assert (await loaded(ledger_db, held, REJECTED)).new == 2
 
-    assert sorted(batches(books)) == [f"{GROUP}-direct", "q  1"]
+    assert sorted(batches(ledger_db)) == [f"{GROUP}-direct", "q  1"]
 
 
-async def test_a_record_of_a_batch_that_takes_none_is_refused(books: Books) -> None:
+async def test_a_record_of_a_batch_that_takes_none_is_refused(ledger_db: LedgerDatabase) -> None:
     """A record of a cancelled batch is refused, and so is one of a batch that `load` made.
 
     A bug once made it a task of the group's own batch, which ran.
     """
-    held = letters_of(books, [("docllm-batch", b"closed")], [("docllm-batch", b"loaded")])
-    books.batch("closed", origin=store.Origin.INBOX)
-    books.cancel("closed")
-    books.batch("loaded")
+    held = letters_of(ledger_db, [("docllm-batch", b"closed")], [("docllm-batch", b"loaded")])
+    ledger_db.batch("closed", origin=store.Origin.INBOX)
+    ledger_db.cancel("closed")
+    ledger_db.batch("loaded")
 
-    found = await loaded(books, held, REJECTED)
+    found = await loaded(ledger_db, held, REJECTED)
 
-    assert (found.new, batches(books)) == (0, [])
+    assert (found.new, batches(ledger_db)) == (0, [])
     assert "batch 'closed' was cancelled" in found.refused[0]
     assert "batch 'loaded' was made by a load and takes no record of the inbox" in found.refused[1]
 
 
-async def test_a_record_whose_batch_cannot_be_read_is_refused(books: Books) -> None:
+async def test_a_record_whose_batch_cannot_be_read_is_refused(ledger_db: LedgerDatabase) -> None:
     """Nobody knows which batch it belongs to."""
-    held = letters_of(books, [("docllm-unreadable", b"")], [("docllm-batch", b"a\nb")])
+    held = letters_of(ledger_db, [("docllm-unreadable", b"")], [("docllm-batch", b"a\nb")])
 
-    assert len((await loaded(books, held, REJECTED)).refused) == 2
-    assert batches(books) == []
+    assert len((await loaded(ledger_db, held, REJECTED)).refused) == 2
+    assert batches(ledger_db) == []
 
 
-async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
+async def test_a_dry_run_says_what_the_run_does(ledger_db: LedgerDatabase) -> None:
     """A dry run's report equals the run's, also for another group's or a cancelled batch.
 
     A dry run writes nothing.
     """
     held = letters_of(
-        books,
+        ledger_db,
         [("docllm-batch", b"theirs")],
         [("docllm-batch", b"closed")],
         [("docllm-batch", b"ours")],
     )
-    books.batch("theirs", group="other")
-    books.batch("closed", origin=store.Origin.INBOX)
-    books.cancel("closed")
+    ledger_db.batch("theirs", group="other")
+    ledger_db.batch("closed", origin=store.Origin.INBOX)
+    ledger_db.cancel("closed")
 
-    dry = await loaded(books, held, REJECTED, dry=True)
+    dry = await loaded(ledger_db, held, REJECTED, dry=True)
 
-    assert (batches(books), [row.action for row in books.rows(tables.audit)]) == ([], ["cancel"])
-    assert dry == await loaded(books, held, REJECTED)
+    assert (batches(ledger_db), [row.action for row in ledger_db.rows(tables.audit)]) == (
+        [],
+        ["cancel"],
+    )
+    assert dry == await loaded(ledger_db, held, REJECTED)
     assert (dry.new, len(dry.refused)) == (1, 2)
 
 
-async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
+async def test_who_loads_letters_back_is_in_the_audit(ledger_db: LedgerDatabase) -> None:
     """The audit row has the number of dead letters and their topic, for each load."""
-    held = letters_of(books, [], [])
+    held = letters_of(ledger_db, [], [])
 
-    await loaded(books, held, REJECTED)
+    await loaded(ledger_db, held, REJECTED)
 
     ((actor, action, detail),) = [
-        (row.actor, row.action, row.detail) for row in books.rows(tables.audit)
+        (row.actor, row.action, row.detail) for row in ledger_db.rows(tables.audit)
     ]
     assert (actor, action, detail) == (
         "ann",
@@ -171,29 +174,31 @@ async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
     )
 
 
-async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Books) -> None:
+async def test_quarantined_records_are_left_unless_they_are_asked_for(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A quarantined copy of a dead task would run beside its original.
 
     It would run in the group's own batch, because a copy is a task, too.
     """
-    held = [*letters_of(books, []), of_task(1)]
+    held = [*letters_of(ledger_db, []), of_task(1)]
 
     found = await surveyed(held)
-    first = await loaded(books, held, dry=True)
+    first = await loaded(ledger_db, held, dry=True)
 
     assert (len(found.places), [name.kind for name in found.left], found.letters) == (
         1,
         ["docllm-quarantine"],
         2,
     )
-    assert first == await loaded(books, held)
-    assert (first.new, batches(books)) == (1, ["b"])
+    assert first == await loaded(ledger_db, held)
+    assert (first.new, batches(ledger_db)) == (1, ["b"])
 
-    assert (await loaded(books, held, "undecodable", REJECTED)).new == 1
-    assert sorted(batches(books)) == ["b", f"{GROUP}-direct"]
+    assert (await loaded(ledger_db, held, "undecodable", REJECTED)).new == 1
+    assert sorted(batches(ledger_db)) == ["b", f"{GROUP}-direct"]
 
 
-async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
+async def test_a_disposition_takes_its_letters_alone(ledger_db: LedgerDatabase) -> None:
     """A disposition selects dead letters of tasks and of records, as it does for a replay."""
     held = [
         of_task(0),
@@ -204,22 +209,22 @@ async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
     found = await surveyed(held, "exhausted", REJECTED)
 
     assert (len(found.places), len(found.left)) == (2, 1)
-    assert (await loaded(books, held, "exhausted", REJECTED)).new == 2
-    assert sorted(batches(books)) == ["b", "c"]
+    assert (await loaded(ledger_db, held, "exhausted", REJECTED)).new == 2
+    assert sorted(batches(ledger_db)) == ["b", "c"]
 
 
-async def test_tasks_that_had_one_number_are_told_apart(books: Books) -> None:
+async def test_tasks_that_had_one_number_are_told_apart(ledger_db: LedgerDatabase) -> None:
     """A restored backup gives numbers out again.
 
     A bug once dropped the second task as a dead letter of the first.
     """
     held = [of_task(0, fence=2), of_task(1, OTHER, fence=1), of_task(2, batch="c")]
 
-    assert await loaded(books, held, dry=True) == await loaded(books, held) == Loaded(new=3)
-    assert sorted(batches(books)) == ["b", "b", "c"]
+    assert await loaded(ledger_db, held, dry=True) == await loaded(ledger_db, held) == Loaded(new=3)
+    assert sorted(batches(ledger_db)) == ["b", "b", "c"]
 
 
-async def test_several_letters_of_a_task_are_one(books: Books) -> None:
+async def test_several_letters_of_a_task_are_one(ledger_db: LedgerDatabase) -> None:
     """The first one counts; a pointer counts only if no other letter has the value."""
     held = [
         of_task(0, None, fence=3),
@@ -228,9 +233,9 @@ async def test_several_letters_of_a_task_are_one(books: Books) -> None:
         of_task(3, None, batch="c"),
     ]
 
-    found = await loaded(books, held)
+    found = await loaded(ledger_db, held)
 
-    assert (len((await surveyed(held)).places), found.new, found.known, batches(books)) == (
+    assert (len((await surveyed(held)).places), found.new, found.known, batches(ledger_db)) == (
         2,
         1,
         0,
@@ -240,24 +245,26 @@ async def test_several_letters_of_a_task_are_one(books: Books) -> None:
     assert refused.startswith("letter 0/3, task 7 of batch c: value is not in the letter")
 
 
-async def test_a_dry_run_compares_letters_with_each_other(books: Books) -> None:
+async def test_a_dry_run_compares_letters_with_each_other(ledger_db: LedgerDatabase) -> None:
     """An id with two contents is refused the second time, an equal one is known."""
     clash = b'{"id":"a","prompt":"hello again"}'
     twin = Incoming(0, 2, b"key", LINE, encode(Publication("m" * 32, GROUP, "b", 9, 0)))
     held = [of_task(0), of_task(1, clash), twin]
 
-    dry = await loaded(books, held, dry=True)
+    dry = await loaded(ledger_db, held, dry=True)
 
-    assert dry == await loaded(books, held)
+    assert dry == await loaded(ledger_db, held)
     assert (dry.new, dry.known, len(dry.refused)) == (1, 1, 1)
 
 
-async def test_a_batch_of_another_group_is_told_with_what_can_be_done(books: Books) -> None:
+async def test_a_batch_of_another_group_is_told_with_what_can_be_done(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The dead letter names the batch, so there is no `--batch` to choose another one."""
-    books.run(lambda c: store.open_batch(c, "b", "other"))
+    ledger_db.run(lambda c: store.open_batch(c, "b", "other"))
 
     for dry in (True, False):
-        (said,) = (await loaded(books, [of_task(0)], dry=dry)).refused
+        (said,) = (await loaded(ledger_db, [of_task(0)], dry=dry)).refused
 
         assert ("'b' belongs to another group" in said, "--group" in said, "--batch" in said) == (
             True,

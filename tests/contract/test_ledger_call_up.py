@@ -21,13 +21,13 @@ from schemas.ledger import tables
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, ended
-from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
+from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
 
 
-def waiting(books: Books, number: int, route: str = ROUTE) -> list[int]:
+def waiting(ledger_db: LedgerDatabase, number: int, route: str = ROUTE) -> list[int]:
     """Return new tasks that were moved because this route was closed."""
-    return ending(books, number, lambda task_id: closed(route, task_id))
+    return ending(ledger_db, number, lambda task_id: closed(route, task_id))
 
 
 def closed(route: str, task_id: int) -> Moved:
@@ -35,11 +35,11 @@ def closed(route: str, task_id: int) -> Moved:
 
 
 def ending(
-    books: Books, number: int, outcome: Callable[[int], Outcome], into: str = BATCH
+    ledger_db: LedgerDatabase, number: int, outcome: Callable[[int], Outcome], into: str = BATCH
 ) -> list[int]:
     """Return new tasks that were settled with this outcome."""
-    claims = claimed(books, number, into)
-    ended(books, claims, *[outcome(row.task_id) for row, _ in claims])
+    claims = claimed(ledger_db, number, into)
+    ended(ledger_db, claims, *[outcome(row.task_id) for row, _ in claims])
     return [row.task_id for row, _ in claims]
 
 
@@ -49,13 +49,15 @@ def called(orders: Sequence[Order]) -> list[int]:
 
 
 def walk(
-    books: Books, wanted: Callable[[str], bool] = lambda route: route == ROUTE, limit: int = 500
+    ledger_db: LedgerDatabase,
+    wanted: Callable[[str], bool] = lambda route: route == ROUTE,
+    limit: int = 500,
 ) -> list[Order]:
     """Walk through all waiting tasks; return the orders."""
     orders: list[Order] = []
     place = None
     while True:
-        page = books.run(
+        page = ledger_db.run(
             partial(call_up.step, group=GROUP, wanted=wanted, limit=limit, place=place)
         )
         orders += page.orders
@@ -64,16 +66,16 @@ def walk(
             return orders
 
 
-def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
+def test_what_waits_for_the_route_is_called_up(ledger_db: LedgerDatabase) -> None:
     """The tasks are due at once, with records on the main topic under the fences of their rows."""
-    ids = waiting(books, 3)
-    fences = {task_id: books.task(task_id).fence for task_id in ids}
+    ids = waiting(ledger_db, 3)
+    fences = {task_id: ledger_db.task(task_id).fence for task_id in ids}
 
-    orders = walk(books)
+    orders = walk(ledger_db)
 
     assert {item[1]: item[2] for order in orders for item in order.items} == fences
-    assert {books.status(task_id) for task_id in ids} == {Status.RETRYING}
-    assert all(books.due_in_s(task_id) <= 0 for task_id in ids)
+    assert {ledger_db.status(task_id) for task_id in ids} == {Status.RETRYING}
+    assert all(ledger_db.due_in_s(task_id) <= 0 for task_id in ids)
 
 
 @pytest.mark.parametrize(
@@ -88,59 +90,63 @@ def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
     ],
 )
 def test_what_waits_for_another_reason_is_left(
-    books: Books, outcome: Callable[[int], Outcome]
+    ledger_db: LedgerDatabase, outcome: Callable[[int], Outcome]
 ) -> None:
     """A task that waits for its own delay, its guard or another route is left alone."""
-    (task_id,) = ending(books, 1, outcome)
+    (task_id,) = ending(ledger_db, 1, outcome)
 
-    assert walk(books) == []
-    assert books.due_in_s(task_id) > 3000
+    assert walk(ledger_db) == []
+    assert ledger_db.due_in_s(task_id) > 3000
 
 
-def test_the_newest_attempt_decides(books: Books) -> None:
+def test_the_newest_attempt_decides(ledger_db: LedgerDatabase) -> None:
     """A task that was moved, called up, and then failed waits for its own delay."""
-    (task_id,) = waiting(books, 1)
-    walk(books)
-    owner = books.agent().next_owner()
-    row = books.claimed(task_id, owner, books.task(task_id).fence)
-    books.settle(row, owner, Retry(Failure("SERVER", "500"), SPENT, "1h", 3600.0))
+    (task_id,) = waiting(ledger_db, 1)
+    walk(ledger_db)
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(task_id, owner, ledger_db.task(task_id).fence)
+    ledger_db.settle(row, owner, Retry(Failure("SERVER", "500"), SPENT, "1h", 3600.0))
 
-    assert walk(books) == []
+    assert walk(ledger_db) == []
 
 
-def test_many_agents_call_a_task_up_once(books: Books) -> None:
+def test_many_agents_call_a_task_up_once(ledger_db: LedgerDatabase) -> None:
     """The second agent sees that the task is due already."""
-    ids = waiting(books, 5)
+    ids = waiting(ledger_db, 5)
 
-    assert sorted(called(walk(books))) == sorted(ids)
-    assert walk(books) == []
+    assert sorted(called(walk(ledger_db))) == sorted(ids)
+    assert walk(ledger_db) == []
 
 
-def test_a_walk_goes_page_by_page(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_goes_page_by_page(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every task is called up, whatever else waits and however few are called up at once."""
     monkeypatch.setattr(call_up, "SCAN", 7)
-    ids = waiting(books, 20)
-    others = waiting(books, 20, "another")
+    ids = waiting(ledger_db, 20)
+    others = waiting(ledger_db, 20, "another")
 
-    assert sorted(called(walk(books, limit=3))) == sorted(ids)
-    assert all(books.due_in_s(task_id) > 3000 for task_id in others)
+    assert sorted(called(walk(ledger_db, limit=3))) == sorted(ids)
+    assert all(ledger_db.due_in_s(task_id) > 3000 for task_id in others)
 
 
 def test_tasks_that_are_due_at_the_same_moment_are_all_met(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page may end between tasks with the same due time."""
     monkeypatch.setattr(call_up, "SCAN", 4)
-    ids = waiting(books, 10)
-    books.ago(tables.task.c.due_at, -3600, *ids)
+    ids = waiting(ledger_db, 10)
+    ledger_db.ago(tables.task.c.due_at, -3600, *ids)
 
-    assert sorted(called(walk(books))) == sorted(ids)
+    assert sorted(called(walk(ledger_db))) == sorted(ids)
 
 
-def test_another_groups_tasks_are_left(books: Books) -> None:
+def test_another_groups_tasks_are_left(ledger_db: LedgerDatabase) -> None:
     """The other group has agents of its own."""
-    waiting(books, 1)
-    assert books.run(lambda c: call_up.step(c, "another", lambda _: True, 500, None)).orders == []
+    waiting(ledger_db, 1)
+    assert (
+        ledger_db.run(lambda c: call_up.step(c, "another", lambda _: True, 500, None)).orders == []
+    )
 
 
 # ---- the duty
@@ -164,7 +170,7 @@ class HandClock:
 class Duty:
     """The duty of one agent, and the orders that it wrote."""
 
-    books: Books
+    ledger_db: LedgerDatabase
     table: Router = field(default_factory=lambda: routes(slots=3))
     clock: HandClock = field(default_factory=HandClock)
     orders: list[Order] = field(default_factory=list)
@@ -172,7 +178,7 @@ class Duty:
     def __post_init__(self) -> None:
         self.asked = 0
         self.duty = RouteCallUp(
-            transactions=self.books.transactions,
+            transactions=self.ledger_db.transactions,
             clock=self.clock,
             group=GROUP,
             routes=self.table,
@@ -198,13 +204,13 @@ class Duty:
         call(self.table, GOOD, self.clock.at_s + 5.0, name=name)
 
 
-async def test_a_route_that_opens_calls_up_its_tasks(books: Books) -> None:
+async def test_a_route_that_opens_calls_up_its_tasks(ledger_db: LedgerDatabase) -> None:
     """A few tasks are called up at first, and the others once the route has stayed open."""
-    duty = Duty(books)
+    duty = Duty(ledger_db)
     await duty.look(60)
     duty.stop()
-    ids = waiting(books, 50)
-    waiting(books, 5, "another")
+    ids = waiting(ledger_db, 50)
+    waiting(ledger_db, 5, "another")
     assert await duty.look(30) == []
 
     duty.go()
@@ -214,12 +220,14 @@ async def test_a_route_that_opens_calls_up_its_tasks(books: Books) -> None:
     assert sorted(called(duty.orders)) == sorted(ids)
 
 
-async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(books: Books) -> None:
+async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The route opened for a moment, so only a few tasks were called up."""
-    duty = Duty(books)
+    duty = Duty(ledger_db)
     await duty.look(60)
     duty.stop()
-    waiting(books, 50)
+    waiting(ledger_db, 50)
     await duty.look(2)
     duty.go()
     await duty.look(3)
@@ -229,15 +237,15 @@ async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(books: Book
     assert len(called(duty.orders)) == route_call_up.FEW
 
 
-async def test_an_agent_that_starts_calls_up_for_all_open_routes(books: Books) -> None:
+async def test_an_agent_that_starts_calls_up_for_all_open_routes(ledger_db: LedgerDatabase) -> None:
     """The routes may have closed and opened before the start.
 
     Their names may be known from tasks alone.
     """
-    open_ids = [*waiting(books, 3), *waiting(books, 3, "some-model")]
-    duty = Duty(books)
+    open_ids = [*waiting(ledger_db, 3), *waiting(ledger_db, 3, "some-model")]
+    duty = Duty(ledger_db)
     duty.stop("closed")
-    waiting(books, 3, "closed")
+    waiting(ledger_db, 3, "closed")
 
     await duty.look(40)
 
@@ -245,10 +253,10 @@ async def test_an_agent_that_starts_calls_up_for_all_open_routes(books: Books) -
 
 
 async def test_without_a_route_that_opened_nothing_is_asked(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger is not read each second for nothing."""
-    duty, asked = Duty(books), count(1)
+    duty, asked = Duty(ledger_db), count(1)
     step = call_up.step
 
     def counted(*args: Any) -> call_up.Page:

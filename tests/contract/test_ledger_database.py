@@ -19,7 +19,7 @@ from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database, Stopped
 from schemas.ledger.errors import code
 from schemas.settings.config import Config, KafkaConfig, Secret
-from tests.contract.ledger_parts import Books
+from tests.contract.ledger_parts import LedgerDatabase
 
 SERVERS = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 
@@ -30,10 +30,10 @@ def pauses() -> list[float]:
 
 
 @pytest.fixture
-def database(books: Books, pauses: list[float]) -> Iterator[Database]:
+def database(ledger_db: LedgerDatabase, pauses: list[float]) -> Iterator[Database]:
     """A database of its own, whose pauses are recorded and not waited for."""
     database = Database(
-        books.database.engine.url.render_as_string(hide_password=False),
+        ledger_db.database.engine.url.render_as_string(hide_password=False),
         timeout_s=10,
         pause=pauses.append,
     )
@@ -41,16 +41,16 @@ def database(books: Books, pauses: list[float]) -> Iterator[Database]:
     database.close()
 
 
-def add_batches(books: Books, *names: str) -> None:
-    books.run(lambda c: c.execute(insert(tables.batch), [{"name": name} for name in names]))
+def add_batches(ledger_db: LedgerDatabase, *names: str) -> None:
+    ledger_db.run(lambda c: c.execute(insert(tables.batch), [{"name": name} for name in names]))
 
 
 def note(connection: Connection, name: str, value: str) -> None:
     connection.execute(update(tables.batch).where(tables.batch.c.name == name).values(note=value))
 
 
-def notes(books: Books) -> dict[str, str]:
-    return {row.name: row.note for row in books.rows(tables.batch)}
+def notes(ledger_db: LedgerDatabase) -> dict[str, str]:
+    return {row.name: row.note for row in ledger_db.rows(tables.batch)}
 
 
 SLOW = "SELECT COUNT(*) FROM " + ", ".join(  # noqa: S608
@@ -65,12 +65,12 @@ def slowly(connection: Connection) -> object:
 
 
 @SERVERS
-async def test_a_screen_that_reads_for_too_long_is_told_so_once(books: Books) -> None:
+async def test_a_screen_that_reads_for_too_long_is_told_so_once(ledger_db: LedgerDatabase) -> None:
     """The server ends the query, and it is not asked again.
 
     Neither a person nor the server waits for an answer that nobody reads.
     """
-    url = books.database.engine.url.render_as_string(hide_password=False)
+    url = ledger_db.database.engine.url.render_as_string(hide_password=False)
     config = Config(kafka=KafkaConfig("not asked"), database_url=Secret(url))
 
     async with asyncio.timeout(60):
@@ -78,7 +78,7 @@ async def test_a_screen_that_reads_for_too_long_is_told_so_once(books: Books) ->
             async with opened_ledger(config, reads_s=1) as parts:
                 await parts.transactions.read(slowly)
 
-    assert books.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
+    assert ledger_db.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
 
 
 def limits(database: Database) -> dict[str, float]:
@@ -90,13 +90,13 @@ def limits(database: Database) -> dict[str, float]:
 
 @SERVERS
 def test_an_abandoned_statement_ends_on_the_server(
-    books: Books, caplog: pytest.LogCaptureFixture
+    ledger_db: LedgerDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server ends the statement before its client gives up.
 
     A log line reports it, and the statement is tried again later.
     """
-    url = books.database.engine.url.render_as_string(hide_password=False)
+    url = ledger_db.database.engine.url.render_as_string(hide_password=False)
     pauses: list[float] = []
     impatient = Database(url, timeout_s=5, pause=pauses.append)
     runs = []
@@ -111,16 +111,18 @@ def test_an_abandoned_statement_ends_on_the_server(
     (message,) = caplog.messages
     assert "ended a statement that took too long" in message
     assert max(pauses) > 1, "a statement that is hopeless must leave the server some rest"
-    assert books.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
+    assert ledger_db.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
 
 
 @SERVERS
-def test_statements_of_agents_are_limited_below_the_patience_of_their_client(books: Books) -> None:
+def test_statements_of_agents_are_limited_below_the_patience_of_their_client(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A migration's statements have no time limit, because an index may take any time.
 
     A migration waits only briefly for table locks.
     """
-    url = books.database.engine.url.render_as_string(hide_password=False)
+    url = ledger_db.database.engine.url.render_as_string(hide_password=False)
     agent, migration = Database(url), Database(url, timeout_s=None)
 
     limited, unlimited = limits(agent), limits(migration)
@@ -134,7 +136,7 @@ def test_statements_of_agents_are_limited_below_the_patience_of_their_client(boo
 
 @SERVERS
 def test_a_migration_does_not_wait_for_long_for_a_table_in_use(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a migration waits, nobody can use the table.
 
@@ -142,9 +144,9 @@ def test_a_migration_does_not_wait_for_long_for_a_table_in_use(
     """
     monkeypatch.setattr("schemas.ledger.mysql_engine._TABLE_LOCK_S", 1)
     migration = Database(
-        books.database.engine.url.render_as_string(hide_password=False), timeout_s=None
+        ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=None
     )
-    with closing(books.database.engine.raw_connection()) as holder, holder.cursor() as cursor:
+    with closing(ledger_db.database.engine.raw_connection()) as holder, holder.cursor() as cursor:
         cursor.execute("LOCK TABLES ledger WRITE, alembic_version READ")
         with pytest.raises(UnsafeStateError, match="stop agents and loads"):
             migrations.migrate(migration)
@@ -154,13 +156,13 @@ def test_a_migration_does_not_wait_for_long_for_a_table_in_use(
 
 @SERVERS
 def test_a_deadlock_runs_the_whole_transaction_again(
-    books: Books, database: Database, pauses: list[float]
+    ledger_db: LedgerDatabase, database: Database, pauses: list[float]
 ) -> None:
     """Of two transactions that wait for each other, the server undoes one.
 
     It runs again after a pause, and both are done.
     """
-    add_batches(books, "a", "b")
+    add_batches(ledger_db, "a", "b")
     met = threading.Barrier(2, timeout=20)
     runs = []
 
@@ -178,18 +180,18 @@ def test_a_deadlock_runs_the_whole_transaction_again(
 
     assert len(runs) == 3
     assert len(pauses) == 1
-    assert len(set(notes(books).values())) == 1
+    assert len(set(notes(ledger_db).values())) == 1
 
 
 @SERVERS
 def test_a_lock_wait_that_ended_keeps_no_half(
-    books: Books, database: Database, pauses: list[float]
+    ledger_db: LedgerDatabase, database: Database, pauses: list[float]
 ) -> None:
     """The server undoes only the statement (1205).
 
     The transaction's earlier writes are undone before it runs again.
     """
-    add_batches(books, "free", "locked")
+    add_batches(ledger_db, "free", "locked")
     tried = threading.Event()
     runs = []
 
@@ -202,26 +204,26 @@ def test_a_lock_wait_that_ended_keeps_no_half(
         note(connection, "locked", "mine")
         return "done"
 
-    with closing(books.database.engine.raw_connection()) as holder:
+    with closing(ledger_db.database.engine.raw_connection()) as holder:
         with holder.cursor() as cursor:
             cursor.execute("UPDATE batch SET note='held' WHERE name='locked'")
         pauses.clear()
         with pytest.raises(OperationalError) as raised:
             database.run(work, tries=1)
         assert code(raised.value) == 1205
-        assert notes(books)["free"] == ""
+        assert notes(ledger_db)["free"] == ""
         holder.rollback()
     assert database.run(work) == "done"
 
-    assert notes(books) == {"free": "run 2", "locked": "mine", "made by run 2": ""}
+    assert notes(ledger_db) == {"free": "run 2", "locked": "mine", "made by run 2": ""}
 
 
 @SERVERS
 def test_a_connection_that_is_cut_runs_the_transaction_again(
-    books: Books, database: Database
+    ledger_db: LedgerDatabase, database: Database
 ) -> None:
     """A connection that the server ends in mid-transaction loses its work; the rerun does it."""
-    add_batches(books, "a")
+    add_batches(ledger_db, "a")
     runs = []
 
     def work(connection: Connection) -> None:
@@ -229,18 +231,18 @@ def test_a_connection_that_is_cut_runs_the_transaction_again(
         connection.execute(insert(tables.batch), {"name": "b"})
         if len(runs) == 1:
             number = connection.execute(text("SELECT CONNECTION_ID()")).scalar_one()
-            books.run(lambda c: c.exec_driver_sql(f"KILL {number}"))
+            ledger_db.run(lambda c: c.exec_driver_sql(f"KILL {number}"))
         note(connection, "a", "written")
 
     database.run(work)
 
     assert len(runs) == 2
-    assert notes(books) == {"a": "written", "b": ""}
+    assert notes(ledger_db) == {"a": "written", "b": ""}
 
 
 @SERVERS
 def test_a_commit_whose_answer_is_lost_runs_again(
-    books: Books, database: Database, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transaction had committed, so its function runs a second time.
 
@@ -264,7 +266,7 @@ def test_a_commit_whose_answer_is_lost_runs_again(
         return len(runs)
 
     assert database.run(work) == 2
-    assert list(notes(books)) == ["a"]
+    assert list(notes(ledger_db)) == ["a"]
 
 
 # The statements that make a server refuse the test's user, who may write to a merely `read_only`
@@ -277,7 +279,7 @@ FAILOVER = [
 
 @pytest.mark.parametrize(("migrated", "on", "off"), FAILOVER, indirect=["migrated"])
 def test_a_read_only_server_is_left_for_a_new_connection(
-    books: Books, database: Database, on: str, off: str
+    ledger_db: LedgerDatabase, database: Database, on: str, off: str
 ) -> None:
     """After a failover writes are refused.
 
@@ -288,25 +290,25 @@ def test_a_read_only_server_is_left_for_a_new_connection(
     def work(connection: Connection) -> None:
         connections.append(connection.execute(text("SELECT CONNECTION_ID()")).scalar_one())
         if len(connections) == 3:
-            books.run(lambda c: c.exec_driver_sql(off))
+            ledger_db.run(lambda c: c.exec_driver_sql(off))
         connection.execute(insert(tables.batch), {"name": "a"})
 
-    books.run(lambda c: c.exec_driver_sql(on))
+    ledger_db.run(lambda c: c.exec_driver_sql(on))
     try:
         database.run(work)
     finally:
-        books.run(lambda c: c.exec_driver_sql(off))
+        ledger_db.run(lambda c: c.exec_driver_sql(off))
 
     assert len(connections) >= 3
     assert len(set(connections)) == len(connections)
-    assert list(notes(books)) == ["a"]
+    assert list(notes(ledger_db)) == ["a"]
 
 
 def test_an_error_that_cannot_pass_is_raised_at_once(
-    books: Books, database: Database, pauses: list[float]
+    ledger_db: LedgerDatabase, database: Database, pauses: list[float]
 ) -> None:
     """A duplicate is a program error: it is not retried, and nothing of it stays."""
-    add_batches(books, "a")
+    add_batches(ledger_db, "a")
 
     def work(connection: Connection) -> None:
         connection.execute(insert(tables.batch), {"name": "b"})
@@ -316,10 +318,12 @@ def test_an_error_that_cannot_pass_is_raised_at_once(
         database.run(work)
 
     assert pauses == []
-    assert list(notes(books)) == ["a"]
+    assert list(notes(ledger_db)) == ["a"]
 
 
-def test_an_error_of_the_program_undoes_its_transaction(books: Books, database: Database) -> None:
+def test_an_error_of_the_program_undoes_its_transaction(
+    ledger_db: LedgerDatabase, database: Database
+) -> None:
     """Nothing is committed, whatever is raised inside."""
 
     def work(connection: Connection) -> None:
@@ -329,14 +333,16 @@ def test_an_error_of_the_program_undoes_its_transaction(books: Books, database: 
     with pytest.raises(ValueError, match="a bug"):
         database.run(work)
 
-    assert notes(books) == {}
+    assert notes(ledger_db) == {}
 
 
 @pytest.mark.parametrize("migrated", ["sqlite"], indirect=True)
-def test_a_locked_file_is_waited_for(books: Books, database: Database, pauses: list[float]) -> None:
+def test_a_locked_file_is_waited_for(
+    ledger_db: LedgerDatabase, database: Database, pauses: list[float]
+) -> None:
     """Another writer makes a transaction wait and run again, not fail."""
     database.run(lambda c: c.exec_driver_sql("PRAGMA busy_timeout=1"))
-    holder = books.database.engine.connect()
+    holder = ledger_db.database.engine.connect()
     holder.begin()
     threading.Timer(0.2, holder.close).start()
 
@@ -345,16 +351,16 @@ def test_a_locked_file_is_waited_for(books: Books, database: Database, pauses: l
 
     database.run(work)
 
-    assert list(notes(books)) == ["a"]
+    assert list(notes(ledger_db)) == ["a"]
 
 
 @pytest.mark.parametrize("migrated", ["sqlite"], indirect=True)
 def test_readers_do_not_wait_for_a_writer(
-    books: Books, database: Database, pauses: list[float]
+    ledger_db: LedgerDatabase, database: Database, pauses: list[float]
 ) -> None:
     """While somebody writes, questions are answered from committed data."""
-    add_batches(books, "a")
-    with books.database.engine.begin() as writer:
+    add_batches(ledger_db, "a")
+    with ledger_db.database.engine.begin() as writer:
         writer.execute(insert(tables.batch), {"name": "b"})
         seen = database.auto(lambda c: c.execute(select(tables.batch.c.name)).scalars().all())
 
@@ -363,7 +369,9 @@ def test_readers_do_not_wait_for_a_writer(
 
 
 @SERVERS
-def test_connections_are_set_up_for_the_ledger(books: Books, database: Database) -> None:
+def test_connections_are_set_up_for_the_ledger(
+    ledger_db: LedgerDatabase, database: Database
+) -> None:
     """Every connection of both kinds has UTC, READ COMMITTED and short lock waits."""
     query = text(
         "SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout, @@session.wait_timeout"
@@ -374,22 +382,26 @@ def test_connections_are_set_up_for_the_ledger(books: Books, database: Database)
 
 
 @SERVERS
-def test_statements_of_a_claim_are_committed_one_by_one(books: Books, database: Database) -> None:
+def test_statements_of_a_claim_are_committed_one_by_one(
+    ledger_db: LedgerDatabase, database: Database
+) -> None:
     """A row that `auto` has written is visible to others before `auto` ends."""
     seen: list[dict[str, str]] = []
 
     def work(connection: Connection) -> None:
         connection.execute(insert(tables.batch), {"name": "a"})
-        seen.append(notes(books))
+        seen.append(notes(ledger_db))
 
     database.auto(work)
 
     assert seen == [{"a": ""}]
 
 
-def test_no_error_shows_a_parameter_or_a_password(books: Books, database: Database) -> None:
+def test_no_error_shows_a_parameter_or_a_password(
+    ledger_db: LedgerDatabase, database: Database
+) -> None:
     """No message contains a body or a secret."""
-    add_batches(books, "a secret name")
+    add_batches(ledger_db, "a secret name")
 
     def work(connection: Connection) -> None:
         connection.execute(

@@ -12,7 +12,16 @@ from schemas.ledger import tables
 from schemas.task.fingerprint import fingerprint
 from schemas.task.states import Status
 from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, set_aside
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books, new_task
+from tests.contract.ledger_parts import (
+    BATCH,
+    DEAD,
+    GROUP,
+    RETRY,
+    SPENT,
+    SUCCEEDED,
+    LedgerDatabase,
+    new_task,
+)
 
 HOSTILE = [
     "'",
@@ -30,16 +39,16 @@ HOSTILE = [
 ]
 
 
-def groups(books: Books, **said: object) -> list[Group]:
-    return books.run(lambda c: listed(c, GROUP, Selection(**said)))  # type: ignore[arg-type]
+def groups(ledger_db: LedgerDatabase, **said: object) -> list[Group]:
+    return ledger_db.run(lambda c: listed(c, GROUP, Selection(**said)))  # type: ignore[arg-type]
 
 
-def names(books: Books, **said: object) -> set[str]:
+def names(ledger_db: LedgerDatabase, **said: object) -> set[str]:
     """Return the examples of the selected groups."""
-    return {one.example.id for one in groups(books, **said)}
+    return {one.example.id for one in groups(ledger_db, **said)}
 
 
-def test_one_error_is_one_group(books: Books) -> None:
+def test_one_error_is_one_group(ledger_db: LedgerDatabase) -> None:
     """Deaths that differ only in numbers are counted together.
 
     The largest group comes first, and the oldest task is its example.
@@ -49,10 +58,10 @@ def test_one_error_is_one_group(books: Books) -> None:
         for number in (9000, 8000, 7000)
     ]
     for key, outcome in zip("abc", failures, strict=True):
-        dead(books, key, outcome=outcome)
-    dead(books, "d", into="other")
+        dead(ledger_db, key, outcome=outcome)
+    dead(ledger_db, "d", into="other")
 
-    long, bad = groups(books)
+    long, bad = groups(ledger_db)
 
     assert (long.count, long.tasks, long.disposition) == (3, 3, "permanent")
     assert long.fingerprint == fingerprint("TOO_LONG", "1 tokens are too many").hex()
@@ -64,24 +73,24 @@ def test_one_error_is_one_group(books: Books) -> None:
     assert (bad.count, bad.example.batch, bad.example.error_class) == (1, "other", "BAD_REQUEST")
 
 
-def test_a_disposition_parts_a_group(books: Books) -> None:
+def test_a_disposition_parts_a_group(ledger_db: LedgerDatabase) -> None:
     """For a person the same error with two dispositions is two things."""
-    dead(books, "a", outcome=EXPIRED)
-    dead(books, "b", outcome=Dead(EXPIRED.failure, SPENT, "permanent"))
+    dead(ledger_db, "a", outcome=EXPIRED)
+    dead(ledger_db, "b", outcome=Dead(EXPIRED.failure, SPENT, "permanent"))
 
-    assert sorted(one.disposition for one in groups(books)) == ["expired", "permanent"]
+    assert sorted(one.disposition for one in groups(ledger_db)) == ["expired", "permanent"]
 
 
-def test_a_group_tells_when_and_how_dear(books: Books) -> None:
+def test_a_group_tells_when_and_how_dear(ledger_db: LedgerDatabase) -> None:
     """A group has its first and last time, and the cost of all attempts of its tasks."""
-    one, two = books.load("a", "b")
-    killed(books, one, RETRY)
-    books.ago(tables.task.c.due_at, 1, one)
-    killed(books, one)
-    killed(books, two)
-    books.ago(tables.dead_letter.c.died_at, 3600, one)
+    one, two = ledger_db.load("a", "b")
+    killed(ledger_db, one, RETRY)
+    ledger_db.ago(tables.task.c.due_at, 1, one)
+    killed(ledger_db, one)
+    killed(ledger_db, two)
+    ledger_db.ago(tables.dead_letter.c.died_at, 3600, one)
 
-    (found,) = groups(books)
+    (found,) = groups(ledger_db)
 
     assert found.last_at - found.first_at > timedelta(minutes=59)
     assert (
@@ -92,20 +101,20 @@ def test_a_group_tells_when_and_how_dear(books: Books) -> None:
     ) == (3, 30, 15, 900)
 
 
-def test_quarantined_records_are_groups_too(books: Books) -> None:
+def test_quarantined_records_are_groups_too(ledger_db: LedgerDatabase) -> None:
     """Quarantined records have disposition and class, and are grouped by their reason.
 
     They are shown until they are replayed.
     """
-    first, *_ = set_aside(books, b"1", b"2", reason="line is not JSON at column 7")
-    set_aside(books, b"3", reason="line is not JSON at column 99")
+    first, *_ = set_aside(ledger_db, b"1", b"2", reason="line is not JSON at column 7")
+    set_aside(ledger_db, b"3", reason="line is not JSON at column 99")
     gone, *_ = set_aside(
-        books, b"4", reason="its id is in batch 'b' with other content", disposition="rejected"
+        ledger_db, b"4", reason="its id is in batch 'b' with other content", disposition="rejected"
     )
-    books.set(tables.quarantine, gone, replayed_at=books.run(selection_query.now))
-    dead(books, "a")
+    ledger_db.set(tables.quarantine, gone, replayed_at=ledger_db.run(selection_query.now))
+    dead(ledger_db, "a")
 
-    record, task = groups(books)
+    record, task = groups(ledger_db)
 
     assert (record.count, record.tasks, record.disposition) == (3, 0, "undecodable")
     assert (record.example.id, record.example.error_class) == (f"quarantine:{first}", "UNDECODABLE")
@@ -113,76 +122,81 @@ def test_quarantined_records_are_groups_too(books: Books) -> None:
     assert task.tasks == 1
 
 
-def test_records_of_before_have_no_fingerprint(books: Books) -> None:
+def test_records_of_before_have_no_fingerprint(ledger_db: LedgerDatabase) -> None:
     """A record that an older version quarantined is shown all the same."""
-    (one,) = set_aside(books, b"1")
-    books.set(tables.quarantine, one, fingerprint=None)
+    (one,) = set_aside(ledger_db, b"1")
+    ledger_db.set(tables.quarantine, one, fingerprint=None)
 
-    (found,) = groups(books)
+    (found,) = groups(ledger_db)
 
     assert (found.fingerprint, found.count) == ("", 1)
 
 
-def test_what_is_not_dead_is_not_shown(books: Books) -> None:
+def test_what_is_not_dead_is_not_shown(ledger_db: LedgerDatabase) -> None:
     """Tasks in other states and tasks of other groups are not shown."""
-    (done,) = books.load("done")
-    killed(books, done, SUCCEEDED)
-    books.load("waiting")
-    (theirs,) = books.load("theirs", into="elsewhere", group="other")
-    killed(books, theirs)
+    (done,) = ledger_db.load("done")
+    killed(ledger_db, done, SUCCEEDED)
+    ledger_db.load("waiting")
+    (theirs,) = ledger_db.load("theirs", into="elsewhere", group="other")
+    killed(ledger_db, theirs)
 
-    assert groups(books) == []
+    assert groups(ledger_db) == []
 
 
-def test_every_selection_narrows(books: Books) -> None:
+def test_every_selection_narrows(ledger_db: LedgerDatabase) -> None:
     """Each filter selects fewer dead letters, and so do all filters together.
 
     The filters are disposition, fingerprint, batch, type, tenant, time and id.
     """
     outcomes: dict[str, Outcome] = {"a": DEAD, "b": OTHER, "c": EXPIRED}
     ids = {
-        key: dead(books, key, into=f"batch {key}", outcome=outcome)[0]
+        key: dead(ledger_db, key, into=f"batch {key}", outcome=outcome)[0]
         for key, outcome in outcomes.items()
     }
-    books.set(tables.task, ids["b"], type="special", tenant="acme")
-    books.ago(tables.dead_letter.c.died_at, 7200, ids["c"])
-    hour_ago = books.run(selection_query.now) - timedelta(hours=1)
+    ledger_db.set(tables.task, ids["b"], type="special", tenant="acme")
+    ledger_db.ago(tables.dead_letter.c.died_at, 7200, ids["c"])
+    hour_ago = ledger_db.run(selection_query.now) - timedelta(hours=1)
     stamp = fingerprint("TOO_LONG", "9 tokens are too many").hex()
 
-    assert names(books) == {"a", "b", "c"}
-    assert names(books, dispositions=("expired",)) == {"c"}
-    assert names(books, dispositions=("expired", "permanent")) == {"a", "b", "c"}
-    assert names(books, fingerprint=stamp) == names(books, fingerprint=stamp[:7]) == {"b"}
-    assert names(books, batch="batch a") == {"a"}
-    assert names(books, batch="Batch a") == set()
-    assert names(books, type="special") == names(books, tenant="acme") == {"b"}
-    assert names(books, since=hour_ago) == {"a", "b"}
-    assert names(books, until=hour_ago) == {"c"}
-    assert names(books, key="a") == {"a"}
+    assert names(ledger_db) == {"a", "b", "c"}
+    assert names(ledger_db, dispositions=("expired",)) == {"c"}
+    assert names(ledger_db, dispositions=("expired", "permanent")) == {"a", "b", "c"}
+    assert names(ledger_db, fingerprint=stamp) == names(ledger_db, fingerprint=stamp[:7]) == {"b"}
+    assert names(ledger_db, batch="batch a") == {"a"}
+    assert names(ledger_db, batch="Batch a") == set()
+    assert names(ledger_db, type="special") == names(ledger_db, tenant="acme") == {"b"}
+    assert names(ledger_db, since=hour_ago) == {"a", "b"}
+    assert names(ledger_db, until=hour_ago) == {"c"}
+    assert names(ledger_db, key="a") == {"a"}
     assert names(
-        books, dispositions=("permanent",), since=hour_ago, tenant="acme", batch="batch b", key="b"
+        ledger_db,
+        dispositions=("permanent",),
+        since=hour_ago,
+        tenant="acme",
+        batch="batch b",
+        key="b",
     ) == {"b"}
-    assert names(books, dispositions=("permanent",), tenant="acme", batch="batch a") == set()
-    assert len(groups(books, limit=2)) == 2
+    assert names(ledger_db, dispositions=("permanent",), tenant="acme", batch="batch a") == set()
+    assert len(groups(ledger_db, limit=2)) == 2
 
 
 @pytest.mark.parametrize("key", HOSTILE)
-def test_an_id_means_itself_alone(books: Books, key: str) -> None:
+def test_an_id_means_itself_alone(ledger_db: LedgerDatabase, key: str) -> None:
     """An id selects the one task with that id.
 
     It may contain quotes, wildcards, SQL characters and letters that look alike.
     """
-    dead(books, *HOSTILE)
+    dead(ledger_db, *HOSTILE)
 
-    (found,) = groups(books, key=key)
+    (found,) = groups(ledger_db, key=key)
 
     assert (found.count, found.example.id) == (1, key)
 
 
-def test_many_groups_have_their_own_examples(books: Books) -> None:
+def test_many_groups_have_their_own_examples(ledger_db: LedgerDatabase) -> None:
     """More groups than one statement reads are all returned, each with its own text."""
-    ids = books.load(*(f"k{number:04}" for number in range(600)))
-    books.run(lambda c: c.execute(tables.task.update().values(status=int(Status.DEAD))))
+    ids = ledger_db.load(*(f"k{number:04}" for number in range(600)))
+    ledger_db.run(lambda c: c.execute(tables.task.update().values(status=int(Status.DEAD))))
     letters = [
         {
             "task_id": one,
@@ -194,9 +208,9 @@ def test_many_groups_have_their_own_examples(books: Books) -> None:
         }
         for place, one in enumerate(ids)
     ]
-    books.run(lambda c: c.execute(tables.dead_letter.insert(), letters))
+    ledger_db.run(lambda c: c.execute(tables.dead_letter.insert(), letters))
 
-    found = groups(books)
+    found = groups(ledger_db)
 
     assert {(one.fingerprint, one.example.id, one.example.error) for one in found} == {
         (f"{place:032x}", f"k{place:04}", str(place)) for place in range(600)
@@ -206,16 +220,16 @@ def test_many_groups_have_their_own_examples(books: Books) -> None:
 # ---- one task, one record
 
 
-def test_a_story_has_everything(books: Books) -> None:
+def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
     """State, counters, dead letter with origin, attempts with cost, and the input's bytes."""
     body = bytes(range(256))
-    (one,) = books.accept([new_task("kéy", body, b"\xff")], books.batch()).new.values()
-    killed(books, one, RETRY)
-    books.ago(tables.task.c.due_at, 1, one)
-    killed(books, one, OTHER)
-    books.set(tables.task, one, lease_losses=1, replays=2)
+    (one,) = ledger_db.accept([new_task("kéy", body, b"\xff")], ledger_db.batch()).new.values()
+    killed(ledger_db, one, RETRY)
+    ledger_db.ago(tables.task.c.due_at, 1, one)
+    killed(ledger_db, one, OTHER)
+    ledger_db.set(tables.task, one, lease_losses=1, replays=2)
 
-    found = books.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
+    found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
 
     assert found is not None
     assert (found.number, found.status, found.input, found.raw_key) == (
@@ -255,12 +269,12 @@ def test_a_story_has_everything(books: Books) -> None:
     assert (found.result, found.expires_at) == (None, None)
 
 
-def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
+def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:
     """A task that is not dead is shown without a dead letter, with its result."""
-    (one,) = books.load("a")
-    killed(books, one, SUCCEEDED)
+    (one,) = ledger_db.load("a")
+    killed(ledger_db, one, SUCCEEDED)
 
-    found = books.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+    found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
 
     assert found is not None
     assert (found.letter, found.status, found.attempts, found.history) == (
@@ -277,30 +291,28 @@ def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
     )
 
 
-def test_a_name_may_be_in_several_batches(books: Books) -> None:
+def test_a_name_may_be_in_several_batches(ledger_db: LedgerDatabase) -> None:
     """The batch tells them apart; another group's tasks are not shown."""
-    dead(books, "a", into="one")
-    books.load("a", into="two")
-    books.load("a", into="theirs", group="other")
+    dead(ledger_db, "a", into="one")
+    ledger_db.load("a", into="two")
+    ledger_db.load("a", into="theirs", group="other")
 
     def states(key: str, batch: str | None = None) -> list[tuple[str, Status]]:
-        return books.run(lambda c: history.states(c, GROUP, key, batch))
+        return ledger_db.run(lambda c: history.states(c, GROUP, key, batch))
 
     assert states("a") == [("one", Status.DEAD), ("two", Status.PENDING)]
     assert states("a", "two") == [("two", Status.PENDING)]
     assert states("A") == states("a", "theirs") == []
-    assert books.run(lambda c: history.story(c, GROUP, "theirs", "a")) is None
+    assert ledger_db.run(lambda c: history.story(c, GROUP, "theirs", "a")) is None
 
 
-def test_a_record_has_everything(books: Books) -> None:
+def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
     """Position, bytes, headers and reason are shown, and whether the value is whole."""
     small, large, empty = set_aside(
-        books, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")]
+        ledger_db, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")]
     )
 
-    found, cut, none = (
-        books.run(lambda c, one=one: history.record(c, GROUP, one)) for one in (small, large, empty)
-    )
+    found, cut, none = (ledger_db.call(history.record, GROUP, one) for one in (small, large, empty))
 
     assert found is not None
     assert (found.topic, found.partition, found.offset, found.key, found.value) == (
@@ -321,5 +333,5 @@ def test_a_record_has_everything(books: Books) -> None:
     assert cut.cut
     assert none is not None
     assert none.value is None
-    assert books.run(lambda c: history.record(c, "other", small)) is None
-    assert books.run(lambda c: history.record(c, GROUP, 10**9)) is None
+    assert ledger_db.run(lambda c: history.record(c, "other", small)) is None
+    assert ledger_db.run(lambda c: history.record(c, GROUP, 10**9)) is None

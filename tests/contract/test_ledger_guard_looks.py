@@ -15,7 +15,7 @@ from schemas.ledger import tables
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import deaths, end, ended, exhausted, raised
-from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books
+from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
 from tests.contract.ledger_probing import (
     PROBE_S,
     Duty,
@@ -28,289 +28,302 @@ from tests.contract.ledger_probing import (
 )
 
 
-async def test_a_guard_of_bad_tasks_ends_by_itself(books: Books) -> None:
+async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) -> None:
     """Each look is twice as large as the one before and follows soon.
 
     Tasks that fail in a look die: 31 tasks in five looks.
     """
-    waiting = fail_as_a_whole(books, 41)
-    books.set(tables.guard, the(raised(books)).id, cause="exhausted")
-    before, duty = deaths(books), Duty(books)
+    waiting = fail_as_a_whole(ledger_db, 41)
+    ledger_db.set(tables.guard, the(raised(ledger_db)).id, cause="exhausted")
+    before, duty = deaths(ledger_db), Duty(ledger_db)
     sizes = []
 
     while waiting:
-        sizes.append(await whole_look(books, duty, waiting, exhausted()))
+        sizes.append(await whole_look(ledger_db, duty, waiting, exhausted()))
         waiting = waiting[sizes[-1] :]
-        assert 20 < the(raised(books)).probe_due_s <= 30
-    books.ago(tables.guard.c.probe_at, 1)
+        assert 20 < the(raised(ledger_db)).probe_due_s <= 30
+    ledger_db.ago(tables.guard.c.probe_at, 1)
     await duty.look()
 
     assert sizes == [1, 2, 4, 8, 16]
-    assert deaths(books) - before == 31
-    assert raised(books) == []
-    assert books.rows(tables.audit)[-1].detail.endswith("nothing of it is left")
+    assert deaths(ledger_db) - before == 31
+    assert raised(ledger_db) == []
+    assert ledger_db.rows(tables.audit)[-1].detail.endswith("nothing of it is left")
 
 
-async def test_the_route_is_asked_before_each_look(books: Books) -> None:
+async def test_the_route_is_asked_before_each_look(ledger_db: LedgerDatabase) -> None:
     """An answer or a success before the end of the last look is no evidence for the next one."""
-    waiting = fail_as_a_whole(books, 20)
-    duty = Duty(books)
+    waiting = fail_as_a_whole(ledger_db, 20)
+    duty = Duty(ledger_db)
 
-    await whole_look(books, duty, waiting, exhausted())
-    await whole_look(books, duty, waiting[1:], exhausted())
+    await whole_look(ledger_db, duty, waiting, exhausted())
+    await whole_look(ledger_db, duty, waiting[1:], exhausted())
 
     assert len(duty.asked) == 2
 
 
-async def test_a_success_of_others_saves_the_prompt(books: Books) -> None:
+async def test_a_success_of_others_saves_the_prompt(ledger_db: LedgerDatabase) -> None:
     """Another batch's success is as much evidence about the route as an answered prompt."""
-    fail_as_a_whole(books)
-    end(books, SUCCEEDED, into="another")
-    duty = Duty(books)
+    fail_as_a_whole(ledger_db)
+    end(ledger_db, SUCCEEDED, into="another")
+    duty = Duty(ledger_db)
 
-    guard = await looking(books, duty)
+    guard = await looking(ledger_db, duty)
 
     assert (duty.asked, guard.vouched) == ([], True)
 
 
-async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(books: Books) -> None:
+async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(
+    ledger_db: LedgerDatabase,
+) -> None:
     """One task is tried, fails, and waits again.
 
     The next look has one task and comes five minutes later.
     """
-    one, *_ = fail_as_a_whole(books)
-    before, duty = deaths(books), Duty(books, answers=False)
+    one, *_ = fail_as_a_whole(ledger_db)
+    before, duty = deaths(ledger_db), Duty(ledger_db, answers=False)
 
-    assert await whole_look(books, duty, [one], exhausted()) == 1
+    assert await whole_look(ledger_db, duty, [one], exhausted()) == 1
 
-    guard = the(raised(books))
-    assert (deaths(books), books.status(one)) == (before, Status.RETRYING)
+    guard = the(raised(ledger_db))
+    assert (deaths(ledger_db), ledger_db.status(one)) == (before, Status.RETRYING)
     assert (guard.looking, guard.look_size) == (False, 1)
     assert 290 < guard.probe_due_s <= 300
 
 
-async def test_an_outage_between_looks_ends_the_doubling(books: Books) -> None:
+async def test_an_outage_between_looks_ends_the_doubling(ledger_db: LedgerDatabase) -> None:
     """The guard had reached looks of four tasks when the route stopped answering.
 
     The next look tries one task, which cannot die.
     """
-    waiting = fail_as_a_whole(books, 40)
-    duty = Duty(books)
+    waiting = fail_as_a_whole(ledger_db, 40)
+    duty = Duty(ledger_db)
     for _ in range(2):
-        waiting = waiting[await whole_look(books, duty, waiting, exhausted()) :]
-    assert the(raised(books)).look_size == 4
-    before, duty.answers = deaths(books), False
+        waiting = waiting[await whole_look(ledger_db, duty, waiting, exhausted()) :]
+    assert the(raised(ledger_db)).look_size == 4
+    before, duty.answers = deaths(ledger_db), False
 
-    assert await whole_look(books, duty, waiting, exhausted()) == 1
+    assert await whole_look(ledger_db, duty, waiting, exhausted()) == 1
 
-    assert deaths(books) == before
-    assert the(raised(books)).look_size == 1
+    assert deaths(ledger_db) == before
+    assert the(raised(ledger_db)).look_size == 1
 
 
-async def test_a_failed_attempt_with_others_left_is_as_expected(books: Books) -> None:
+async def test_a_failed_attempt_with_others_left_is_as_expected(ledger_db: LedgerDatabase) -> None:
     """The task has attempts left: it waits in its own tier, and the look is over."""
-    one, *_ = fail_as_a_whole(books)
-    duty = Duty(books)
+    one, *_ = fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
 
-    await whole_look(books, duty, [one], RETRY)
+    await whole_look(ledger_db, duty, [one], RETRY)
 
-    assert books.status(one) is Status.RETRYING
-    assert the(raised(books)).look_size == 2
+    assert ledger_db.status(one) is Status.RETRYING
+    assert the(raised(ledger_db)).look_size == 2
 
 
-async def test_a_death_of_its_own_input_is_as_expected(books: Books) -> None:
+async def test_a_death_of_its_own_input_is_as_expected(ledger_db: LedgerDatabase) -> None:
     """Such a death is no evidence against the route; the next look has two tasks."""
-    one, *_ = fail_as_a_whole(books)
+    one, *_ = fail_as_a_whole(ledger_db)
 
-    await whole_look(books, Duty(books), [one], DEAD)
+    await whole_look(ledger_db, Duty(ledger_db), [one], DEAD)
 
-    assert the(raised(books)).look_size == 2
+    assert the(raised(ledger_db)).look_size == 2
 
 
-async def test_a_task_that_loses_its_agent_leaves_the_look(books: Books) -> None:
+async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerDatabase) -> None:
     """The task may kill every agent that takes it, and is no evidence about its route."""
-    one, *_ = fail_as_a_whole(books)
-    duty = Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
-    lease = books.agent()
-    books.claimed(one, lease.next_owner(), fence=1)
-    books.run(lambda c: declare_lost(c, lease.agent_id))
+    one, *_ = fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
+    lease = ledger_db.agent()
+    ledger_db.claimed(one, lease.next_owner(), fence=1)
+    ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
     await duty.look()
-    heard_of = the(raised(books))
+    heard_of = the(raised(ledger_db))
 
-    assert books.run(lambda c: reaping.reset_orphans(c, GROUP, [one])) == (1, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [one])) == (1, 0)
 
-    assert books.count(tables.guard_look) == 0
+    assert ledger_db.count(tables.guard_look) == 0
     assert await duty.guards.moved(heard_of, one) is not None
     await duty.look()
-    guard = the(raised(books))
+    guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size) == (False, 1)
     assert guard.probe_due_s > 290
 
 
-async def test_a_cancelled_task_tells_nothing_and_another_goes_at_once(books: Books) -> None:
+async def test_a_cancelled_task_tells_nothing_and_another_goes_at_once(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A task that was cancelled while it waited for its turn does not count for the look."""
-    one, *_ = fail_as_a_whole(books)
-    duty = Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
-    books.set(tables.task, one, status=int(Status.CANCELLED), owner=0)
+    one, *_ = fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
+    ledger_db.set(tables.task, one, status=int(Status.CANCELLED), owner=0)
 
     await duty.look()
 
-    guard = the(raised(books))
+    guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size, guard.probe_due_s) == (False, 1, 0)
 
 
-async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(books: Books) -> None:
+async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
+    ledger_db: LedgerDatabase,
+) -> None:
     """Its risen fence shows that it died; it waits for a turn like the other tasks."""
-    one, *_ = fail_as_a_whole(books)
-    duty = Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
-    run_probe(books, one, exhausted())
-    assert books.status(one) is Status.DEAD
+    one, *_ = fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
+    run_probe(ledger_db, one, exhausted())
+    assert ledger_db.status(one) is Status.DEAD
     wish = ReplayRequest(Selection(), cap=3, rate=None)
-    rows = [books.task(one)]
-    books.run(lambda c: replay_tasks._move(c, GROUP, wish, rows))
+    rows = [ledger_db.task(one)]
+    ledger_db.run(lambda c: replay_tasks._move(c, GROUP, wish, rows))
 
     await duty.look()
 
-    assert books.status(one) is Status.PENDING
-    assert the(raised(books)).look_size == 2
+    assert ledger_db.status(one) is Status.PENDING
+    assert the(raised(ledger_db)).look_size == 2
 
 
-async def test_a_task_whose_route_was_closed_tells_nothing(books: Books) -> None:
+async def test_a_task_whose_route_was_closed_tells_nothing(ledger_db: LedgerDatabase) -> None:
     """The task was moved without a call, so its look does not double."""
-    one, *_ = fail_as_a_whole(books)
-    duty = Duty(books)
+    one, *_ = fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
 
     await whole_look(
-        books, duty, [one], Moved(Failure(ErrorClass.ROUTE, "route is closed"), SPENT, "1h", 3600.0)
+        ledger_db,
+        duty,
+        [one],
+        Moved(Failure(ErrorClass.ROUTE, "route is closed"), SPENT, "1h", 3600.0),
     )
 
-    assert the(raised(books)).look_size == 1
+    assert the(raised(ledger_db)).look_size == 1
 
 
-async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(books: Books) -> None:
+async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The task waited for its turn for longer than `guard.probe_s`; the look ended without it."""
-    one, *_ = fail_as_a_whole(books)
-    before, duty = deaths(books), Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
-    books.ago(tables.guard.c.look_at, PROBE_S + 1)
+    one, *_ = fail_as_a_whole(ledger_db)
+    before, duty = deaths(ledger_db), Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
+    ledger_db.ago(tables.guard.c.look_at, PROBE_S + 1)
     await duty.look()
-    assert not the(raised(books)).looking
+    assert not the(raised(ledger_db)).looking
 
-    run_probe(books, one, exhausted())
+    run_probe(ledger_db, one, exhausted())
 
-    assert (deaths(books), books.status(one)) == (before, Status.RETRYING)
+    assert (deaths(ledger_db), ledger_db.status(one)) == (before, Status.RETRYING)
 
 
-async def test_a_call_that_takes_long_is_waited_for(books: Books) -> None:
+async def test_a_call_that_takes_long_is_waited_for(ledger_db: LedgerDatabase) -> None:
     """A look does not end while a task of it runs: a provider may take ten minutes to time out."""
-    one, *_ = fail_as_a_whole(books)
-    duty = Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
-    owner = books.agent().next_owner()
-    row = books.claimed(one, owner, fence=1)
-    books.ago(tables.guard.c.look_at, 2 * PROBE_S)
+    one, *_ = fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(one, owner, fence=1)
+    ledger_db.ago(tables.guard.c.look_at, 2 * PROBE_S)
 
     await duty.look()
-    ended(books, [(row, owner)], exhausted())
+    ended(ledger_db, [(row, owner)], exhausted())
 
-    assert the(raised(books)).looking
-    assert books.status(one) is Status.DEAD
+    assert the(raised(ledger_db)).looking
+    assert ledger_db.status(one) is Status.DEAD
 
 
-async def test_one_prompt_is_enough_for_the_guards_of_a_route(books: Books) -> None:
+async def test_one_prompt_is_enough_for_the_guards_of_a_route(ledger_db: LedgerDatabase) -> None:
     """A release that fails on many batches asks the provider once, not once for each."""
-    end(books, SUCCEEDED, into="healthy")
+    end(ledger_db, SUCCEEDED, into="healthy")
     for number in range(5):
-        end(books, *[exhausted()] * 12, into=f"batch {number}")
-    assert len(raised(books)) == 5
-    duty = Duty(books)
+        end(ledger_db, *[exhausted()] * 12, into=f"batch {number}")
+    assert len(raised(ledger_db)) == 5
+    duty = Duty(ledger_db)
 
     await duty.look()
 
     assert len(duty.asked) == 1
-    assert [(one.looking, one.vouched) for one in raised(books)] == [(True, True)] * 5
+    assert [(one.looking, one.vouched) for one in raised(ledger_db)] == [(True, True)] * 5
 
 
 # ---- agents that are lost over tasks
 
 
-def guard_for_losses(books: Books, count: int) -> list[int]:
+def guard_for_losses(ledger_db: LedgerDatabase, count: int) -> list[int]:
     """Raise a guard for waiting tasks over each of which two agents were lost; return the tasks."""
-    tasks = books.load(*(f"killer {number}" for number in range(count)))
-    end(books, exhausted(), into="batch")
-    (guard,) = raised(books)
-    books.set(tables.guard, guard.id, route="", cause="worker_lost")
+    tasks = ledger_db.load(*(f"killer {number}" for number in range(count)))
+    end(ledger_db, exhausted(), into="batch")
+    (guard,) = raised(ledger_db)
+    ledger_db.set(tables.guard, guard.id, route="", cause="worker_lost")
     for one in tasks:
-        books.set(tables.task, one, lease_losses=2)
+        ledger_db.set(tables.task, one, lease_losses=2)
     return tasks
 
 
-def lose_agent_over(books: Books, *task_ids: int) -> tuple[int, int]:
+def lose_agent_over(ledger_db: LedgerDatabase, *task_ids: int) -> tuple[int, int]:
     """Let an agent claim these tasks and be lost; return how many wait again and how many died."""
-    lease = books.agent()
+    lease = ledger_db.agent()
     for one in task_ids:
-        books.claimed(one, lease.next_owner(), fence=books.task(one).fence)
-    books.run(lambda c: declare_lost(c, lease.agent_id))
-    return books.run(lambda c: reaping.reset_orphans(c, GROUP, task_ids))
+        ledger_db.claimed(one, lease.next_owner(), fence=ledger_db.task(one).fence)
+    ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
+    return ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, task_ids))
 
 
-async def test_looks_over_lost_agents_double_while_others_succeed(books: Books) -> None:
+async def test_looks_over_lost_agents_double_while_others_succeed(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A task that kills its agent in a look is given up; a task outside the look is not.
 
     The next look has two tasks and comes five minutes later.
     """
-    one, two, *_ = guard_for_losses(books, 4)
-    end(books, SUCCEEDED, into="another")
-    duty = Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
+    one, two, *_ = guard_for_losses(ledger_db, 4)
+    end(ledger_db, SUCCEEDED, into="another")
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
 
-    assert lose_agent_over(books, one) == (0, 1)
-    assert lose_agent_over(books, two) == (1, 0)
+    assert lose_agent_over(ledger_db, one) == (0, 1)
+    assert lose_agent_over(ledger_db, two) == (1, 0)
 
     await duty.look()
-    guard = the(raised(books))
-    assert (books.status(one), books.status(two)) == (Status.DEAD, Status.PENDING)
+    guard = the(raised(ledger_db))
+    assert (ledger_db.status(one), ledger_db.status(two)) == (Status.DEAD, Status.PENDING)
     assert (guard.looking, guard.look_size) == (False, 2)
     assert guard.probe_due_s > 290
     assert duty.asked == []
 
 
 async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(
-    books: Books,
+    ledger_db: LedgerDatabase,
 ) -> None:
     """A release that kills every agent must not empty a topic.
 
     A prompt would be no evidence about it.
     """
-    one, *_ = guard_for_losses(books, 4)
-    duty = Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
+    one, *_ = guard_for_losses(ledger_db, 4)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
 
-    assert lose_agent_over(books, one) == (1, 0)
+    assert lose_agent_over(ledger_db, one) == (1, 0)
 
     await duty.look()
-    assert deaths(books) == 0
-    assert the(raised(books)).look_size == 1
+    assert deaths(ledger_db) == 0
+    assert the(raised(ledger_db)).look_size == 1
 
 
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_success_opens_the_guard_however_the_look_began(
-    books: Books, *, answers: bool
+    ledger_db: LedgerDatabase, *, answers: bool
 ) -> None:
     """A route that does not answer our prompt may still take the tasks."""
-    one, *_ = fail_as_a_whole(books)
-    duty = Duty(books, answers=answers)
+    one, *_ = fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db, answers=answers)
 
-    await whole_look(books, duty, [one], SUCCEEDED)
+    await whole_look(ledger_db, duty, [one], SUCCEEDED)
 
-    assert raised(books) == []
+    assert raised(ledger_db) == []

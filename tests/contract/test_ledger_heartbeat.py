@@ -17,7 +17,7 @@ from schemas.ledger import tables
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
-from tests.contract.ledger_parts import GROUP, Books, only_sqlite
+from tests.contract.ledger_parts import GROUP, LedgerDatabase, only_sqlite
 
 pytestmark = only_sqlite
 
@@ -51,14 +51,16 @@ class EnoughError(Exception):
 
 
 def heartbeat(
-    books: Books,
+    ledger_db: LedgerDatabase,
     clock: FakeClock,
     *,
     locks: AgentLocks | None = None,
     database: Database | None = None,
 ) -> Heartbeat:
     return Heartbeat(
-        transactions=Transactions(database=database or books.database, executor=InlineExecutor()),
+        transactions=Transactions(
+            database=database or ledger_db.database, executor=InlineExecutor()
+        ),
         clock=clock,
         name="agent",
         group=GROUP,
@@ -68,17 +70,17 @@ def heartbeat(
     )
 
 
-def agents(books: Books) -> dict[int, object]:
-    return {row.id: row for row in books.rows(tables.agent)}
+def agents(ledger_db: LedgerDatabase) -> dict[int, object]:
+    return {row.id: row for row in ledger_db.rows(tables.agent)}
 
 
-async def test_a_registered_agent_has_a_fresh_lease(books: Books) -> None:
+async def test_a_registered_agent_has_a_fresh_lease(ledger_db: LedgerDatabase) -> None:
     """The lease counts from before the registration.
 
     So it never seems younger than the ledger knows.
     """
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
 
     lease = await beating.register()
 
@@ -86,29 +88,29 @@ async def test_a_registered_agent_has_a_fresh_lease(books: Books) -> None:
     assert lease.beaten_s == 1000.0
     assert lease.fresh(1000.0 + FRESH_S)
     assert not lease.fresh(1000.1 + FRESH_S)
-    assert list(agents(books)) == [lease.agent_id]
+    assert list(agents(ledger_db)) == [lease.agent_id]
 
 
-async def test_a_beat_renews_the_lease(books: Books) -> None:
+async def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
     """After a beat in time the same incarnation goes on, and its notice is shown."""
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
     clock.now += 3
 
     assert await beating.beat_once()
 
     assert (beating.current, lease.beaten_s) == (lease, 1003.0)
-    assert agents(books)[lease.agent_id].notice == "why"
+    assert agents(ledger_db)[lease.agent_id].notice == "why"
 
 
-async def test_a_late_agent_takes_a_new_incarnation(books: Books) -> None:
+async def test_a_late_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -> None:
     """After a gap of more than 9 s the old lease is no longer trusted.
 
     This holds although nobody declared it lost.
     """
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     old = await beating.register()
     clock.now += FRESH_S + 0.1
 
@@ -118,13 +120,13 @@ async def test_a_late_agent_takes_a_new_incarnation(books: Books) -> None:
     assert beating.current.fresh(clock.now)
 
 
-async def test_nothing_starts_under_an_incarnation_that_was_late(books: Books) -> None:
+async def test_nothing_starts_under_an_incarnation_that_was_late(ledger_db: LedgerDatabase) -> None:
     """The incarnation sends heartbeats for its running calls, but is never fresh again.
 
     So nothing claimed under it is started.
     """
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     old = await beating.register()
     old.running = 1
     clock.now += FRESH_S + 0.1
@@ -135,12 +137,12 @@ async def test_nothing_starts_under_an_incarnation_that_was_late(books: Books) -
     assert not old.fresh(clock.now)
 
 
-async def test_a_lost_agent_takes_a_new_incarnation(books: Books) -> None:
+async def test_a_lost_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -> None:
     """A lost lease is never revived: claims go on under a new one, the old row stays lost."""
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     old = await beating.register()
-    books.run(lambda c: leases.declare_lost(c, old.agent_id))
+    ledger_db.run(lambda c: leases.declare_lost(c, old.agent_id))
     clock.now += 3
 
     await beating.beat_once()
@@ -149,19 +151,19 @@ async def test_a_lost_agent_takes_a_new_incarnation(books: Books) -> None:
     assert old.lost
     assert not old.fresh(old.beaten_s)
     assert beating.current.agent_id != old.agent_id
-    assert agents(books)[old.agent_id].lost_at is not None
-    assert agents(books)[beating.current.agent_id].lost_at is None
+    assert agents(ledger_db)[old.agent_id].lost_at is not None
+    assert agents(ledger_db)[beating.current.agent_id].lost_at is None
 
 
 async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(
-    books: Books,
+    ledger_db: LedgerDatabase,
 ) -> None:
     """Running calls keep their lease alive; after the last of them it is stopped.
 
     So its agent is not taken for dead.
     """
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     old = await beating.register()
     old.running = 2
     clock.now += FRESH_S + 1
@@ -170,21 +172,23 @@ async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(
     for running in (2, 1):
         old.running = running
         clock.now += 3
-        books.ago(tables.agent.c.seen_at, 5, old.agent_id)
+        ledger_db.ago(tables.agent.c.seen_at, 5, old.agent_id)
         await beating.beat_once()
         assert old.beaten_s == clock.now
-        assert agents(books)[old.agent_id].stopped_at is None
+        assert agents(ledger_db)[old.agent_id].stopped_at is None
     old.running = 0
     clock.now += 3
     await beating.beat_once()
 
-    assert agents(books)[old.agent_id].stopped_at is not None
-    assert agents(books)[beating.current.agent_id].stopped_at is None
+    assert agents(ledger_db)[old.agent_id].stopped_at is not None
+    assert agents(ledger_db)[beating.current.agent_id].stopped_at is None
 
 
-async def test_an_incarnation_whose_numbers_are_used_up_is_replaced(books: Books) -> None:
+async def test_an_incarnation_whose_numbers_are_used_up_is_replaced(
+    ledger_db: LedgerDatabase,
+) -> None:
     """Owner numbers are never reused: when they run out, a new incarnation begins."""
-    beating = heartbeat(books, FakeClock())
+    beating = heartbeat(ledger_db, FakeClock())
     old = await beating.register()
     old.claims = CLAIMS_PER_INCARNATION
 
@@ -194,11 +198,11 @@ async def test_an_incarnation_whose_numbers_are_used_up_is_replaced(books: Books
 
 
 async def test_a_beat_that_fails_is_tried_again_soon(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the ledger does not answer, the lease ages, and a beat is tried each second."""
     clock = FakeClock(sleeps=5)
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
     answers = iter([True, False, False])
 
@@ -221,14 +225,14 @@ async def test_a_beat_that_fails_is_tried_again_soon(
 
 
 async def test_a_deadlock_is_tried_again_at_once(
-    books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server undid a heartbeat in favour of another transaction.
 
     It is written again without a log line.
     """
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
     clock.now += 3
     real, left = leases.beat, [1213] * (DEADLOCK_TRIES - 1)
@@ -248,18 +252,18 @@ async def test_a_deadlock_is_tried_again_at_once(
 
 
 async def test_an_outage_is_an_answer_and_no_end(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A beat without a ledger returns False.
 
     When the ledger is back after 9 s, a new incarnation begins.
     """
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     old = await beating.register()
     with monkeypatch.context() as patch:
         patch.setattr(
-            leases, "beat", lambda *_: books.database.engine.connect().exec_driver_sql("no SQL")
+            leases, "beat", lambda *_: ledger_db.database.engine.connect().exec_driver_sql("no SQL")
         )
         clock.now += 3
         assert not await beating.beat_once()
@@ -272,12 +276,12 @@ async def test_an_outage_is_an_answer_and_no_end(
 
 
 async def test_an_agent_that_leaves_stops_all_its_incarnations(
-    books: Books, tmp_path: Path
+    ledger_db: LedgerDatabase, tmp_path: Path
 ) -> None:
     """Old and current rows are stopped and the locks freed, so nobody waits for a verdict."""
     clock = FakeClock()
     locks = AgentLocks(tmp_path)
-    beating = heartbeat(books, clock, locks=locks)
+    beating = heartbeat(ledger_db, clock, locks=locks)
     old = await beating.register()
     old.running = 1
     clock.now += FRESH_S + 1
@@ -286,17 +290,17 @@ async def test_an_agent_that_leaves_stops_all_its_incarnations(
 
     await beating.stop()
 
-    assert all(row.stopped_at is not None for row in agents(books).values())
-    assert len(agents(books)) == 2
-    assert all(AgentLocks(tmp_path).dead(agent_id) for agent_id in agents(books))
+    assert all(row.stopped_at is not None for row in agents(ledger_db).values())
+    assert len(agents(ledger_db)) == 2
+    assert all(AgentLocks(tmp_path).dead(agent_id) for agent_id in agents(ledger_db))
 
 
 async def test_the_lease_is_dated_before_its_beat(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow beat counts from when it was sent: the ledger may have seen it then."""
     clock = FakeClock()
-    beating = heartbeat(books, clock)
+    beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
     real = leases.beat
 

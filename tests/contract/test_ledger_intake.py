@@ -18,7 +18,7 @@ from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import BATCH_HEADER
-from tests.contract.ledger_parts import GROUP, Books
+from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)
 LINE, OTHER = b'{"id":"a","prompt":"Sum."}', b'{"id":"a","prompt":"Add."}'
@@ -39,13 +39,13 @@ class Source:
         """Accept the partitions that must not be read."""
 
 
-async def take_in(books: Books, *values: bytes) -> Source:
+async def take_in(ledger_db: LedgerDatabase, *values: bytes) -> Source:
     """Let an intake work off these lines; return its source."""
     source = Source(len(values))
     inbox = Intake(
         partitions=Partitions({INBOX.topic: source}, limits=Limits()),
         limits=Limits(),
-        transactions=books.transactions,
+        transactions=ledger_db.transactions,
         apart=InlineExecutor(),
         clock=SystemClock(),
         counts=Counts(),
@@ -81,25 +81,27 @@ OBSTACLES = {
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_a_line_that_its_batch_does_not_take_is_set_aside(books: Books, obstacle: str) -> None:
+def test_a_line_that_its_batch_does_not_take_is_set_aside(
+    ledger_db: LedgerDatabase, obstacle: str
+) -> None:
     """The line's producer cannot be notified, so the quarantine has the line and the reason."""
     origin = store.Origin.LOAD if obstacle == "made by a load" else store.Origin.INBOX
-    into = books.batch("b", "other" if obstacle == "of another group" else GROUP, origin)
+    into = ledger_db.batch("b", "other" if obstacle == "of another group" else GROUP, origin)
     if obstacle == "cancelled":
-        books.run(lambda c: cancel.mark(c, into, "tester"))
+        ledger_db.run(lambda c: cancel.mark(c, into, "tester"))
     before = [LINE] if obstacle == "other content" else []
 
-    source = asyncio.run(take_in(books, *before, OTHER))
+    source = asyncio.run(take_in(ledger_db, *before, OTHER))
 
-    (row,) = books.rows(tables.quarantine)
+    (row,) = ledger_db.rows(tables.quarantine)
     assert (row.topic, row.record_offset, row.record_value) == (INBOX.topic, len(before), OTHER)
     assert OBSTACLES[obstacle] in row.error_text
     assert row.disposition == "rejected"
     assert source.marked == len(before) + 1
-    assert len(books.rows(tables.task)) == len(before)
+    assert len(ledger_db.rows(tables.task)) == len(before)
 
 
-def test_a_line_that_makes_the_validator_panic_is_set_aside(books: Books) -> None:
+def test_a_line_that_makes_the_validator_panic_is_set_aside(ledger_db: LedgerDatabase) -> None:
     """The offset passes the line, and the lines around it become tasks.
 
     A bug once stopped every agent of a group for good over such a line.
@@ -107,10 +109,10 @@ def test_a_line_that_makes_the_validator_panic_is_set_aside(books: Books) -> Non
     schema = b'{"anyOf":[{"$id":"b","$ref":"#a","$defs":{"r":{"$anchor":"a"}}},{"$id":"./b"}]}'
     panic = b'{"id":"p","prompt":"Sum.","schema":%s}' % schema
 
-    source = asyncio.run(take_in(books, LINE, panic, b'{"id":"b","prompt":"Sum."}'))
+    source = asyncio.run(take_in(ledger_db, LINE, panic, b'{"id":"b","prompt":"Sum."}'))
 
-    (row,) = books.rows(tables.quarantine)
+    (row,) = ledger_db.rows(tables.quarantine)
     assert (row.record_offset, row.record_value, row.disposition) == (1, panic, "undecodable")
     assert "PanicException" in row.error_text
     assert source.marked == 3
-    assert books.count(tables.task) == 2
+    assert ledger_db.count(tables.task) == 2

@@ -13,31 +13,31 @@ from sqlalchemy import insert
 from agent.lease import OWNER_BITS, Lease
 from agent.ledger import leases
 from schemas.ledger import tables
-from tests.contract.ledger_parts import GROUP, RELEASED, Books
+from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase
 
 
-def row(books: Books, lease: Lease) -> object:
-    return next(one for one in books.rows(tables.agent) if one.id == lease.agent_id)
+def row(ledger_db: LedgerDatabase, lease: Lease) -> object:
+    return next(one for one in ledger_db.rows(tables.agent) if one.id == lease.agent_id)
 
 
-def beat(books: Books, lease: Lease, notice: str = "") -> bool:
-    return books.run(lambda c: leases.beat(c, lease.agent_id, notice))
+def beat(ledger_db: LedgerDatabase, lease: Lease, notice: str = "") -> bool:
+    return ledger_db.run(lambda c: leases.beat(c, lease.agent_id, notice))
 
 
-def judge(books: Books, judge_lease: Lease) -> int:
-    return books.run(lambda c: leases.judge_others(c, judge_lease.agent_id))
+def judge(ledger_db: LedgerDatabase, judge_lease: Lease) -> int:
+    return ledger_db.run(lambda c: leases.judge_others(c, judge_lease.agent_id))
 
 
-def test_an_incarnation_is_a_row_of_its_own(books: Books) -> None:
+def test_an_incarnation_is_a_row_of_its_own(ledger_db: LedgerDatabase) -> None:
     """Each registration has an id of its own, and begins without a steady time.
 
     Its owner numbers fit a signed BIGINT.
     """
-    first, second = books.agent("one"), books.agent("one")
+    first, second = ledger_db.agent("one"), ledger_db.agent("one")
 
     assert first.agent_id != second.agent_id
     assert 0 < leases.owner_range(first.agent_id)[1] < 1 << 63
-    found = row(books, first)
+    found = row(ledger_db, first)
     assert (found.name, found.group_name, found.stopped_at, found.lost_at) == (
         "one",
         GROUP,
@@ -47,17 +47,19 @@ def test_an_incarnation_is_a_row_of_its_own(books: Books) -> None:
     assert abs((found.steady_since - found.seen_at).total_seconds()) < 1
 
 
-def test_an_id_that_is_taken_is_drawn_again(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_that_is_taken_is_drawn_again(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same random number twice gives two incarnations with different ids."""
     drawn = itertools.chain([4, 4, 4], itertools.repeat(9))
     monkeypatch.setattr(secrets, "randbits", lambda _bits: next(drawn))
 
-    assert {books.agent().agent_id, books.agent().agent_id} == {5, 10}
+    assert {ledger_db.agent().agent_id, ledger_db.agent().agent_id} == {5, 10}
 
 
-def test_owner_numbers_of_a_lease_lie_in_its_range(books: Books) -> None:
+def test_owner_numbers_of_a_lease_lie_in_its_range(ledger_db: LedgerDatabase) -> None:
     """Every owner of a lease names its incarnation, and none comes twice."""
-    lease = books.agent()
+    lease = ledger_db.agent()
     owners = [lease.next_owner() for _ in range(100)]
 
     first, last = leases.owner_range(lease.agent_id)
@@ -65,203 +67,211 @@ def test_owner_numbers_of_a_lease_lie_in_its_range(books: Books) -> None:
     assert all(first <= owner <= last and owner >> OWNER_BITS == lease.agent_id for owner in owners)
 
 
-def test_a_beat_renews_the_lease(books: Books) -> None:
+def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
     """A beat in time changes `seen_at` and nothing else of the lease."""
-    lease = books.agent()
-    books.ago(tables.agent.c.seen_at, 3, lease.agent_id)
-    books.ago(tables.agent.c.steady_since, 60, lease.agent_id)
-    before = row(books, lease)
+    lease = ledger_db.agent()
+    ledger_db.ago(tables.agent.c.seen_at, 3, lease.agent_id)
+    ledger_db.ago(tables.agent.c.steady_since, 60, lease.agent_id)
+    before = row(ledger_db, lease)
 
-    assert beat(books, lease, "route waits")
+    assert beat(ledger_db, lease, "route waits")
 
-    after = row(books, lease)
+    after = row(ledger_db, lease)
     assert after.seen_at > before.seen_at
     assert (after.steady_since, after.notice) == (before.steady_since, "route waits")
 
 
-def test_a_late_beat_begins_a_new_steady_time(books: Books) -> None:
+def test_a_late_beat_begins_a_new_steady_time(ledger_db: LedgerDatabase) -> None:
     """The server sets `steady_since` from the old `seen_at`, on every kind of server.
 
     This works although both columns change in one statement.
     """
-    lease = books.agent()
-    books.ago(tables.agent.c.steady_since, 60, lease.agent_id)
-    books.ago(tables.agent.c.seen_at, 7, lease.agent_id)
-    before = row(books, lease)
+    lease = ledger_db.agent()
+    ledger_db.ago(tables.agent.c.steady_since, 60, lease.agent_id)
+    ledger_db.ago(tables.agent.c.seen_at, 7, lease.agent_id)
+    before = row(ledger_db, lease)
 
-    assert beat(books, lease)
+    assert beat(ledger_db, lease)
 
-    after = row(books, lease)
+    after = row(ledger_db, lease)
     assert (after.steady_since - before.steady_since).total_seconds() == pytest.approx(60, abs=10)
     assert abs((after.steady_since - after.seen_at).total_seconds()) < 0.01
 
 
-def test_a_steady_agent_declares_a_silent_one_lost(books: Books) -> None:
+def test_a_steady_agent_declares_a_silent_one_lost(ledger_db: LedgerDatabase) -> None:
     """After 12 s without a beat an agent is lost, once; an agent that is only late is not."""
-    me, silent, late = books.steady_agent(), books.agent(), books.agent()
-    books.ago(tables.agent.c.seen_at, 13, silent.agent_id)
-    books.ago(tables.agent.c.seen_at, 9, late.agent_id)
+    me, silent, late = ledger_db.steady_agent(), ledger_db.agent(), ledger_db.agent()
+    ledger_db.ago(tables.agent.c.seen_at, 13, silent.agent_id)
+    ledger_db.ago(tables.agent.c.seen_at, 9, late.agent_id)
 
-    assert judge(books, me) == 1
-    assert judge(books, me) == 0
-    assert row(books, silent).lost_at is not None
-    assert row(books, late).lost_at is None
+    assert judge(ledger_db, me) == 1
+    assert judge(ledger_db, me) == 0
+    assert row(ledger_db, silent).lost_at is not None
+    assert row(ledger_db, late).lost_at is None
 
 
-def test_an_agent_that_has_just_begun_judges_nobody(books: Books) -> None:
+def test_an_agent_that_has_just_begun_judges_nobody(ledger_db: LedgerDatabase) -> None:
     """Without 15 s of steady beats an agent may not judge."""
-    me, silent = books.agent(), books.agent()
-    books.ago(tables.agent.c.steady_since, 14, me.agent_id)
-    books.ago(tables.agent.c.seen_at, 100, silent.agent_id)
+    me, silent = ledger_db.agent(), ledger_db.agent()
+    ledger_db.ago(tables.agent.c.steady_since, 14, me.agent_id)
+    ledger_db.ago(tables.agent.c.seen_at, 100, silent.agent_id)
 
-    assert judge(books, me) == 0
+    assert judge(ledger_db, me) == 0
 
 
-def test_after_a_stall_the_first_beat_gives_amnesty(books: Books) -> None:
+def test_after_a_stall_the_first_beat_gives_amnesty(ledger_db: LedgerDatabase) -> None:
     """When server and agents stood still together, the first to beat may judge nobody.
 
     This lasts for 15 s.
     """
-    agents = [books.steady_agent() for _ in range(3)]
-    books.ago(tables.agent.c.seen_at, 40)
+    agents = [ledger_db.steady_agent() for _ in range(3)]
+    ledger_db.ago(tables.agent.c.seen_at, 40)
 
-    assert beat(books, agents[0])
+    assert beat(ledger_db, agents[0])
 
-    assert judge(books, agents[0]) == 0
-    books.ago(tables.agent.c.steady_since, 16, agents[0].agent_id)
-    assert judge(books, agents[0]) == 2
+    assert judge(ledger_db, agents[0]) == 0
+    ledger_db.ago(tables.agent.c.steady_since, 16, agents[0].agent_id)
+    assert judge(ledger_db, agents[0]) == 2
 
 
-def test_a_judge_whose_own_beat_is_late_judges_nobody(books: Books) -> None:
+def test_a_judge_whose_own_beat_is_late_judges_nobody(ledger_db: LedgerDatabase) -> None:
     """A verdict that the server runs after a stall, before any beat, condemns nobody.
 
     It finds that its own judge is silent.
     """
-    me, other = books.steady_agent(), books.steady_agent()
-    books.ago(tables.agent.c.seen_at, 20)
+    me, other = ledger_db.steady_agent(), ledger_db.steady_agent()
+    ledger_db.ago(tables.agent.c.seen_at, 20)
 
-    assert judge(books, me) == 0
-    assert row(books, other).lost_at is None
-    assert row(books, me).lost_at is None
+    assert judge(ledger_db, me) == 0
+    assert row(ledger_db, other).lost_at is None
+    assert row(ledger_db, me).lost_at is None
 
 
-def test_a_lost_judge_judges_nobody(books: Books) -> None:
+def test_a_lost_judge_judges_nobody(ledger_db: LedgerDatabase) -> None:
     """An agent that was itself declared lost may not judge."""
-    me, silent = books.steady_agent(), books.agent()
-    books.run(lambda c: leases.declare_lost(c, me.agent_id))
-    books.ago(tables.agent.c.seen_at, 100, silent.agent_id)
+    me, silent = ledger_db.steady_agent(), ledger_db.agent()
+    ledger_db.run(lambda c: leases.declare_lost(c, me.agent_id))
+    ledger_db.ago(tables.agent.c.seen_at, 100, silent.agent_id)
 
-    assert judge(books, me) == 0
+    assert judge(ledger_db, me) == 0
 
 
-def test_stopped_agents_and_other_groups_are_not_judged(books: Books) -> None:
+def test_stopped_agents_and_other_groups_are_not_judged(ledger_db: LedgerDatabase) -> None:
     """An agent that stopped, or belongs to another group, is not declared lost."""
-    me, stopped, elsewhere = books.steady_agent(), books.agent(), books.agent(group="other")
-    books.run(lambda c: leases.stop(c, stopped.agent_id))
-    books.ago(tables.agent.c.seen_at, 100, stopped.agent_id, elsewhere.agent_id)
+    me, stopped, elsewhere = (
+        ledger_db.steady_agent(),
+        ledger_db.agent(),
+        ledger_db.agent(group="other"),
+    )
+    ledger_db.run(lambda c: leases.stop(c, stopped.agent_id))
+    ledger_db.ago(tables.agent.c.seen_at, 100, stopped.agent_id, elsewhere.agent_id)
 
-    assert judge(books, me) == 0
+    assert judge(ledger_db, me) == 0
 
 
-def test_a_lost_lease_is_not_revived(books: Books) -> None:
+def test_a_lost_lease_is_not_revived(ledger_db: LedgerDatabase) -> None:
     """A beat after the verdict is refused and changes nothing."""
-    lease = books.lost_agent()
-    books.ago(tables.agent.c.seen_at, 100, lease.agent_id)
-    before = row(books, lease)
+    lease = ledger_db.lost_agent()
+    ledger_db.ago(tables.agent.c.seen_at, 100, lease.agent_id)
+    before = row(ledger_db, lease)
 
-    assert not beat(books, lease)
-    assert row(books, lease) == before
+    assert not beat(ledger_db, lease)
+    assert row(ledger_db, lease) == before
 
 
 @pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
 def test_an_agent_that_is_gone_is_remembered_for_a_day(
-    books: Books, ending: Callable[..., object]
+    ledger_db: LedgerDatabase, ending: Callable[..., object]
 ) -> None:
     """All agents of the group see lost and stopped agents for a day, and not as alive."""
-    lease, living, other = books.agent(), books.agent("living"), books.agent(group="other")
+    lease, living, other = (
+        ledger_db.agent(),
+        ledger_db.agent("living"),
+        ledger_db.agent(group="other"),
+    )
     for one in (lease, other):
-        books.run(lambda c, one=one: ending(c, one.agent_id))
+        ledger_db.call(ending, one.agent_id)
 
-    assert books.run(lambda c: leases.gone(c, GROUP)) == {lease.agent_id}
-    assert books.run(lambda c: leases.alive(c, GROUP)) == [(living.agent_id, "living")]
-    books.ago(
+    assert ledger_db.run(lambda c: leases.gone(c, GROUP)) == {lease.agent_id}
+    assert ledger_db.run(lambda c: leases.alive(c, GROUP)) == [(living.agent_id, "living")]
+    ledger_db.ago(
         tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at,
         86_401,
         lease.agent_id,
     )
-    assert books.run(lambda c: leases.gone(c, GROUP)) == frozenset()
+    assert ledger_db.run(lambda c: leases.gone(c, GROUP)) == frozenset()
 
 
 @pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
 def test_an_agent_that_left_long_ago_is_forgotten(
-    books: Books, ending: Callable[..., object]
+    ledger_db: LedgerDatabase, ending: Callable[..., object]
 ) -> None:
     """Every agent reads these rows each second, so old ones are deleted.
 
     A silent agent stays for the verdict, and so does one that left today.
     """
-    old, recent, silent = books.agent(), books.agent(), books.agent()
+    old, recent, silent = ledger_db.agent(), ledger_db.agent(), ledger_db.agent()
     for one in (old, recent):
-        books.run(lambda c, one=one: ending(c, one.agent_id))
-    books.ago(tables.agent.c.seen_at, leases.FORGET_S + 60)
+        ledger_db.call(ending, one.agent_id)
+    ledger_db.ago(tables.agent.c.seen_at, leases.FORGET_S + 60)
     left_at = tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at
-    books.ago(left_at, leases.FORGET_S + 60, old.agent_id)
-    books.ago(left_at, leases.FORGET_S - 60, recent.agent_id)
+    ledger_db.ago(left_at, leases.FORGET_S + 60, old.agent_id)
+    ledger_db.ago(left_at, leases.FORGET_S - 60, recent.agent_id)
 
-    assert books.run(leases.forget) == 1
+    assert ledger_db.run(leases.forget) == 1
 
-    assert {one.id for one in books.rows(tables.agent)} == {recent.agent_id, silent.agent_id}
-    assert not beat(books, old)
-    assert books.run(leases.forget) == 0
+    assert {one.id for one in ledger_db.rows(tables.agent)} == {recent.agent_id, silent.agent_id}
+    assert not beat(ledger_db, old)
+    assert ledger_db.run(leases.forget) == 0
 
 
-def test_an_agent_with_a_task_in_hand_is_not_forgotten(books: Books) -> None:
+def test_an_agent_with_a_task_in_hand_is_not_forgotten(ledger_db: LedgerDatabase) -> None:
     """The reaper must know the owner of a task that is processing."""
-    one, other = books.lost_agent(), books.lost_agent()
-    (task_id,) = books.load("a")
-    row_in_hand = books.claimed(task_id, one.next_owner())
-    books.ago(tables.agent.c.lost_at, leases.FORGET_S + 60, one.agent_id, other.agent_id)
+    one, other = ledger_db.lost_agent(), ledger_db.lost_agent()
+    (task_id,) = ledger_db.load("a")
+    row_in_hand = ledger_db.claimed(task_id, one.next_owner())
+    ledger_db.ago(tables.agent.c.lost_at, leases.FORGET_S + 60, one.agent_id, other.agent_id)
 
-    assert books.run(leases.forget) == 1
-    assert [agent.id for agent in books.rows(tables.agent)] == [one.agent_id]
+    assert ledger_db.run(leases.forget) == 1
+    assert [agent.id for agent in ledger_db.rows(tables.agent)] == [one.agent_id]
 
-    books.settle(row_in_hand, row_in_hand.owner, RELEASED)
-    assert books.run(leases.forget) == 1
+    ledger_db.settle(row_in_hand, row_in_hand.owner, RELEASED)
+    assert ledger_db.run(leases.forget) == 1
 
 
-def test_agents_are_forgotten_a_page_at_a_time(books: Books) -> None:
+def test_agents_are_forgotten_a_page_at_a_time(ledger_db: LedgerDatabase) -> None:
     """A ledger that has run for long is cleaned up in steps."""
     rows = [
         {"id": number, "name": "pod", "group_name": GROUP}
         for number in range(1, leases.FORGET_MOST + 11)
     ]
-    books.run(lambda c: c.execute(insert(tables.agent), rows))
-    books.ago(tables.agent.c.stopped_at, leases.FORGET_S + 60)
+    ledger_db.run(lambda c: c.execute(insert(tables.agent), rows))
+    ledger_db.ago(tables.agent.c.stopped_at, leases.FORGET_S + 60)
 
-    assert [books.run(leases.forget) for _ in range(3)] == [leases.FORGET_MOST, 10, 0]
+    assert [ledger_db.run(leases.forget) for _ in range(3)] == [leases.FORGET_MOST, 10, 0]
 
 
-def test_an_agent_is_declared_lost_once(books: Books) -> None:
+def test_an_agent_is_declared_lost_once(ledger_db: LedgerDatabase) -> None:
     """Proof of death counts once, and not for an agent that has stopped."""
-    lease, stopped = books.agent(), books.agent()
-    books.run(lambda c: leases.stop(c, stopped.agent_id))
+    lease, stopped = ledger_db.agent(), ledger_db.agent()
+    ledger_db.run(lambda c: leases.stop(c, stopped.agent_id))
 
-    assert books.run(lambda c: leases.declare_lost(c, lease.agent_id))
-    assert not books.run(lambda c: leases.declare_lost(c, lease.agent_id))
-    assert not books.run(lambda c: leases.declare_lost(c, stopped.agent_id))
+    assert ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
+    assert not ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
+    assert not ledger_db.run(lambda c: leases.declare_lost(c, stopped.agent_id))
 
 
-def test_agents_learn_which_batches_are_cancelled(books: Books) -> None:
+def test_agents_learn_which_batches_are_cancelled(ledger_db: LedgerDatabase) -> None:
     """A group learns its own cancelled batches with their times, except archived ones."""
-    books.load("a", into="one")
-    books.load("a", into="two")
-    books.load("a", into="three", group="other")
-    books.cancel("one")
-    one = books.batch("one").id
+    ledger_db.load("a", into="one")
+    ledger_db.load("a", into="two")
+    ledger_db.load("a", into="three", group="other")
+    ledger_db.cancel("one")
+    one = ledger_db.batch("one").id
 
-    first = books.run(lambda c: leases.cancelled(c, GROUP))
+    first = ledger_db.run(lambda c: leases.cancelled(c, GROUP))
     assert [batch_id for batch_id, _ in first] == [one]
-    books.ago(tables.batch.c.cancelled_at, 1, one)
-    assert first.isdisjoint(books.run(lambda c: leases.cancelled(c, GROUP)))
-    books.ago(tables.batch.c.archived_at, 1, one)
-    assert books.run(lambda c: leases.cancelled(c, GROUP)) == frozenset()
+    ledger_db.ago(tables.batch.c.cancelled_at, 1, one)
+    assert first.isdisjoint(ledger_db.run(lambda c: leases.cancelled(c, GROUP)))
+    ledger_db.ago(tables.batch.c.archived_at, 1, one)
+    assert ledger_db.run(lambda c: leases.cancelled(c, GROUP)) == frozenset()

@@ -20,7 +20,7 @@ from tests.contract.ledger_parts import (
     ORIGIN,
     RETRY,
     SUCCEEDED,
-    Books,
+    LedgerDatabase,
     new_task,
 )
 
@@ -28,15 +28,21 @@ TOPICS = Topics(GROUP)
 BYTES = bytes(range(256)) + b"\r\n%s'\\"
 
 
-def written(books: Books, destination: str, *items: outbox.Item) -> dict[outbox.Item, Outgoing]:
+def written(
+    ledger_db: LedgerDatabase, destination: str, *items: outbox.Item
+) -> dict[outbox.Item, Outgoing]:
     order = Order(1, GROUP, destination, items)
-    return books.run(lambda c: record_builder.write(c, TOPICS, order, 1_700_000_000.0))
+    return ledger_db.run(lambda c: record_builder.write(c, TOPICS, order, 1_700_000_000.0))
 
 
-def killed(books: Books, *, raw_key: bytes | None = b"raw", value: bytes = BYTES) -> int:
-    (one,) = books.accept([new_task("k\u00e9y", value, raw_key)], books.batch()).new.values()
-    owner = books.agent().next_owner()
-    books.settle(books.claimed(one, owner), owner, DEAD)
+def killed(
+    ledger_db: LedgerDatabase, *, raw_key: bytes | None = b"raw", value: bytes = BYTES
+) -> int:
+    (one,) = ledger_db.accept(
+        [new_task("k\u00e9y", value, raw_key)], ledger_db.batch()
+    ).new.values()
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(one, owner), owner, DEAD)
     return one
 
 
@@ -50,29 +56,29 @@ def suspect(offset: int = 5, **values: object) -> RejectedRecord:
     return RejectedRecord("topic-id", "group.tasks", 2, offset, **(given | values))
 
 
-def test_a_task_travels_as_it_was_loaded(books: Books) -> None:
+def test_a_task_travels_as_it_was_loaded(ledger_db: LedgerDatabase) -> None:
     """Key and value are the loaded bytes.
 
     The headers name ledger, group, batch, task and fence, and can be read back.
     """
-    (one,) = books.accept([new_task("kéy", BYTES)], books.batch()).new.values()
+    (one,) = ledger_db.accept([new_task("kéy", BYTES)], ledger_db.batch()).new.values()
 
-    record = written(books, "tasks", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+    record = written(ledger_db, "tasks", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
 
     assert (record.topic, record.key, record.value) == ("group.tasks", "kéy".encode(), BYTES)
     said = decode(record.headers)
-    assert (said.ledger, said.group, said.batch) == (books.ledger_id, GROUP, BATCH)
+    assert (said.ledger, said.group, said.batch) == (ledger_db.ledger_id, GROUP, BATCH)
     assert (said.task_id, said.fence, said.attempt) == (one, 0, 0)
     assert abs(said.due_ms - 1_700_000_000_000) < 2000
 
 
-def test_a_retry_says_when_it_is_due(books: Books) -> None:
+def test_a_retry_says_when_it_is_due(ledger_db: LedgerDatabase) -> None:
     """The record of a retry goes to its tier with its new fence, attempts and due time."""
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
-    books.settle(books.claimed(one, owner), owner, RETRY)
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
 
-    record = written(books, "retry.30s", (outbox.TASK, one, 1))[outbox.TASK, one, 1]
+    record = written(ledger_db, "retry.30s", (outbox.TASK, one, 1))[outbox.TASK, one, 1]
 
     said = decode(record.headers)
     assert record.topic == "group.retry.30s"
@@ -80,33 +86,33 @@ def test_a_retry_says_when_it_is_due(books: Books) -> None:
     assert said.due_ms == pytest.approx(1_700_000_031_000, abs=15_000)
 
 
-def test_a_record_that_could_do_nothing_is_not_written(books: Books) -> None:
+def test_a_record_that_could_do_nothing_is_not_written(ledger_db: LedgerDatabase) -> None:
     """A final task, a fence that moved on, and a task without a row give no record."""
-    done, retried, waiting = books.load("done", "retried", "waiting")
-    owner = books.agent().next_owner()
-    books.settle(books.claimed(done, owner), owner, SUCCEEDED)
-    books.settle(books.claimed(retried, owner), owner, RETRY)
+    done, retried, waiting = ledger_db.load("done", "retried", "waiting")
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(done, owner), owner, SUCCEEDED)
+    ledger_db.settle(ledger_db.claimed(retried, owner), owner, RETRY)
 
     records = written(
-        books, "tasks", *((outbox.TASK, one, 0) for one in (done, retried, waiting, 999_999))
+        ledger_db, "tasks", *((outbox.TASK, one, 0) for one in (done, retried, waiting, 999_999))
     )
 
     assert list(records) == [(outbox.TASK, waiting, 0)]
 
 
-def test_a_running_task_gets_its_record(books: Books) -> None:
+def test_a_running_task_gets_its_record(ledger_db: LedgerDatabase) -> None:
     """An order for a running task is sent, because its agent may die."""
-    (one,) = books.load("a")
-    books.claimed(one, books.agent().next_owner())
+    (one,) = ledger_db.load("a")
+    ledger_db.claimed(one, ledger_db.agent().next_owner())
 
-    assert written(books, "tasks", (outbox.TASK, one, 0))
+    assert written(ledger_db, "tasks", (outbox.TASK, one, 0))
 
 
-def test_a_dead_letter_is_the_original_byte_for_byte(books: Books) -> None:
+def test_a_dead_letter_is_the_original_byte_for_byte(ledger_db: LedgerDatabase) -> None:
     """A dead letter has the original key, the loaded value, and our headers with the reason."""
-    one = killed(books)
+    one = killed(ledger_db)
 
-    record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+    record = written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
 
     assert (record.topic, record.key, record.value) == ("group.dlq", b"raw", BYTES)
     headers = dict(record.headers)
@@ -119,15 +125,15 @@ def test_a_dead_letter_is_the_original_byte_for_byte(books: Books) -> None:
     assert headers["docllm-origin"] == b"group.tasks/3/17"
     assert (
         headers["docllm-fingerprint"]
-        == books.rows(tables.dead_letter)[0].fingerprint.hex().encode()
+        == ledger_db.rows(tables.dead_letter)[0].fingerprint.hex().encode()
     )
 
 
-def test_a_dead_letter_speaks_to_existing_tools(books: Books) -> None:
+def test_a_dead_letter_speaks_to_existing_tools(ledger_db: LedgerDatabase) -> None:
     """The headers that other tools read are present, and all of them are text."""
-    one = killed(books)
+    one = killed(ledger_db)
 
-    headers = dict(written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].headers)
+    headers = dict(written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].headers)
 
     assert (
         headers["kafka_dlt-original-topic"] == headers["__dlq.errors.topic"] == ORIGIN[0].encode()
@@ -148,37 +154,39 @@ def test_a_dead_letter_speaks_to_existing_tools(books: Books) -> None:
     assert all(value.decode().isprintable() for value in headers.values())
 
 
-def test_a_key_that_was_null_stays_null(books: Books) -> None:
+def test_a_key_that_was_null_stays_null(ledger_db: LedgerDatabase) -> None:
     """A task that arrived without a key has a dead letter without a key."""
-    one = killed(books, raw_key=None)
+    one = killed(ledger_db, raw_key=None)
 
-    assert written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].key is None
+    assert written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].key is None
 
 
-def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(books: Books) -> None:
+def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A late sender finds the task replayed, and the replay has waited for the dead letter.
 
     A second dead letter could no longer say why the task died.
     """
-    one = killed(books)
-    books.run(lambda c: c.execute(tables.dead_letter.delete()))
-    bare = written(books, "dlq", (outbox.TASK, one, 0))
-    books.set(tables.task, one, status=0, fence=1)
-    pending = written(books, "dlq", (outbox.TASK, one, 0))
-    books.set(tables.task, one, status=int(Status.DEAD))
-    dead_again = written(books, "dlq", (outbox.TASK, one, 0))
+    one = killed(ledger_db)
+    ledger_db.run(lambda c: c.execute(tables.dead_letter.delete()))
+    bare = written(ledger_db, "dlq", (outbox.TASK, one, 0))
+    ledger_db.set(tables.task, one, status=0, fence=1)
+    pending = written(ledger_db, "dlq", (outbox.TASK, one, 0))
+    ledger_db.set(tables.task, one, status=int(Status.DEAD))
+    dead_again = written(ledger_db, "dlq", (outbox.TASK, one, 0))
 
     assert [record.value for record in bare.values()] == [BYTES]
     assert (pending, dead_again) == ({}, {})
 
 
-def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
+def test_a_pointer_keeps_everything_but_the_value(ledger_db: LedgerDatabase) -> None:
     """A record that is too large is announced by key and headers, without its value.
 
     A header says that the ledger has the bytes.
     """
-    one = killed(books)
-    record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+    one = killed(ledger_db)
+    record = written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
 
     stand_in = record_builder.pointer(record)
 
@@ -189,7 +197,7 @@ def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
     ]
 
 
-def test_a_quarantined_record_has_a_letter(books: Books) -> None:
+def test_a_quarantined_record_has_a_letter(ledger_db: LedgerDatabase) -> None:
     """The dead letter of a record has the record's bytes, position and reason.
 
     A large value is named by its digest.
@@ -199,8 +207,8 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
         suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)),
         suspect(7, key=None, value=None),
     ]
-    orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
-    small, large, empty = books.run(
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    small, large, empty = ledger_db.run(
         lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)
     ).values()
 
@@ -212,7 +220,8 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
     )
     assert headers["docllm-v"] == VERSION.encode()
     assert (
-        headers["docllm-fingerprint"] == books.rows(tables.quarantine)[0].fingerprint.hex().encode()
+        headers["docllm-fingerprint"]
+        == ledger_db.rows(tables.quarantine)[0].fingerprint.hex().encode()
     )
     assert (headers["docllm-origin"], headers["__dlq.errors.offset"]) == (b"group.tasks/2/5", b"5")
     assert large.value is None
@@ -238,14 +247,14 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
     ],
 )
 def test_a_quarantined_records_letter_says_its_batch(
-    books: Books, headers: RawHeaders, said: RawHeaders
+    ledger_db: LedgerDatabase, headers: RawHeaders, said: RawHeaders
 ) -> None:
     """The batch is unchanged, so the record is loaded back into that batch or refused.
 
     Nothing else that the record claims about itself is kept.
     """
-    orders = books.run(lambda c: quarantine.keep(c, GROUP, [suspect(headers=headers)]))
-    (letter,) = books.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, [suspect(headers=headers)]))
+    (letter,) = ledger_db.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
 
     assert [
         pair
@@ -254,12 +263,12 @@ def test_a_quarantined_records_letter_says_its_batch(
     ] == said
 
 
-def test_letters_of_tasks_and_of_strangers_share_an_order(books: Books) -> None:
+def test_letters_of_tasks_and_of_strangers_share_an_order(ledger_db: LedgerDatabase) -> None:
     """One order for the dead-letter topic may name both kinds, even under the same number."""
-    one = killed(books)
-    books.run(lambda c: quarantine.keep(c, GROUP, [suspect()]))
-    stranger = books.rows(tables.quarantine)[0].id
+    one = killed(ledger_db)
+    ledger_db.run(lambda c: quarantine.keep(c, GROUP, [suspect()]))
+    stranger = ledger_db.rows(tables.quarantine)[0].id
 
-    records = written(books, "dlq", (outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0))
+    records = written(ledger_db, "dlq", (outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0))
 
     assert list(records) == [(outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0)]

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from agent.ledger import reaping
-from tests.contract.ledger_parts import Books
+from tests.contract.ledger_parts import LedgerDatabase
 from tests.contract.ledger_walk import walk
 from tests.contract.ledger_world import World
 
@@ -23,44 +23,44 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, "producer.relay.relay")
 
 
-def seeds(books: Books, on_a_file: int, on_a_server: int) -> range:
-    return range(on_a_file if books.database.sqlite else on_a_server)
+def seeds(ledger_db: LedgerDatabase, on_a_file: int, on_a_server: int) -> range:
+    return range(on_a_file if ledger_db.database.sqlite else on_a_server)
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_with_faults_of_every_kind_all_promises_hold(books: Books, tasks: int) -> None:
+def test_with_faults_of_every_kind_all_promises_hold(ledger_db: LedgerDatabase, tasks: int) -> None:
     """A2 to A5: every task ends once, with its carrier.
 
     The faults are crashes, rebalances, zombies, lost answers and reports, and reapers that err.
     """
     seen: Counter[str] = Counter()
-    for seed in seeds(books, 15, 4):
-        world = World(books, seed, tasks=tasks)
+    for seed in seeds(ledger_db, 15, 4):
+        world = World(ledger_db, seed, tasks=tasks)
         walk(world, STEPS)
         seen += world.seen
 
-    if books.database.sqlite and tasks == 2:
+    if ledger_db.database.sqlite and tasks == 2:
         assert set(seen) >= {"late settle", "fenced", "held", "reaped", "done", "stale"}, (
             "the walks prove nothing"
         )
 
 
 def test_with_a_limit_of_two_losses_all_promises_hold(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A6: tasks that die of lost agents have their dead letters too."""
     monkeypatch.setattr(reaping, "LOSS_LIMIT", 2)
-    for seed in seeds(books, 8, 2):
-        walk(World(books, seed), STEPS)
+    for seed in seeds(ledger_db, 8, 2):
+        walk(World(ledger_db, seed), STEPS)
 
 
-def test_with_a_cancel_all_promises_hold(books: Books) -> None:
+def test_with_a_cancel_all_promises_hold(ledger_db: LedgerDatabase) -> None:
     """A8, D2: whatever is under way when a batch is cancelled, each of its tasks ends."""
-    for seed in seeds(books, 8, 2):
-        walk(World(books, seed, tasks=2, cancels=1), STEPS)
+    for seed in seeds(ledger_db, 8, 2):
+        walk(World(ledger_db, seed, tasks=2, cancels=1), STEPS)
 
 
-def test_what_kafka_loses_is_found_and_published_again(books: Books) -> None:
+def test_what_kafka_loses_is_found_and_published_again(ledger_db: LedgerDatabase) -> None:
     """A10, D3: thanks to the sweep, a topic that loses its records prevents no task's end."""
-    for seed in seeds(books, 8, 2):
-        walk(World(books, seed, tasks=2, losses=2), STEPS)
+    for seed in seeds(ledger_db, 8, 2):
+        walk(World(ledger_db, seed, tasks=2, losses=2), STEPS)

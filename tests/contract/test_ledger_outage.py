@@ -17,7 +17,15 @@ from schemas.ledger.database import Database
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.task.states import Status
-from tests.contract.ledger_parts import DEAD, GROUP, LONGEST, RETRY, SUCCEEDED, Books, settlement
+from tests.contract.ledger_parts import (
+    DEAD,
+    GROUP,
+    LONGEST,
+    RETRY,
+    SUCCEEDED,
+    LedgerDatabase,
+    settlement,
+)
 from tests.servers import Server
 
 pytestmark = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
@@ -27,7 +35,7 @@ OUTAGE_S = 4.0  # longer than the connection's timeout
 
 
 @pytest.fixture
-def server(migrated: Books, request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(migrated: LedgerDatabase, request: pytest.FixtureRequest) -> Iterator[Server]:
     """The server under the ledger; it runs again when the test is over."""
     name = (
         "mariadb"
@@ -43,10 +51,10 @@ def server(migrated: Books, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.fixture
-def ledger(books: Books) -> Iterator[SqlLedger]:
+def ledger(ledger_db: LedgerDatabase) -> Iterator[SqlLedger]:
     """The port on connections of its own with a short timeout."""
     database = Database(
-        books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S
+        ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S
     )
     executors = Executors(
         ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("background")
@@ -63,66 +71,72 @@ def ledger(books: Books) -> Iterator[SqlLedger]:
         executor.close()
 
 
-def test_a_group_waits_for_a_frozen_server(books: Books, ledger: SqlLedger, server: Server) -> None:
+def test_a_group_waits_for_a_frozen_server(
+    ledger_db: LedgerDatabase, ledger: SqlLedger, server: Server
+) -> None:
     """A settle that meets a frozen server neither splits nor gives up.
 
     It commits when the server goes on.
     """
-    ids = books.load("a", "b", "c")
-    owner = books.agent().next_owner()
-    rows = [books.claimed(one, owner) for one in ids]
+    ids = ledger_db.load("a", "b", "c")
+    owner = ledger_db.agent().next_owner()
+    rows = [ledger_db.claimed(one, owner) for one in ids]
     group = [
         settlement(row, owner, outcome)
         for row, outcome in zip(rows, (SUCCEEDED, RETRY, DEAD), strict=True)
     ]
-    asyncio.run(ledger.ask([books.record(ids[0])]))
+    asyncio.run(ledger.ask([ledger_db.record(ids[0])]))
     server.freeze()
     threading.Timer(OUTAGE_S, server.thaw).start()
 
     verdicts, _ = asyncio.run(ledger.settle(group))
 
     assert verdicts == [Verdict.SETTLED] * 3
-    assert [books.status(one) for one in ids] == [Status.SUCCEEDED, Status.RETRYING, Status.DEAD]
-    assert books.count(tables.task_result) == 1
-    assert [row.error_class for row in books.rows(tables.dead_letter)] == ["BAD_REQUEST"]
+    assert [ledger_db.status(one) for one in ids] == [
+        Status.SUCCEEDED,
+        Status.RETRYING,
+        Status.DEAD,
+    ]
+    assert ledger_db.count(tables.task_result) == 1
+    assert [row.error_class for row in ledger_db.rows(tables.dead_letter)] == ["BAD_REQUEST"]
 
 
 def test_a_group_waits_for_a_server_that_was_killed(
-    books: Books, ledger: SqlLedger, server: Server
+    ledger_db: LedgerDatabase, ledger: SqlLedger, server: Server
 ) -> None:
     """After the server is killed and restarted, every outcome is there, once."""
-    ids = books.load("a", "b", "c")
-    owner = books.agent().next_owner()
-    rows = [books.claimed(one, owner) for one in ids]
-    asyncio.run(ledger.ask([books.record(ids[0])]))
+    ids = ledger_db.load("a", "b", "c")
+    owner = ledger_db.agent().next_owner()
+    rows = [ledger_db.claimed(one, owner) for one in ids]
+    asyncio.run(ledger.ask([ledger_db.record(ids[0])]))
     server.kill()
     threading.Timer(1.0, server.start).start()
 
     verdicts, _ = asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED) for row in rows]))
 
     assert verdicts == [Verdict.SETTLED] * 3
-    assert books.count(tables.task_result) == 3
-    assert books.count(tables.dead_letter) == 0
+    assert ledger_db.count(tables.task_result) == 3
+    assert ledger_db.count(tables.dead_letter) == 0
 
 
 def test_a_claim_waits_for_the_server_with_its_own_token(
-    books: Books, ledger: SqlLedger, server: Server
+    ledger_db: LedgerDatabase, ledger: SqlLedger, server: Server
 ) -> None:
     """Whether its first try committed or not, the claim ends with a true answer."""
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
     server.freeze()
     threading.Timer(OUTAGE_S, server.thaw).start()
 
-    answers = asyncio.run(ledger.claim([books.record(one)], owner, 600.0))
+    answers = asyncio.run(ledger.claim([ledger_db.record(one)], owner, 600.0))
 
     assert answers[one][0] is Answer.CLAIMED
-    assert books.task(one).owner == owner
+    assert ledger_db.task(one).owner == owner
 
 
-def test_a_server_that_does_not_answer_is_named(books: Books, server: Server) -> None:
+def test_a_server_that_does_not_answer_is_named(ledger_db: LedgerDatabase, server: Server) -> None:
     """At the start a program names the server that it cannot reach, without a password."""
-    url = books.database.engine.url.set(password="a-secret")  # noqa: S106 - it must not be shown
+    url = ledger_db.database.engine.url.set(password="a-secret")  # noqa: S106 - it must not be shown
     database = Database(url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
     server.freeze()
 
@@ -134,21 +148,21 @@ def test_a_server_that_does_not_answer_is_named(books: Books, server: Server) ->
     database.close()
 
 
-def test_a_server_that_takes_small_statements_alone_is_named(books: Books) -> None:
+def test_a_server_that_takes_small_statements_alone_is_named(ledger_db: LedgerDatabase) -> None:
     """The error comes at the start, with the setting to change.
 
     Otherwise the server would end the connection at the first large task.
     """
     database = Database(
-        books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S
+        ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S
     )
     # For later connections.
-    books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=4194304"))
+    ledger_db.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=4194304"))
     try:
         with pytest.raises(
             UnsafeStateError, match=r"takes 4194304 bytes .* set max_allowed_packet=64M"
         ):
             database.reach()
     finally:
-        books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=67108864"))
+        ledger_db.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=67108864"))
         database.close()

@@ -11,7 +11,7 @@ from agent.ports import Answer, Verdict
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
-from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, Books, new_task
+from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, LedgerDatabase, new_task
 from tests.contract.ledger_probing import (
     Duty,
     fail_as_a_whole,
@@ -23,81 +23,85 @@ from tests.contract.ledger_probing import (
 )
 
 
-async def test_a_healthy_group_has_nothing_to_do(books: Books) -> None:
+async def test_a_healthy_group_has_nothing_to_do(ledger_db: LedgerDatabase) -> None:
     """One pass finds no guard and stops nothing."""
-    end(books, SUCCEEDED)
-    duty = Duty(books)
+    end(ledger_db, SUCCEEDED)
+    duty = Duty(ledger_db)
 
     await duty.look()
 
     assert (duty.orders, duty.asked) == ([], [])
-    assert duty.stops(books, BATCH) is None
+    assert duty.stops(ledger_db, BATCH) is None
 
 
-async def test_a_raised_guard_is_heard_of(books: Books) -> None:
+async def test_a_raised_guard_is_heard_of(ledger_db: LedgerDatabase) -> None:
     """From the next pass on, the guard's tasks are stopped; those of another batch are not."""
-    fail_as_a_whole(books)
-    duty = Duty(books)
+    fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
 
     await duty.look()
 
-    assert duty.stops(books, BATCH) is not None
-    assert duty.stops(books, "healthy") is None
+    assert duty.stops(ledger_db, BATCH) is not None
+    assert duty.stops(ledger_db, "healthy") is None
 
 
-async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
+async def test_a_task_in_hand_takes_the_turn_once(ledger_db: LedgerDatabase) -> None:
     """Of all agents that offer a task for a free place, one wins.
 
     An agent whose answer was lost may ask again.
     """
-    one, two, *_ = fail_as_a_whole(books, 14)
-    guard = await looking(books, Duty(books))
+    one, two, *_ = fail_as_a_whole(ledger_db, 14)
+    guard = await looking(ledger_db, Duty(ledger_db))
 
     def turn(task_id: int) -> bool:
-        return books.run(lambda c: guard_probes.take_turn(c, guard.id, task_id))
+        return ledger_db.run(lambda c: guard_probes.take_turn(c, guard.id, task_id))
 
     assert [turn(one), turn(two), turn(one)] == [True, False, True]
-    assert the(raised(books)).look_left == 0
+    assert the(raised(ledger_db)).look_left == 0
 
 
-async def test_a_look_begins_once_though_many_agents_see_it_due(books: Books) -> None:
+async def test_a_look_begins_once_though_many_agents_see_it_due(ledger_db: LedgerDatabase) -> None:
     """Two agents act at once: one of them asks the route and begins the look."""
-    fail_as_a_whole(books)
-    first, second = Duty(books), Duty(books)
+    fail_as_a_whole(ledger_db)
+    first, second = Duty(ledger_db), Duty(ledger_db)
 
     await asyncio.gather(first.look(), second.look())
-    before = the(raised(books))
+    before = the(raised(ledger_db))
     await asyncio.gather(second.look(), first.look())
 
     assert len(first.asked + second.asked) == 1
-    assert (before.look_left, before.look_at) == (1, the(raised(books)).look_at)
+    assert (before.look_left, before.look_at) == (1, the(raised(ledger_db)).look_at)
 
 
-async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books: Books) -> None:
+async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The task's record is ordered on the main topic with the same fence.
 
     The task is due now, and it passes its guard.
     """
-    _, first, *_ = moved_ones = fail_as_a_whole(books, 14)
-    books.ago(tables.task.c.due_at, -60, first)
-    duty = Duty(books)
-    await looking(books, duty)
-    patient(books)
+    _, first, *_ = moved_ones = fail_as_a_whole(ledger_db, 14)
+    ledger_db.ago(tables.task.c.due_at, -60, first)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    patient(ledger_db)
 
     await duty.look()
     await duty.look()
 
     assert len(moved_ones) == 4
     assert duty.called == [first]
-    assert books.rows(tables.guard_look)[0].task_id == first
-    assert await duty.guards.moved(the(raised(books)), first) is None
+    assert ledger_db.rows(tables.guard_look)[0].task_id == first
+    assert await duty.guards.moved(the(raised(ledger_db)), first) is None
 
 
-async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(books: Books) -> None:
+async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A task that an agent holds anyway needs no record, and no way through a long topic."""
-    fail_as_a_whole(books)
-    duty = Duty(books)
-    await looking(books, duty)
+    fail_as_a_whole(ledger_db)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
 
     await duty.look()
 
@@ -105,161 +109,165 @@ async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(books: Books) 
 
 
 async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
-    books: Books,
+    ledger_db: LedgerDatabase,
 ) -> None:
     """The tasks that the guard moved keep their own fences and are due now.
 
     Other waits stay as they are, and the look is forgotten.
     """
-    one, *others = fail_as_a_whole(books, 14)
-    retrying = claimed(books, 1)
-    ended(books, retrying, RETRY)
-    duty = Duty(books)
-    await looking(books, duty)
-    let_through(books, one)
-    run_probe(books, one, SUCCEEDED)
+    one, *others = fail_as_a_whole(ledger_db, 14)
+    retrying = claimed(ledger_db, 1)
+    ended(ledger_db, retrying, RETRY)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    let_through(ledger_db, one)
+    run_probe(ledger_db, one, SUCCEEDED)
 
     await duty.look()
     await duty.look()
 
-    assert raised(books) == []
+    assert raised(ledger_db) == []
     assert sorted(duty.called) == sorted(others)
-    assert {books.claim(task_id, books.agent().next_owner(), fence=1) for task_id in others} == {
-        Answer.CLAIMED
-    }
-    assert books.due_in_s(retrying[0][0].task_id) > 20
-    (entry,) = books.rows(tables.audit)
+    assert {
+        ledger_db.claim(task_id, ledger_db.agent().next_owner(), fence=1) for task_id in others
+    } == {Answer.CLAIMED}
+    assert ledger_db.due_in_s(retrying[0][0].task_id) > 20
+    (entry,) = ledger_db.rows(tables.audit)
     assert (entry.actor, entry.detail.rpartition(": ")[2]) == (
         "docllm",
         "a task of its look succeeded",
     )
-    assert books.count(tables.guard_look) == 0
+    assert ledger_db.count(tables.guard_look) == 0
 
 
-async def test_the_success_of_another_task_opens_nothing(books: Books) -> None:
+async def test_the_success_of_another_task_opens_nothing(ledger_db: LedgerDatabase) -> None:
     """A task that ran before the guard was raised says nothing about later failures."""
-    running = claimed(books, 1)
-    fail_as_a_whole(books)
-    ended(books, running, SUCCEEDED)
+    running = claimed(ledger_db, 1)
+    fail_as_a_whole(ledger_db)
+    ended(ledger_db, running, SUCCEEDED)
 
-    await Duty(books).look()
+    await Duty(ledger_db).look()
 
-    assert len(raised(books)) == 1
+    assert len(raised(ledger_db)) == 1
 
 
-async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(books: Books) -> None:
+async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(
+    ledger_db: LedgerDatabase,
+) -> None:
     """Two batches wait for the same route, and the answer to one prompt opens both.
 
     Their last tasks can die then.
     """
-    tasks = [claimed(books, 1, into=name) for name in ("one", "two")]
+    tasks = [claimed(ledger_db, 1, into=name) for name in ("one", "two")]
     for claim in tasks:
-        ended(books, claim, exhausted())
-    duty = Duty(books)
+        ended(ledger_db, claim, exhausted())
+    duty = Duty(ledger_db)
 
     await duty.look()
     await duty.look()
     await duty.look()
 
     assert duty.asked == [ROUTE]
-    assert raised(books) == []
+    assert raised(ledger_db) == []
     ids = [claim[0][0].task_id for claim in tasks]
     assert sorted(duty.called) == sorted(ids)
     for task_id in ids:
-        run_probe(books, task_id, exhausted())
-    assert deaths(books) == 2
+        run_probe(ledger_db, task_id, exhausted())
+    assert deaths(ledger_db) == 2
 
 
-async def test_a_route_that_does_not_answer_stays_closed(books: Books) -> None:
+async def test_a_route_that_does_not_answer_stays_closed(ledger_db: LedgerDatabase) -> None:
     """The next prompt is five minutes later, whichever agent asks."""
-    end(books, exhausted())
-    first, second = Duty(books, answers=False), Duty(books, answers=False)
+    end(ledger_db, exhausted())
+    first, second = Duty(ledger_db, answers=False), Duty(ledger_db, answers=False)
 
     for duty in (first, second, first):
         await duty.look()
-    assert (first.asked, second.asked, len(raised(books))) == ([ROUTE], [], 1)
-    patient(books)
+    assert (first.asked, second.asked, len(raised(ledger_db))) == ([ROUTE], [], 1)
+    patient(ledger_db)
     await second.look()
 
     assert second.asked == [ROUTE]
 
 
-async def test_a_success_of_others_opens_the_guard_of_a_silent_route(books: Books) -> None:
+async def test_a_success_of_others_opens_the_guard_of_a_silent_route(
+    ledger_db: LedgerDatabase,
+) -> None:
     """Another batch's success is as good as a prompt."""
-    end(books, exhausted())
-    end(books, SUCCEEDED, into="another")
-    duty = Duty(books, answers=False)
+    end(ledger_db, exhausted())
+    end(ledger_db, SUCCEEDED, into="another")
+    duty = Duty(ledger_db, answers=False)
 
     await duty.look()
 
-    assert (raised(books), duty.asked) == ([], [])
+    assert (raised(ledger_db), duty.asked) == ([], [])
 
 
-async def test_the_answer_to_a_prompt_vouches_for_the_route(books: Books) -> None:
+async def test_the_answer_to_a_prompt_vouches_for_the_route(ledger_db: LedgerDatabase) -> None:
     """The answer counts for another batch too, for ten minutes, but counts as nobody's task."""
-    end(books, exhausted())
-    await Duty(books).look()
+    end(ledger_db, exhausted())
+    await Duty(ledger_db).look()
 
-    assert end(books, exhausted(), into="another") == [Verdict.SETTLED]
-    assert {row.batch_id for row in books.rows(tables.tally) if row.outcome == "probe"} == {0}
+    assert end(ledger_db, exhausted(), into="another") == [Verdict.SETTLED]
+    assert {row.batch_id for row in ledger_db.rows(tables.tally) if row.outcome == "probe"} == {0}
 
 
-async def test_a_probe_is_of_the_guards_own_route(books: Books) -> None:
+async def test_a_probe_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> None:
     """Tasks of a batch may name other models, whose success would say nothing."""
     values = {"a": b"for another", "b": b"for this one"}
     new = [new_task(key, value) for key, value in values.items()]
-    accepted = books.accept(new, books.batch())
-    fail_as_a_whole(books)
-    owner = books.agent().next_owner()
+    accepted = ledger_db.accept(new, ledger_db.batch())
+    fail_as_a_whole(ledger_db)
+    owner = ledger_db.agent().next_owner()
     for task_id in accepted.new.values():
         ended(
-            books,
-            [(books.claimed(task_id, owner), owner)],
+            ledger_db,
+            [(ledger_db.claimed(task_id, owner), owner)],
             Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0),
         )
-    duty = Duty(books)
-    await looking(books, duty)
-    patient(books)
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    patient(ledger_db)
 
     await duty.look()
 
-    assert [books.task(task_id).task_key for task_id in duty.called] == [b"b"]
+    assert [ledger_db.task(task_id).task_key for task_id in duty.called] == [b"b"]
 
 
-async def test_a_probe_does_not_cut_an_attempts_own_wait_short(books: Books) -> None:
+async def test_a_probe_does_not_cut_an_attempts_own_wait_short(ledger_db: LedgerDatabase) -> None:
     """Only moved tasks are called up.
 
     A task that is retried later, or whose provider wants a pause, is due at its own time.
     """
-    last = claimed(books, 12)
-    retried, snoozed = claimed(books, 1), claimed(books, 1)
-    ended(books, claimed(books, 1, into="healthy"), SUCCEEDED)
-    ended(books, last, *[exhausted()] * 12)
-    ended(books, retried, RETRY)
-    ended(books, snoozed, Snooze(Failure("RATE", "429"), SPENT, 60.0))
+    last = claimed(ledger_db, 12)
+    retried, snoozed = claimed(ledger_db, 1), claimed(ledger_db, 1)
+    ended(ledger_db, claimed(ledger_db, 1, into="healthy"), SUCCEEDED)
+    ended(ledger_db, last, *[exhausted()] * 12)
+    ended(ledger_db, retried, RETRY)
+    ended(ledger_db, snoozed, Snooze(Failure("RATE", "429"), SPENT, 60.0))
     for row, _ in last:
-        books.set(tables.task, row.task_id, status=int(Status.CANCELLED))
-    duty = Duty(books)
-    await looking(books, duty)
-    patient(books)
+        ledger_db.set(tables.task, row.task_id, status=int(Status.CANCELLED))
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    patient(ledger_db)
 
     await duty.look()
     await duty.look()
 
     assert duty.called == []
-    assert 290 < the(raised(books)).probe_due_s <= 300  # its look had nothing to try
+    assert 290 < the(raised(ledger_db)).probe_due_s <= 300  # its look had nothing to try
 
 
-async def test_waiting_tasks_are_probes_where_none_was_moved(books: Books) -> None:
+async def test_waiting_tasks_are_probes_where_none_was_moved(ledger_db: LedgerDatabase) -> None:
     """The reaper raises a guard for lost agents and moves nothing."""
-    end(books, exhausted())
-    books.set(tables.guard, the(raised(books)).id, route="", cause="worker_lost")
-    for row in books.rows(tables.task):
-        books.set(tables.task, row.id, status=int(Status.CANCELLED))
-    (fresh,) = books.load("fresh")
-    duty = Duty(books)
-    await looking(books, duty)
-    patient(books)
+    end(ledger_db, exhausted())
+    ledger_db.set(tables.guard, the(raised(ledger_db)).id, route="", cause="worker_lost")
+    for row in ledger_db.rows(tables.task):
+        ledger_db.set(tables.task, row.id, status=int(Status.CANCELLED))
+    (fresh,) = ledger_db.load("fresh")
+    duty = Duty(ledger_db)
+    await looking(ledger_db, duty)
+    patient(ledger_db)
 
     await duty.look()
 

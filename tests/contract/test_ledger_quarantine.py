@@ -11,7 +11,7 @@ from producer.ledger.outbox import unpack
 from schemas.ledger import tables
 from schemas.task.envelope import MAX_TASK_BYTES, Outgoing
 from schemas.task.rejected_record import RejectedRecord
-from tests.contract.ledger_parts import GROUP, Books
+from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 
 def suspect(offset: int = 5, **values: object) -> RejectedRecord:
@@ -19,16 +19,16 @@ def suspect(offset: int = 5, **values: object) -> RejectedRecord:
     return RejectedRecord("topic-id", "group.tasks", 2, offset, **(given | values))
 
 
-def kept(books: Books, *suspects: RejectedRecord) -> list[tuple[int, ...]]:
-    orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
+def kept(ledger_db: LedgerDatabase, *suspects: RejectedRecord) -> list[tuple[int, ...]]:
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
     return [item for order in orders for item in order.items]
 
 
-def test_a_suspect_is_a_row_and_an_order(books: Books) -> None:
+def test_a_suspect_is_a_row_and_an_order(ledger_db: LedgerDatabase) -> None:
     """The record's position, bytes, headers and reason are kept; its dead letter is ordered."""
-    items = kept(books, suspect(headers=[("a", b"\xff\x00"), ("b", None)]))
+    items = kept(ledger_db, suspect(headers=[("a", b"\xff\x00"), ("b", None)]))
 
-    (row,) = books.rows(tables.quarantine)
+    (row,) = ledger_db.rows(tables.quarantine)
     assert items == [(outbox.QUARANTINE, row.id, 0)]
     assert (row.topic_id, row.topic, row.part, row.record_offset) == (
         "topic-id",
@@ -48,42 +48,42 @@ def test_a_suspect_is_a_row_and_an_order(books: Books) -> None:
         GROUP,
     )
     assert orjson.loads(row.headers) == [["a", "\\xff\x00"], ["b", None]]
-    assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
+    assert [order.destination for order in ledger_db.rows(tables.outbox)] == ["dlq"]
 
 
-def test_the_same_record_again_is_only_counted(books: Books) -> None:
+def test_the_same_record_again_is_only_counted(ledger_db: LedgerDatabase) -> None:
     """A record that is redelivered, or twice in one call, has one row and one order."""
-    first = kept(books, suspect(), suspect())
+    first = kept(ledger_db, suspect(), suspect())
 
-    again = kept(books, suspect(), suspect(6))
+    again = kept(ledger_db, suspect(), suspect(6))
 
-    rows = books.rows(tables.quarantine)
+    rows = ledger_db.rows(tables.quarantine)
     assert [row.seen for row in rows] == [3, 1]
     assert (first, again) == (
         [(outbox.QUARANTINE, rows[0].id, 0)],
         [(outbox.QUARANTINE, rows[1].id, 0)],
     )
-    assert sum(len(unpack(row.items)) for row in books.rows(tables.outbox)) == 2
+    assert sum(len(unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 2
 
 
-def test_a_topic_made_again_has_records_of_its_own(books: Books) -> None:
+def test_a_topic_made_again_has_records_of_its_own(ledger_db: LedgerDatabase) -> None:
     """The same offset under another topic id is another record."""
     other = RejectedRecord(
         "other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours"
     )
 
-    assert len(kept(books, suspect(), other)) == 2
+    assert len(kept(ledger_db, suspect(), other)) == 2
 
 
-def test_a_large_value_is_cut_and_named_by_its_digest(books: Books) -> None:
+def test_a_large_value_is_cut_and_named_by_its_digest(ledger_db: LedgerDatabase) -> None:
     """A value that may be a task with one wrong letter is kept whole.
 
     Its topic is trimmed, so the record would be lost. A larger value can be no task.
     """
     largest = b"'\0\\" * (MAX_TASK_BYTES // 3)  # bytes that a quoted text would escape
-    kept(books, suspect(1, value=largest), suspect(2, value=largest + b"x"))
+    kept(ledger_db, suspect(1, value=largest), suspect(2, value=largest + b"x"))
 
-    whole, cut = books.rows(tables.quarantine)
+    whole, cut = ledger_db.rows(tables.quarantine)
     assert len(largest) == MAX_TASK_BYTES
     assert (whole.record_value == largest, whole.value_digest) == (True, None)
     assert (len(cut.record_value), len(cut.value_digest)) == (65_536, 16)
@@ -103,23 +103,25 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
-def test_nothing_is_too_strange_to_be_kept(books: Books, strange: dict[str, object]) -> None:
+def test_nothing_is_too_strange_to_be_kept(
+    ledger_db: LedgerDatabase, strange: dict[str, object]
+) -> None:
     """A foreign record is stored as far as possible, and is finished."""
-    assert len(kept(books, suspect(**strange))) == 1
+    assert len(kept(ledger_db, suspect(**strange))) == 1
 
-    (row,) = books.rows(tables.quarantine)
+    (row,) = ledger_db.rows(tables.quarantine)
     assert len(row.headers) <= quarantine.KEPT_HEADER_BYTES
     assert len(row.error_text) <= 2000
     assert len(row.record_key or b"") <= quarantine.BEGINNING_BYTES
 
 
-def test_our_own_headers_are_kept_however_many_others_there_are(books: Books) -> None:
+def test_our_own_headers_are_kept_however_many_others_there_are(ledger_db: LedgerDatabase) -> None:
     """A replay needs the batch.
 
     Without it, a bug once made a record of a cancelled batch a task of another batch.
     """
     kept(
-        books,
+        ledger_db,
         suspect(
             headers=[
                 *((f"h{number}", b"x" * 500) for number in range(100)),
@@ -128,18 +130,18 @@ def test_our_own_headers_are_kept_however_many_others_there_are(books: Books) ->
         ),
     )
 
-    (row,) = books.rows(tables.quarantine)
+    (row,) = ledger_db.rows(tables.quarantine)
     assert orjson.loads(row.headers)[0] == ["docllm-batch", "invoices"]
 
 
-def test_what_a_topic_refuses_for_good_leaves_a_trace(books: Books) -> None:
+def test_what_a_topic_refuses_for_good_leaves_a_trace(ledger_db: LedgerDatabase) -> None:
     """An item that cannot be published even as a pointer has one row, and no dead letter."""
     record = Outgoing("group.dlq", b"key", b"value", [("h", b"x")])
     for _ in range(2):
-        books.run(
+        ledger_db.run(
             lambda c: quarantine.undeliverable(c, GROUP, (outbox.TASK, 7, 1), record, "too large")
         )
 
-    (row,) = books.rows(tables.quarantine)
+    (row,) = ledger_db.rows(tables.quarantine)
     assert (row.record_key, row.disposition, row.error_text) == (b"key", "rejected", "too large")
-    assert books.count(tables.outbox) == 0
+    assert ledger_db.count(tables.outbox) == 0

@@ -15,7 +15,7 @@ from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.line import LineError
 from schemas.task.states import Status
 from tests.contract.ledger_dead import counts, delivered, set_aside, stored, wish
-from tests.contract.ledger_parts import GROUP, Books
+from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 DIRECT = f"{GROUP}-direct"
 
@@ -25,80 +25,84 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
 
 
 def applied(
-    books: Books, run: Run | None, size: int = 50
+    ledger_db: LedgerDatabase, run: Run | None, size: int = 50
 ) -> tuple[list[Page], dict[ItemState, int]]:
     """Apply the records of a run; return its pages and its counts."""
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while page := books.run(
-        lambda c, after=after: records.apply(c, GROUP, run.id, lambda _: 5, after, size)
-    ):
+    while page := ledger_db.call(records.apply, GROUP, run.id, lambda _: 5, after, size):
         pages.append(page)
         after = page.last
-    books.run(lambda c: replay_runs.end(c, run.id))
-    found = books.run(lambda c: replay_runs.find(c, run.id))
+    ledger_db.run(lambda c: replay_runs.end(c, run.id))
+    found = ledger_db.run(lambda c: replay_runs.find(c, run.id))
     assert found is not None
     return pages, found.counts
 
 
 def replayed(
-    books: Books, dispositions: Sequence[str] = ("undecodable", "rejected")
+    ledger_db: LedgerDatabase, dispositions: Sequence[str] = ("undecodable", "rejected")
 ) -> tuple[dict[int, str], dict[ItemState, int]]:
     """Replay the quarantine; return the records that stay with the reason, and the counts."""
-    pages, states = applied(books, stored(books, wish(dispositions=tuple(dispositions))))
+    pages, states = applied(ledger_db, stored(ledger_db, wish(dispositions=tuple(dispositions))))
     return {number: why for page in pages for number, why in page.unread}, states
 
 
-def test_a_record_that_can_be_read_now_becomes_a_task(books: Books) -> None:
+def test_a_record_that_can_be_read_now_becomes_a_task(ledger_db: LedgerDatabase) -> None:
     """The task is in the group's own batch, with the record's key, value and headers.
 
     It is ordered and counted as any other task; the quarantine row says when.
     """
-    (one,) = set_aside(books, line("a"), headers=[("h", b"v")])
+    (one,) = set_aside(ledger_db, line("a"), headers=[("h", b"v")])
 
-    unread, states = replayed(books)
+    unread, states = replayed(ledger_db)
 
-    (task,) = books.rows(tables.task)
-    (body,) = books.rows(tables.task_input)
-    (order,) = books.rows(tables.outbox)
-    (row,) = books.rows(tables.quarantine)
+    (task,) = ledger_db.rows(tables.task)
+    (body,) = ledger_db.rows(tables.task_input)
+    (order,) = ledger_db.rows(tables.outbox)
+    (row,) = ledger_db.rows(tables.quarantine)
     assert (unread, states) == ({}, {ItemState.REPLAYED: 1})
-    assert (task.task_key, task.status, books.batch(DIRECT).id) == (
+    assert (task.task_key, task.status, ledger_db.batch(DIRECT).id) == (
         b"a",
         Status.PENDING,
         task.batch_id,
     )
     assert (body.body, body.raw_key, body.headers) == (line("a"), b"key", b'[["h","v"]]')
     assert (order.destination, unpack(order.items)) == ("tasks", ((TASK, task.id, 0),))
-    assert counts(books) == {"total": 1, "pending": 1}
+    assert counts(ledger_db) == {"total": 1, "pending": 1}
     assert row.id == one
     assert row.replayed_at is not None
 
 
-def test_a_record_goes_into_the_batch_that_it_names(books: Books) -> None:
+def test_a_record_goes_into_the_batch_that_it_names(ledger_db: LedgerDatabase) -> None:
     """The batch is the same as in the intake."""
-    set_aside(books, line("a"), headers=[("docllm-batch", "n\u00e4cht".encode())])
+    set_aside(ledger_db, line("a"), headers=[("docllm-batch", "n\u00e4cht".encode())])
 
-    replayed(books)
+    replayed(ledger_db)
 
-    assert books.rows(tables.task)[0].batch_id == books.batch("n\u00e4cht").id
+    assert ledger_db.rows(tables.task)[0].batch_id == ledger_db.batch("n\u00e4cht").id
 
 
-def test_what_still_is_no_task_stays(books: Books) -> None:
+def test_what_still_is_no_task_stays(ledger_db: LedgerDatabase) -> None:
     """The row is unchanged and its reason is reported; the other records become tasks."""
-    bad, good, none = set_aside(books, b"garbage", line("a"), None)
+    bad, good, none = set_aside(ledger_db, b"garbage", line("a"), None)
 
-    unread, states = replayed(books)
+    unread, states = replayed(ledger_db)
 
     assert states == {ItemState.REPLAYED: 1, ItemState.UNREAD: 2}
     assert "is not JSON" in unread[bad]
     assert "is not there" in unread[none]
-    assert [row.replayed_at is None for row in books.rows(tables.quarantine)] == [True, False, True]
+    assert [row.replayed_at is None for row in ledger_db.rows(tables.quarantine)] == [
+        True,
+        False,
+        True,
+    ]
     assert good not in unread
 
 
-def test_a_decoder_that_was_repaired(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_that_was_repaired(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A record that was refused once is taken when the rules have changed.
 
     Until then each replay reports why it is refused.
@@ -107,102 +111,104 @@ def test_a_decoder_that_was_repaired(books: Books, monkeypatch: pytest.MonkeyPat
     def refuse(_value: bytes) -> None:
         raise LineError("id", "is in Chinese", "wait for a later version")
 
-    (one,) = set_aside(books, line("a"))
+    (one,) = set_aside(ledger_db, line("a"))
     with monkeypatch.context() as broken:
         broken.setattr(foreign_records, "parse", refuse)
-        assert replayed(books)[0] == {one: "id is in Chinese; wait for a later version"}
+        assert replayed(ledger_db)[0] == {one: "id is in Chinese; wait for a later version"}
 
-    assert replayed(books)[0] == {}
-    assert books.count(tables.task) == 1
+    assert replayed(ledger_db)[0] == {}
+    assert ledger_db.count(tables.task) == 1
 
 
-def test_replaying_twice_makes_one_task(books: Books) -> None:
+def test_replaying_twice_makes_one_task(ledger_db: LedgerDatabase) -> None:
     """A replayed record is not selected again, and two runs with one record make one task."""
-    set_aside(books, line("a"))
-    runs = [stored(books, wish(dispositions=("undecodable",))) for _ in range(2)]
+    set_aside(ledger_db, line("a"))
+    runs = [stored(ledger_db, wish(dispositions=("undecodable",))) for _ in range(2)]
 
-    assert [applied(books, run)[1] for run in runs] == [
+    assert [applied(ledger_db, run)[1] for run in runs] == [
         {ItemState.REPLAYED: 1},
         {ItemState.PASSED: 1},
     ]
-    assert stored(books, wish(dispositions=("undecodable",))) is None
-    assert books.count(tables.task) == 1
+    assert stored(ledger_db, wish(dispositions=("undecodable",))) is None
+    assert ledger_db.count(tables.task) == 1
 
 
-def test_a_task_that_is_there_already_is_the_same_task(books: Books) -> None:
+def test_a_task_that_is_there_already_is_the_same_task(ledger_db: LedgerDatabase) -> None:
     """A record is finished and makes no new task if its line was loaded since.
 
     The same holds for a record that is twice in one page.
     """
-    set_aside(books, line("a"), line("a"))
+    set_aside(ledger_db, line("a"), line("a"))
 
-    unread, states = replayed(books)
+    unread, states = replayed(ledger_db)
 
     assert (unread, states) == ({}, {ItemState.REPLAYED: 2})
-    assert books.count(tables.task) == 1
+    assert ledger_db.count(tables.task) == 1
 
 
-def test_a_known_id_with_other_content_stays(books: Books) -> None:
+def test_a_known_id_with_other_content_stays(ledger_db: LedgerDatabase) -> None:
     """The batch has that task with other bytes: the record is reported and left."""
-    set_aside(books, line("a"))
-    replayed(books)
-    delivered(books)
-    (one,) = set_aside(books, line("a", "Say goodbye"), disposition="rejected")
+    set_aside(ledger_db, line("a"))
+    replayed(ledger_db)
+    delivered(ledger_db)
+    (one,) = set_aside(ledger_db, line("a", "Say goodbye"), disposition="rejected")
 
-    unread, _ = replayed(books)
+    unread, _ = replayed(ledger_db)
 
     assert unread == {one: f"its id is in batch '{DIRECT}' with other content"}
-    assert books.count(tables.outbox) == 0
+    assert ledger_db.count(tables.outbox) == 0
 
 
-def test_a_batch_that_takes_no_tasks(books: Books) -> None:
+def test_a_batch_that_takes_no_tasks(ledger_db: LedgerDatabase) -> None:
     """A record stays, with the reason, if its batch is cancelled, another group's or loaded."""
-    books.batch("closed", origin=Origin.INBOX)
-    books.cancel("closed")
-    books.batch("theirs", "other")
-    books.batch("loaded")
+    ledger_db.batch("closed", origin=Origin.INBOX)
+    ledger_db.cancel("closed")
+    ledger_db.batch("theirs", "other")
+    ledger_db.batch("loaded")
     names = (b"closed", b"theirs", b"loaded")
     closed, theirs, loaded = (
-        set_aside(books, line("a"), headers=[("docllm-batch", name)])[0] for name in names
+        set_aside(ledger_db, line("a"), headers=[("docllm-batch", name)])[0] for name in names
     )
 
-    unread, _ = replayed(books)
+    unread, _ = replayed(ledger_db)
 
     assert "was cancelled" in unread[closed]
     assert "belongs to group 'other'" in unread[theirs]
     assert "batch 'loaded' was made by a load and takes no record of the inbox" in unread[loaded]
-    assert books.count(tables.task) == 0
+    assert ledger_db.count(tables.task) == 0
 
 
-def test_a_value_that_was_cut_is_not_taken_for_the_whole(books: Books) -> None:
+def test_a_value_that_was_cut_is_not_taken_for_the_whole(ledger_db: LedgerDatabase) -> None:
     """A cut value is refused even if its beginning is a valid line.
 
     The error says where the whole record is.
     """
-    (one,) = set_aside(books, line("a") + b" " * MAX_TASK_BYTES)
+    (one,) = set_aside(ledger_db, line("a") + b" " * MAX_TASK_BYTES)
 
-    unread, _ = replayed(books)
+    unread, _ = replayed(ledger_db)
 
     assert "more than the 3 MiB that a task may have, and was cut" in unread[one]
     assert "group.inbox/0/0" in unread[one]
-    assert books.count(tables.task) == 0
+    assert ledger_db.count(tables.task) == 0
 
 
-def test_one_record_by_its_number(books: Books) -> None:
+def test_one_record_by_its_number(ledger_db: LedgerDatabase) -> None:
     """No other record is replayed."""
-    _, two = set_aside(books, line("a"), line("b"))
+    _, two = set_aside(ledger_db, line("a"), line("b"))
 
-    _, states = applied(books, stored(books, wish(record=two)))
+    _, states = applied(ledger_db, stored(ledger_db, wish(record=two)))
 
     assert states == {ItemState.REPLAYED: 1}
-    assert [row.task_key for row in books.rows(tables.task)] == [b"b"]
+    assert [row.task_key for row in ledger_db.rows(tables.task)] == [b"b"]
 
 
-def test_pages_of_records_follow_one_another(books: Books) -> None:
+def test_pages_of_records_follow_one_another(ledger_db: LedgerDatabase) -> None:
     """No record is left out, and none is taken twice."""
-    set_aside(books, *(line(f"k{number}") for number in range(5)))
+    set_aside(ledger_db, *(line(f"k{number}") for number in range(5)))
 
-    pages, states = applied(books, stored(books, wish(dispositions=("undecodable",))), size=2)
+    pages, states = applied(
+        ledger_db, stored(ledger_db, wish(dispositions=("undecodable",))), size=2
+    )
 
     assert ([page.done for page in pages], states) == ([2, 2, 1], {ItemState.REPLAYED: 5})
-    assert books.count(tables.task) == 5
+    assert ledger_db.count(tables.task) == 5

@@ -20,7 +20,14 @@ from schemas.ledger.database import Database
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import Status
-from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, Books, driven, settlement
+from tests.contract.ledger_parts import (
+    GROUP,
+    LONGEST,
+    SUCCEEDED,
+    LedgerDatabase,
+    driven,
+    settlement,
+)
 
 RUN = "SELECT, INSERT, UPDATE, DELETE"
 MIGRATE = f"{RUN}, CREATE, ALTER, INDEX"
@@ -91,11 +98,11 @@ def test_the_documented_rights_are_enough_to_run(migrated_site: Site) -> None:
 
     with closing(migrated_site.opened()) as database:
         assert database.run(rights.missing) == []
-        books = Books(database)
-        (one,) = books.load("a")
-        owner = books.agent().next_owner()
-        books.settle(books.claimed(one, owner), owner, SUCCEEDED)
-        assert books.status(one) is Status.SUCCEEDED
+        ledger_db = LedgerDatabase(database)
+        (one,) = ledger_db.load("a")
+        owner = ledger_db.agent().next_owner()
+        ledger_db.settle(ledger_db.claimed(one, owner), owner, SUCCEEDED)
+        assert ledger_db.status(one) is Status.SUCCEEDED
 
 
 def test_each_missing_right_is_named_with_its_table(migrated_site: Site) -> None:
@@ -134,10 +141,10 @@ async def test_no_outcome_is_given_up_for_a_missing_right(migrated_site: Site) -
     """An outcome that may not be written is not the task's fault, so the task waits as it is."""
     migrated_site.sql(f"GRANT {RUN} ON {{db}}.* TO {{user}}")
     with closing(Database(driven(migrated_site.url))) as admin:
-        books = Books(admin)
-        (one,) = books.load("a")
-        owner = books.agent().next_owner()
-        row = books.claimed(one, owner)
+        ledger_db = LedgerDatabase(admin)
+        (one,) = ledger_db.load("a")
+        owner = ledger_db.agent().next_owner()
+        row = ledger_db.claimed(one, owner)
         names = [name for name in tables.metadata.tables if name != "task_result"]
         grants = [f"GRANT {RUN} ON {{db}}.{name} TO {{user}}" for name in names]
         migrated_site.sql("REVOKE INSERT, UPDATE, DELETE ON {db}.* FROM {user}", *grants)
@@ -153,5 +160,5 @@ async def test_no_outcome_is_given_up_for_a_missing_right(migrated_site: Site) -
             with pytest.raises(DeniedError, match="task_result"):
                 await ledger.settle([settlement(row, owner, SUCCEEDED)])
 
-        assert books.status(one) is Status.PROCESSING
-        assert books.count(tables.dead_letter) == 0
+        assert ledger_db.status(one) is Status.PROCESSING
+        assert ledger_db.count(tables.dead_letter) == 0

@@ -11,7 +11,7 @@ import pytest
 from tests.contract import ledger_bugs as bugs
 from tests.contract import ledger_schedules as ways
 from tests.contract.ledger_bus import BrokenError
-from tests.contract.ledger_parts import Books
+from tests.contract.ledger_parts import LedgerDatabase
 from tests.contract.ledger_walk import Promises, end
 from tests.contract.ledger_world import World
 
@@ -25,9 +25,9 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 Schedule = Callable[[World], None]
 
 
-def played(books: Books, schedule: Schedule, *quirks: str) -> str:
+def played(ledger_db: LedgerDatabase, schedule: Schedule, *quirks: str) -> str:
     """Play a schedule to its end; return the broken promise, or an empty text."""
-    world = World(books, 0, tasks=2, quirks=quirks)
+    world = World(ledger_db, 0, tasks=2, quirks=quirks)
     promises = Promises(world)
     try:
         promises.check()
@@ -40,9 +40,11 @@ def played(books: Books, schedule: Schedule, *quirks: str) -> str:
 
 
 @pytest.mark.parametrize("schedule", ways.SCHEDULES)
-def test_the_ledger_keeps_its_promises_on_every_schedule(books: Books, schedule: Schedule) -> None:
+def test_the_ledger_keeps_its_promises_on_every_schedule(
+    ledger_db: LedgerDatabase, schedule: Schedule
+) -> None:
     """The real ledger makes no mistake on any schedule that would show one."""
-    assert played(books, schedule) == ""
+    assert played(ledger_db, schedule) == ""
 
 
 QUIRKS = {
@@ -68,10 +70,10 @@ QUIRKS = {
 
 @pytest.mark.parametrize(("schedule", "quirks", "promise"), QUIRKS.values(), ids=QUIRKS)
 def test_an_agent_that_does_it_wrong_is_caught(
-    books: Books, schedule: Schedule, quirks: Sequence[str], promise: str
+    ledger_db: LedgerDatabase, schedule: Schedule, quirks: Sequence[str], promise: str
 ) -> None:
     """Each mistake of an agent breaks the promise that the model names."""
-    assert played(books, schedule, *quirks).startswith(promise)
+    assert played(ledger_db, schedule, *quirks).startswith(promise)
 
 
 BUGS = {
@@ -99,7 +101,7 @@ BUGS = {
 
 @pytest.mark.parametrize(("bug", "schedule", "promise"), BUGS.values(), ids=BUGS)
 def test_a_ledger_that_does_it_wrong_is_caught(
-    books: Books,
+    ledger_db: LedgerDatabase,
     monkeypatch: pytest.MonkeyPatch,
     bug: Callable[[pytest.MonkeyPatch], None],
     schedule: Schedule,
@@ -108,4 +110,4 @@ def test_a_ledger_that_does_it_wrong_is_caught(
     """Each bug that is planted into the real functions breaks the promise the model names."""
     bug(monkeypatch)
 
-    assert played(books, schedule).startswith(promise)
+    assert played(ledger_db, schedule).startswith(promise)

@@ -23,26 +23,26 @@ from tests.contract.ledger_parts import (
     SNOOZE,
     SPENT,
     SUCCEEDED,
-    Books,
+    LedgerDatabase,
     settlement,
 )
 
 COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
 
 
-def reaped(books: Books, task_id: int) -> None:
+def reaped(ledger_db: LedgerDatabase, task_id: int) -> None:
     """Reset a task that is past its hard deadline, as the reaper does."""
-    books.ago(tables.task.c.due_at, 1, task_id)
-    assert books.run(lambda c: reaping.reset_overdue(c, GROUP, [task_id])) == (1, 0)
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
+    assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, [task_id])) == (1, 0)
 
 
-def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(books: Books) -> None:
+def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: LedgerDatabase) -> None:
     """A raised guard and a closed route move the task each hour.
 
     Real attempts stay in the history, with the move that followed one of them.
     """
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
     failures = [
         REFUSED,
         Failure("GUARD", "raised"),
@@ -50,30 +50,30 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(books: Books) -> 
         Failure("GUARD", "raised still"),
     ]
     for fence, failure in enumerate(failures):
-        books.settle(
-            books.claimed(one, owner + fence, fence),
+        ledger_db.settle(
+            ledger_db.claimed(one, owner + fence, fence),
             owner + fence,
             Moved(failure, SPENT, "1h", 0.0),
         )
-    other, _ = books.load("b", "c")
-    books.settle(books.claimed(other, owner), owner, Moved(failures[1], SPENT, "1h", 0.0))
+    other, _ = ledger_db.load("b", "c")
+    ledger_db.settle(ledger_db.claimed(other, owner), owner, Moved(failures[1], SPENT, "1h", 0.0))
 
-    kept = [(row.task_id, row.fence, row.error_text) for row in books.rows(tables.task_attempt)]
+    kept = [(row.task_id, row.fence, row.error_text) for row in ledger_db.rows(tables.task_attempt)]
 
     assert kept == [(one, 0, REFUSED.text), (one, 3, "raised still"), (other, 0, "raised")]
 
 
-def test_a_success_is_written_whole(books: Books) -> None:
+def test_a_success_is_written_whole(ledger_db: LedgerDatabase) -> None:
     """State, answer, cost and count are one transaction.
 
     Nothing is ordered, and the task has no owner any more.
     """
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
 
-    assert books.settle(books.claimed(one, owner), owner, SUCCEEDED) is Verdict.SETTLED
+    assert ledger_db.settle(ledger_db.claimed(one, owner), owner, SUCCEEDED) is Verdict.SETTLED
 
-    row = books.task(one)
+    row = ledger_db.task(one)
     assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (
         Status.SUCCEEDED,
         0,
@@ -81,7 +81,7 @@ def test_a_success_is_written_whole(books: Books) -> None:
         0,
         NEVER_TIME,
     )
-    (result,) = books.rows(tables.task_result)
+    (result,) = ledger_db.rows(tables.task_result)
     assert (result.task_id, result.owner, result.body, result.codec) == (
         one,
         owner,
@@ -95,8 +95,8 @@ def test_a_success_is_written_whole(books: Books) -> None:
         300,
     )
     assert (result.trace_id, result.duration_ms) == ("trace", 1500)
-    assert books.count(tables.outbox) == books.count(tables.task_attempt) == 0
-    count = books.rows(tables.tally)[-1]
+    assert ledger_db.count(tables.outbox) == ledger_db.count(tables.task_attempt) == 0
+    count = ledger_db.rows(tables.tally)[-1]
     assert (count.state, count.outcome, count.delta, count.tokens_in, count.route) == (
         Status.SUCCEEDED,
         "succeeded",
@@ -106,22 +106,26 @@ def test_a_success_is_written_whole(books: Books) -> None:
     )
 
 
-def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books) -> None:
+def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The task waits for its delay.
 
     The order for its tier carries the new fence, and the attempt is stored.
     """
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
 
-    verdicts, orders = books.settle_all([settlement(books.claimed(one, owner), owner, RETRY)])
+    verdicts, orders = ledger_db.settle_all(
+        [settlement(ledger_db.claimed(one, owner), owner, RETRY)]
+    )
 
-    row = books.task(one)
+    row = ledger_db.task(one)
     assert verdicts == [Verdict.SETTLED]
     assert (row.status, row.owner, row.fence, row.attempt) == (Status.RETRYING, 0, 1, 1)
-    assert 25 < books.due_in_s(one) <= 31
+    assert 25 < ledger_db.due_in_s(one) <= 31
     assert [(order.destination, order.items) for order in orders] == [("retry.30s", ((0, one, 1),))]
-    (attempt,) = books.rows(tables.task_attempt)
+    (attempt,) = ledger_db.rows(tables.task_attempt)
     assert (attempt.task_id, attempt.owner, attempt.attempt, attempt.fence) == (one, owner, 0, 0)
     assert (attempt.outcome, attempt.error_class, attempt.error_text) == (
         "retry",
@@ -131,36 +135,36 @@ def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books
     assert (attempt.tokens_in, attempt.cost_micro, attempt.duration_ms) == (10, 300, 1500)
 
 
-def test_a_snooze_counts_nothing_and_keeps_the_record(books: Books) -> None:
+def test_a_snooze_counts_nothing_and_keeps_the_record(ledger_db: LedgerDatabase) -> None:
     """Fence and attempt stay the same, the task waits, and there is no order.
 
     The same record claims again when the task is due.
     """
-    (one,) = books.load("a")
-    lease = books.agent()
+    (one,) = ledger_db.load("a")
+    lease = ledger_db.agent()
     owner = lease.next_owner()
 
-    books.settle(books.claimed(one, owner), owner, SNOOZE)
+    ledger_db.settle(ledger_db.claimed(one, owner), owner, SNOOZE)
 
-    row = books.task(one)
+    row = ledger_db.task(one)
     assert (row.status, row.owner, row.fence, row.attempt) == (Status.PENDING, 0, 0, 0)
-    assert 15 < books.due_in_s(one) <= 20
-    assert books.count(tables.outbox) == 0
-    books.ago(tables.task.c.due_at, 1, one)
-    assert books.claim(one, lease.next_owner()) is Answer.CLAIMED
+    assert 15 < ledger_db.due_in_s(one) <= 20
+    assert ledger_db.count(tables.outbox) == 0
+    ledger_db.ago(tables.task.c.due_at, 1, one)
+    assert ledger_db.claim(one, lease.next_owner()) is Answer.CLAIMED
 
 
-def test_a_death_leaves_a_letter_and_an_order(books: Books) -> None:
+def test_a_death_leaves_a_letter_and_an_order(ledger_db: LedgerDatabase) -> None:
     """The dead letter has the reason, the record's position and the fence.
 
     The order is for the dead-letter topic.
     """
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
 
-    _, orders = books.settle_all([settlement(books.claimed(one, owner), owner, DEAD)])
+    _, orders = ledger_db.settle_all([settlement(ledger_db.claimed(one, owner), owner, DEAD)])
 
-    row = books.task(one)
+    row = ledger_db.task(one)
     assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (
         Status.DEAD,
         0,
@@ -168,7 +172,7 @@ def test_a_death_leaves_a_letter_and_an_order(books: Books) -> None:
         1,
         NEVER_TIME,
     )
-    (letter,) = books.rows(tables.dead_letter)
+    (letter,) = ledger_db.rows(tables.dead_letter)
     assert (letter.task_id, letter.fence, letter.disposition, letter.error_class) == (
         one,
         0,
@@ -186,146 +190,150 @@ def test_a_death_leaves_a_letter_and_an_order(books: Books) -> None:
         letter.origin_timestamp_ms,
     ) == ORIGIN
     assert [(order.destination, order.items) for order in orders] == [("dlq", ((0, one, 0),))]
-    assert [attempt.outcome for attempt in books.rows(tables.task_attempt)] == ["dead"]
+    assert [attempt.outcome for attempt in ledger_db.rows(tables.task_attempt)] == ["dead"]
 
 
 @pytest.mark.parametrize("outcome", COUNTED)
-def test_a_settle_that_ran_twice_settles_once(books: Books, outcome: Outcome) -> None:
+def test_a_settle_that_ran_twice_settles_once(ledger_db: LedgerDatabase, outcome: Outcome) -> None:
     """After a lost COMMIT the transaction runs again.
 
     It returns SETTLED, and writes, orders and counts nothing more.
     """
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
-    row = books.claimed(one, owner)
-    first = books.settle(row, owner, outcome)
-    before = [books.rows(table) for table in tables.metadata.sorted_tables]
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(one, owner)
+    first = ledger_db.settle(row, owner, outcome)
+    before = [ledger_db.rows(table) for table in tables.metadata.sorted_tables]
 
-    again, orders = books.settle_all([settlement(row, owner, outcome)])
+    again, orders = ledger_db.settle_all([settlement(row, owner, outcome)])
 
     assert (first, again, orders) == (Verdict.SETTLED, [Verdict.SETTLED], [])
-    assert [books.rows(table) for table in tables.metadata.sorted_tables] == before
+    assert [ledger_db.rows(table) for table in tables.metadata.sorted_tables] == before
 
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
 def test_a_late_settle_is_accepted_while_nobody_else_has_claimed(
-    books: Books, outcome: Outcome
+    ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """A reaped task keeps its owner, so that the paid answer still counts."""
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
-    row = books.claimed(one, owner)
-    reaped(books, one)
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(one, owner)
+    reaped(ledger_db, one)
 
-    assert books.settle(row, owner, outcome) is Verdict.SETTLED
-    assert books.task(one).owner == 0
+    assert ledger_db.settle(row, owner, outcome) is Verdict.SETTLED
+    assert ledger_db.task(one).owner == 0
 
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
-def test_a_settle_after_another_claim_is_fenced(books: Books, outcome: Outcome) -> None:
+def test_a_settle_after_another_claim_is_fenced(
+    ledger_db: LedgerDatabase, outcome: Outcome
+) -> None:
     """Once another owner has claimed, the old owner's outcome changes nothing at all."""
-    (one,) = books.load("a")
-    lease = books.agent()
+    (one,) = ledger_db.load("a")
+    lease = ledger_db.agent()
     old, new = lease.next_owner(), lease.next_owner()
-    row = books.claimed(one, old)
-    reaped(books, one)
-    books.claimed(one, new)
-    before = [books.rows(table) for table in tables.metadata.sorted_tables]
+    row = ledger_db.claimed(one, old)
+    reaped(ledger_db, one)
+    ledger_db.claimed(one, new)
+    before = [ledger_db.rows(table) for table in tables.metadata.sorted_tables]
 
-    verdicts, orders = books.settle_all([settlement(row, old, outcome)])
+    verdicts, orders = ledger_db.settle_all([settlement(row, old, outcome)])
 
     assert (verdicts, orders) == ([Verdict.FENCED], [])
-    assert [books.rows(table) for table in tables.metadata.sorted_tables] == before
+    assert [ledger_db.rows(table) for table in tables.metadata.sorted_tables] == before
 
 
-def test_a_late_settle_is_refused_to_everybody_but_the_last_owner(books: Books) -> None:
+def test_a_late_settle_is_refused_to_everybody_but_the_last_owner(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A reaped task that was claimed and released since belongs to nobody.
 
     So the first owner is fenced.
     """
-    (one,) = books.load("a")
-    lease = books.agent()
+    (one,) = ledger_db.load("a")
+    lease = ledger_db.agent()
     old, new = lease.next_owner(), lease.next_owner()
-    row = books.claimed(one, old)
-    reaped(books, one)
-    books.settle(books.claimed(one, new), new, RELEASED)
+    row = ledger_db.claimed(one, old)
+    reaped(ledger_db, one)
+    ledger_db.settle(ledger_db.claimed(one, new), new, RELEASED)
 
-    assert books.settle(row, old, SUCCEEDED) is Verdict.FENCED
-    assert books.status(one) is Status.PENDING
-    assert books.count(tables.task_result) == 0
+    assert ledger_db.settle(row, old, SUCCEEDED) is Verdict.FENCED
+    assert ledger_db.status(one) is Status.PENDING
+    assert ledger_db.count(tables.task_result) == 0
 
 
-def test_a_settle_after_its_release_is_fenced(books: Books) -> None:
+def test_a_settle_after_its_release_is_fenced(ledger_db: LedgerDatabase) -> None:
     """A claim that was released cannot be settled."""
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
-    row = books.claimed(one, owner)
-    books.settle(row, owner, RELEASED)
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(one, owner)
+    ledger_db.settle(row, owner, RELEASED)
 
-    assert books.settle(row, owner, SUCCEEDED) is Verdict.FENCED
+    assert ledger_db.settle(row, owner, SUCCEEDED) is Verdict.FENCED
 
 
-def test_two_claims_settle_once(books: Books) -> None:
+def test_two_claims_settle_once(ledger_db: LedgerDatabase) -> None:
     """The second owner's success stands; the first owner's comes too late.
 
     There is one result.
     """
-    (one,) = books.load("a")
-    lease = books.agent()
+    (one,) = ledger_db.load("a")
+    lease = ledger_db.agent()
     old, new = lease.next_owner(), lease.next_owner()
-    first = books.claimed(one, old)
-    reaped(books, one)
-    second = books.claimed(one, new)
+    first = ledger_db.claimed(one, old)
+    reaped(ledger_db, one)
+    second = ledger_db.claimed(one, new)
 
-    assert books.settle(second, new, SUCCEEDED) is Verdict.SETTLED
-    assert books.settle(first, old, SUCCEEDED) is Verdict.FENCED
-    assert [result.owner for result in books.rows(tables.task_result)] == [new]
+    assert ledger_db.settle(second, new, SUCCEEDED) is Verdict.SETTLED
+    assert ledger_db.settle(first, old, SUCCEEDED) is Verdict.FENCED
+    assert [result.owner for result in ledger_db.rows(tables.task_result)] == [new]
 
 
 @pytest.mark.parametrize("outcome", [RETRY, SNOOZE, RELEASED])
 def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(
-    books: Books, outcome: Outcome
+    ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """A retry, a snooze or a release of a cancelled batch ends its task and orders nothing."""
-    (one,) = books.load("a")
-    lease = books.agent()
+    (one,) = ledger_db.load("a")
+    lease = ledger_db.agent()
     owner = lease.next_owner()
-    row = books.claimed(one, owner)
-    books.cancel()
+    row = ledger_db.claimed(one, owner)
+    ledger_db.cancel()
 
-    verdicts, orders = books.settle_all([settlement(row, owner, outcome)])
+    verdicts, orders = ledger_db.settle_all([settlement(row, owner, outcome)])
 
     assert (verdicts, orders) == ([Verdict.SETTLED], [])
-    assert books.status(one) is Status.CANCELLED
-    assert books.claim(one, lease.next_owner()) is Answer.DONE
-    assert books.rows(tables.tally)[-1].outcome == "cancelled"
+    assert ledger_db.status(one) is Status.CANCELLED
+    assert ledger_db.claim(one, lease.next_owner()) is Answer.DONE
+    assert ledger_db.rows(tables.tally)[-1].outcome == "cancelled"
 
 
 @pytest.mark.parametrize(
     ("outcome", "status"), [(SUCCEEDED, Status.SUCCEEDED), (DEAD, Status.DEAD)]
 )
 def test_in_a_cancelled_batch_what_ended_is_kept(
-    books: Books, outcome: Outcome, status: Status
+    ledger_db: LedgerDatabase, outcome: Outcome, status: Status
 ) -> None:
     """A paid answer of a cancelled batch is stored, and a death is a death."""
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
-    row = books.claimed(one, owner)
-    books.cancel()
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(one, owner)
+    ledger_db.cancel()
 
-    assert books.settle(row, owner, outcome) is Verdict.SETTLED
-    assert books.status(one) is status
+    assert ledger_db.settle(row, owner, outcome) is Verdict.SETTLED
+    assert ledger_db.status(one) is status
 
 
-def test_a_group_writes_every_kind_in_one_transaction(books: Books) -> None:
+def test_a_group_writes_every_kind_in_one_transaction(ledger_db: LedgerDatabase) -> None:
     """Outcomes of all kinds settle together, with one order per destination.
 
     Each gets its own verdict, in order.
     """
-    ids = books.load("succeeded", "retry", "snooze", "dead", "released", "fenced", "retry too")
-    lease = books.agent()
+    ids = ledger_db.load("succeeded", "retry", "snooze", "dead", "released", "fenced", "retry too")
+    lease = ledger_db.agent()
     owner = lease.next_owner()
-    rows = [books.claimed(one, owner) for one in ids]
+    rows = [ledger_db.claimed(one, owner) for one in ids]
     outcomes = [SUCCEEDED, RETRY, SNOOZE, DEAD, RELEASED, SUCCEEDED, replace(RETRY, delay_s=90.0)]
     stranger = lease.next_owner()
     group = [
@@ -333,7 +341,7 @@ def test_a_group_writes_every_kind_in_one_transaction(books: Books) -> None:
         for row, out in zip(rows, outcomes, strict=True)
     ]
 
-    verdicts, orders = books.settle_all(group)
+    verdicts, orders = ledger_db.settle_all(group)
 
     assert [verdict is Verdict.SETTLED for verdict in verdicts] == [
         True,
@@ -357,34 +365,34 @@ def test_a_group_writes_every_kind_in_one_transaction(books: Books) -> None:
         Status.PROCESSING,
         Status.RETRYING,
     ]
-    assert [books.status(one) for one in ids] == states
-    assert 80 < books.due_in_s(ids[-1]) <= 90
+    assert [ledger_db.status(one) for one in ids] == states
+    assert 80 < ledger_db.due_in_s(ids[-1]) <= 90
 
 
-def test_a_counted_settle_forgets_lost_leases(books: Books) -> None:
+def test_a_counted_settle_forgets_lost_leases(ledger_db: LedgerDatabase) -> None:
     """A settled attempt sets the count of lost leases to 0; a snooze does not."""
     for outcome, losses in ((RETRY, 0), (SNOOZE, 2), (SUCCEEDED, 0)):
-        (one,) = books.load(type(outcome).__name__)
-        owner = books.agent().next_owner()
-        row = books.claimed(one, owner)
-        books.set(tables.task, one, lease_losses=2)
+        (one,) = ledger_db.load(type(outcome).__name__)
+        owner = ledger_db.agent().next_owner()
+        row = ledger_db.claimed(one, owner)
+        ledger_db.set(tables.task, one, lease_losses=2)
 
-        books.settle(row, owner, outcome)
+        ledger_db.settle(row, owner, outcome)
 
-        assert books.task(one).lease_losses == losses
+        assert ledger_db.task(one).lease_losses == losses
 
 
-def test_fences_only_rise(books: Books) -> None:
+def test_fences_only_rise(ledger_db: LedgerDatabase) -> None:
     """Claim, release, reap, snooze and death keep the fence; each retry raises it by one."""
-    (one,) = books.load("a")
-    lease = books.agent()
+    (one,) = ledger_db.load("a")
+    lease = ledger_db.agent()
     fences = []
     for outcome in (RELEASED, RETRY, Snooze(RETRY.failure, SPENT, 0.0), RETRY, DEAD):
-        books.ago(tables.task.c.due_at, 1, one)
+        ledger_db.ago(tables.task.c.due_at, 1, one)
         owner = lease.next_owner()
-        row = books.claimed(one, owner, fence=books.task(one).fence)
-        books.settle(row, owner, outcome)
-        fences.append(books.task(one).fence)
+        row = ledger_db.claimed(one, owner, fence=ledger_db.task(one).fence)
+        ledger_db.settle(row, owner, outcome)
+        fences.append(ledger_db.task(one).fence)
 
     assert fences == [0, 1, 1, 2, 2]
 
@@ -393,56 +401,60 @@ BUG = Snooze(Failure(ErrorClass.INTERNAL, "ValueError"), SPENT, 0.0)
 
 
 @pytest.mark.parametrize("outcome", [Released(SPENT), Cancelled(SPENT), BUG])
-def test_what_was_paid_for_is_on_the_bill_however_it_ended(books: Books, outcome: Outcome) -> None:
+def test_what_was_paid_for_is_on_the_bill_however_it_ended(
+    ledger_db: LedgerDatabase, outcome: Outcome
+) -> None:
     """An attempt that cost something has a row and a count with its cost.
 
     It may have been given back or cancelled, or ended in a bug.
     """
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
-    row = books.claimed(one, owner)
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(one, owner)
     if isinstance(outcome, Cancelled):
-        books.cancel()
+        ledger_db.cancel()
 
-    assert books.settle(row, owner, outcome) is Verdict.SETTLED
+    assert ledger_db.settle(row, owner, outcome) is Verdict.SETTLED
 
-    (attempt,) = books.rows(tables.task_attempt)
+    (attempt,) = ledger_db.rows(tables.task_attempt)
     assert (attempt.owner, attempt.outcome, attempt.cost_micro) == (
         owner,
         type(outcome).__name__.lower(),
         SPENT.cost_micro,
     )
-    assert sum(row.cost_micro for row in books.rows(tables.tally)) == SPENT.cost_micro
-    assert books.task(one).attempt == 0
+    assert sum(row.cost_micro for row in ledger_db.rows(tables.tally)) == SPENT.cost_micro
+    assert ledger_db.task(one).attempt == 0
 
 
-def test_what_was_given_back_before_a_call_leaves_no_row(books: Books) -> None:
+def test_what_was_given_back_before_a_call_leaves_no_row(ledger_db: LedgerDatabase) -> None:
     """Claims are given back at each rebalance, so only those that cost something are recorded."""
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
 
-    books.settle(books.claimed(one, owner), owner, Released())
+    ledger_db.settle(ledger_db.claimed(one, owner), owner, Released())
 
-    assert books.count(tables.task_attempt) == 0
+    assert ledger_db.count(tables.task_attempt) == 0
 
 
 @pytest.mark.parametrize("outcome", [Released(SPENT), BUG])
-def test_ends_that_count_as_no_attempt_are_few(books: Books, outcome: Outcome) -> None:
+def test_ends_that_count_as_no_attempt_are_few(ledger_db: LedgerDatabase, outcome: Outcome) -> None:
     """After three such ends, the next one counts as an attempt.
 
     So no task is paid for without end, and it is dead when its attempts are used up.
     """
-    one, other = books.load("a", "other")
-    books.set(tables.task, one, max_attempts=2)
-    lease, seen = books.agent(), []
-    books.settle(
-        books.claimed(other, owner := lease.next_owner()), owner, SUCCEEDED
+    one, other = ledger_db.load("a", "other")
+    ledger_db.set(tables.task, one, max_attempts=2)
+    lease, seen = ledger_db.agent(), []
+    ledger_db.settle(
+        ledger_db.claimed(other, owner := lease.next_owner()), owner, SUCCEEDED
     )  # its route works
     for _ in range(FREE_ENDS + 2):
-        books.ago(tables.task.c.due_at, 1, one)
+        ledger_db.ago(tables.task.c.due_at, 1, one)
         owner = lease.next_owner()
-        books.settle(books.claimed(one, owner, fence=books.task(one).fence), owner, outcome)
-        seen.append((books.status(one), books.task(one).attempt))
+        ledger_db.settle(
+            ledger_db.claimed(one, owner, fence=ledger_db.task(one).fence), owner, outcome
+        )
+        seen.append((ledger_db.status(one), ledger_db.task(one).attempt))
 
     assert seen == [(Status.PENDING, 0)] * FREE_ENDS + [(Status.RETRYING, 1), (Status.DEAD, 2)]
-    assert [order.destination for order in books.rows(tables.outbox)] == ["retry.1h", "dlq"]
+    assert [order.destination for order in ledger_db.rows(tables.outbox)] == ["retry.1h", "dlq"]

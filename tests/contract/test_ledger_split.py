@@ -28,7 +28,7 @@ from tests.contract.ledger_parts import (
     RETRY,
     SPENT,
     SUCCEEDED,
-    Books,
+    LedgerDatabase,
     only_sqlite,
     settlement,
 )
@@ -44,9 +44,9 @@ def executors() -> Iterator[Executors]:
         executor.close()
 
 
-def sql_ledger(books: Books, executors: Executors) -> SqlLedger:
+def sql_ledger(ledger_db: LedgerDatabase, executors: Executors) -> SqlLedger:
     return SqlLedger(
-        database=books.database,
+        database=ledger_db.database,
         group=GROUP,
         clock=SystemClock(),
         executors=executors,
@@ -54,27 +54,27 @@ def sql_ledger(books: Books, executors: Executors) -> SqlLedger:
     )
 
 
-def claimed(books: Books, count: int) -> list[tuple[Row, int]]:
+def claimed(ledger_db: LedgerDatabase, count: int) -> list[tuple[Row, int]]:
     """Claim `count` new tasks under one owner."""
-    owner = books.agent().next_owner()
+    owner = ledger_db.agent().next_owner()
     return [
-        (books.claimed(one, owner), owner)
-        for one in books.load(*(f"task {number}" for number in range(count)))
+        (ledger_db.claimed(one, owner), owner)
+        for one in ledger_db.load(*(f"task {number}" for number in range(count)))
     ]
 
 
 def settled_group(
-    books: Books, executors: Executors, bad: object
+    ledger_db: LedgerDatabase, executors: Executors, bad: object
 ) -> tuple[list[Verdict], list[Status]]:
     """Settle four successes around one bad outcome in third place."""
-    rows = claimed(books, 5)
+    rows = claimed(ledger_db, 5)
     outcomes = [SUCCEEDED, SUCCEEDED, bad, SUCCEEDED, SUCCEEDED]
     group = [
         settlement(row, owner, outcome)
         for (row, owner), outcome in zip(rows, outcomes, strict=True)
     ]
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle(group))
-    return verdicts, [books.status(row.task_id) for row, _ in rows]
+    verdicts, _ = asyncio.run(sql_ledger(ledger_db, executors).settle(group))
+    return verdicts, [ledger_db.status(row.task_id) for row, _ in rows]
 
 
 BAD = {
@@ -89,54 +89,58 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_one_bad_row_dies_alone(books: Books, executors: Executors, bad: object) -> None:
+def test_one_bad_row_dies_alone(
+    ledger_db: LedgerDatabase, executors: Executors, bad: object
+) -> None:
     """Whatever the driver says of one outcome, the others of its group settle.
 
     Its task is dead with class SETTLE, without its body.
     """
-    verdicts, states = settled_group(books, executors, bad)
+    verdicts, states = settled_group(ledger_db, executors, bad)
 
     good = Status.SUCCEEDED
     assert verdicts == [Verdict.SETTLED] * 5
     assert states == [good, good, Status.DEAD, good, good]
-    (letter,) = books.rows(tables.dead_letter)
+    (letter,) = ledger_db.rows(tables.dead_letter)
     assert (letter.error_class, letter.disposition) == ("SETTLE", "permanent")
-    assert books.count(tables.task_result) == 4
-    assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
+    assert ledger_db.count(tables.task_result) == 4
+    assert [order.destination for order in ledger_db.rows(tables.outbox)] == ["dlq"]
 
 
 def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(
-    books: Books, executors: Executors
+    ledger_db: LedgerDatabase, executors: Executors
 ) -> None:
     """The answer is lost, but its cost is kept."""
-    settled_group(books, executors, BAD["a body of the wrong type"])
+    settled_group(ledger_db, executors, BAD["a body of the wrong type"])
 
-    (attempt,) = books.rows(tables.task_attempt)
+    (attempt,) = ledger_db.rows(tables.task_attempt)
     assert (attempt.error_class, attempt.cost_micro) == ("SETTLE", SPENT.cost_micro)
 
 
-def test_a_row_whose_result_exists_dies_alone(books: Books, executors: Executors) -> None:
+def test_a_row_whose_result_exists_dies_alone(
+    ledger_db: LedgerDatabase, executors: Executors
+) -> None:
     """A result that nobody can have written (1062) concerns one task.
 
     That task is dead, and the result that was there stays.
     """
-    rows = claimed(books, 3)
+    rows = claimed(ledger_db, 3)
     strange = {"task_id": rows[1][0].task_id, "owner": 99, "body": b"strange"}
-    books.run(lambda c: c.execute(insert(tables.task_result), strange))
+    ledger_db.run(lambda c: c.execute(insert(tables.task_result), strange))
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, SUCCEEDED) for row, owner in rows]
         )
     )
 
     assert verdicts == [Verdict.SETTLED] * 3
-    assert [books.status(row.task_id) for row, _ in rows] == [
+    assert [ledger_db.status(row.task_id) for row, _ in rows] == [
         Status.SUCCEEDED,
         Status.DEAD,
         Status.SUCCEEDED,
     ]
-    assert [result.body for result in books.rows(tables.task_result)] == [
+    assert [result.body for result in ledger_db.rows(tables.task_result)] == [
         b"answer",
         b"strange",
         b"answer",
@@ -146,33 +150,39 @@ def test_a_row_whose_result_exists_dies_alone(books: Books, executors: Executors
 @pytest.mark.parametrize(
     "text", ["broken \ud800 half", "bytes \udcff", "nul \0 and ünïcode \U0001f600", "long " * 5000]
 )
-def test_any_error_text_can_be_settled(books: Books, executors: Executors, text: str) -> None:
+def test_any_error_text_can_be_settled(
+    ledger_db: LedgerDatabase, executors: Executors, text: str
+) -> None:
     """A text with half a surrogate pair, a NUL or too many letters is stored as far as possible.
 
     Its outcome stands.
     """
-    verdicts, states = settled_group(books, executors, Dead(Failure("BAD_REQUEST", text), SPENT))
+    verdicts, states = settled_group(
+        ledger_db, executors, Dead(Failure("BAD_REQUEST", text), SPENT)
+    )
 
     assert verdicts == [Verdict.SETTLED] * 5
     assert states[2] is Status.DEAD
-    (letter,) = books.rows(tables.dead_letter)
+    (letter,) = ledger_db.rows(tables.dead_letter)
     assert letter.error_class == "BAD_REQUEST"
     assert letter.error_text == text.encode("utf-8", "replace").decode()[:2000]
 
 
-def test_a_reply_with_any_bytes_comes_back_as_it_was(books: Books, executors: Executors) -> None:
+def test_a_reply_with_any_bytes_comes_back_as_it_was(
+    ledger_db: LedgerDatabase, executors: Executors
+) -> None:
     """All 256 bytes, per cent signs and quotes go in and out unchanged, 3 MiB of them too."""
     body = bytes(range(256)) + b"%s %(x)s '\"\\" + b"\xff\0" * (3 << 19)
-    ((row, owner),) = claimed(books, 1)
+    ((row, owner),) = claimed(ledger_db, 1)
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, Succeeded(body, COMPLETION, SPENT))]
         )
     )
 
     assert verdicts == [Verdict.SETTLED]
-    assert books.rows(tables.task_result)[0].body == body
+    assert ledger_db.rows(tables.task_result)[0].body == body
 
 
 def failing(
@@ -200,13 +210,13 @@ def mysql_error(number: int) -> OperationalError:
 
 
 def test_a_row_that_cannot_even_die_is_given_up(
-    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, executors: Executors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that cannot even be settled as dead is left to its hard deadline.
 
     The others settle.
     """
-    rows = claimed(books, 4)
+    rows = claimed(ledger_db, 4)
     cursed = rows[0][0].task_id
     failing(
         monkeypatch,
@@ -214,25 +224,27 @@ def test_a_row_that_cannot_even_die_is_given_up(
     )
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, SUCCEEDED) for row, owner in rows]
         )
     )
 
     assert verdicts == [Verdict.GIVEN_UP, *[Verdict.SETTLED] * 3]
-    assert books.status(cursed) is Status.PROCESSING
+    assert ledger_db.status(cursed) is Status.PROCESSING
 
 
-def test_a_broken_promise_of_one_row_ends_no_other(books: Books, executors: Executors) -> None:
+def test_a_broken_promise_of_one_row_ends_no_other(
+    ledger_db: LedgerDatabase, executors: Executors
+) -> None:
     """A row whose fence is not its claim's under the same owner is given up.
 
     Its neighbours settle.
     """
-    rows = claimed(books, 2)
-    books.set(tables.task, rows[0][0].task_id, fence=7)
+    rows = claimed(ledger_db, 2)
+    ledger_db.set(tables.task, rows[0][0].task_id, fence=7)
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, SUCCEEDED) for row, owner in rows]
         )
     )
@@ -242,36 +254,36 @@ def test_a_broken_promise_of_one_row_ends_no_other(books: Books, executors: Exec
 
 @pytest.mark.parametrize("number", [1213, 1205, 1020, 1290, 1836, 1040, 1203])
 def test_a_server_that_cannot_take_them_now_decides_nothing(
-    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch, number: int
+    ledger_db: LedgerDatabase, executors: Executors, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The group stays whole, however often the server cannot take it now.
 
     The cause may be a deadlock, a lock wait, a read-only server, or no free connection.
     """
-    rows = claimed(books, 3)
+    rows = claimed(ledger_db, 3)
     errors = [mysql_error(number) for _ in range(12)]
     sizes = failing(monkeypatch, lambda _: errors.pop() if errors else None)
-    monkeypatch.setattr(books.database, "rest", lambda _count: None)
+    monkeypatch.setattr(ledger_db.database, "rest", lambda _count: None)
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, SUCCEEDED) for row, owner in rows]
         )
     )
 
     assert verdicts == [Verdict.SETTLED] * 3
     assert sizes == [3] * 13
-    assert books.count(tables.dead_letter) == 0
+    assert ledger_db.count(tables.dead_letter) == 0
 
 
 def test_a_group_that_loses_its_connection_again_and_again_is_split(
-    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, executors: Executors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that makes the server hang up, while it answers others, is found.
 
     The group is halved until the row is alone.
     """
-    rows = claimed(books, 4)
+    rows = claimed(ledger_db, 4)
     poison = rows[3][0].task_id
 
     def hangs_up(group: list[Settlement]) -> OperationalError | None:
@@ -283,10 +295,10 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(
 
     sizes = failing(monkeypatch, hangs_up)
     pauses: list[int] = []
-    monkeypatch.setattr(books.database, "rest", pauses.append)
+    monkeypatch.setattr(ledger_db.database, "rest", pauses.append)
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, SUCCEEDED) for row, owner in rows]
         )
     )
@@ -294,38 +306,38 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(
     assert verdicts == [Verdict.SETTLED] * 4
     assert sizes == [*[4] * 5, 2, *[2] * 5, 1, *[1] * 60, 1]
     assert pauses == [1, 2, 3, 4] * 2 + [*range(1, 60)]
-    assert books.status(poison) is Status.DEAD
+    assert ledger_db.status(poison) is Status.DEAD
 
 
 def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(
-    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, executors: Executors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that answers takes all results, although a settle loses forty connections."""
-    rows = claimed(books, 2)
+    rows = claimed(ledger_db, 2)
     losses = [mysql_error(2013) for _ in range(40)]
     sizes = failing(monkeypatch, lambda _: losses.pop() if losses else None)
-    monkeypatch.setattr(books.database, "rest", lambda _count: None)
+    monkeypatch.setattr(ledger_db.database, "rest", lambda _count: None)
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, SUCCEEDED) for row, owner in rows]
         )
     )
 
     assert verdicts == [Verdict.SETTLED] * 2
     assert sizes == [*[2] * 5, *[1] * 37]
-    assert [books.status(row.task_id) for row, _ in rows] == [Status.SUCCEEDED] * 2
+    assert [ledger_db.status(row.task_id) for row, _ in rows] == [Status.SUCCEEDED] * 2
 
 
 @pytest.mark.parametrize("number", [2013, 1045, 1064])
 def test_while_the_server_does_not_answer_nothing_is_decided(
-    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch, number: int
+    ledger_db: LedgerDatabase, executors: Executors, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """A server that goes away again and again, with any error, splits no group.
 
     No row is given up.
     """
-    rows = claimed(books, 3)
+    rows = claimed(ledger_db, 3)
     outages = [3, 1, 4, 1, 5]  # how often in a row the server does not answer
     sizes = failing(monkeypatch, lambda _: mysql_error(number) if outages else None)
 
@@ -336,31 +348,31 @@ def test_while_the_server_does_not_answer_nothing_is_decided(
         del outages[:1]
         return True
 
-    monkeypatch.setattr(books.database, "answers", answers)
-    monkeypatch.setattr(books.database, "_pause", lambda _delay_s: None)
+    monkeypatch.setattr(ledger_db.database, "answers", answers)
+    monkeypatch.setattr(ledger_db.database, "_pause", lambda _delay_s: None)
 
     verdicts, _ = asyncio.run(
-        sql_ledger(books, executors).settle(
+        sql_ledger(ledger_db, executors).settle(
             [settlement(row, owner, SUCCEEDED) for row, owner in rows]
         )
     )
 
     assert verdicts == [Verdict.SETTLED] * 3
     assert sizes == [3] * 6
-    assert books.count(tables.dead_letter) == 0
+    assert ledger_db.count(tables.dead_letter) == 0
 
 
 @only_sqlite
 def test_a_program_that_leaves_ends_the_wait(
-    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+    ledger_db: LedgerDatabase, executors: Executors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the program leaves during an outage, the settle raises Stopped.
 
     Nothing was decided.
     """
-    ((row, owner),) = claimed(books, 1)
+    ((row, owner),) = claimed(ledger_db, 1)
     failing(monkeypatch, lambda _: mysql_error(2003))
-    database = Database(str(books.database.engine.url))
+    database = Database(str(ledger_db.database.engine.url))
     monkeypatch.setattr(database, "answers", lambda: False)
     database.close()
     ledger = SqlLedger(
@@ -375,26 +387,26 @@ def test_a_program_that_leaves_ends_the_wait(
         asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED)]))
     database.engine.dispose()  # it was closed before
 
-    assert books.status(row.task_id) is Status.PROCESSING
+    assert ledger_db.status(row.task_id) is Status.PROCESSING
 
 
 def test_the_port_claims_settles_and_releases_through_threads(
-    books: Books, executors: Executors
+    ledger_db: LedgerDatabase, executors: Executors
 ) -> None:
     """More records than one page are claimed, some settled, the rest released.
 
     This runs on real threads side by side.
     """
-    ids = books.load(*(f"task {number}" for number in range(600)))
-    lease = books.agent()
+    ids = ledger_db.load(*(f"task {number}" for number in range(600)))
+    lease = ledger_db.agent()
     first, second = lease.next_owner(), lease.next_owner()
-    ledger = sql_ledger(books, executors)
+    ledger = sql_ledger(ledger_db, executors)
 
     async def work() -> list[Verdict]:
         answers = (
             await asyncio.gather(
                 *(
-                    ledger.claim([books.record(one) for one in ids], owner, 600.0)
+                    ledger.claim([ledger_db.record(one) for one in ids], owner, 600.0)
                     for owner in (first, second)
                 )
             )
@@ -407,7 +419,7 @@ def test_the_port_claims_settles_and_releases_through_threads(
         verdicts, orders = await ledger.settle(settling)
         assert {order.destination for order in orders} == {"retry.30s"}
         await ledger.release(first, [row.task_id for row in rows])
-        asked = await ledger.ask([books.record(row.task_id) for row in rows[500:]])
+        asked = await ledger.ask([ledger_db.record(row.task_id) for row in rows[500:]])
         assert {said for said, _ in asked.values()} == {Answer.CLAIMABLE}
         assert len(await ledger.bodies([row.task_id for row in rows[:3]])) == 3
         return verdicts
@@ -416,16 +428,16 @@ def test_the_port_claims_settles_and_releases_through_threads(
 
 
 def test_the_port_relieves_and_quarantines_through_threads(
-    books: Books, executors: Executors
+    ledger_db: LedgerDatabase, executors: Executors
 ) -> None:
     """Both calls return the orders that were written, in the ledger's own group."""
-    ((row, owner),) = claimed(books, 1)
-    ledger = sql_ledger(books, executors)
+    ((row, owner),) = claimed(ledger_db, 1)
+    ledger = sql_ledger(ledger_db, executors)
     stranger = RejectedRecord(
         "topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours"
     )
 
-    order = asyncio.run(ledger.relieve(books.record(row.task_id), row.fence, owner))
+    order = asyncio.run(ledger.relieve(ledger_db.record(row.task_id), row.fence, owner))
     orders = asyncio.run(ledger.quarantine([stranger]))
 
     assert order is not None
@@ -433,4 +445,4 @@ def test_the_port_relieves_and_quarantines_through_threads(
         (GROUP, "tasks"),
         (GROUP, "dlq"),
     ]
-    assert books.count(tables.outbox) == 2
+    assert ledger_db.count(tables.outbox) == 2

@@ -8,13 +8,13 @@ from sqlalchemy.exc import DataError
 
 from schemas.ledger import tables
 from schemas.ledger.database import Database
-from tests.contract.ledger_parts import Books
+from tests.contract.ledger_parts import LedgerDatabase
 
 
-def set_mode(books: Books, mode: str) -> str:
+def set_mode(ledger_db: LedgerDatabase, mode: str) -> str:
     """Set the mode of later connections that request none; return the former mode."""
-    usual = books.run(lambda c: c.execute(text("SELECT @@global.sql_mode")).scalar_one())
-    books.run(lambda c: c.execute(text("SET GLOBAL sql_mode=:mode"), {"mode": mode}))
+    usual = ledger_db.run(lambda c: c.execute(text("SELECT @@global.sql_mode")).scalar_one())
+    ledger_db.run(lambda c: c.execute(text("SET GLOBAL sql_mode=:mode"), {"mode": mode}))
     return str(usual)
 
 
@@ -24,11 +24,11 @@ def add_batch(connection: Connection, name: str, note: str) -> None:
 
 @pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 @pytest.mark.parametrize("mode", ["", "ANSI,NO_BACKSLASH_ESCAPES"])
-def test_a_server_that_is_set_to_cut_values_cuts_none(books: Books, mode: str) -> None:
+def test_a_server_that_is_set_to_cut_values_cuts_none(ledger_db: LedgerDatabase, mode: str) -> None:
     """A cut value would be stored as if it were right, with a warning that nobody reads."""
-    usual = set_mode(books, mode)
+    usual = set_mode(ledger_db, mode)
     database = Database(
-        books.database.engine.url.render_as_string(hide_password=False), timeout_s=10
+        ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=10
     )
     try:
         for way, name in ((database.run, "with a \\"), (database.auto, "with a '")):
@@ -37,7 +37,7 @@ def test_a_server_that_is_set_to_cut_values_cuts_none(books: Books, mode: str) -
             way(partial(add_batch, name=name, note="x" * 500))
     finally:
         database.close()
-        set_mode(books, usual)
+        set_mode(ledger_db, usual)
 
-    kept = {row.name: row.note for row in books.rows(tables.batch)}
+    kept = {row.name: row.note for row in ledger_db.rows(tables.batch)}
     assert kept == dict.fromkeys(("with a \\", "with a '"), "x" * 500)

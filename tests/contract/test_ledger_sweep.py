@@ -14,7 +14,7 @@ from producer.ledger import outbox
 from producer.ledger.tally import NO_FINGERPRINT
 from schemas.ledger import tables
 from schemas.task.states import Status
-from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, Books
+from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, LedgerDatabase
 
 SLACK_S = 600.0
 
@@ -22,154 +22,160 @@ SLACK_S = 600.0
 TIERS = ("retry.30s", "retry.1h")
 
 
-def swept(books: Books, tasks: datetime | None = None, tiers: datetime | None = None) -> int:
+def swept(
+    ledger_db: LedgerDatabase, tasks: datetime | None = None, tiers: datetime | None = None
+) -> int:
     """Sweep once, with the oldest record of `tasks` and of the retry topics; None: all is read."""
     oldest = min((time for time in (tasks, tiers) if time is not None), default=None)
     pending = sweeping.Carried(Status.PENDING, ("tasks",), tasks)
     carried = [pending, sweeping.Carried(Status.RETRYING, ("tasks", *TIERS), oldest)]
-    return books.run(lambda c: sweeping.uncarried(c, GROUP, carried, SLACK_S))
+    return ledger_db.run(lambda c: sweeping.uncarried(c, GROUP, carried, SLACK_S))
 
 
 def utc_ago(seconds: float) -> datetime:
     return datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=seconds)
 
 
-def test_a_task_that_waits_for_long_without_a_record_is_ordered(books: Books) -> None:
+def test_a_task_that_waits_for_long_without_a_record_is_ordered(ledger_db: LedgerDatabase) -> None:
     """With no lag anywhere, a task due for longer than the slack has no carrier.
 
     It is ordered at once, and only once.
     """
-    lost, fresh = books.load("lost", "fresh")
-    books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
+    lost, fresh = ledger_db.load("lost", "fresh")
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost)
 
-    assert swept(books) == 1
-    assert swept(books) == 0
+    assert swept(ledger_db) == 1
+    assert swept(ledger_db) == 0
 
-    (order,) = books.rows(tables.outbox)
+    (order,) = ledger_db.rows(tables.outbox)
     assert (order.destination, outbox.unpack(order.items)) == ("tasks", ((outbox.TASK, lost, 0),))
-    assert -60 < books.due_in_s(lost) <= 0
-    assert books.status(fresh) is Status.PENDING
+    assert -60 < ledger_db.due_in_s(lost) <= 0
+    assert ledger_db.status(fresh) is Status.PENDING
 
 
-def test_a_retry_that_was_lost_is_ordered_with_its_fence(books: Books) -> None:
+def test_a_retry_that_was_lost_is_ordered_with_its_fence(ledger_db: LedgerDatabase) -> None:
     """The new record carries the fence of the row, or it would be stale."""
-    (one,) = books.load("a")
-    owner = books.agent().next_owner()
-    books.settle(books.claimed(one, owner), owner, RETRY)
-    books.run(lambda c: c.execute(tables.outbox.delete()))
-    books.ago(tables.task.c.due_at, SLACK_S + 60, one)
+    (one,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
+    ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, one)
 
-    assert swept(books) == 1
-    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, one, 1),)
-    assert books.status(one) is Status.RETRYING
+    assert swept(ledger_db) == 1
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, one, 1),)
+    assert ledger_db.status(one) is Status.RETRYING
 
 
-def test_a_task_behind_the_horizon_still_has_its_record(books: Books) -> None:
+def test_a_task_behind_the_horizon_still_has_its_record(ledger_db: LedgerDatabase) -> None:
     """A task due after the oldest uncommitted record may still have its record unread.
 
     The slack is subtracted from that record's time.
     """
-    old, young = books.load("old", "young")
-    books.ago(tables.task.c.due_at, 7200, old)
-    books.ago(tables.task.c.due_at, 3600, young)
+    old, young = ledger_db.load("old", "young")
+    ledger_db.ago(tables.task.c.due_at, 7200, old)
+    ledger_db.ago(tables.task.c.due_at, 3600, young)
 
-    assert swept(books, utc_ago(7200)) == 0
-    assert swept(books, utc_ago(3600)) == 1
-    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, old, 0),)
+    assert swept(ledger_db, utc_ago(7200)) == 0
+    assert swept(ledger_db, utc_ago(3600)) == 1
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, old, 0),)
 
 
-def retrying(books: Books, task_id: int) -> None:
+def retrying(ledger_db: LedgerDatabase, task_id: int) -> None:
     """Let a task's attempt fail, and its record reach a retry topic."""
-    owner = books.agent().next_owner()
-    books.settle(books.claimed(task_id, owner), owner, RETRY)
-    books.run(lambda c: c.execute(tables.outbox.delete()))
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
+    ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
 
 
-def test_a_long_tier_does_not_delay_what_was_lost_from_tasks(books: Books) -> None:
+def test_a_long_tier_does_not_delay_what_was_lost_from_tasks(ledger_db: LedgerDatabase) -> None:
     """A pending task's record is on `tasks`, which is read to its end.
 
     Unread records in a tier belong to other tasks.
     """
-    lost, waits = books.load("lost", "waits")
-    retrying(books, waits)
-    books.ago(tables.task.c.due_at, SLACK_S + 60)
+    lost, waits = ledger_db.load("lost", "waits")
+    retrying(ledger_db, waits)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
 
-    assert swept(books, tiers=utc_ago(3600)) == 1
-    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, lost, 0),)
+    assert swept(ledger_db, tiers=utc_ago(3600)) == 1
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, lost, 0),)
 
 
-def test_a_retrying_task_is_not_swept_while_its_record_may_be_on_any_topic(books: Books) -> None:
+def test_a_retrying_task_is_not_swept_while_its_record_may_be_on_any_topic(
+    ledger_db: LedgerDatabase,
+) -> None:
     """An opened guard publishes the record on `tasks`.
 
     So an unread record there may be the task's, as in its tier.
     """
-    (one,) = books.load("a")
-    retrying(books, one)
-    books.ago(tables.task.c.due_at, SLACK_S + 60, one)
+    (one,) = ledger_db.load("a")
+    retrying(ledger_db, one)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, one)
 
-    assert swept(books, tasks=utc_ago(3600)) == 0
-    assert swept(books, tiers=utc_ago(3600)) == 0
-    assert swept(books) == 1
+    assert swept(ledger_db, tasks=utc_ago(3600)) == 0
+    assert swept(ledger_db, tiers=utc_ago(3600)) == 0
+    assert swept(ledger_db) == 1
 
 
-def test_an_order_that_cannot_carry_a_task_does_not_hold_up_its_sweep(books: Books) -> None:
+def test_an_order_that_cannot_carry_a_task_does_not_hold_up_its_sweep(
+    ledger_db: LedgerDatabase,
+) -> None:
     """An old order for a retry topic or the dead letters is no record of a pending task."""
-    lost, waits = books.load("lost", "waits")
-    retrying(books, waits)
+    lost, waits = ledger_db.load("lost", "waits")
+    retrying(ledger_db, waits)
     for destination in ("dlq", TIERS[0]):
         items = [(outbox.TASK, waits, 1)]
-        books.run(lambda c, to=destination, items=items: outbox.place(c, GROUP, to, items))
-    books.ago(tables.task.c.due_at, SLACK_S + 60)
-    books.ago(tables.outbox.c.due_at, SLACK_S + 90)
+        ledger_db.call(outbox.place, GROUP, destination, items)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
+    ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 90)
 
-    assert swept(books) == 1
-    assert outbox.unpack(books.rows(tables.outbox)[-1].items) == ((outbox.TASK, lost, 0),)
+    assert swept(ledger_db) == 1
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[-1].items) == ((outbox.TASK, lost, 0),)
 
 
-def test_nothing_is_swept_while_an_older_order_waits(books: Books) -> None:
+def test_nothing_is_swept_while_an_older_order_waits(ledger_db: LedgerDatabase) -> None:
     """The tasks of that order look as if they had no record, so the relay comes first."""
-    lost, other = books.load("lost", "other")
-    (order,) = books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, other, 0)]))
-    books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
-    books.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)
-    assert swept(books) == 0
+    lost, other = ledger_db.load("lost", "other")
+    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, other, 0)]))
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost)
+    ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)
+    assert swept(ledger_db) == 0
 
-    books.run(lambda c: outbox.shrink(c, order, []))
+    ledger_db.run(lambda c: outbox.shrink(c, order, []))
 
-    assert swept(books) == 1
+    assert swept(ledger_db) == 1
 
 
-def test_a_younger_order_does_not_stop_the_sweep(books: Books) -> None:
+def test_a_younger_order_does_not_stop_the_sweep(ledger_db: LedgerDatabase) -> None:
     """Orders within their grace are no reason to wait."""
-    (lost,) = books.load("lost")
-    books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, lost, 0)]))
-    books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
+    (lost,) = ledger_db.load("lost")
+    ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, lost, 0)]))
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost)
 
-    assert swept(books) == 1
+    assert swept(ledger_db) == 1
 
 
-def test_only_waiting_tasks_of_the_group_are_swept(books: Books) -> None:
+def test_only_waiting_tasks_of_the_group_are_swept(ledger_db: LedgerDatabase) -> None:
     """Running and final tasks, cancelled batches and other groups are left alone."""
-    running, done = books.load("running", "done")
-    owner = books.agent().next_owner()
-    books.claimed(running, owner)
-    books.settle(books.claimed(done, owner), owner, SUCCEEDED)
-    books.load("doomed", into="cancelled")
-    books.cancel("cancelled")
-    books.load("theirs", into="elsewhere", group="other")
-    books.ago(tables.task.c.due_at, SLACK_S + 60)
+    running, done = ledger_db.load("running", "done")
+    owner = ledger_db.agent().next_owner()
+    ledger_db.claimed(running, owner)
+    ledger_db.settle(ledger_db.claimed(done, owner), owner, SUCCEEDED)
+    ledger_db.load("doomed", into="cancelled")
+    ledger_db.cancel("cancelled")
+    ledger_db.load("theirs", into="elsewhere", group="other")
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
 
-    assert swept(books) == 0
+    assert swept(ledger_db) == 0
 
 
-def test_a_sweep_takes_a_page_at_a_time(books: Books) -> None:
+def test_a_sweep_takes_a_page_at_a_time(ledger_db: LedgerDatabase) -> None:
     """Lost tasks beyond one page are found by the next calls, the oldest first."""
-    ids = books.load(*(f"task {number}" for number in range(sweeping.PAGE + 10)))
-    books.ago(tables.task.c.due_at, SLACK_S + 60)
-    books.ago(tables.task.c.due_at, SLACK_S + 90, ids[-1])
+    ids = ledger_db.load(*(f"task {number}" for number in range(sweeping.PAGE + 10)))
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 90, ids[-1])
 
-    assert [swept(books), swept(books), swept(books)] == [sweeping.PAGE, 10, 0]
-    assert (outbox.TASK, ids[-1], 0) in outbox.unpack(books.rows(tables.outbox)[0].items)
+    assert [swept(ledger_db), swept(ledger_db), swept(ledger_db)] == [sweeping.PAGE, 10, 0]
+    assert (outbox.TASK, ids[-1], 0) in outbox.unpack(ledger_db.rows(tables.outbox)[0].items)
 
 
 OUTCOMES = ("outcome 0", "outcome 1", "outcome 2")
@@ -191,14 +197,14 @@ def change(number: int) -> dict[str, object]:
     }
 
 
-def add_counts(books: Books, count: int) -> None:
+def add_counts(ledger_db: LedgerDatabase, count: int) -> None:
     """Write changes of 3 kinds."""
-    books.run(
+    ledger_db.run(
         lambda c: c.execute(insert(tables.tally), [change(number) for number in range(count)])
     )
 
 
-def sums(books: Books) -> list[tuple[object, ...]]:
+def sums(ledger_db: LedgerDatabase) -> list[tuple[object, ...]]:
     table = tables.tally
     names = ("delta", "tokens_in", "tokens_out", "cost_micro")
     query = (
@@ -206,100 +212,102 @@ def sums(books: Books) -> list[tuple[object, ...]]:
         .group_by(table.c.outcome)
         .order_by(table.c.outcome)
     )
-    return [tuple(row) for row in books.run(lambda c: c.execute(query).all())]
+    return [tuple(row) for row in ledger_db.run(lambda c: c.execute(query).all())]
 
 
-def test_compaction_keeps_every_sum(books: Books) -> None:
+def test_compaction_keeps_every_sum(ledger_db: LedgerDatabase) -> None:
     """Old rows become one for each key; their sum stays, and a second run finds nothing."""
-    add_counts(books, 300)
-    books.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
-    before = sums(books)
+    add_counts(ledger_db, 300)
+    ledger_db.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
+    before = sums(ledger_db)
 
-    assert books.run(sweeping.compact) == 297
-    assert sums(books) == before
-    assert books.count(tables.tally) == 3
-    assert books.run(sweeping.compact) == 0
+    assert ledger_db.run(sweeping.compact) == 297
+    assert sums(ledger_db) == before
+    assert ledger_db.count(tables.tally) == 3
+    assert ledger_db.run(sweeping.compact) == 0
 
 
-def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
+def test_compaction_leaves_young_and_few_rows_alone(ledger_db: LedgerDatabase) -> None:
     """Rates and the guard need the last minutes row by row.
 
     A few old rows are not worth the work.
     """
-    add_counts(books, 300)
-    assert books.run(sweeping.compact) == 0
+    add_counts(ledger_db, 300)
+    assert ledger_db.run(sweeping.compact) == 0
 
-    books.ago(
+    ledger_db.ago(
         tables.tally.c.created_at,
         sweeping.COMPACT_AFTER_S + 1,
-        *(row.id for row in books.rows(tables.tally)[: sweeping.COMPACT_FROM - 1]),
+        *(row.id for row in ledger_db.rows(tables.tally)[: sweeping.COMPACT_FROM - 1]),
     )
 
-    assert books.run(sweeping.compact) == 0
+    assert ledger_db.run(sweeping.compact) == 0
 
 
-def test_a_sum_has_the_time_of_the_newest_of_its_kind(books: Books) -> None:
+def test_a_sum_has_the_time_of_the_newest_of_its_kind(ledger_db: LedgerDatabase) -> None:
     """No rate rises by it, because all rows are old.
 
     A route on which something failed lately stays in use, whatever else is summed up.
     """
-    add_counts(books, 300)
-    books.ago(tables.tally.c.created_at, 2 * KNOWN_S)
-    books.set(
+    add_counts(ledger_db, 300)
+    ledger_db.ago(tables.tally.c.created_at, 2 * KNOWN_S)
+    ledger_db.set(
         tables.tally,
-        books.rows(tables.tally)[-1].id,
+        ledger_db.rows(tables.tally)[-1].id,
         created_at=utc_ago(sweeping.COMPACT_AFTER_S + 60),
     )
     newest = {
-        kind: max(row.created_at for row in books.rows(tables.tally) if row.outcome == kind)
+        kind: max(row.created_at for row in ledger_db.rows(tables.tally) if row.outcome == kind)
         for kind in OUTCOMES
     }
 
-    books.run(sweeping.compact)
+    ledger_db.run(sweeping.compact)
 
-    assert {row.outcome: row.created_at for row in books.rows(tables.tally)} == newest
+    assert {row.outcome: row.created_at for row in ledger_db.rows(tables.tally)} == newest
 
 
-def test_counts_of_many_kinds_are_not_written_again(books: Books) -> None:
+def test_counts_of_many_kinds_are_not_written_again(ledger_db: LedgerDatabase) -> None:
     """A row that is alone of its kind is kept, however many such rows there are.
 
     Such rows do not hide rows that can be summed up.
     """
     kinds = sweeping.COMPACT_MOST + 1
     rows = [change(number) | {"fingerprint": number.to_bytes(16)} for number in range(1, kinds + 1)]
-    books.run(lambda c: c.execute(insert(tables.tally), rows))
-    add_counts(books, 300)
-    books.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
-    alone = [row.id for row in books.rows(tables.tally)][:kinds]
+    ledger_db.run(lambda c: c.execute(insert(tables.tally), rows))
+    add_counts(ledger_db, 300)
+    ledger_db.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
+    alone = [row.id for row in ledger_db.rows(tables.tally)][:kinds]
 
-    assert books.run(sweeping.compact) == 297
-    assert books.run(sweeping.compact) == 0
+    assert ledger_db.run(sweeping.compact) == 297
+    assert ledger_db.run(sweeping.compact) == 0
 
-    assert [row.id for row in books.rows(tables.tally)][:kinds] == alone
+    assert [row.id for row in ledger_db.rows(tables.tally)][:kinds] == alone
 
 
-def test_agents_that_compact_at_once_keep_every_sum(books: Books) -> None:
+def test_agents_that_compact_at_once_keep_every_sum(ledger_db: LedgerDatabase) -> None:
     """Each agent sums up the rows it has locked and leaves the others' rows."""
-    add_counts(books, 3000)
-    books.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
-    before = sums(books)
+    add_counts(ledger_db, 3000)
+    ledger_db.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
+    before = sums(ledger_db)
 
     with ThreadPoolExecutor(3) as pool:
-        gone = sum(pool.map(lambda _: books.run(sweeping.compact), range(9)))
+        gone = sum(pool.map(lambda _: ledger_db.run(sweeping.compact), range(9)))
 
-    assert sums(books) == before
-    assert books.count(tables.tally) == 3000 - gone
+    assert sums(ledger_db) == before
+    assert ledger_db.count(tables.tally) == 3000 - gone
     assert gone > 0
 
 
-def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(books: Books) -> None:
+def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The horizon is an append time of the brokers' clock.
 
     A retry that is due later would run too soon.
     """
-    early, overdue = books.load("early", "overdue")
-    books.ago(tables.task.c.due_at, -60, early)
-    books.ago(tables.task.c.due_at, SLACK_S + 60, overdue)
+    early, overdue = ledger_db.load("early", "overdue")
+    ledger_db.ago(tables.task.c.due_at, -60, early)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, overdue)
 
-    assert swept(books, utc_ago(-7200)) == 1
-    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, overdue, 0),)
+    assert swept(ledger_db, utc_ago(-7200)) == 1
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, overdue, 0),)

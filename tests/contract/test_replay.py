@@ -18,7 +18,7 @@ from schemas.task.envelope import Outgoing, decode
 from schemas.task.states import Status
 from schemas.task.topics import Topics
 from tests.contract.ledger_dead import dead, delivered, killed, set_aside, stored, wish
-from tests.contract.ledger_parts import DEAD, GROUP, Books
+from tests.contract.ledger_parts import DEAD, GROUP, LedgerDatabase
 
 Result = TypeVar("Result")
 
@@ -64,22 +64,22 @@ class FakePublisher:
 
 
 class Site:
-    """A replay over these books, and its notes."""
+    """A replay over these ledger_db, and its notes."""
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
+    def __init__(self, ledger_db: LedgerDatabase) -> None:
+        self.ledger_db = ledger_db
         self.clock = FakeClock()
         self.publisher = FakePublisher()
         self.notes: list[str] = []
         self.progress: list[int] = []
         relay = Relay(
-            transactions=books.transactions,
+            transactions=ledger_db.transactions,
             publisher=self.publisher,
             topics=Topics(GROUP),
             clock=self.clock,
         )
         self.replay = Replay(
-            transactions=books.transactions,
+            transactions=ledger_db.transactions,
             relay=relay,
             clock=self.clock,
             group=GROUP,
@@ -95,32 +95,36 @@ class Site:
 
     def skip_waits(self) -> None:
         """Let the sleeps that the rate causes pass at once, in the database too."""
-        self.clock.witness = lambda: self.books.ago(tables.replay_run.c.next_at, 1)
+        self.clock.witness = lambda: self.ledger_db.ago(tables.replay_run.c.next_at, 1)
 
     def page(self, run: Run) -> Page:
         """Return the next page of tasks."""
-        found = self.books.run(lambda c: self.replay._page(c, run=run, kind=outbox.TASK, after=0))
+        found = self.ledger_db.run(
+            lambda c: self.replay._page(c, run=run, kind=outbox.TASK, after=0)
+        )
         assert found is not None
         return found
 
     def counts(self, run: Run) -> dict[ItemState, int]:
-        found = self.books.run(lambda c: runs.find(c, run.id))
+        found = self.ledger_db.run(lambda c: runs.find(c, run.id))
         assert found is not None
         return found.counts
 
 
 @pytest.fixture
-def site(books: Books) -> Site:
-    return Site(books)
+def site(ledger_db: LedgerDatabase) -> Site:
+    return Site(ledger_db)
 
 
-async def test_a_replay_is_stored_applied_and_published(site: Site, books: Books) -> None:
+async def test_a_replay_is_stored_applied_and_published(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
     """One run has tasks and records.
 
     When it ends, each new record is on the topic, and no order is left.
     """
-    ids = dead(books, "a", "b")
-    set_aside(books, b'{"id":"c","prompt":"Say hello"}', b"garbage")
+    ids = dead(ledger_db, "a", "b")
+    set_aside(ledger_db, b'{"id":"c","prompt":"Say hello"}', b"garbage")
     run = await site.stored(wish(dispositions=("permanent", "undecodable")))
 
     report = await site.replay.apply(run)
@@ -131,27 +135,27 @@ async def test_a_replay_is_stored_applied_and_published(site: Site, books: Books
     assert site.counts(run) == {ItemState.REPLAYED: 3, ItemState.UNREAD: 1}
     assert {task_id: sent[task_id] for task_id in ids} == dict.fromkeys(ids, 1)
     assert len(sent) == 3
-    assert (books.count(tables.outbox), site.progress[-1], report.unsent) == (0, 4, False)
+    assert (ledger_db.count(tables.outbox), site.progress[-1], report.unsent) == (0, 4, False)
     assert next(iter(report.unread.values())).startswith("line is not JSON")
 
 
-async def test_nothing_selected_is_nothing(site: Site, books: Books) -> None:
+async def test_nothing_selected_is_nothing(site: Site, ledger_db: LedgerDatabase) -> None:
     """If nothing is selected, there is no run and no record."""
     assert await site.replay.store("ann", wish()) is None
-    assert books.count(tables.replay_run) == 0
+    assert ledger_db.count(tables.replay_run) == 0
 
 
-async def test_a_resumed_run_goes_on_where_it_was(site: Site, books: Books) -> None:
+async def test_a_resumed_run_goes_on_where_it_was(site: Site, ledger_db: LedgerDatabase) -> None:
     """Applied items are not applied again; the progress counts them."""
-    first, *_ = dead(books, "a", "b", "c")
+    first, *_ = dead(ledger_db, "a", "b", "c")
     run = await site.stored(wish(limit=3))
-    books.run(lambda c: runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
-    (resumed,) = books.run(lambda c: runs.unfinished(c, GROUP))
+    ledger_db.run(lambda c: runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
+    (resumed,) = ledger_db.run(lambda c: runs.unfinished(c, GROUP))
 
     await site.replay.apply(resumed)
 
     assert (site.counts(run), site.progress) == ({ItemState.REPLAYED: 3}, [3])
-    assert [row.status for row in books.rows(tables.task)] == [
+    assert [row.status for row in ledger_db.rows(tables.task)] == [
         Status.DEAD,
         Status.PENDING,
         Status.PENDING,
@@ -159,14 +163,14 @@ async def test_a_resumed_run_goes_on_where_it_was(site: Site, books: Books) -> N
 
 
 async def test_a_run_that_was_dropped_is_stored_anew(
-    site: Site, books: Books, monkeypatch: pytest.MonkeyPatch
+    site: Site, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replay that started meanwhile took the run for one that was killed.
 
     Nothing was applied, so it begins again.
     """
     monkeypatch.setattr(runs, "STORED_PAGE", 2)
-    dead(books, "a", "b", "c")
+    dead(ledger_db, "a", "b", "c")
     store, calls = runs.store, 0
 
     def torn(*arguments: object) -> Cursor | None:
@@ -182,7 +186,7 @@ async def test_a_run_that_was_dropped_is_stored_anew(
         nonlocal dropped
         if calls == 1 and not dropped:
             dropped = True
-            books.run(lambda c: runs.drop_unstored(c, GROUP))
+            ledger_db.run(lambda c: runs.drop_unstored(c, GROUP))
         return await transactions.executor(call)
 
     site.replay._transactions = replace(transactions, executor=between)
@@ -190,12 +194,12 @@ async def test_a_run_that_was_dropped_is_stored_anew(
 
     assert dropped
     assert run.total == 3
-    assert [one.id for one in books.run(lambda c: runs.latest(c, GROUP, 9))] == [run.id]
+    assert [one.id for one in ledger_db.run(lambda c: runs.latest(c, GROUP, 9))] == [run.id]
 
 
-async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
+async def test_a_rate_spreads_the_items(site: Site, ledger_db: LedgerDatabase) -> None:
     """Ten items at four a second pass in pages of four, a second after each whole page."""
-    dead(books, *(f"k{number}" for number in range(10)))
+    dead(ledger_db, *(f"k{number}" for number in range(10)))
     run = await site.stored(ReplayRequest(Selection(), rate=4.0))
     site.skip_waits()
 
@@ -207,36 +211,38 @@ async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
     ] == [True] * 3
 
 
-async def test_all_who_work_at_a_run_have_one_rate(site: Site, books: Books) -> None:
+async def test_all_who_work_at_a_run_have_one_rate(site: Site, ledger_db: LedgerDatabase) -> None:
     """A bug once gave each process the whole rate.
 
     A replay that was resumed beside the first then doubled the load on the provider.
     """
-    dead(books, *(f"k{number}" for number in range(10)))
+    dead(ledger_db, *(f"k{number}" for number in range(10)))
     run = await site.stored(ReplayRequest(Selection(), rate=4.0))
-    other = Site(books)
+    other = Site(ledger_db)
 
     pages = [site.page(run), other.page(run), site.page(run)]
 
     assert [page.done for page in pages] == [4, 0, 0]
     assert [page.wait_s > 0 for page in pages] == [False, True, True]
-    books.ago(tables.replay_run.c.next_at, 1)
+    ledger_db.ago(tables.replay_run.c.next_at, 1)
     assert other.page(run).done == 4
 
 
-async def test_a_clock_that_was_set_back_holds_nothing_up(site: Site, books: Books) -> None:
+async def test_a_clock_that_was_set_back_holds_nothing_up(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
     """Otherwise the next items would wait for as long as the clock was set back."""
-    dead(books, "a")
+    dead(ledger_db, "a")
     run = await site.stored(ReplayRequest(Selection(), rate=0.5))
-    books.ago(tables.replay_run.c.next_at, -3600)
+    ledger_db.ago(tables.replay_run.c.next_at, -3600)
 
     assert site.page(run).done == 1
 
 
-async def test_a_task_waits_for_its_letter(site: Site, books: Books) -> None:
+async def test_a_task_waits_for_its_letter(site: Site, ledger_db: LedgerDatabase) -> None:
     """The wait is reported once; when the dead letter has arrived the task is replayed."""
-    (one,) = books.load("a")
-    killed(books, one, DEAD)
+    (one,) = ledger_db.load("a")
+    killed(ledger_db, one, DEAD)
     run = await site.stored(wish())
     naps = 0
 
@@ -244,24 +250,26 @@ async def test_a_task_waits_for_its_letter(site: Site, books: Books) -> None:
         nonlocal naps
         naps += 1
         if naps > 8:
-            delivered(books)
+            delivered(ledger_db)
 
     site.clock.witness = arrive
 
     await site.replay.apply(run)
 
-    assert (books.status(one), len(site.notes)) == (Status.PENDING, 1)
+    assert (ledger_db.status(one), len(site.notes)) == (Status.PENDING, 1)
     assert "until their dead letters are on their topic" in site.notes[0]
 
 
-async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(site: Site, books: Books) -> None:
+async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
     """The agent of the dead task was killed, and no other agent runs.
 
     The replay sends the order that the agent left, once its grace is over.
     """
-    (one,) = books.load("a")
-    killed(books, one, DEAD)
-    books.ago(tables.outbox.c.due_at, 1)
+    (one,) = ledger_db.load("a")
+    killed(ledger_db, one, DEAD)
+    ledger_db.ago(tables.outbox.c.due_at, 1)
     run = await site.stored(wish())
 
     await site.replay.apply(run)
@@ -269,12 +277,14 @@ async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(site: Site, bo
     letter, record = site.publisher.records
     assert (letter.topic, record.topic) == (f"{GROUP}.dlq", f"{GROUP}.tasks")
     assert dict(letter.headers)["docllm-disposition"] == b"permanent"
-    assert books.status(one) is Status.PENDING
+    assert ledger_db.status(one) is Status.PENDING
 
 
-async def test_without_a_bus_the_ledger_is_right_all_the_same(site: Site, books: Books) -> None:
+async def test_without_a_bus_the_ledger_is_right_all_the_same(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
     """Every task is replayed, the orders wait for any agent, and a person is notified."""
-    ids = dead(books, *(f"k{number}" for number in range(5)))
+    ids = dead(ledger_db, *(f"k{number}" for number in range(5)))
     site.publisher.down = True
     run = await site.stored(ReplayRequest(Selection(), rate=2.0))
     site.skip_waits()
@@ -282,14 +292,16 @@ async def test_without_a_bus_the_ledger_is_right_all_the_same(site: Site, books:
     report = await site.replay.apply(run)
 
     assert report.unsent
-    assert {books.status(one) for one in ids} == {Status.PENDING}
-    assert sum(len(outbox.unpack(row.items)) for row in books.rows(tables.outbox)) == 5
+    assert {ledger_db.status(one) for one in ids} == {Status.PENDING}
+    assert sum(len(outbox.unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 5
 
 
-async def test_what_another_replay_has_in_hand_is_waited_for(site: Site, books: Books) -> None:
+async def test_what_another_replay_has_in_hand_is_waited_for(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
     """A run ends when none of its items waits, whoever finished the last one."""
-    dead(books, "a")
-    run = stored(books, wish())
+    dead(ledger_db, "a")
+    run = stored(ledger_db, wish())
     assert run is not None
     ours = site.replay._apply_kind
 

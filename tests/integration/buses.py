@@ -6,7 +6,7 @@ No client in here belongs to docllm's group.
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from confluent_kafka import (
     Consumer,
@@ -16,8 +16,12 @@ from confluent_kafka import (
     Producer,
     TopicCollection,
     TopicPartition,
+    TopicPartitionInfo,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported without saying so
+    AdminClient,
+    OffsetSpec,
+)
 
 from producer.bus.embedded import log, topics
 from producer.bus.embedded.file import BusFile
@@ -26,6 +30,8 @@ from schemas.task.envelope import Outgoing, RawHeaders
 from tests.invariants.evidence import Death, Letter, Position
 
 ANSWER_S = 15.0
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class Bus(Protocol):
@@ -112,16 +118,17 @@ class KafkaBus:
     """Kafka, through a client with default settings."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._settings = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self.admin = AdminClient({**self._settings, "error_cb": _ignore})
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            "error_cb": _ignore,
+        }
+        self.admin = AdminClient(self._settings)
 
     def positions(self, group_id: str, topic: str) -> list[Position]:
         """Ask the broker."""
         partitions = [TopicPartition(topic, one.id) for one in self._partitions(topic)]
-        lows, highs = (
-            self._offsets(partitions, OffsetSpec.earliest()),
-            self._offsets(partitions, OffsetSpec.latest()),
-        )
+        lows, highs = self._offsets(partitions, EARLIEST), self._offsets(partitions, LATEST)
         committed = self._committed(group_id, partitions)
         return [
             Position(topic, number, lows[number], highs[number], committed.get(number))
@@ -138,12 +145,15 @@ class KafkaBus:
 
     def letters(self, topic: str) -> list[Letter]:
         """Read the topic from its beginning to its end."""
-        return [letter(one.key(), one.value(), one.headers() or []) for one in self._records(topic)]
+        return [
+            letter(record.key(), record.value(), headers_of(record))
+            for record in self._records(topic)
+        ]
 
     def write(self, records: Sequence[Outgoing]) -> None:
         """Publish, and wait for the delivery reports."""
         failed: list[object] = []
-        producer = Producer({**self._settings, "linger.ms": 5, "error_cb": _ignore})
+        producer = Producer({**self._settings, "linger.ms": 5})
         for one in records:
             producer.produce(
                 one.topic,
@@ -177,7 +187,7 @@ class KafkaBus:
             return False
         return True
 
-    def _partitions(self, topic: str) -> Sequence[TopicPartition]:
+    def _partitions(self, topic: str) -> Sequence[TopicPartitionInfo]:
         described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(ANSWER_S)
         return sorted(described.partitions, key=lambda one: one.id)
 
@@ -202,7 +212,6 @@ class KafkaBus:
                 **self._settings,
                 "group.id": "test-reader",
                 "enable.auto.commit": False,
-                "error_cb": _ignore,
             }
         )
         consumer.assign([TopicPartition(topic, one.number, one.low) for one in places])
@@ -215,6 +224,11 @@ class KafkaBus:
         finally:
             consumer.close()
         return found
+
+
+def headers_of(record: Message) -> list[tuple[str, bytes | None]]:
+    """Return a record's headers; the client's own types allow what no broker sends."""
+    return cast("list[tuple[str, bytes | None]]", record.headers() or [])
 
 
 def letter(key: bytes | None, value: bytes | None, headers: RawHeaders) -> Letter:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Engine, create_engine, func, select
+from sqlalchemy import Engine, Executable, create_engine, func, select
 from sqlalchemy.engine import Row
 from sqlalchemy.pool import NullPool
 
@@ -83,11 +84,11 @@ class LedgerView:
         """Return how many publish orders wait."""
         return len(self._all(select(outbox.c.id)))
 
-    def quarantined(self) -> list[Row]:
+    def quarantined(self) -> list[Row[Any]]:
         """Return the rows of the quarantine."""
         return self._all(select(quarantine).order_by(quarantine.c.id))
 
-    def dead_letters(self) -> list[Row]:
+    def dead_letters(self) -> list[Row[Any]]:
         """Return the rows of the dead letters."""
         return self._all(select(dead_letter))
 
@@ -149,11 +150,11 @@ class LedgerView:
             )
         )
 
-    def agents(self) -> list[Row]:
+    def agents(self) -> list[Row[Any]]:
         """Return the rows of the agents."""
         return self._all(select(agent))
 
-    def _all(self, query: object) -> list[Row]:
+    def _all(self, query: Executable) -> list[Row[Any]]:
         with self._engine.connect() as connection:
             return list(connection.execute(query).all())
 
@@ -167,14 +168,14 @@ def _utc_s(moment: datetime) -> float:
     return (moment - EPOCH).total_seconds()
 
 
-def _attempt(row: Row) -> Attempt:
+def _attempt(row: Row[Any]) -> Attempt:
     settled_s = _utc_s(row.started_at) + row.duration_ms / 1000
     return Attempt(
         spelled(row.name, row.task_key), row.attempt, row.outcome, row.error_class, settled_s
     )
 
 
-def _task(row: Row, results: Mapping[int, datetime], death: Death | None) -> Task:
+def _task(row: Row[Any], results: Mapping[int, datetime], death: Death | None) -> Task:
     settled = results.get(row.id)
     return Task(
         id=row.id,

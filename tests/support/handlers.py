@@ -72,7 +72,7 @@ class Bench:
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
         value = task if isinstance(task, bytes) else orjson.dumps(task)
-        given = {
+        given: dict[str, Any] = {
             "task_id": 7,
             "batch": "b",
             "attempt": 0,

@@ -9,6 +9,7 @@ from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spe
 from agent.routes import Router, Ticket
 from agent.routes.evidence import by_outcome
 from schemas.settings.config import AgentConfig, Config, LLMConfig
+from schemas.task.failures import Disposition, ErrorClass
 
 ROUTE = "default"
 OF = {
@@ -29,17 +30,25 @@ def routes(slots: int = 64, **config: object) -> Router:
 
 def failed(error_class: str = "SERVER") -> Retry:
     """Return a failure that counts."""
-    return Retry(Failure(error_class, "503: away"), Spent(trace_id="trace"), "30s", 33.0)
+    return Retry(
+        Failure(ErrorClass[error_class], "503: away"), Spent(trace_id="trace"), "30s", 33.0
+    )
 
 
 def exhausted(error_class: str = "SERVER") -> Dead:
     """Return the failure of a last attempt."""
-    return Dead(Failure(error_class, "503: away"), Spent(trace_id="trace"), "exhausted")
+    return Dead(
+        Failure(ErrorClass[error_class], "503: away"),
+        Spent(trace_id="trace"),
+        Disposition.EXHAUSTED,
+    )
 
 
 def snoozed(error_class: str, delay_s: float = 10.0) -> Snooze:
     """Return a failure that does not count."""
-    return Snooze(Failure(error_class, "said the provider"), Spent(trace_id="trace"), delay_s)
+    return Snooze(
+        Failure(ErrorClass[error_class], "said the provider"), Spent(trace_id="trace"), delay_s
+    )
 
 
 def call(

@@ -11,7 +11,7 @@ import pytest
 
 from agent.outcome import Outcome
 from agent.routes.sharing.sync import BoardSync
-from tests.contract.boards import MemoryServer
+from tests.contract.memory_board import MemoryServer
 from tests.support.routes import GOOD, ROUTE, Road, call, failed, routes, snoozed
 
 STEP_S, PAUSE_STEPS = 0.05, 10
