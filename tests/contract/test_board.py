@@ -1,6 +1,5 @@
 """What agents share about a route: the same rules in memory and in Redis."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -31,16 +30,21 @@ STOPPED = replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503 ü"
 
 
 class Meeting:
-    """A board, and what a test does with it; `expire` ends a turn."""
+    """A board, and what a test does with it.
+
+    `expire` ends a turn, `make_due` lets the wait for the next one end now.
+    """
 
     def __init__(
         self,
         board: Callable[[str], Board],
         expire: Callable[[], object],
+        make_due: Callable[[], object],
         flush: Callable[[], object],
     ) -> None:
         self._board = board
         self.expire = expire
+        self.make_due = make_due
         self.flush = flush
 
     async def says(self, agent: str, report: RouteReport) -> BoardState:
@@ -63,7 +67,10 @@ def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
     if request.param == "memory":
         memory = MemoryServer(time.monotonic)
         yield Meeting(
-            memory.board, lambda: setattr(memory.places["route"], "turn", ("", 0.0)), memory.flush
+            memory.board,
+            lambda: setattr(memory.places["route"], "turn", ("", 0.0)),
+            lambda: setattr(memory.places["route"], "retry_at_s", 0.0),
+            memory.flush,
         )
         return
     server: Redis = request.getfixturevalue("redis_server")
@@ -72,6 +79,7 @@ def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
         yield Meeting(
             lambda agent: RedisBoard(url=Secret(server.url), group=GROUP, agent=agent),
             lambda: client.delete(f"docllm:{GROUP}:route:route:turn"),
+            lambda: client.hset(f"docllm:{GROUP}:route:route:state", "retry_at", "0"),
             client.flushall,
         )
 
@@ -96,8 +104,8 @@ async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
     """
     await meeting.says("b", replace(SAY, ok=1, failed=3))
 
-    first = await meeting.says("a", STOPPED)
-    second = await meeting.says("b", SAY)
+    first = await meeting.says("a", replace(STOPPED, retry_s=60.0))
+    second = await meeting.says("b", replace(SAY, interval_s=60.0))
 
     assert (first.generation, first.stopped, first.reason, first.parked) == (
         1,
@@ -106,7 +114,7 @@ async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
         False,
     )
     assert (second.generation, second.stopped, second.reason) == (1, True, "SERVER: 503 ü")
-    assert 1.5 < second.retry_s <= first.retry_s <= 2.0
+    assert 30 < second.retry_s <= first.retry_s <= 60
 
 
 @pytest.mark.parametrize("other", [replace(SAY, ok=10), replace(SAY, ok=2, failed=1), SAY])
@@ -165,7 +173,7 @@ async def test_a_park_is_told_as_one(meeting: Meeting) -> None:
     said = await meeting.says("b", replace(SAY, interval_s=60.0))
 
     assert (said.parked, said.reason) == (True, "MONEY: 402")
-    assert said.retry_s > 59.0
+    assert 30 < said.retry_s <= 60
 
 
 async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
@@ -173,26 +181,28 @@ async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
 
     It is free again an interval after it was given.
     """
-    generation = await stopped_by_all(meeting, retry_s=0.2)
+    generation = await stopped_by_all(meeting, retry_s=60.0)
     want = replace(
         SAY,
         stance=Stance.JOINED,
         generation=generation,
         turn=ProbeTurn.WANT,
-        interval_s=0.3,
-        retry_s=0.3,
+        interval_s=60.0,
+        retry_s=60.0,
     )
     keep, leave = replace(want, turn=ProbeTurn.KEEP), replace(want, turn=ProbeTurn.LEAVE)
     assert not (await meeting.says("a", want)).turn
 
-    await asyncio.sleep(0.25)
+    meeting.make_due()
     assert (await meeting.says("a", want)).turn
     assert [(await meeting.says(agent, want)).turn for agent in "bb"] == [False, False]
     assert (await meeting.says("a", keep)).turn
     assert not (await meeting.says("a", leave)).turn
-    assert 0 < (await meeting.says("b", want)).retry_s <= 0.3
+    said = await meeting.says("b", want)
+    assert not said.turn
+    assert 30 < said.retry_s <= 60
 
-    await asyncio.sleep(0.35)
+    meeting.make_due()
     assert [(await meeting.says(agent, want)).turn for agent in "ba"] == [True, False]
 
 
@@ -228,10 +238,10 @@ async def test_a_board_that_lost_its_memory_learns_from_the_agents(meeting: Meet
     generation = await stopped_by_all(meeting)
     meeting.flush()
 
-    joined = replace(STOPPED, stance=Stance.JOINED, generation=generation, retry_s=1.0)
+    joined = replace(STOPPED, stance=Stance.JOINED, generation=generation, retry_s=60.0)
     said = await meeting.says("a", joined)
     assert (said.generation, said.stopped, said.reason) == (generation, True, "SERVER: 503 ü")
-    assert 0.5 < said.retry_s <= 1.0
+    assert 30 < said.retry_s <= 60
 
     newer = await meeting.says("b", replace(SAY, stance=Stance.GOES, generation=generation + 1))
     assert (newer.generation, newer.stopped) == (generation + 1, False)

@@ -41,7 +41,7 @@ SAY = RouteReport(
     turn=ProbeTurn.NONE,
     interval_s=3.0,
 )
-PATIENCE_S = 5.0  # 2 s in all, on a machine that may be busy
+PATIENCE_S = 30.0  # 2 s in all, many times that on a busy machine
 
 
 def board(url: str, agent: str = "a") -> RedisBoard:

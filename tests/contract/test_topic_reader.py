@@ -132,7 +132,7 @@ async def test_the_end_is_where_it_was_at_the_beginning(
 
 async def test_an_empty_topic_is_read_at_once(bootstrap: str | None, tmp_path: Path) -> None:
     """An empty topic has nothing to wait for."""
-    async with site(bootstrap, tmp_path) as found, asyncio.timeout(20):
+    async with site(bootstrap, tmp_path) as found, asyncio.timeout(60):
         assert await found.read() == []
 
 

@@ -167,7 +167,7 @@ class Deployment:
     def load(self, count: int, batch: str = BATCH) -> None:
         """Load `count` small tasks."""
         path = self.write_lines((task_line(number) for number in range(count)), batch)
-        self.producer("load", str(path), timeout_s=120)
+        self.producer("load", str(path))
         self.expect(batch, (f"t{number}" for number in range(count)))
 
     def expect(self, batch: str, keys: Iterable[str]) -> None:

@@ -17,12 +17,9 @@ SETTLE_S, MEASURED_S = 15.0, 60.0
 # Measured: 1.5 % of a core and 4 lines a minute. If each thread and each handle retried at once, it
 # was 30 % and 95 lines.
 CORE_SHARE, LINES, GROWN_MB = 0.06, 12, 60
-# Enough for a Java program to start on a busy machine, and for consumers to join again.
-BACK_S = 90.0
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(300)
 def test_all_servers_gone(
     on_kafka: Deployment, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis
 ) -> None:
@@ -50,7 +47,7 @@ def test_all_servers_gone(
             list(pool.map(lambda server: server.start(), servers))
     began_s, settled = monotonic(), on_kafka.ledger.counts()["succeeded"]
     on_kafka.llm("--latency", "0.2", "--port", str(urlsplit(llm.url).port))
-    on_kafka.until_settled(settled + 1, timeout_s=BACK_S)
+    on_kafka.until_settled(settled + 1)
     resumed_s = monotonic() - began_s
 
     print(  # noqa: T201

@@ -1,14 +1,11 @@
 """Cancel in mid-run: running attempts finish, waiting tasks never run, no task is added."""
 
-import pytest
-
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment
 
 TASKS = 600
 
 
-@pytest.mark.timeout(300)
 def test_cancelled_batch_ends_in_mid_run(deployment: Deployment) -> None:
     """After `cancel` every task is final; called tasks succeeded, the others were never called."""
     llm = deployment.llm("--latency", "0.5")
@@ -18,7 +15,7 @@ def test_cancelled_batch_ends_in_mid_run(deployment: Deployment) -> None:
 
     said = deployment.producer("cancel", "--batch", BATCH)
 
-    assert agent.wait(200) == 0, agent.tail()
+    assert agent.wait() == 0, agent.tail()
     run = deployment.evidence()
     counts = deployment.ledger.counts()
     (batch,) = deployment.status()["batches"]

@@ -6,7 +6,6 @@ from collections import Counter
 from http import HTTPStatus
 
 import orjson
-import pytest
 
 from schemas.task.envelope import Outgoing
 from schemas.task.states import Status
@@ -22,7 +21,6 @@ HUGE_BYTES = 16 << 20
 AGENTS, SLOTS = 3, "6"
 
 
-@pytest.mark.timeout(400)
 def test_every_task_ends_once_and_for_its_reason(deployment: Deployment) -> None:
     """Each task ends as its last call requires, and each death has its row and dead letter.
 

@@ -56,7 +56,6 @@ KINDS = {
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(400)
 def test_server_errors_for_all(deployment: Deployment) -> None:
     """With 503 for every call no task dies, and at most one attempt for each slot counts.
 
@@ -68,7 +67,6 @@ def test_server_errors_for_all(deployment: Deployment) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 def test_outage_of_another_kind(embedded: Deployment, kind: str) -> None:
     """The same holds for a provider that hangs, cuts, asks for 20 s, or wants money.

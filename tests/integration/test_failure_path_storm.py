@@ -12,34 +12,35 @@ from tests.integration.deployment import Deployment
 from tests.integration.programs import pause
 
 EVERY_S = 3.0
-STORM_S = 60.0 if os.environ.get("DOCLLM_TEST_LONG") else 24.0
+CHANGES = 20 if os.environ.get("DOCLLM_TEST_LONG") else 8
 TASKS = 3000
 AT_ONCE, SLOTS = 4, "10"
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(400)
 def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
     """Every 3 s one agent joins and another leaves; all tasks succeed with one call each.
 
-    No client ends a call.
+    No client ends a call. On a busy machine an agent stays at least twice as long as the first ones
+    needed to begin.
     """
     llm = deployment.llm("--latency", "0.5-1.5")
     deployment.load(TASKS)
+    began_s = monotonic()
     agents = [deployment.agent("--slots", SLOTS) for _ in range(AT_ONCE)]
     deployment.until(
         lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "all of them to work"
     )
 
-    end_s = monotonic() + STORM_S
-    while monotonic() < end_s:
+    every_s = max(EVERY_S, 2 * (monotonic() - began_s) / AT_ONCE)
+    for _ in range(CHANGES):
         agents[-AT_ONCE].signal(signal.SIGTERM)
         agents.append(deployment.agent("--slots", SLOTS))
-        pause(EVERY_S)
+        pause(every_s)
     left = deployment.ledger.open()
     for one in agents[-AT_ONCE:]:
         one.signal(signal.SIGTERM)
-    assert {one.wait(60) for one in agents} == {0}
+    assert {one.wait() for one in agents} == {0}
     idle = [one.name for one in agents if not deployment.ledger.settled_by(one.pid)]
     deployment.until_done("--slots", "100", agents=2)
 

@@ -31,7 +31,6 @@ def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
     deployment.producer("topics", "apply")
 
 
-@pytest.mark.timeout(300)
 def test_lost_ledger_is_filled_from_the_dead_letters(
     deployment: Deployment, request: pytest.FixtureRequest
 ) -> None:

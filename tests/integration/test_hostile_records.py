@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import orjson
-import pytest
 
 from schemas.task.envelope import Outgoing, Publication, encode
 from tests.integration import checker
@@ -73,7 +72,6 @@ HEADERS: dict[str, tuple[str, bytes]] = {
 TWICE = [("docllm-\x1b[2J\n2027-01-01 FORGED", b"")] * 2
 
 
-@pytest.mark.timeout(300)
 def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> None:
     """Hostile records of the inbox stop no agent; it would read them again after each start."""
     deployment.llm("--latency", "0")
@@ -97,7 +95,6 @@ def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> Non
     assert "\n2027-01-01" not in deployment.said()
 
 
-@pytest.mark.timeout(300)
 def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> None:
     """Hostile records among the tasks stop no agent, whatever their headers say."""
     llm = deployment.llm("--latency", "0")
@@ -137,7 +134,6 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
     )
 
 
-@pytest.mark.timeout(300)
 def test_lines_with_slow_patterns_hold_nobody_up(embedded: Deployment) -> None:
     """Lines with slow patterns are read and judged in the child, and run.
 
@@ -162,7 +158,6 @@ def test_lines_with_slow_patterns_hold_nobody_up(embedded: Deployment) -> None:
     assert "silent for too long" not in embedded.said()
 
 
-@pytest.mark.timeout(300)
 def test_load_names_a_line_that_makes_the_validator_panic(deployment: Deployment) -> None:
     """`load` reports a line that makes the validator panic, and ends with 1.
 

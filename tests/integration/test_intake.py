@@ -4,7 +4,6 @@ import asyncio
 import signal
 
 import orjson
-import pytest
 from confluent_kafka import Producer
 
 from producer.ports import Backlog
@@ -27,7 +26,6 @@ def line(number: int) -> bytes:
     return orjson.dumps(task_line(number))
 
 
-@pytest.mark.timeout(300)
 def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deployment) -> None:
     """Lines of both formats run once, with and without key and headers.
 
@@ -67,7 +65,6 @@ def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deploymen
     assert next(task.raw_key for task in run.tasks if task.name.endswith("/t2")) == b"some key"
 
 
-@pytest.mark.timeout(300)
 def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> None:
     """Foreign records on the task topic are quarantined; the tasks around them run once.
 
@@ -113,7 +110,6 @@ def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> Non
     assert checker.violations(run) == []
 
 
-@pytest.mark.timeout(300)
 def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) -> None:
     """With `--until-done`, an agent works off a group that has only records in its inbox."""
     deployment.llm("--latency", "0")
@@ -126,7 +122,6 @@ def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) ->
     assert checker.violations(deployment.evidence()) == []
 
 
-@pytest.mark.timeout(300)
 def test_a_header_whose_name_is_no_text_stops_nobody(
     on_kafka: Deployment, kafka_server: Kafka
 ) -> None:
@@ -149,7 +144,6 @@ def test_a_header_whose_name_is_no_text_stops_nobody(
     assert len(run.quarantined) == len(names)
 
 
-@pytest.mark.timeout(300)
 def test_lines_of_a_transaction_are_worked_off_to_the_end(
     on_kafka: Deployment, kafka_server: Kafka
 ) -> None:
@@ -198,7 +192,6 @@ async def _backlog(server: Kafka, group: str, topic: str) -> Backlog:
         await admin.close()
 
 
-@pytest.mark.timeout(300)
 def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deployment) -> None:
     """A recreated inbox is read after `topics apply` stored its id.
 

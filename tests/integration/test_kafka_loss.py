@@ -24,7 +24,6 @@ def bus(on_kafka: Deployment) -> KafkaBus:
     return on_kafka.bus
 
 
-@pytest.mark.timeout(400)
 def test_deleted_records_are_published_again(on_kafka: Deployment, bus: KafkaBus) -> None:
     """Deleting all records of the topic loses no task.
 
@@ -36,14 +35,13 @@ def test_deleted_records_are_published_again(on_kafka: Deployment, bus: KafkaBus
     bus.delete_records(on_kafka.topics.name("tasks"))
     on_kafka.kill(first)
     left = on_kafka.ledger.open()
-    (agent,) = on_kafka.until_done("--slots", "100", timeout_s=300)
+    (agent,) = on_kafka.until_done("--slots", "100")
 
     assert left
     assert "published again" in agent.err
     assert checker.violations(on_kafka.evidence()) == []
 
 
-@pytest.mark.timeout(400)
 def test_topic_made_again_is_filled_again(on_kafka: Deployment, bus: KafkaBus) -> None:
     """A topic recreated under two agents pauses them until `topics apply`.
 
@@ -63,12 +61,11 @@ def test_topic_made_again_is_filled_again(on_kafka: Deployment, bus: KafkaBus) -
     )
     on_kafka.producer("topics", "apply", "--partitions", "4")
 
-    assert [one.wait(300) for one in agents] == [0, 0], agents[0].tail()
+    assert [one.wait() for one in agents] == [0, 0], agents[0].tail()
     assert left
     assert checker.violations(on_kafka.evidence()) == []
 
 
-@pytest.mark.timeout(400)
 def test_deleted_offsets_repeat_no_call(on_kafka: Deployment, bus: KafkaBus) -> None:
     """Deleted group offsets repeat no call: the ledger answers that the tasks are done.
 
@@ -80,7 +77,7 @@ def test_deleted_offsets_repeat_no_call(on_kafka: Deployment, bus: KafkaBus) -> 
 
     on_kafka.until(lambda: bus.delete_group(on_kafka.group), "the group to be empty")
     left = on_kafka.ledger.open()
-    on_kafka.until_done("--slots", "100", timeout_s=300)
+    on_kafka.until_done("--slots", "100")
 
     assert left
     assert checker.violations(on_kafka.evidence()) == []

@@ -19,7 +19,7 @@ from tests.servers import Kafka
 
 OUTAGE_S = 20.0
 PUBLISH_S, LEFT_S = 20.0, 10.0
-BUSY_S = 5.0  # an allowance for a busy machine
+BUSY_S = 30.0  # an allowance for a busy machine
 # A broker that was frozen fences itself first, and must lead the partitions of all earlier tests.
 WELL_S = 180.0
 PROTOCOLS = ("classic", "consumer")
@@ -102,7 +102,7 @@ def test_outage_loses_nothing_and_needs_nobody(
             took = [max(await one) for one in sending]
             for member in site.members:
                 await member.until(
-                    lambda member=member: set(member.values()) >= set(texts(60)), within_s=60
+                    lambda member=member: set(member.values()) >= set(texts(60)), within_s=120
                 )
                 await until_at_rest(member)
 
@@ -135,7 +135,7 @@ async def until_answered(ask: Callable[[], Awaitable[object]]) -> None:
 
 
 async def until_at_rest(member: Member) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while (rest := await member.source.at_rest()).lag or not rest.joined:
             member.mark_all()
             await member.source.commit()

@@ -83,7 +83,7 @@ def test_member_that_gets_no_partition_is_at_rest(protocol: str, kafka_server: K
             await bus.members[0].until(lambda: all(len(member.held) == 1 for member in bus.members))
 
             idle = await bus.join()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 # Silence has no event.
                 while not (rest := await idle.source.at_rest()).joined:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)

@@ -83,7 +83,7 @@ def test_unreachable_kafka_is_said_in_time() -> None:
         assert refusal is not None
         assert not refusal.permanent
         assert refusal.reason
-        assert took_s < 25
+        assert took_s < 60
 
     asyncio.run(run())
 

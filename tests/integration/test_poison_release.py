@@ -62,7 +62,6 @@ def deaths(deployment: Deployment) -> Counter[str]:
     )
 
 
-@pytest.mark.timeout(300)
 def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: Deployment) -> None:
     """A release that raises on every task kills ten of a batch; the others wait uncounted.
 
@@ -102,7 +101,6 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(300)
 def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) -> None:
     """A release that kills its process kills ten tasks, however often it is restarted.
 
@@ -150,7 +148,6 @@ def lives(agent: Program, most_s: float) -> bool:
     return alive
 
 
-@pytest.mark.timeout(120)
 def test_guards_are_listed_and_opened_by_name(embedded: Deployment) -> None:
     """A waiting batch is listed with its cause.
 

@@ -45,7 +45,6 @@ def replay(deployment: Deployment, *options: str, code: int = 0) -> str:
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(600)
 def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
     """A replay killed at every step and at twenty random moments replays each task once.
 
@@ -106,7 +105,6 @@ def _dead(deployment: Deployment) -> int:
     return deployment.ledger.counts()["dead"]
 
 
-@pytest.mark.timeout(300)
 def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
     """Two replays at once both succeed, and every task is replayed once."""
     died(deployment, 600)
@@ -124,7 +122,6 @@ def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
     assert checker.violations(deployment.evidence()) == []
 
 
-@pytest.mark.timeout(400)
 def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None:
     """Repeated replays beside agents whose tasks keep dying lose and double nothing."""
     llm = deployment.llm("--latency", "0.05", "--faults", "400=0.4")
@@ -150,7 +147,6 @@ def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None
     assert checker.violations(run) == []
 
 
-@pytest.mark.timeout(200)
 def test_cancelled_batch_comes_back_at_once(deployment: Deployment) -> None:
     """Agents that have just read the cancel run the replayed tasks all the same.
 
@@ -177,7 +173,6 @@ def test_cancelled_batch_comes_back_at_once(deployment: Deployment) -> None:
     assert checker.violations(run) == []
 
 
-@pytest.mark.timeout(200)
 def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
     """A foreign line on the wrong topic is shown, replayed and run.
 

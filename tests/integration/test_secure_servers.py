@@ -138,7 +138,6 @@ def test_whole_job_over_tls_and_sasl(secured: Deployment) -> None:
     assert CANARY not in secured.said()
 
 
-@pytest.mark.timeout(120)
 def test_kafka_that_refuses_is_told_soon_and_without_a_secret(
     secured: Deployment, site: Site
 ) -> None:

@@ -42,7 +42,6 @@ def crash(server: Server) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("outage", [freeze, crash])
 def test_database_outage_loses_nothing(
     agents_at_work: Deployment, mariadb_server: MariaDB, outage: Callable[[Server], None]
@@ -54,7 +53,6 @@ def test_database_outage_loses_nothing(
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("outage", [freeze, crash])
 def test_kafka_outage_loses_nothing(
     agents_at_work: Deployment, kafka_server: Kafka, outage: Callable[[Server], None]
@@ -70,7 +68,7 @@ def _ends_well(deployment: Deployment) -> None:
     agents = deployment.agents
     deployment.llms[0].dial()
 
-    assert [one.wait(300) for one in agents] == [0, 0], "\n".join(one.tail() for one in agents)
+    assert [one.wait() for one in agents] == [0, 0], "\n".join(one.tail() for one in agents)
     run = deployment.evidence()
     print(f"{left} tasks were left after the outage, {len(run.calls) - TASKS} calls were repeated")  # noqa: T201 - figures
     assert left

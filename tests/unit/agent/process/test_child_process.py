@@ -9,7 +9,7 @@ import pytest
 
 from agent.process import child_process
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def test_end_of_input_ends_a_child() -> None:

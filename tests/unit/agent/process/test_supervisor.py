@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[4]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 PARENT = """
 import logging, sys

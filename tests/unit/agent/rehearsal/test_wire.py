@@ -192,6 +192,6 @@ def test_the_program(program: tuple[str, subprocess.Popen[str]], tmp_path: Path)
         "AMBIGUOUS",
         200,
     ]
-    assert child.wait(10) == 0
+    assert child.wait(60) == 0
     lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert [line["status"] for line in lines if line["event"] == "end"] == [200, 503, 0, 0, 200]

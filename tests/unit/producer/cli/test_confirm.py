@@ -40,7 +40,7 @@ def test_ctrl_c_at_a_question_ends_the_command(tmp_path: Path) -> None:
     with asked(tmp_path) as program:
         program.send_signal(signal.SIGINT)
         try:
-            assert program.wait(20) == 130
+            assert program.wait(60) == 130
         finally:
             program.kill()
 
