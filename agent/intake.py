@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.execution.publishing import Publishing
-from agent.inflight.decoder import suspect
+from agent.inflight.decoder import rejected_record
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.ports import (
@@ -143,12 +143,12 @@ class Intake:
 
     async def _take(self, records: Sequence[Record]) -> None:
         by_batch: dict[str, list[tuple[Record, store.NewTask]]] = {}
-        suspects: list[RejectedRecord] = []
+        rejected: list[RejectedRecord] = []
         began_s = self._clock.now_s()
         for record in records:
             read = await self._read(record)
             if isinstance(read, RejectedRecord):
-                suspects.append(read)
+                rejected.append(read)
             else:
                 by_batch.setdefault(read[0], []).append((record, read[1]))
             if (took_s := self._clock.now_s() - began_s) > TURN_S:
@@ -156,15 +156,15 @@ class Intake:
                 await self._clock.sleep(took_s)
                 began_s = self._clock.now_s()
         for name, some in by_batch.items():
-            suspects += await self._accept(name, some)
-        if suspects:
+            rejected += await self._accept(name, some)
+        if rejected:
             log.warning(
                 "%d records of the inbox are quarantined, the first: %s",
-                len(suspects),
-                suspects[0].reason,
+                len(rejected),
+                rejected[0].reason,
             )
             self._publishing.send(
-                await self._transactions.write(quarantine.keep, self._group, suspects)
+                await self._transactions.write(quarantine.keep, self._group, rejected)
             )
             crash.reach("intake.quarantined")
         for record in records:
@@ -195,15 +195,15 @@ class Intake:
                 )
         except LineError as error:
             self._memory.note(error.__cause__ or error)
-            return suspect(record, foreign_records.reason(error))
+            return rejected_record(record, foreign_records.reason(error))
         except TimeoutError:
-            return suspect(
+            return rejected_record(
                 record,
                 "its schema takes too long to check; make it smaller, or simplify its patterns",
             )
         except Exception as error:  # noqa: BLE001 - it would fail in every agent that reads it
             self._memory.note(error)
-            return suspect(record, one_line(f"cannot be read: {told(error)}"))
+            return rejected_record(record, one_line(f"cannot be read: {told(error)}"))
 
     async def _accept(
         self, name: str, some: Sequence[tuple[Record, store.NewTask]]
@@ -213,10 +213,10 @@ class Intake:
             accepted = await self._store(name, [task for _, task in some])
             crash.reach("intake.accepted")
         except (ConfigError, UnsafeStateError) as error:
-            return [suspect(record, str(error), Disposition.REJECTED) for record, _ in some]
+            return [rejected_record(record, str(error), Disposition.REJECTED) for record, _ in some]
         self._publishing.send(accepted.orders)
         return [
-            suspect(some[position][0], foreign_records.clash(name), Disposition.REJECTED)
+            rejected_record(some[position][0], foreign_records.clash(name), Disposition.REJECTED)
             for position in accepted.clashing
         ]
 

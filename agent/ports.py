@@ -20,13 +20,13 @@ from schemas.task.rejected_record import RejectedRecord
 __all__ = [
     "LLM",
     "Account",
-    "Answer",
-    "Answers",
     "Assigned",
     "AtRest",
     "Backlog",
     "Call",
     "CallFailed",
+    "ClaimAnswer",
+    "ClaimAnswers",
     "Claimable",
     "Clock",
     "Event",
@@ -195,7 +195,7 @@ class Claimable:
     digest: bytes | None
 
 
-class Answer(Enum):
+class ClaimAnswer(Enum):
     """The ledger's answer about a record."""
 
     CLAIMED = "claimed"
@@ -265,19 +265,19 @@ class Verdict(Enum):
     GIVEN_UP = "given up"  # this row cannot be written; its claim is left to the hard deadline
 
 
-Answers = dict[int, tuple[Answer, Row | None]]
+ClaimAnswers = dict[int, tuple[ClaimAnswer, Row | None]]
 
 
 class Ledger(Protocol):
     """The database as the loop uses it. Each call is a transaction, retried until it succeeds."""
 
-    async def ask(self, records: Sequence[Claimable]) -> Answers:
+    async def ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
         """Answer for records that may be waiting, without a lock."""
         ...
 
     async def claim(
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
-    ) -> Answers:
+    ) -> ClaimAnswers:
         """Claim free tasks under `owner` until `deadline_s` from now; answer for every record.
 
         There must be one record for each task id. Without `suspects`, a task over which agents were
@@ -305,7 +305,7 @@ class Ledger(Protocol):
         """
         ...
 
-    async def quarantine(self, suspects: Sequence[RejectedRecord]) -> list[Order]:
+    async def quarantine(self, records: Sequence[RejectedRecord]) -> list[Order]:
         """Store records that name no trustworthy task; return orders for their dead letters."""
         ...
 

@@ -20,7 +20,7 @@ from agent import app, rehearsal
 from agent.agent import Stop
 from agent.cli import resume
 from agent.process import child_process, drain_watchdog
-from agent.process.child_process import Report, Word
+from agent.process.child_process import ParentPipe, Word
 from agent.process.clock_jump import wait_for_backward_jump
 from agent.process.containment import new_event_loop
 from agent.process.signals import stops
@@ -117,7 +117,7 @@ def _run_loop(command: Coroutine[Any, Any, bool], options: argparse.Namespace) -
 
 def _ended(options: argparse.Namespace, code: int) -> int:
     """Return the exit code, and tell the parent that this exit is the agent's own."""
-    Report(options.report).say(Word.ENDED)
+    ParentPipe(options.report).say(Word.ENDED)
     return code
 
 
@@ -294,7 +294,7 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
         async with app.built(
             replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal
         ) as agent:
-            report = Report(options.report)
+            report = ParentPipe(options.report)
             if options.until_done and not await agent.any_work():
                 log.info("group %s has no tasks: nothing to do", options.group)
                 await agent.leave()

@@ -6,7 +6,7 @@ from agent.inflight.delivery import Delivery
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
-from agent.ports import Answer, Clock, Row
+from agent.ports import ClaimAnswer, Clock, Row
 
 AGAIN_AT_ONCE, AGAIN_MOST_S = 2, 15.0
 
@@ -29,31 +29,31 @@ class AnswerHandler:
         self._records = records
         self._clock = clock
 
-    def handle(self, delivery: Delivery, answer: Answer, row: Row | None) -> None:
+    def handle(self, delivery: Delivery, answer: ClaimAnswer, row: Row | None) -> None:
         """Take an answer other than `CLAIMED`."""
         delivery.row = row
         now_s = self._clock.now_s()
-        if row is not None and answer is not Answer.CONFLICT:
+        if row is not None and answer is not ClaimAnswer.CONFLICT:
             self._quarantine.quarantine_foreign_behind(delivery)
         if delivery.partition not in self._partitions:
             self._table.end(delivery)
-        elif answer in {Answer.DONE, Answer.STALE}:
+        elif answer in {ClaimAnswer.DONE, ClaimAnswer.STALE}:
             # The row of a DONE record is final, so copies up to its fence are done too. The row of
             # a STALE record has moved on, so only copies below its fence are stale too.
             self._records.finish(
-                delivery, -1 if row is None else row.fence - (answer is Answer.STALE)
+                delivery, -1 if row is None else row.fence - (answer is ClaimAnswer.STALE)
             )
-        elif answer is Answer.CLAIMABLE and row is not None:
+        elif answer is ClaimAnswer.CLAIMABLE and row is not None:
             # A delivery that was delayed, is tried again, or was left behind by a dead agent does
             # not queue behind newer records.
             self._table.ready(
                 delivery, back=delivery.value is None or bool(row.lease_losses) or bool(row.attempt)
             )
-        elif answer is Answer.HELD and row is not None:
+        elif answer is ClaimAnswer.HELD and row is not None:
             self._table.hold_for(delivery, row.owner >> OWNER_BITS, now_s)
-        elif answer is Answer.EARLY and row is not None:
+        elif answer is ClaimAnswer.EARLY and row is not None:
             self._table.hold(delivery, now_s + row.due_in_s)
-        elif answer is Answer.AGAIN:
+        elif answer is ClaimAnswer.AGAIN:
             self._claim_again(delivery, now_s)
         else:
             self._quarantine.quarantine_unknown(delivery, answer, now_s)

@@ -15,7 +15,7 @@ from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import Lease, Leases
-from agent.ports import Answer, Clock, Ledger, Row
+from agent.ports import ClaimAnswer, Clock, Ledger, Row
 from schemas.runtime import crash
 
 # If a smaller share of the slots is free, a claim waits GATHER_S for more free slots, because it
@@ -92,7 +92,7 @@ class Claimer:
         fresh = {delivery.partition for delivery in batch}
         for delivery in batch:
             answer, row = answers[delivery.task_id]
-            if answer is not Answer.CLAIMABLE:
+            if answer is not ClaimAnswer.CLAIMABLE:
                 fresh.discard(delivery.partition)
             if delivery.state is DeliveryState.ASKING:
                 self._answers.handle(delivery, answer, row)
@@ -159,12 +159,14 @@ class Claimer:
                 )
                 crash.reach("claim.claimed")
                 claimed = (
-                    delivery for delivery in batch if answers[delivery.task_id][0] is Answer.CLAIMED
+                    delivery
+                    for delivery in batch
+                    if answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
                 )
                 rerouted = await self._bodies.fetch(claimed, moving=purpose is Purpose.MOVE)
             for delivery in batch:
                 answer, row = answers[delivery.task_id]
-                if answer is Answer.CLAIMED and row is not None:
+                if answer is ClaimAnswer.CLAIMED and row is not None:
                     self._start(delivery, row, claim, rerouted=delivery in rerouted)
                 else:
                     self._answers.handle(delivery, answer, row)

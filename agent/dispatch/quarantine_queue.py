@@ -12,7 +12,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.ports import Answer, Ledger, Record, RejectedRecord
+from agent.ports import ClaimAnswer, Ledger, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
 from schemas.runtime import crash
 from schemas.task.envelope import record_bytes
@@ -72,7 +72,7 @@ class QuarantineQueue:
         for foreign in self._table.take_foreign(delivery):
             self._distrust(foreign, _CONFLICT)
 
-    def quarantine_unknown(self, delivery: Delivery, answer: Answer, now_s: float) -> None:
+    def quarantine_unknown(self, delivery: Delivery, answer: ClaimAnswer, now_s: float) -> None:
         """Queue a delivery that the ledger does not know, or knows with other content.
 
         In the second case its copies are queued too. If the delivery's body was dropped, the ledger
@@ -88,7 +88,7 @@ class QuarantineQueue:
                 delivery.offset,
             )
             self._table.hold(delivery, now_s + LOST_S)
-        elif answer is Answer.CONFLICT:
+        elif answer is ClaimAnswer.CONFLICT:
             for foreign in (delivery, *self._table.take_alike(delivery)):
                 self._distrust(foreign, _CONFLICT)
         else:

@@ -37,25 +37,25 @@ class RecordDecoder:
             with contained():
                 return self._read(record)
         except NotOursError as error:
-            return suspect(record, f"not a publication of docllm: {error}")
+            return rejected_record(record, f"not a publication of docllm: {error}")
         except Exception as error:  # noqa: BLE001 - it concerns this record alone
-            return suspect(record, one_line(f"cannot be read: {told(error)}"))
+            return rejected_record(record, one_line(f"cannot be read: {told(error)}"))
 
     def _read(self, record: Record) -> Delivery | RejectedRecord:
         publication = decode(record.headers)
         if publication.ledger != self._ledger_id or publication.group != self._group:
-            return suspect(
+            return rejected_record(
                 record,
                 f"belongs to ledger {publication.ledger}, group {publication.group}",
                 Disposition.REJECTED,
             )
         if len(record.key or b"") > MAX_KEY_BYTES:
-            return suspect(
+            return rejected_record(
                 record,
                 f"has a key of {len(record.key or b'')} bytes, a task's has at most {MAX_KEY_BYTES}",
             )
         if record.value is not None and len(record.value) > MAX_TASK_BYTES:
-            return suspect(
+            return rejected_record(
                 record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}"
             )
         stamp = None if record.value is None else digest(record.key or b"", record.value)
@@ -76,7 +76,7 @@ class RecordDecoder:
         return route_of(value, self._naming)
 
 
-def suspect(
+def rejected_record(
     record: Record, reason: str, disposition: Disposition = Disposition.UNDECODABLE
 ) -> RejectedRecord:
     """Return a record as a rejected record for the quarantine."""

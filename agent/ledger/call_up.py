@@ -45,7 +45,7 @@ _MOVES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class CallUpCursor:
     """The position of a walk through the waiting tasks: the last task that it read."""
 
     due_at: str
@@ -53,11 +53,11 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CallUpPage:
     """One step of a walk: the orders that it wrote, and the next position (None at the end)."""
 
     orders: list[Order]
-    place: Cursor | None
+    place: CallUpCursor | None
 
 
 def step(
@@ -65,8 +65,8 @@ def step(
     group: str,
     wanted: Callable[[str], bool],
     limit: int,
-    place: Cursor | None,
-) -> Page:
+    place: CallUpCursor | None,
+) -> CallUpPage:
     """Call up at most `limit` tasks of wanted routes from the page of tasks after `place`."""
     query = _WAITING.limit(SCAN)
     if place is None:
@@ -79,13 +79,13 @@ def step(
     found = [row for row in rows if (row.id, row.fence) in moves]
     orders = _call(connection, group, [(row.id, row.fence) for row in found[:limit]])
     if len(found) > limit:
-        return Page(orders, _place(connection, found[limit - 1]))
-    return Page(orders, _place(connection, rows[-1]) if len(rows) == SCAN else None)
+        return CallUpPage(orders, _place(connection, found[limit - 1]))
+    return CallUpPage(orders, _place(connection, rows[-1]) if len(rows) == SCAN else None)
 
 
-def _place(connection: Connection, row: Row[Any]) -> Cursor:
+def _place(connection: Connection, row: Row[Any]) -> CallUpCursor:
     exact = "milliseconds" if connection.dialect.name == "sqlite" else "microseconds"
-    return Cursor(row.due_at.isoformat(" ", exact), row.id)
+    return CallUpCursor(row.due_at.isoformat(" ", exact), row.id)
 
 
 def _moves(

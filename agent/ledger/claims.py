@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, select, true, update
 
 from agent.ledger.claim_answers import answer
-from agent.ports import SUSPECT_LOSSES, Answer, Answers, Claimable, Row
+from agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
 from producer.ledger import outbox
 from producer.ports import Order
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
@@ -68,7 +68,7 @@ _RELEASE = (
 )
 
 
-def ask(connection: Connection, records: Sequence[Claimable]) -> Answers:
+def ask(connection: Connection, records: Sequence[Claimable]) -> ClaimAnswers:
     """Answer for records that may be waiting, without a lock."""
     return _answers(connection, records, owner=0)
 
@@ -80,7 +80,7 @@ def claim(
     deadline_s: float,
     *,
     suspects: bool = False,
-) -> Answers:
+) -> ClaimAnswers:
     """Claim tasks under `owner` and answer for every record.
 
     After a lost answer it may be run again with the same owner. Without `suspects`, a task over
@@ -157,10 +157,10 @@ def _fence(record: Claimable) -> int:
     return record.publication.fence
 
 
-def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> Answers:
+def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> ClaimAnswers:
     ids = sorted(record.publication.task_id for record in records)
     rows = {columns[0]: columns for columns in connection.execute(_READ, {"ids": ids})}
-    answers: Answers = {}
+    answers: ClaimAnswers = {}
     missing = []
     for record in records:
         found = rows.get(record.publication.task_id)
@@ -174,19 +174,19 @@ def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -
         gone = archived(connection, (record.publication.batch for record in missing))
         for record in missing:
             answers[record.publication.task_id] = (
-                Answer.DONE if record.publication.batch in gone else Answer.UNKNOWN,
+                ClaimAnswer.DONE if record.publication.batch in gone else ClaimAnswer.UNKNOWN,
                 None,
             )
     _release_conflicts(connection, answers, owner)
     return answers
 
 
-def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> None:
+def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int) -> None:
     """Release tasks that were claimed by foreign records: such a record must not keep the task."""
     taken = [
         key
         for key, (said, row) in answers.items()
-        if said is Answer.CONFLICT and row is not None and owner and row.owner == owner
+        if said is ClaimAnswer.CONFLICT and row is not None and owner and row.owner == owner
     ]
     if taken:
         crash.reach("claim.conflicting")

@@ -15,7 +15,7 @@ from agent.judge import Tier
 from agent.ledger import claims
 from agent.ledger import settlements as settles
 from agent.outcome import Dead, Failure, Spent
-from agent.ports import Answers, Claimable, Order, RejectedRecord, Settlement, Verdict
+from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from producer.ledger import quarantine
 from schemas.errors import DeniedError
 from schemas.ledger.database import Database, Stopped
@@ -61,13 +61,13 @@ class SqlLedger:
         self._settling = executors.settle
         self._background = Transactions(database=database, executor=executors.background)
 
-    async def ask(self, records: Sequence[Claimable]) -> Answers:
+    async def ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
         """Answer without a lock."""
         return await self._pages(records, lambda page: self._claiming.read(claims.ask, page))
 
     async def claim(
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
-    ) -> Answers:
+    ) -> ClaimAnswers:
         """Claim under `owner`; after a lost answer, ask again with the same owner."""
         return await self._pages(
             records,
@@ -88,9 +88,9 @@ class SqlLedger:
         """Order a replacement record for a task that runs or waits."""
         return await self._background.write(claims.relieve, self._group, record, fence, owner)
 
-    async def quarantine(self, suspects: Sequence[RejectedRecord]) -> list[Order]:
+    async def quarantine(self, records: Sequence[RejectedRecord]) -> list[Order]:
         """Store rejected records; return orders for their dead letters."""
-        return await self._background.write(quarantine.keep, self._group, suspects)
+        return await self._background.write(quarantine.keep, self._group, records)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle a group, in one transaction if possible."""
@@ -99,9 +99,9 @@ class SqlLedger:
     async def _pages(
         self,
         records: Sequence[Claimable],
-        answer: Callable[[Sequence[Claimable]], Awaitable[Answers]],
-    ) -> Answers:
-        answers: Answers = {}
+        answer: Callable[[Sequence[Claimable]], Awaitable[ClaimAnswers]],
+    ) -> ClaimAnswers:
+        answers: ClaimAnswers = {}
         for start in range(0, len(records), claims.PAGE):
             answers |= await answer(records[start : start + claims.PAGE])
         return answers

@@ -4,7 +4,7 @@ import logging
 
 from agent.execution.publishing import Publishing
 from agent.ledger import call_up
-from agent.ledger.call_up import Cursor
+from agent.ledger.call_up import CallUpCursor
 from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger.database import DatabaseError
@@ -47,7 +47,7 @@ class RouteCallUp:
         self._from_s: float | None = clock.now_s() + START_S
         self._trial = True
         self._walking = False
-        self._place: Cursor | None = None
+        self._place: CallUpCursor | None = None
 
     async def run(self) -> None:
         """Look each second until cancelled."""

@@ -29,7 +29,7 @@ class Word(Enum):
     ENDED = b"e"  # the exit code that follows is the agent's own
 
 
-class Report:
+class ParentPipe:
     """The child's end of the pipe to its parent; without a parent it does nothing."""
 
     def __init__(self, descriptor: int | None) -> None:

@@ -75,7 +75,7 @@ async def show(config: Config, options: argparse.Namespace) -> int:
 
 def _found(
     connection: Connection, options: argparse.Namespace
-) -> history.Story | history.Record | list[str]:
+) -> history.Story | history.QuarantinedRecord | list[str]:
     """Return what the ID names, or, if it does not name one task, the batches that contain it."""
     number = record_number(options.id) if options.batch is None else None
     if (

@@ -46,7 +46,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
 async def _load_all(
     config: Config, options: argparse.Namespace, source: Input, rejects: Rejects
 ) -> int:
-    report = Report(rejects)
+    report = BadLineReport(rejects)
     sums = Sums(config)
     checked, loaded = InputDigest(), InputDigest()
     if options.strict or options.dry_run:
@@ -84,7 +84,7 @@ class Sums:
             self.outside.add(line.task.uri)
 
 
-class Report:
+class BadLineReport:
     """Reports bad lines: the first ones on stderr, all of them in the rejects file."""
 
     def __init__(self, rejects: Rejects) -> None:
@@ -106,7 +106,7 @@ async def _check(
     config: Config,
     options: argparse.Namespace,
     source: Input,
-    report: Report,
+    report: BadLineReport,
     sums: Sums | None,
     imprint: InputDigest,
 ) -> Summary:
@@ -182,7 +182,7 @@ async def _load(
     parts: Parts,
     batch: str,
     lines: Iterable[Good | Bad],
-    report: Report,
+    report: BadLineReport,
     is_new: Callable[[Good], None],
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""

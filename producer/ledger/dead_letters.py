@@ -21,7 +21,7 @@ _SPENT = ("tokens_in", "tokens_out", "cost_micro")
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class TotalCost:
     """The cost of some tasks' attempts; `cost_micro` is in millionths of the currency's unit."""
 
     attempts: int = 0
@@ -60,7 +60,7 @@ class Group:
     first_at: datetime
     last_at: datetime
     example: Example
-    spent: Spent = Spent()
+    spent: TotalCost = TotalCost()
 
 
 def any_dead(connection: Connection, group: str) -> bool:
@@ -105,14 +105,14 @@ def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
         .group_by(*keys)
     )
     spent = {
-        (row[0], row[1]): Spent(*(int(value) for value in row[2:]))
+        (row[0], row[1]): TotalCost(*(int(value) for value in row[2:]))
         for row in connection.execute(costs)
     }
     return [
         replace(
             _group(row, examples.get(row.oldest, _REPLAYED_MEANWHILE)),
             tasks=row.n,
-            spent=spent.get((row.fingerprint, row.disposition), Spent()),
+            spent=spent.get((row.fingerprint, row.disposition), TotalCost()),
         )
         for row in rows
     ]

@@ -24,7 +24,7 @@ _NO_HEADERS = b"[]"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class PastAttempt:
     """An attempt that did not succeed.
 
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
@@ -45,7 +45,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """Why a dead task was given up, and the record that failed."""
 
     fence: int
@@ -60,7 +60,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StoredResult:
     """The stored result of a successful attempt, without its body."""
 
     created_at: datetime
@@ -96,13 +96,13 @@ class Story:
     raw_key: bytes | None
     headers: bytes | None
     input: bytes
-    letter: Letter | None
-    result: Result | None
-    history: tuple[Attempt, ...]
+    letter: DeadLetter | None
+    result: StoredResult | None
+    history: tuple[PastAttempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class QuarantinedRecord:
     """One quarantined record; `cut` says that only the beginning of its value is kept."""
 
     number: int
@@ -174,14 +174,14 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
     )
 
 
-def _letter(connection: Connection, task_id: int) -> Letter | None:
+def _letter(connection: Connection, task_id: int) -> DeadLetter | None:
     row = connection.execute(
         select(dead_letter).where(dead_letter.c.task_id == task_id)
     ).one_or_none()
     if row is None:
         return None
     origin = (row.origin_topic, row.origin_partition, row.origin_offset)
-    return Letter(
+    return DeadLetter(
         row.fence,
         row.disposition,
         row.error_class,
@@ -192,7 +192,7 @@ def _letter(connection: Connection, task_id: int) -> Letter | None:
     )
 
 
-def _result(connection: Connection, task_id: int) -> Result | None:
+def _result(connection: Connection, task_id: int) -> StoredResult | None:
     names = (
         "created_at",
         "model",
@@ -205,10 +205,10 @@ def _result(connection: Connection, task_id: int) -> Result | None:
     row = connection.execute(
         select(*(task_result.c[name] for name in names)).where(task_result.c.task_id == task_id)
     ).one_or_none()
-    return None if row is None else Result(*row)
+    return None if row is None else StoredResult(*row)
 
 
-def _history(connection: Connection, task_id: int) -> Sequence[Attempt]:
+def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
     names = (
         "attempt",
         "fence",
@@ -221,16 +221,16 @@ def _history(connection: Connection, task_id: int) -> Sequence[Attempt]:
     )
     columns = [task_attempt.c[name] for name in (*names, "tokens_in", "tokens_out", "cost_micro")]
     query = select(*columns).where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
-    return [Attempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]
+    return [PastAttempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]
 
 
-def record(connection: Connection, group: str, number: int) -> Record | None:
+def record(connection: Connection, group: str, number: int) -> QuarantinedRecord | None:
     """Return everything about one quarantined record, None if it does not exist."""
     query = select(quarantine).where(quarantine.c.group_name == group, quarantine.c.id == number)
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
-    return Record(
+    return QuarantinedRecord(
         number=row.id,
         topic=row.topic,
         partition=row.part,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, case, func, select
 from producer.input.estimate import Estimate
 from producer.input.lines import Good, read_line
 from producer.ledger import dead_letters, selection_query
-from producer.ledger.dead_letters import Group, Spent
+from producer.ledger.dead_letters import Group, TotalCost
 from producer.ledger.export import Read
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.replay.runs import ReplayRequest, candidates
@@ -35,7 +35,7 @@ class ReplayPlan:
     records: int
     groups: Sequence[Group]
     batches: Sequence[tuple[str, int]]
-    spent: Spent
+    spent: TotalCost
     late: int
     capped: int
     closed: int
@@ -85,9 +85,11 @@ def _left(connection: Connection, group: str, wish: ReplayRequest) -> tuple[int,
     return int(row[0]), 0 if wish.selection.cancelled else int(row[1])
 
 
-def _sum(groups: Sequence[Group]) -> Spent:
+def _sum(groups: Sequence[Group]) -> TotalCost:
     spent = [one.spent for one in groups]
-    return Spent(*(sum(getattr(one, field.name) for one in spent) for field in fields(Spent)))
+    return TotalCost(
+        *(sum(getattr(one, field.name) for one in spent) for field in fields(TotalCost))
+    )
 
 
 def measure(read: Read, group: str, wish: ReplayRequest, tasks: int, estimate: Estimate) -> None:
@@ -138,7 +140,7 @@ def _batches(connection: Connection, tasks: Select[Any]) -> list[tuple[str, int]
     return [(row[0], int(row[1])) for row in connection.execute(query)]
 
 
-def _spent(connection: Connection, tasks: Select[Any]) -> Spent:
+def _spent(connection: Connection, tasks: Select[Any]) -> TotalCost:
     sums = [
         func.coalesce(func.sum(task_attempt.c[name]), 0)
         for name in ("tokens_in", "tokens_out", "cost_micro")
@@ -146,4 +148,4 @@ def _spent(connection: Connection, tasks: Select[Any]) -> Spent:
     query = tasks.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(
         func.count(), *sums
     )
-    return Spent(*(int(value) for value in connection.execute(query).one()))
+    return TotalCost(*(int(value) for value in connection.execute(query).one()))

@@ -23,7 +23,7 @@ AGAIN_S = 0.5
 
 
 @dataclass(slots=True)
-class Report:
+class ReplayReport:
     """What one process saw of a run.
 
     `unread`: records that are no task, with the reason. `early`: the most tasks that waited for
@@ -77,9 +77,9 @@ class Replay:
         crash.reach("replay.stored")
         return await self._transactions.write(runs.find, run_id)
 
-    async def apply(self, run: Run) -> Report:
+    async def apply(self, run: Run) -> ReplayReport:
         """Apply the waiting items of a run until none are left."""
-        report, done = Report(), run.total - run.left
+        report, done = ReplayReport(), run.total - run.left
         while not await self._transactions.write(runs.end, run.id):
             passed = 0
             for kind in KINDS:
@@ -89,7 +89,7 @@ class Replay:
                 await self._wait()
         return report
 
-    async def _apply_kind(self, run: Run, kind: int, report: Report, before: int) -> int:
+    async def _apply_kind(self, run: Run, kind: int, report: ReplayReport, before: int) -> int:
         """Apply the items of one kind once through; return how many were finished."""
         after = done = 0
         while True:
@@ -131,7 +131,7 @@ class Replay:
             return SQLITE_TASKS if self._transactions.database.sqlite else TASKS
         return RECORDS
 
-    def _tell_early(self, report: Report, page: Page) -> None:
+    def _tell_early(self, report: ReplayReport, page: Page) -> None:
         if page.early > report.early:
             self._note(f"{page.early} tasks wait until their dead letters are on their topic")
             report.early = page.early

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from producer.ledger.dead_letters import Group
-from producer.ledger.history import Attempt, Letter, Record, Result, Story
+from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, StoredResult, Story
 from producer.ledger.quarantine import headers_of
 from producer.ledger.selection import RECORD
 from producer.text.columns import Column, fitted
@@ -96,7 +96,7 @@ def story_json(story: Story) -> dict[str, Any]:
     return {"version": 1, "kind": "task"} | values
 
 
-def record_json(record: Record) -> dict[str, Any]:
+def record_json(record: QuarantinedRecord) -> dict[str, Any]:
     """Return the form of `dead show --json` for a quarantined record, version 1."""
     values = _plain(asdict(record)) | {"headers": _headers(record.headers)}
     return {"version": 1, "kind": "quarantine"} | values
@@ -160,7 +160,7 @@ def story_lines(story: Story) -> Iterator[str]:
     yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
 
 
-def _letter_lines(letter: Letter) -> Iterator[str]:
+def _letter_lines(letter: DeadLetter) -> Iterator[str]:
     yield (
         f"  dead letter: {letter.disposition}, {letter.error_class}, "
         f"fingerprint {letter.fingerprint}, died {written(letter.died_at)}"
@@ -174,7 +174,7 @@ def _letter_lines(letter: Letter) -> Iterator[str]:
     yield f"    {shown(letter.error, ERROR_SHOWN)}"
 
 
-def _result_line(result: Result) -> str:
+def _result_line(result: StoredResult) -> str:
     spent = f"{result.tokens_in}+{result.tokens_out} tokens, {money(result.cost_micro)}"
     return (
         f"  succeeded {written(result.created_at)} by {shown(result.model, 191)}, {spent}, "
@@ -182,7 +182,7 @@ def _result_line(result: Result) -> str:
     )
 
 
-def _attempt_lines(attempt: Attempt) -> Iterator[str]:
+def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
     spent = (
         f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "
         f"{money(attempt.cost_micro)}"
@@ -195,7 +195,7 @@ def _attempt_lines(attempt: Attempt) -> Iterator[str]:
     yield f"      {shown(attempt.error, ERROR_SHOWN)}"
 
 
-def record_lines(record: Record) -> Iterator[str]:
+def record_lines(record: QuarantinedRecord) -> Iterator[str]:
     """Yield the lines that describe a quarantined record for a person."""
     replayed = f", replayed {written(record.replayed_at)}" if record.replayed_at else ""
     yield f"{RECORD}{record.number}: {record.disposition}{replayed}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from producer.input.estimate import Estimate
 from producer.ledger.selection import OF_RECORDS, RECORD
 from producer.replay.plan import SAMPLE, ReplayPlan
-from producer.replay.runner import Report
+from producer.replay.runner import ReplayReport
 from producer.replay.runs import ItemState, ReplayRequest, Run
 from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
@@ -84,7 +84,7 @@ def _only_records(wish: ReplayRequest) -> bool:
     )
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: ReplayReport) -> Iterator[str]:
     """Yield further notes for a person."""
     for number, reason in list(report.unread.items())[:UNREAD_SHOWN]:
         yield f"{RECORD}{number} stays: {shown(reason, 500)}"

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
 from schemas.ledger.errors import READ_ONLY, away, code, denied, passing, refusal, too_long
-from schemas.ledger.mysql_engine import Limits, Sockets, mysql_engine
+from schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.outage import Outage
 
@@ -65,7 +65,7 @@ class Database:
         outage: Outage | None = None,
     ) -> None:
         self._reads_only = reads_s is not None
-        limits = Limits.of(timeout_s, reads_s)
+        limits = StatementLimits.of(timeout_s, reads_s)
         self.stopping = threading.Event()
         self._pause = pause or self.stopping.wait
         self.sqlite = make_url(url).get_backend_name() == "sqlite"

@@ -24,14 +24,14 @@ _SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StatementLimits:
     """How long a client waits for an answer, and when the server ends a statement."""
 
     client_s: int | None
     statement_s: float | None
 
     @classmethod
-    def of(cls, timeout_s: int | None, reads_s: int | None) -> "Limits":
+    def of(cls, timeout_s: int | None, reads_s: int | None) -> "StatementLimits":
         """Return the limits of a program.
 
         The program waits `timeout_s` for an answer. If it only reads, each read may take `reads_s`.
@@ -51,7 +51,9 @@ class Limits:
         return limit if self.client_s is not None else f"{limit}, lock_wait_timeout={_TABLE_LOCK_S}"
 
 
-def mysql_engine(url: str, connections: int, limits: Limits, *, autocommit: bool) -> Engine:
+def mysql_engine(
+    url: str, connections: int, limits: StatementLimits, *, autocommit: bool
+) -> Engine:
     """Return the engine for a server, with connections set up for the ledger."""
     engine = create_engine(
         url,
@@ -142,7 +144,7 @@ def _is_mariadb(cursor: Any) -> bool:
     return "mariadb" in cursor.fetchone()[0].lower()
 
 
-def _prepare_mysql(dbapi: Any, _record: object, *, limits: Limits) -> None:
+def _prepare_mysql(dbapi: Any, _record: object, *, limits: StatementLimits) -> None:
     with closing(dbapi.cursor()) as cursor:
         mariadb = _is_mariadb(cursor)
         settings = ["time_zone='+00:00'", "innodb_lock_wait_timeout=5", "wait_timeout=30"]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from agent.consumer.embedded.reader import Reader
+from agent.consumer.embedded.reader import EmbeddedReader
 from agent.consumer.embedded.source import EmbeddedSource
 from agent.ports import Source
 from producer.bus.embedded import topics
@@ -67,7 +67,7 @@ def parts(folder: Path) -> Parts:
 
 
 async def _kill(source: Source) -> None:
-    def die(_: Reader) -> None:
+    def die(_: EmbeddedReader) -> None:
         raise KilledError
 
     assert isinstance(source, EmbeddedSource)

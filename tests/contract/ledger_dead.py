@@ -50,13 +50,13 @@ def set_aside(
     """Quarantine records with these values; return their numbers."""
     first = ledger_db.count(tables.quarantine)
     headers = more.pop("headers", [])
-    suspects = [
+    records = [
         RejectedRecord(
             "topic-id", "group.inbox", 0, first + place, b"key", value, headers, reason, **more
         )
         for place, value in enumerate(values)
     ]
-    ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
     delivered(ledger_db)
     return [row.id for row in ledger_db.rows(tables.quarantine)][first:]
 

@@ -24,7 +24,7 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Answer, Answers, Claimable, Row, Settlement, Verdict
+from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Row, Settlement, Verdict
 from producer.ledger import cancel, store
 from producer.ports import Order
 from schemas.ledger import migrations, tables
@@ -129,19 +129,19 @@ class LedgerDatabase:
 
     def answers(
         self, records: Sequence[Claimable], owner: int, deadline_s: float = 600.0
-    ) -> Answers:
+    ) -> ClaimAnswers:
         return self.run(lambda c: claims.claim(c, records, owner, deadline_s, suspects=True))
 
-    def claim(self, task_id: int, owner: int, fence: int = 0) -> Answer:
+    def claim(self, task_id: int, owner: int, fence: int = 0) -> ClaimAnswer:
         return self.answers([self.record(task_id, fence)], owner)[task_id][0]
 
-    def ask(self, task_id: int, fence: int = 0) -> Answer:
+    def ask(self, task_id: int, fence: int = 0) -> ClaimAnswer:
         return self.run(lambda c: claims.ask(c, [self.record(task_id, fence)]))[task_id][0]
 
     def claimed(self, task_id: int, owner: int, fence: int = 0) -> Row:
         """Claim a task that must be free; return its row."""
         said, row = self.answers([self.record(task_id, fence)], owner)[task_id]
-        assert said is Answer.CLAIMED
+        assert said is ClaimAnswer.CLAIMED
         assert row is not None
         return row
 

@@ -17,7 +17,7 @@ from agent.lease import Lease
 from agent.ledger import claims, leases, reaping
 from agent.ledger import sweeping as sweep
 from agent.outcome import Outcome, Released, Snooze
-from agent.ports import Answer, Row, Verdict
+from agent.ports import ClaimAnswer, Row, Verdict
 from producer.ledger import cancel, outbox
 from producer.relay.relay import Relay
 from schemas.ledger import tables
@@ -138,23 +138,23 @@ class World:
         records = [self.ledger_db.record(task_id, fence)]
         said, row = self.ledger_db.answers(records, owner)[task_id]
         if lost and self.random.random() < 0.5:
-            if said is Answer.CLAIMED:
+            if said is ClaimAnswer.CLAIMED:
                 self.newest_claim[task_id] = owner
             agent.doubts.append((owner, task_id))
             return
         if lost:
             said, row = self.ledger_db.answers(records, owner)[task_id]
         self.seen[said.value] += 1
-        if said is Answer.CLAIMED and row is not None:
+        if said is ClaimAnswer.CLAIMED and row is not None:
             if fence < row.fence:
                 raise BrokenError("I3 an older record takes its task")
             self.newest_claim[task_id] = owner
             agent.runs.append(Run(row, owner, view, offset))
-        elif said in {Answer.DONE, Answer.STALE} or (
-            said is Answer.HELD and "held is skipped" in self.quirks
+        elif said in {ClaimAnswer.DONE, ClaimAnswer.STALE} or (
+            said is ClaimAnswer.HELD and "held is skipped" in self.quirks
         ):
             view.finish(offset)
-        elif said in {Answer.CONFLICT, Answer.UNKNOWN}:
+        elif said in {ClaimAnswer.CONFLICT, ClaimAnswer.UNKNOWN}:
             raise BrokenError(f"P9 a good record is {said.value}")
 
     def settle(self) -> None:

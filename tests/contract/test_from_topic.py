@@ -32,11 +32,11 @@ class Shelf:
 
 def letters_of(ledger_db: LedgerDatabase, *headers: RawHeaders) -> list[Incoming]:
     """Return the dead letters of quarantined records with these headers; forget the ledger."""
-    suspects = [
+    records = [
         RejectedRecord("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected")
         for place, each in enumerate(headers)
     ]
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
     items = tuple(item for order in orders for item in order.items)
     order = Order(1, GROUP, "dlq", items)
     records = ledger_db.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)).values()

@@ -259,7 +259,7 @@ async def test_without_a_route_that_opened_nothing_is_asked(
     duty, asked = Duty(ledger_db), count(1)
     step = call_up.step
 
-    def counted(*args: Any) -> call_up.Page:
+    def counted(*args: Any) -> call_up.CallUpPage:
         next(asked)
         return step(*args)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.ledger import queries
-from agent.ports import Answer
+from agent.ports import ClaimAnswer
 from producer.ledger import cancel
 from schemas.ledger import tables
 from schemas.task.states import Status
@@ -54,7 +54,7 @@ def test_what_waits_is_cancelled_and_what_ran_or_runs_is_left(ledger_db: LedgerD
     assert [ledger_db.status(one) for one in (pending, retrying)] == [Status.CANCELLED] * 2
     assert ledger_db.status(running) is Status.PROCESSING
     assert (ledger_db.status(succeeded), ledger_db.status(dead)) == (Status.SUCCEEDED, Status.DEAD)
-    assert ledger_db.claim(pending, lease.next_owner()) is Answer.DONE
+    assert ledger_db.claim(pending, lease.next_owner()) is ClaimAnswer.DONE
     assert [(row.state, row.outcome, row.delta) for row in ledger_db.rows(tables.tally)][-1] == (
         Status.CANCELLED,
         "cancelled",
@@ -176,7 +176,7 @@ def test_a_task_that_is_claimed_between_reading_and_locking_is_left(
     lock = cancel._cancel
 
     def claimed_meanwhile(*rest: Any) -> int:
-        assert ledger_db.claim(one, owner) is Answer.CLAIMED
+        assert ledger_db.claim(one, owner) is ClaimAnswer.CLAIMED
         return lock(*rest)
 
     monkeypatch.setattr(cancel, "_cancel", claimed_meanwhile)
@@ -192,8 +192,8 @@ def test_a_task_cancelled_alone_is_not_brought_back(ledger_db: LedgerDatabase) -
     one_by_key(ledger_db, b"a")
     lease = ledger_db.agent()
 
-    assert ledger_db.claim(one, lease.next_owner()) is Answer.DONE
-    assert ledger_db.claim(other, lease.next_owner()) is Answer.CLAIMED
+    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.DONE
+    assert ledger_db.claim(other, lease.next_owner()) is ClaimAnswer.CLAIMED
 
 
 @pytest.mark.parametrize("rounds", [3])
@@ -209,7 +209,7 @@ def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(
         owner = lease.next_owner()
         answers = ledger_db.answers([ledger_db.record(one) for one in part], owner)
         taken = [
-            row for said, row in answers.values() if said is Answer.CLAIMED and row is not None
+            row for said, row in answers.values() if said is ClaimAnswer.CLAIMED and row is not None
         ]
         for row in taken[::2]:
             ledger_db.settle(row, owner, RELEASED)

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.ledger import claims
-from agent.ports import Answer
+from agent.ports import ClaimAnswer
 from schemas.ledger.tables import batch, outbox, task
 from schemas.task.envelope import digest
 from schemas.task.states import Status
@@ -25,7 +25,7 @@ def test_a_free_task_is_claimed(ledger_db: LedgerDatabase) -> None:
 
     said, row = ledger_db.answers([ledger_db.record(one)], owner, 600.0)[one]
 
-    assert said is Answer.CLAIMED
+    assert said is ClaimAnswer.CLAIMED
     assert row is not None
     assert (row.owner, row.fence, row.attempt, row.task_key, row.batch) == (
         owner,
@@ -41,7 +41,7 @@ def test_a_question_takes_nothing(ledger_db: LedgerDatabase) -> None:
     """The question without locks answers "claimable" and leaves the task as it is."""
     (one,) = ledger_db.load("a")
 
-    assert ledger_db.ask(one) is Answer.CLAIMABLE
+    assert ledger_db.ask(one) is ClaimAnswer.CLAIMABLE
     assert ledger_db.status(one) is Status.PENDING
 
 
@@ -52,8 +52,8 @@ def test_another_owner_is_told_that_the_task_is_held(ledger_db: LedgerDatabase) 
     first = lease.next_owner()
     ledger_db.claimed(one, first)
 
-    assert ledger_db.claim(one, lease.next_owner()) is Answer.HELD
-    assert ledger_db.ask(one) is Answer.HELD
+    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.HELD
+    assert ledger_db.ask(one) is ClaimAnswer.HELD
     assert ledger_db.task(one).owner == first
 
 
@@ -64,8 +64,8 @@ def test_the_same_token_claims_again_after_a_lost_answer(ledger_db: LedgerDataba
     token = lease.next_owner()
     ledger_db.answers([ledger_db.record(one)], token)
 
-    assert ledger_db.claim(one, token) is Answer.CLAIMED
-    assert ledger_db.claim(one, lease.next_owner()) is Answer.HELD
+    assert ledger_db.claim(one, token) is ClaimAnswer.CLAIMED
+    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.HELD
 
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, DEAD])
@@ -76,8 +76,8 @@ def test_a_final_task_is_done(ledger_db: LedgerDatabase, outcome: object) -> Non
     owner = lease.next_owner()
     ledger_db.settle(ledger_db.claimed(one, owner), owner, outcome)
 
-    assert ledger_db.claim(one, lease.next_owner()) is Answer.DONE
-    assert ledger_db.ask(one) is Answer.DONE
+    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.DONE
+    assert ledger_db.ask(one) is ClaimAnswer.DONE
 
 
 def test_an_older_record_is_stale(ledger_db: LedgerDatabase) -> None:
@@ -91,10 +91,10 @@ def test_an_older_record_is_stale(ledger_db: LedgerDatabase) -> None:
     ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
     ledger_db.ago(task.c.due_at, 1, one)
 
-    assert ledger_db.claim(one, lease.next_owner(), fence=0) is Answer.STALE
+    assert ledger_db.claim(one, lease.next_owner(), fence=0) is ClaimAnswer.STALE
     assert ledger_db.status(one) is Status.RETRYING
-    assert ledger_db.claim(one, lease.next_owner(), fence=1) is Answer.CLAIMED
-    assert ledger_db.ask(one, fence=0) is Answer.STALE
+    assert ledger_db.claim(one, lease.next_owner(), fence=1) is ClaimAnswer.CLAIMED
+    assert ledger_db.ask(one, fence=0) is ClaimAnswer.STALE
 
 
 def test_a_task_that_is_not_due_is_early(ledger_db: LedgerDatabase) -> None:
@@ -109,10 +109,10 @@ def test_a_task_that_is_not_due_is_early(ledger_db: LedgerDatabase) -> None:
 
     said, row = ledger_db.answers([ledger_db.record(one, fence=1)], lease.next_owner())[one]
 
-    assert said is Answer.EARLY
+    assert said is ClaimAnswer.EARLY
     assert row is not None
     assert 0 < row.due_in_s <= 31
-    assert ledger_db.ask(one, fence=1) is Answer.EARLY
+    assert ledger_db.ask(one, fence=1) is ClaimAnswer.EARLY
 
 
 def test_a_task_that_came_back_between_the_statements_is_again(
@@ -131,7 +131,7 @@ def test_a_task_that_came_back_between_the_statements_is_again(
 
     monkeypatch.setattr(claims, "_answers", released_meanwhile)
 
-    assert ledger_db.claim(one, second) is Answer.AGAIN
+    assert ledger_db.claim(one, second) is ClaimAnswer.AGAIN
 
 
 def test_a_record_with_another_content_is_a_conflict_and_takes_nothing(
@@ -144,7 +144,7 @@ def test_a_record_with_another_content_is_a_conflict_and_takes_nothing(
 
     said = ledger_db.answers([forged], lease.next_owner())[one][0]
 
-    assert said is Answer.CONFLICT
+    assert said is ClaimAnswer.CONFLICT
     assert (ledger_db.status(one), ledger_db.task(one).owner) == (Status.PENDING, 0)
 
 
@@ -153,7 +153,9 @@ def test_the_right_content_is_no_conflict(ledger_db: LedgerDatabase) -> None:
     (one,) = ledger_db.load("a")
     genuine = ledger_db.record(one, stamp=digest(b"a", b"value of a"))
 
-    assert ledger_db.answers([genuine], ledger_db.agent().next_owner())[one][0] is Answer.CLAIMED
+    assert (
+        ledger_db.answers([genuine], ledger_db.agent().next_owner())[one][0] is ClaimAnswer.CLAIMED
+    )
 
 
 def test_a_fence_far_above_the_rows_is_a_conflict(ledger_db: LedgerDatabase) -> None:
@@ -161,8 +163,8 @@ def test_a_fence_far_above_the_rows_is_a_conflict(ledger_db: LedgerDatabase) -> 
     one, two = ledger_db.load("a", "b")
     lease = ledger_db.agent()
 
-    assert ledger_db.claim(one, lease.next_owner(), fence=1000) is Answer.CLAIMED
-    assert ledger_db.claim(two, lease.next_owner(), fence=1001) is Answer.CONFLICT
+    assert ledger_db.claim(one, lease.next_owner(), fence=1000) is ClaimAnswer.CLAIMED
+    assert ledger_db.claim(two, lease.next_owner(), fence=1001) is ClaimAnswer.CONFLICT
     assert ledger_db.status(two) is Status.PENDING
 
 
@@ -182,11 +184,11 @@ def test_a_task_without_a_row_is_unknown_or_done(ledger_db: LedgerDatabase) -> N
     """Without a row a record is unknown, or done if its batch was archived."""
     ledger_db.load("a")
     lease = ledger_db.agent()
-    assert ledger_db.claim(999_999, lease.next_owner()) is Answer.UNKNOWN
+    assert ledger_db.claim(999_999, lease.next_owner()) is ClaimAnswer.UNKNOWN
 
     ledger_db.ago(batch.c.archived_at, 1)
 
-    assert ledger_db.claim(999_999, lease.next_owner()) is Answer.DONE
+    assert ledger_db.claim(999_999, lease.next_owner()) is ClaimAnswer.DONE
 
 
 def test_one_call_answers_for_records_of_every_kind(ledger_db: LedgerDatabase) -> None:
@@ -207,10 +209,10 @@ def test_one_call_answers_for_records_of_every_kind(ledger_db: LedgerDatabase) -
     answers = ledger_db.answers(records, lease.next_owner())
 
     assert {key: said for key, (said, _) in answers.items()} == {
-        free: Answer.CLAIMED,
-        moved: Answer.CLAIMED,
-        ended: Answer.DONE,
-        77: Answer.UNKNOWN,
+        free: ClaimAnswer.CLAIMED,
+        moved: ClaimAnswer.CLAIMED,
+        ended: ClaimAnswer.DONE,
+        77: ClaimAnswer.UNKNOWN,
     }
 
 
@@ -243,7 +245,7 @@ def test_a_release_gives_back_only_what_is_the_owners(ledger_db: LedgerDatabase)
     assert (ledger_db.status(other), ledger_db.task(other).owner) == (Status.PROCESSING, stranger)
     assert ledger_db.status(ended) is Status.SUCCEEDED
     assert ledger_db.count(outbox) == 0
-    assert ledger_db.claim(mine, lease.next_owner()) is Answer.CLAIMED
+    assert ledger_db.claim(mine, lease.next_owner()) is ClaimAnswer.CLAIMED
 
 
 def test_a_settled_release_can_be_claimed_at_once(ledger_db: LedgerDatabase) -> None:
@@ -254,7 +256,7 @@ def test_a_settled_release_can_be_claimed_at_once(ledger_db: LedgerDatabase) -> 
 
     ledger_db.settle(ledger_db.claimed(one, owner), owner, RELEASED)
 
-    assert ledger_db.claim(one, lease.next_owner()) is Answer.CLAIMED
+    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.CLAIMED
     assert ledger_db.count(outbox) == 0
 
 

@@ -46,7 +46,7 @@ def killed(
     return one
 
 
-def suspect(offset: int = 5, **values: object) -> RejectedRecord:
+def rejected(offset: int = 5, **values: object) -> RejectedRecord:
     given = {
         "key": b"\xffkey",
         "value": BYTES,
@@ -202,12 +202,12 @@ def test_a_quarantined_record_has_a_letter(ledger_db: LedgerDatabase) -> None:
 
     A large value is named by its digest.
     """
-    suspects = [
-        suspect(),
-        suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)),
-        suspect(7, key=None, value=None),
+    records = [
+        rejected(),
+        rejected(6, value=b"x" * (MAX_TASK_BYTES + 1)),
+        rejected(7, key=None, value=None),
     ]
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
     small, large, empty = ledger_db.run(
         lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)
     ).values()
@@ -253,7 +253,7 @@ def test_a_quarantined_records_letter_says_its_batch(
 
     Nothing else that the record claims about itself is kept.
     """
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, [suspect(headers=headers)]))
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected(headers=headers)]))
     (letter,) = ledger_db.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
 
     assert [
@@ -266,7 +266,7 @@ def test_a_quarantined_records_letter_says_its_batch(
 def test_letters_of_tasks_and_of_strangers_share_an_order(ledger_db: LedgerDatabase) -> None:
     """One order for the dead-letter topic may name both kinds, even under the same number."""
     one = killed(ledger_db)
-    ledger_db.run(lambda c: quarantine.keep(c, GROUP, [suspect()]))
+    ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected()]))
     stranger = ledger_db.rows(tables.quarantine)[0].id
 
     records = written(ledger_db, "dlq", (outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.ports import Answer, Verdict
+from agent.ports import ClaimAnswer, Verdict
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger import tables
 from schemas.ledger.database import Database
@@ -130,7 +130,7 @@ def test_a_claim_waits_for_the_server_with_its_own_token(
 
     answers = asyncio.run(ledger.claim([ledger_db.record(one)], owner, 600.0))
 
-    assert answers[one][0] is Answer.CLAIMED
+    assert answers[one][0] is ClaimAnswer.CLAIMED
     assert ledger_db.task(one).owner == owner
 
 

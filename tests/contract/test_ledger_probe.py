@@ -7,7 +7,7 @@ import asyncio
 
 from agent.ledger import guard_probes
 from agent.outcome import Failure, Moved, Snooze
-from agent.ports import Answer, Verdict
+from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
@@ -130,7 +130,7 @@ async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
     assert sorted(duty.called) == sorted(others)
     assert {
         ledger_db.claim(task_id, ledger_db.agent().next_owner(), fence=1) for task_id in others
-    } == {Answer.CLAIMED}
+    } == {ClaimAnswer.CLAIMED}
     assert ledger_db.due_in_s(retrying[0][0].task_id) > 20
     (entry,) = ledger_db.rows(tables.audit)
     assert (entry.actor, entry.detail.rpartition(": ")[2]) == (

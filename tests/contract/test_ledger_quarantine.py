@@ -14,19 +14,19 @@ from schemas.task.rejected_record import RejectedRecord
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 
-def suspect(offset: int = 5, **values: object) -> RejectedRecord:
+def rejected(offset: int = 5, **values: object) -> RejectedRecord:
     given = {"key": b"key", "value": b"value", "headers": [], "reason": "no headers of ours"}
     return RejectedRecord("topic-id", "group.tasks", 2, offset, **(given | values))
 
 
-def kept(ledger_db: LedgerDatabase, *suspects: RejectedRecord) -> list[tuple[int, ...]]:
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, suspects))
+def kept(ledger_db: LedgerDatabase, *records: RejectedRecord) -> list[tuple[int, ...]]:
+    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
     return [item for order in orders for item in order.items]
 
 
 def test_a_suspect_is_a_row_and_an_order(ledger_db: LedgerDatabase) -> None:
     """The record's position, bytes, headers and reason are kept; its dead letter is ordered."""
-    items = kept(ledger_db, suspect(headers=[("a", b"\xff\x00"), ("b", None)]))
+    items = kept(ledger_db, rejected(headers=[("a", b"\xff\x00"), ("b", None)]))
 
     (row,) = ledger_db.rows(tables.quarantine)
     assert items == [(outbox.QUARANTINE, row.id, 0)]
@@ -53,9 +53,9 @@ def test_a_suspect_is_a_row_and_an_order(ledger_db: LedgerDatabase) -> None:
 
 def test_the_same_record_again_is_only_counted(ledger_db: LedgerDatabase) -> None:
     """A record that is redelivered, or twice in one call, has one row and one order."""
-    first = kept(ledger_db, suspect(), suspect())
+    first = kept(ledger_db, rejected(), rejected())
 
-    again = kept(ledger_db, suspect(), suspect(6))
+    again = kept(ledger_db, rejected(), rejected(6))
 
     rows = ledger_db.rows(tables.quarantine)
     assert [row.seen for row in rows] == [3, 1]
@@ -72,7 +72,7 @@ def test_a_topic_made_again_has_records_of_its_own(ledger_db: LedgerDatabase) ->
         "other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours"
     )
 
-    assert len(kept(ledger_db, suspect(), other)) == 2
+    assert len(kept(ledger_db, rejected(), other)) == 2
 
 
 def test_a_large_value_is_cut_and_named_by_its_digest(ledger_db: LedgerDatabase) -> None:
@@ -81,7 +81,7 @@ def test_a_large_value_is_cut_and_named_by_its_digest(ledger_db: LedgerDatabase)
     Its topic is trimmed, so the record would be lost. A larger value can be no task.
     """
     largest = b"'\0\\" * (MAX_TASK_BYTES // 3)  # bytes that a quoted text would escape
-    kept(ledger_db, suspect(1, value=largest), suspect(2, value=largest + b"x"))
+    kept(ledger_db, rejected(1, value=largest), rejected(2, value=largest + b"x"))
 
     whole, cut = ledger_db.rows(tables.quarantine)
     assert len(largest) == MAX_TASK_BYTES
@@ -107,7 +107,7 @@ def test_nothing_is_too_strange_to_be_kept(
     ledger_db: LedgerDatabase, strange: dict[str, object]
 ) -> None:
     """A foreign record is stored as far as possible, and is finished."""
-    assert len(kept(ledger_db, suspect(**strange))) == 1
+    assert len(kept(ledger_db, rejected(**strange))) == 1
 
     (row,) = ledger_db.rows(tables.quarantine)
     assert len(row.headers) <= quarantine.KEPT_HEADER_BYTES
@@ -122,7 +122,7 @@ def test_our_own_headers_are_kept_however_many_others_there_are(ledger_db: Ledge
     """
     kept(
         ledger_db,
-        suspect(
+        rejected(
             headers=[
                 *((f"h{number}", b"x" * 500) for number in range(100)),
                 ("docllm-batch", b"invoices"),

@@ -8,7 +8,7 @@ import pytest
 from agent.lease import Lease
 from agent.ledger import claims, losses, reaping
 from agent.ledger.leases import declare_lost, stop
-from agent.ports import Answer, Row, Verdict
+from agent.ports import ClaimAnswer, Row, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.task.states import Status
@@ -71,7 +71,7 @@ def test_tasks_of_a_lost_agent_wait_again(ledger_db: LedgerDatabase) -> None:
     )
     (order,) = ledger_db.rows(tables.outbox)
     assert order.destination == "tasks"
-    assert ledger_db.claim(row.task_id, ledger_db.agent().next_owner()) is Answer.CLAIMED
+    assert ledger_db.claim(row.task_id, ledger_db.agent().next_owner()) is ClaimAnswer.CLAIMED
 
 
 @pytest.mark.parametrize("ending", [declare_lost, stop])
@@ -455,8 +455,8 @@ def test_a_suspect_is_claimed_alone(ledger_db: LedgerDatabase) -> None:
 
     answers = ledger_db.run(lambda c: claims.claim(c, records, owner, 600.0))
 
-    assert [answers[one][0] for one in (suspect, other)] == [Answer.AGAIN, Answer.CLAIMED]
-    assert ledger_db.claim(suspect, ledger_db.agent().next_owner()) is Answer.CLAIMED
+    assert [answers[one][0] for one in (suspect, other)] == [ClaimAnswer.AGAIN, ClaimAnswer.CLAIMED]
+    assert ledger_db.claim(suspect, ledger_db.agent().next_owner()) is ClaimAnswer.CLAIMED
 
 
 def test_the_log_names_suspects_and_culprits(

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.ports import Answer, Verdict
+from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import cancel, outbox, status
 from producer.ledger.outbox import unpack
 from producer.replay import runs as replay_runs
@@ -76,8 +76,8 @@ def test_its_record_is_ordered_and_can_be_claimed(ledger_db: LedgerDatabase) -> 
         ((outbox.TASK, one, 1),),
     )
     owner = ledger_db.agent().next_owner()
-    assert ledger_db.claim(one, owner, fence=0) is Answer.STALE
-    assert ledger_db.claim(one, owner, fence=1) is Answer.CLAIMED
+    assert ledger_db.claim(one, owner, fence=0) is ClaimAnswer.STALE
+    assert ledger_db.claim(one, owner, fence=1) is ClaimAnswer.CLAIMED
 
 
 def test_the_story_goes_on(ledger_db: LedgerDatabase) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from producer.input.estimate import Estimate
 from producer.ledger import selection_query
-from producer.ledger.dead_letters import Spent
+from producer.ledger.dead_letters import TotalCost
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.selection import Selection
 from producer.replay import plan, runs
@@ -321,5 +321,5 @@ def test_a_plan_of_nothing(ledger_db: LedgerDatabase) -> None:
 
     found = planned(ledger_db, wish())
 
-    assert (found.tasks, found.records, list(found.groups), found.spent) == (0, 0, [], Spent())
+    assert (found.tasks, found.records, list(found.groups), found.spent) == (0, 0, [], TotalCost())
     assert (found.late, found.capped, found.closed, found.quarantined) == (0, 0, 0, 0)

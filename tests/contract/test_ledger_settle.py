@@ -8,7 +8,7 @@ from agent.judge import fingerprint
 from agent.ledger import reaping
 from agent.ledger.uncounted_ends import FREE_ENDS
 from agent.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze
-from agent.ports import Answer, Verdict
+from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
 from schemas.task.failures import ErrorClass
@@ -151,7 +151,7 @@ def test_a_snooze_counts_nothing_and_keeps_the_record(ledger_db: LedgerDatabase)
     assert 15 < ledger_db.due_in_s(one) <= 20
     assert ledger_db.count(tables.outbox) == 0
     ledger_db.ago(tables.task.c.due_at, 1, one)
-    assert ledger_db.claim(one, lease.next_owner()) is Answer.CLAIMED
+    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.CLAIMED
 
 
 def test_a_death_leaves_a_letter_and_an_order(ledger_db: LedgerDatabase) -> None:
@@ -305,7 +305,7 @@ def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(
 
     assert (verdicts, orders) == ([Verdict.SETTLED], [])
     assert ledger_db.status(one) is Status.CANCELLED
-    assert ledger_db.claim(one, lease.next_owner()) is Answer.DONE
+    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.DONE
     assert ledger_db.rows(tables.tally)[-1].outcome == "cancelled"
 
 

@@ -15,7 +15,7 @@ from agent.ledger import settlements as settle
 from agent.ledger import sql_ledger as adapter
 from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.outcome import COMPLETION, Dead, Failure, Succeeded
-from agent.ports import Answer, RejectedRecord, Row, Settlement, Verdict
+from agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
 from schemas.ledger import tables
 from schemas.ledger.database import Database, Stopped
 from schemas.runtime.clock import SystemClock
@@ -411,7 +411,9 @@ def test_the_port_claims_settles_and_releases_through_threads(
                 )
             )
         )[0]
-        rows = [row for said, row in answers.values() if said is Answer.CLAIMED and row is not None]
+        rows = [
+            row for said, row in answers.values() if said is ClaimAnswer.CLAIMED and row is not None
+        ]
         assert len(rows) == 600
         settling = [
             settlement(row, first, RETRY if row.task_id % 2 else SUCCEEDED) for row in rows[:500]
@@ -420,7 +422,7 @@ def test_the_port_claims_settles_and_releases_through_threads(
         assert {order.destination for order in orders} == {"retry.30s"}
         await ledger.release(first, [row.task_id for row in rows])
         asked = await ledger.ask([ledger_db.record(row.task_id) for row in rows[500:]])
-        assert {said for said, _ in asked.values()} == {Answer.CLAIMABLE}
+        assert {said for said, _ in asked.values()} == {ClaimAnswer.CLAIMABLE}
         assert len(await ledger.bodies([row.task_id for row in rows[:3]])) == 3
         return verdicts
 

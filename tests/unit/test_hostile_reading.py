@@ -192,13 +192,13 @@ def test_the_intake_sets_a_record_aside_whose_reading_fails(
         foreign_records, "parse", failing(error, parse, on=lambda value: b'"b"' in value)
     )
 
-    first, suspect, last = read_inbox([line("a"), line("b"), line("c")])
+    first, rejected, last = read_inbox([line("a"), line("b"), line("c")])
 
     assert isinstance(first, tuple)
     assert isinstance(last, tuple)
-    assert isinstance(suspect, RejectedRecord)
-    assert names(error) in suspect.reason
-    suspect.reason.encode()
+    assert isinstance(rejected, RejectedRecord)
+    assert names(error) in rejected.reason
+    rejected.reason.encode()
 
 
 def test_memory_that_runs_out_twice_over_inbox_records_drains_the_agent(
@@ -222,12 +222,12 @@ def test_the_intake_sets_a_record_aside_that_makes_the_validator_panic() -> None
 
     One record of 114 bytes used to stop every agent of a group for good.
     """
-    first, suspect, last = read_inbox([line("a"), line("b", schema=PANIC), line("c")])
+    first, rejected, last = read_inbox([line("a"), line("b", schema=PANIC), line("c")])
 
     assert isinstance(first, tuple)
     assert isinstance(last, tuple)
-    assert isinstance(suspect, RejectedRecord)
-    assert "PanicException" in suspect.reason
+    assert isinstance(rejected, RejectedRecord)
+    assert "PanicException" in rejected.reason
 
 
 @given(failing_lines=st.dictionaries(st.integers(0, 9), st.sampled_from(FAILURES)))
@@ -306,11 +306,11 @@ def test_a_line_is_read_in_a_real_child() -> None:
         executor.close()
         return read
 
-    slow, suspect = asyncio.run(run())
+    slow, rejected = asyncio.run(run())
 
     assert slow == foreign_records.read(None, SLOW, [], "g", lambda _kind: 5)
-    assert isinstance(suspect, RejectedRecord)
-    assert suspect.reason.startswith("schema is not a valid JSON Schema")
+    assert isinstance(rejected, RejectedRecord)
+    assert rejected.reason.startswith("schema is not a valid JSON Schema")
 
 
 def test_a_page_gives_way_as_long_as_it_has_read() -> None:
@@ -383,9 +383,9 @@ def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(
     monkeypatch.setattr(
         quarantine, "headers_blob", failing(error, quarantine.headers_blob, on=bool)
     )
-    suspect = RejectedRecord("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
+    rejected = RejectedRecord("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
 
-    row = quarantine._row("g", suspect)
+    row = quarantine._row("g", rejected)
 
     assert (row["record_value"], row["headers"], row["record_offset"]) == (b"value", b"[]", 5)
     assert names(error) in str(row["error_text"])

@@ -25,7 +25,7 @@ _BATCHES_IN_FLIGHT = 4
 _BATCH_RECORDS, _BATCH_BYTES = 200, 1 << 20
 
 
-class Reader:
+class EmbeddedReader:
     """One member of a group. Raises what BusFile raises."""
 
     def __init__(

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.consumer.embedded.reader import Reader
+from agent.consumer.embedded.reader import EmbeddedReader
 from agent.ports import AtRest, Event, Partition, SourceFailed
 from schemas.runtime.clock import Clock
 
@@ -39,7 +39,7 @@ class SteppedSource:
         clock: Clock,
     ) -> None:
         self._open = partial(
-            Reader,
+            EmbeddedReader,
             bus_path=bus_path,
             topics=tuple(topics),
             group_id=group_id,
@@ -47,8 +47,8 @@ class SteppedSource:
             clock=clock,
             deliver=self._post,
         )
-        self._reader: Reader | None = None
-        self._wishes: queue.SimpleQueue[Callable[[Reader], None]] = queue.SimpleQueue()
+        self._reader: EmbeddedReader | None = None
+        self._wishes: queue.SimpleQueue[Callable[[EmbeddedReader], None]] = queue.SimpleQueue()
         self._asked: dict[asyncio.Future[Any], Any] = {}
         self._leaving: asyncio.Future[None] | None = None
         self._ended = True
@@ -72,14 +72,14 @@ class SteppedSource:
 
     async def commit(self) -> None:
         """Commit the marked offsets now; return when that is done or has failed."""
-        await self._ask(Reader.commit, None)
+        await self._ask(EmbeddedReader.commit, None)
 
     async def at_rest(self) -> AtRest:
         """Return how far the assigned partitions are from their ends.
 
         The answer is "not joined" once the source has ended.
         """
-        return await self._ask(Reader.at_rest, AtRest(joined=False, lag=0))
+        return await self._ask(EmbeddedReader.at_rest, AtRest(joined=False, lag=0))
 
     async def leave(self) -> None:
         """Commit the marked offsets, leave the group, deliver Revoked, close.
@@ -116,13 +116,13 @@ class SteppedSource:
         self._in_trouble = False
         return pause_s
 
-    def _fulfil(self, reader: Reader, wait_s: float) -> None:
+    def _fulfil(self, reader: EmbeddedReader, wait_s: float) -> None:
         with contextlib.suppress(queue.Empty):
             self._wishes.get(timeout=wait_s)(reader)
             while not self._last_pass:
                 self._wishes.get_nowait()(reader)
 
-    def _leave(self, reader: Reader) -> None:
+    def _leave(self, reader: EmbeddedReader) -> None:
         self._last_pass = True
         try:
             reader.leave()
@@ -157,10 +157,10 @@ class SteppedSource:
             self._deliver(event)
         finally:
             if isinstance(event, list):
-                self._wishes.put(Reader.taken)
+                self._wishes.put(EmbeddedReader.taken)
 
     def _ask(
-        self, question: Callable[[Reader], Result], otherwise: Result
+        self, question: Callable[[EmbeddedReader], Result], otherwise: Result
     ) -> "asyncio.Future[Result]":
         """Put a question to the reader.
 
@@ -171,7 +171,7 @@ class SteppedSource:
             future.set_result(otherwise)
             return future
 
-        def answer(reader: Reader) -> None:
+        def answer(reader: EmbeddedReader) -> None:
             result = otherwise
             try:
                 result = question(reader)

@@ -38,7 +38,7 @@ UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 
 Command = Callable[[Consumer], None]
 
 
-class Reader:
+class KafkaReader:
     """One member of a consumer group, on one thread, until it is asked to leave."""
 
     def __init__(

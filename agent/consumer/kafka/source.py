@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from agent.consumer.kafka.assignment import Assignment
 from agent.consumer.kafka.commits import Commits
 from agent.consumer.kafka.liveness import Liveness
-from agent.consumer.kafka.reader import Reader
+from agent.consumer.kafka.reader import KafkaReader
 from agent.consumer.kafka.rebalance import Rebalance
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from agent.consumer.kafka.topic_watch import TopicWatch
@@ -54,7 +54,7 @@ class KafkaSource:
         self._clock = clock
         self._assignment = Assignment()
         self._commits = Commits(assignment=self._assignment, clock=clock)
-        self._member: tuple[Reader, ThreadBridge] | None = None
+        self._member: tuple[KafkaReader, ThreadBridge] | None = None
         self._gone = asyncio.Event()
 
     def start(self, deliver: Callable[[Event], None]) -> None:
@@ -74,7 +74,7 @@ class KafkaSource:
             handover=handover,
             clock=self._clock,
         )
-        reader = Reader(
+        reader = KafkaReader(
             config=self._config,
             settings=self._settings,
             assignment=self._assignment,

@@ -61,7 +61,7 @@ class KafkaTopicReader:
         finally:
             await asyncio.to_thread(close, consumer)
 
-    def _begin(self, consumer: Consumer, topic: str) -> "_Reading":
+    def _begin(self, consumer: Consumer, topic: str) -> "_TopicReading":
         metadata = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
         if metadata.error is not None and metadata.error.code() not in NO_TOPIC:
             raise KafkaException(metadata.error)
@@ -80,9 +80,9 @@ class KafkaTopicReader:
                 ends[number] = high
                 starts.append(TopicPartition(topic, number, low))
         consumer.assign(starts)
-        return _Reading(consumer, ends, set(ends))
+        return _TopicReading(consumer, ends, set(ends))
 
-    def _page(self, reading: "_Reading") -> list[Incoming]:
+    def _page(self, reading: "_TopicReading") -> list[Incoming]:
         page: list[Incoming] = []
         size, end_s = 0, self._clock.now_s() + SILENT_S
         while reading.open and len(page) < PAGE_RECORDS and size < PAGE_BYTES:
@@ -96,7 +96,7 @@ class KafkaTopicReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _TopicReading:
     """The state of reading one topic.
 
     `ends` are the partitions' ends when the reading began. `open` are the partitions that are not

@@ -16,17 +16,17 @@ from agent.inflight.delivery import Delivery
 from agent.intake import Intake
 from agent.ledger import claims, reaping, sql_ledger
 from agent.outcome import Released, Snooze
-from agent.ports import Answer, Verdict
+from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import outbox
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import OUTAGES, REVOCATIONS
 
 
-def _skipped(answer: Answer) -> Callable[[], AbstractContextManager[Any]]:
+def _skipped(answer: ClaimAnswer) -> Callable[[], AbstractContextManager[Any]]:
     handle = AnswerHandler.handle
 
-    def skip(self: AnswerHandler, delivery: Any, given: Answer, row: Any) -> None:
-        handle(self, delivery, Answer.DONE if given is answer else given, row)
+    def skip(self: AnswerHandler, delivery: Any, given: ClaimAnswer, row: Any) -> None:
+        handle(self, delivery, ClaimAnswer.DONE if given is answer else given, row)
 
     return replaced(AnswerHandler, "handle", skip)
 
@@ -192,8 +192,8 @@ def _bad_record_raises() -> AbstractContextManager[Any]:
 
 
 BUGS = {
-    "held is skipped": Bug("P3", _skipped(Answer.HELD)),
-    "early is skipped": Bug("P3", _skipped(Answer.EARLY)),
+    "held is skipped": Bug("P3", _skipped(ClaimAnswer.HELD)),
+    "early is skipped": Bug("P3", _skipped(ClaimAnswer.EARLY)),
     "fenced lets the offset pass": Bug("P3", _fenced_passes),
     "snooze lets the offset pass": Bug("P3", _passes(Snooze)),
     "release lets the offset pass": Bug("P3", _passes(Released), OUTAGES),

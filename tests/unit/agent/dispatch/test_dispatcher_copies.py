@@ -25,7 +25,7 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Answer, Assigned, Partition, Record, Row, Verdict
+from agent.ports import Assigned, ClaimAnswer, Partition, Record, Row, Verdict
 from agent.wiring import Dispatch
 from schemas.task.envelope import Publication, encode
 
@@ -89,16 +89,16 @@ def left(dispatch: Dispatch) -> int:
 @pytest.mark.parametrize(
     ("said", "fences", "unfinished"),
     [
-        (Answer.DONE, [2, 2, 2, 2], 0),
-        (Answer.DONE, [1, 2, 1, 0], 0),
-        (Answer.DONE, [9, 2, 3, 2], 1),
-        (Answer.STALE, [1, 1, 0, 1], 0),
-        (Answer.STALE, [1, 1, 2, 1], 1),
-        (Answer.STALE, [1, 3], 1),
+        (ClaimAnswer.DONE, [2, 2, 2, 2], 0),
+        (ClaimAnswer.DONE, [1, 2, 1, 0], 0),
+        (ClaimAnswer.DONE, [9, 2, 3, 2], 1),
+        (ClaimAnswer.STALE, [1, 1, 0, 1], 0),
+        (ClaimAnswer.STALE, [1, 1, 2, 1], 1),
+        (ClaimAnswer.STALE, [1, 3], 1),
     ],
 )
 def test_one_answer_ends_the_copies_that_it_is_true_of(
-    said: Answer, fences: list[int], unfinished: int
+    said: ClaimAnswer, fences: list[int], unfinished: int
 ) -> None:
     """One answer ends copies up to the ledger's fence; a record's own header may say anything."""
     dispatch, (first,) = made(fences)
@@ -112,7 +112,7 @@ def test_what_has_other_bytes_is_set_aside() -> None:
     """A record with other bytes is quarantined; the copies behind it end with the first."""
     dispatch, (first,) = made([2, 2, 2], forged=[1])
 
-    dispatch.answers.handle(first, Answer.DONE, ROW)
+    dispatch.answers.handle(first, ClaimAnswer.DONE, ROW)
 
     assert (left(dispatch), len(dispatch.quarantine)) == (1, 1)
     assert dispatch.table.take_to_ask(0.0, 10) == []
@@ -122,7 +122,7 @@ def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
     """An archived task has no fence to compare, so the ledger is asked about each record."""
     dispatch, (first,) = made([0, 0])
 
-    dispatch.answers.handle(first, Answer.DONE, None)
+    dispatch.answers.handle(first, ClaimAnswer.DONE, None)
 
     assert left(dispatch) == 1
 
@@ -166,7 +166,7 @@ def test_thousands_of_copies_take_one_question() -> None:
 
     async def ask(records: Sequence[Any]) -> Any:
         asked.append(len(records))
-        return {7: (Answer.DONE, ROW)}
+        return {7: (ClaimAnswer.DONE, ROW)}
 
     dispatch.claimer._ledger.ask = ask  # type: ignore[method-assign]
     asyncio.run(dispatch.claimer.ask([first]))

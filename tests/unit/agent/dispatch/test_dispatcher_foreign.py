@@ -9,7 +9,7 @@ import pytest
 
 from agent.dispatch.claimer import Purpose
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.ports import Answer
+from agent.ports import ClaimAnswer
 from agent.wiring import Dispatch
 from tests.unit.agent.dispatch.test_dispatcher_copies import PARTITION, ROW, made, record
 
@@ -26,7 +26,7 @@ def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None
     Some dozen of 3 MiB behind a task that waits for an hour used to stop the agent for that hour.
     """
     dispatch, (first,) = made([2])
-    dispatch.answers.handle(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+    dispatch.answers.handle(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
 
     dispatch.dispatcher.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
 
@@ -42,7 +42,7 @@ def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() 
     """
     dispatch, (first,) = made([2, 2, 2, 2], forged=[1, 3])
 
-    dispatch.answers.handle(first, Answer.CLAIMABLE, WAITING)
+    dispatch.answers.handle(first, ClaimAnswer.CLAIMABLE, WAITING)
 
     assert (len(dispatch.quarantine), behind(dispatch), dispatch.table.bodies_bytes) == (
         2,
@@ -58,11 +58,11 @@ def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
     """
     dispatch, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
 
-    dispatch.answers.handle(first, Answer.CONFLICT, WAITING)
+    dispatch.answers.handle(first, ClaimAnswer.CONFLICT, WAITING)
     kept: list[int] = []
 
-    async def quarantine(suspects: Sequence[Any]) -> list[Any]:
-        kept.extend(one.offset for one in suspects)
+    async def quarantine(records: Sequence[Any]) -> list[Any]:
+        kept.extend(one.offset for one in records)
         return []
 
     dispatch.claimer._ledger.quarantine = quarantine  # type: ignore[method-assign]
@@ -86,15 +86,15 @@ def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -
     assert dispatch.table.take_ready(10, lambda _: 10) == []
 
 
-@pytest.mark.parametrize("said", [Answer.UNKNOWN, Answer.CONFLICT])
-def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None:
+@pytest.mark.parametrize("said", [ClaimAnswer.UNKNOWN, ClaimAnswer.CONFLICT])
+def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: ClaimAnswer) -> None:
     """The delivery of a known task that the ledger lost keeps its place.
 
     A backup was restored under a running agent. The value is only on the topic, and a new reader
     gets it.
     """
     dispatch, (first,) = made([2])
-    dispatch.answers.handle(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+    dispatch.answers.handle(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
 
     dispatch.answers.handle(first, said, None)
 
@@ -124,7 +124,7 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     dispatch.claimer._slots.give_back = given_back.append  # type: ignore[method-assign]
 
     async def claim(*_: Any, **__: Any) -> Any:
-        return {7: (Answer.CLAIMED, WAITING)}
+        return {7: (ClaimAnswer.CLAIMED, WAITING)}
 
     async def bodies(_: Any) -> Any:
         return {7: (b"k", b"body")}
@@ -149,7 +149,7 @@ def test_what_is_moved_to_a_tier_reads_no_body() -> None:
     wanted: list[Sequence[int]] = []
 
     async def claim(*_: Any, **__: Any) -> Any:
-        return {7: (Answer.CLAIMED, WAITING)}
+        return {7: (ClaimAnswer.CLAIMED, WAITING)}
 
     async def bodies(ids: Sequence[int]) -> Any:
         wanted.append(ids)

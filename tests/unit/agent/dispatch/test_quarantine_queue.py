@@ -8,12 +8,12 @@ import pytest
 
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.inflight.decoder import RecordDecoder, distrusted, suspect
+from agent.inflight.decoder import RecordDecoder, distrusted, rejected_record
 from agent.inflight.delivery import Delivery
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.ports import Answer, Partition, Record, RejectedRecord
+from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
 from producer.ledger.quarantine import headers_blob
 from schemas.task.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
 
@@ -55,7 +55,7 @@ def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
     for one in (theirs, ours):
         entries.arrive(one, 0.0, redelivered=False)
 
-    aside.quarantine_unknown(theirs, Answer.CONFLICT, 0.0)
+    aside.quarantine_unknown(theirs, ClaimAnswer.CONFLICT, 0.0)
 
     assert entries.is_own(ours) is None
 
@@ -105,7 +105,7 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
     )
     for offset in range(130):
         record = Record(PARTITION, offset, 0, key, b"{}", headers)
-        aside.put(suspect(record, "why"), record)
+        aside.put(rejected_record(record, "why"), record)
 
     pressure.update()
     assert pressure.full

@@ -145,10 +145,10 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     task = Incoming(0, 1, b"k", LINE, [("docllm-task", b"1"), ("docllm-batch", b"reports")])
     run(database, lambda c: open_batch(c, "reports", "g"))
     unread: dict[int, str] = {}
-    suspect = RejectedRecord(
+    rejected = RejectedRecord(
         "id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected"
     )
-    run(database, lambda c: quarantine.keep(c, "g", [suspect]))
+    run(database, lambda c: quarantine.keep(c, "g", [rejected]))
 
     def replay(connection: Connection) -> None:
         rows = connection.execute(quarantine.quarantine.select()).all()

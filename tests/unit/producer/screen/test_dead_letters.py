@@ -6,8 +6,8 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.dead_letters import Example, Group, Spent
-from producer.ledger.history import Attempt, Letter, Record, Result, Story
+from producer.ledger.dead_letters import Example, Group, TotalCost
+from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, StoredResult, Story
 from producer.screen.dead_letters import (
     groups_json,
     groups_lines,
@@ -29,13 +29,13 @@ GROUP = Group(
     AT,
     AT,
     Example("k", "b", "TOO_LONG", "9000 tokens"),
-    Spent(14, 100, 20, 1_500_000),
+    TotalCost(14, 100, 20, 1_500_000),
 )
 RECORDS = Group(
     "", "undecodable", 3, 0, AT, AT, Example("quarantine:7", "", "UNDECODABLE", "line is not JSON")
 )
-ATTEMPT = Attempt(1, 0, "dead", "TOO_LONG", ESCAPES, "b/k#1", AT, 1500, 10, 5, 300)
-LETTER = Letter(0, "permanent", "TOO_LONG", "ab" * 16, ESCAPES, AT, "docllm.tasks", 3, 17)
+ATTEMPT = PastAttempt(1, 0, "dead", "TOO_LONG", ESCAPES, "b/k#1", AT, 1500, 10, 5, 300)
+LETTER = DeadLetter(0, "permanent", "TOO_LONG", "ab" * 16, ESCAPES, AT, "docllm.tasks", 3, 17)
 STORY = Story(
     7,
     "k",
@@ -58,7 +58,7 @@ STORY = Story(
     (ATTEMPT,),
 )
 # A row as it is read.
-RECORD = Record(
+RECORD = QuarantinedRecord(
     7,
     "docllm.inbox",
     0,
@@ -119,7 +119,7 @@ def test_no_figure_of_a_large_group_is_cut(width: int) -> None:
 
     The class is shortened instead, and the less important dates are dropped.
     """
-    spent = Spent(2_000_000, 1, 1, 12_345_678_900)
+    spent = TotalCost(2_000_000, 1, 1, 12_345_678_900)
     wide = replace(
         GROUP,
         disposition="worker_lost",
@@ -195,7 +195,7 @@ def test_a_task_that_is_not_dead_is_told_so() -> None:
         STORY,
         status=Status.SUCCEEDED,
         letter=None,
-        result=Result(AT, "m", "trace", 100, 1, 2, 3),
+        result=StoredResult(AT, "m", "trace", 100, 1, 2, 3),
         history=(),
         expires_at=AT,
     )

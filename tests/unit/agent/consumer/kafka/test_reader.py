@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 import pytest
 from confluent_kafka import KafkaError
 
-from agent.consumer.kafka.reader import LAST_POLLS, LAST_POLLS_MOST, Reader
+from agent.consumer.kafka.reader import LAST_POLLS, LAST_POLLS_MOST, KafkaReader
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from schemas.settings.config import KafkaConfig
 
@@ -37,7 +37,7 @@ class Client:
         self.asked.append("close")
 
 
-def made(*, stopped: bool = False) -> Reader:
+def made(*, stopped: bool = False) -> KafkaReader:
     """Return a reader whose other parts do nothing.
 
     `stopped` means that its handle no longer reaches a broker.
@@ -47,7 +47,7 @@ def made(*, stopped: bool = False) -> Reader:
         for name in ("assignment", "commits", "placement", "watch", "pulse", "outage")
     }
     parts["pulse"].has_stopped.return_value = stopped
-    return Reader(
+    return KafkaReader(
         config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=ThreadBridge), **parts
     )
 
