@@ -208,7 +208,7 @@ class Agent:
             told = (
                 f"{left} outcomes are not settled; their tasks run again"
                 if left
-                else "it does not know that this agent left"
+                else "it still lists this agent as running"
             )
             raise UnreachableError(f"the database does not answer: {told}") from None
 

@@ -205,8 +205,8 @@ async def opened_ledger(
         if not too_long(error):
             raise
         raise UnreachableError(
-            f"{database.where} was asked for more than it can read in {reads_s} s; "
-            "ask for less, or later"
+            f"{database.where} could not read all of it in {reads_s} s; select less, or try again "
+            "later"
         ) from None
     finally:
         database.close()

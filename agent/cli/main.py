@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     if options.fail_on_dead and not options.until_done:
-        parser.error("--fail-on-dead says how the work ended: give --until-done too")
+        parser.error("--fail-on-dead needs --until-done")
     configure_logging(options.log_level, options.child, options.config)
     command = _reap if options.command == "reaper" else _run
     try:
@@ -177,11 +177,11 @@ def _command(text: str) -> str:
     """Return the command; refuse unknown ones, and commands that must come before all options."""
     if text in {"resume", "rehearsal-llm"}:
         raise argparse.ArgumentTypeError(
-            f"{text} stands before its options: python -m agent {text} --help"
+            f"{text} must come before all options: python -m agent {text} --help"
         )
     if text not in {"run", "reaper"}:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no command; known are run, reaper, resume and rehearsal-llm"
+            f"{text!r} is not a command; known are run, reaper, resume and rehearsal-llm"
         )
     return text
 
@@ -266,8 +266,8 @@ def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
         by_s = await wait_for_backward_jump(SystemClock())
         if not stop.asked.is_set():
             log.warning(
-                "the clock was set back by %.0f s, and the Kafka client would wait for as long: "
-                "draining, to start anew",
+                "the clock was set back by %.0f s and the Kafka client would wait for that time: "
+                "the agent drains and starts anew",
                 by_s,
             )
             anew.set()
@@ -289,7 +289,7 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
                 log.warning("%s", warning)
         if options.rehearsal:
             log.warning(
-                "rehearsal LLM: the answers are extracts of the documents, no model is asked"
+                "rehearsal LLM: the answers are extracts of the documents, no model is called"
             )
         async with app.built(
             replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal

@@ -78,8 +78,8 @@ async def _resume(config: Config, group: str, route: str) -> str:
 
         await parts.transactions.write(work)
     return (
-        f"route {route} of group {group}: agents that run take calls on it again within three "
-        "seconds, one first"
+        f"route {route} of group {group}: running agents call it again within three seconds, first "
+        "with one call"
     )
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 LOST_S = 60.0  # between questions about a task that the ledger has lost
 
-_CONFLICT = "its key or value is not that of the task it names"
+_CONFLICT = "its key or value differs from that of the task that it names"
 
 
 class QuarantineQueue:

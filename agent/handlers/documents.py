@@ -79,7 +79,7 @@ class Documents:
             raise DocumentError(_REFUSED, f"{uri} {wrong}") from None
         except Exception as error:
             raise DocumentError(
-                _UNREADABLE, f"{uri} makes its reader fail: {told(error)}"
+                _UNREADABLE, f"{uri} cannot be read, because its reader fails: {told(error)}"
             ) from error
 
     def _read(self, uri: str, size: int | None) -> bytes:

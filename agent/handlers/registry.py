@@ -40,7 +40,9 @@ def _handler(path: str) -> Handler:
             f"module {module} has no function {name}; define it there, or name another one"
         )
     if not inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{path} is no async function; define it as: async def {name}(context)")
+        raise ConfigError(
+            f"{path} is not an async function; define it as: async def {name}(context)"
+        )
     try:
         inspect.signature(function).bind(object())
     except TypeError:

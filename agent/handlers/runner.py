@@ -62,7 +62,7 @@ class Handlers:
             return Dead(
                 Failure(
                     ErrorClass.UNDECODABLE,
-                    one_line(f"the record is no task line: {described(wrong)}"),
+                    one_line(f"the record is not a task line: {described(wrong)}"),
                 ),
                 Spent(),
                 Disposition.UNDECODABLE,

@@ -30,8 +30,8 @@ class DataFolder:
                 if _identity(path) != opened:
                     raise UnsafeStateError(
                         f"{path} was removed or replaced while this agent had it open, "
-                        "and what it does is kept nowhere any more; "
-                        "start it again, and stop all agents before the data folder is touched"
+                        "so its work is no longer stored; start the agent again, and stop all "
+                        "agents before you touch the data folder"
                     )
 
 

@@ -56,7 +56,8 @@ def _leave(code: Callable[[], int]) -> None:
             if thread is not threading.main_thread() and not thread.daemon
         ]
         log.warning(
-            "what handlers left behind still runs, and is not waited for; threads: %s",
+            "threads that handlers left behind are still running; the agent does not wait for "
+            "them: %s",
             one_line(", ".join(names)) or "none",
         )
         sys.stderr.flush()

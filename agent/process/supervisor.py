@@ -181,7 +181,7 @@ class Supervisor:
             self._again(child, f"{_said(code)} in the middle of its work")
         elif code in _HOPELESS:
             log.error(
-                "agent %d ended with %d, which another start would not mend: stopping all",
+                "agent %d ended with %d, and a restart would not help: stopping all agents",
                 child.number,
                 code,
             )

@@ -50,7 +50,7 @@ def _address(output: IO[bytes] | None) -> str:
     )
     if not line.startswith(b"http"):
         raise ConfigError(
-            "the rehearsal LLM did not start; look at --rehearsal-options, try: "
+            "the rehearsal LLM did not start; check --rehearsal-options, or try: "
             "python -m agent rehearsal-llm"
         )
     return line.decode().strip()

@@ -139,7 +139,7 @@ class Counts:
             ""
             if known
             else (
-                f"topic {name} paused: it is missing or was made again, run: "
+                f"topic {name} paused: it is missing or was created again, run: "
                 "python -m producer topics apply"
             ),
         )

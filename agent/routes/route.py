@@ -35,9 +35,8 @@ HUNG_S = 30.0  # calls that run for less are not reported, however short answers
 NOTICE_CHARS = 300
 PAY = "pay, or raise the limit, then run"
 CORRECT = (
-    "correct its key, model or address; where it changed in the agents' configuration, "
-    "restart the agents; "
-    "where it was corrected at the provider, run"
+    "correct its key, model or address; if you change the agents' configuration, restart the "
+    "agents; if you correct it at the provider, run"
 )
 
 

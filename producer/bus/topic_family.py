@@ -151,7 +151,7 @@ class TopicFamily:
                 self._topics.consumer_group(self._topics.destination(name)), [name]
             )
             advice = (
-                f"{backlog.lag} records wait there; agents work them off"
+                f"{backlog.lag} records wait there; agents will run them"
                 if backlog.lag
                 else "empty; it may be deleted"
             )
@@ -186,8 +186,8 @@ class TopicFamily:
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
                 raise UnsafeStateError(
-                    f"the cluster does not show {shown}; "
-                    "look at its brokers, then run topics apply again"
+                    f"the cluster does not show {shown} yet; check its brokers, then run: "
+                    f"python -m producer topics apply --group {self._topics.group}"
                 )
             await self._clock.sleep(LOOK_S)
             waited_s += LOOK_S
@@ -200,7 +200,7 @@ class TopicFamily:
     async def never_made(self) -> list[str]:
         """Return the topics of the configuration that were never made.
 
-        On embedded parts the next load or agent makes them.
+        On embedded parts the next load or agent creates them.
         """
         stored = await self.stored_ids()
         return [

@@ -35,7 +35,7 @@ from schemas.task.topics import Topics
 REDIS_TIMEOUT_S = 2.0
 APPLY = "python -m producer topics apply"
 COMPARE = "python -m producer topics check"
-TO_COME = "not there yet; the first load or agent makes"
+TO_COME = "not there yet; the first load or agent creates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Checks:
                 missing_rights = database.run(rights.missing, tries=1)
             except DatabaseError as error:
                 cause = getattr(error, "orig", error)
-                raise UnreachableError(f"{database.where} takes no writes: {cause}") from None
+                raise UnreachableError(f"{database.where} accepts no writes: {cause}") from None
             if missing_rights:
                 raise DeniedError(
                     f"{database.where} refuses {', '.join(missing_rights)}; {WHERE_GRANTS}"
@@ -159,9 +159,9 @@ class Checks:
             executor.close()
             database.close()
         if never_made:
-            return f"{', '.join(never_made)}: not there yet; the next load or agent makes what is missing"
+            return f"{', '.join(never_made)}: not there yet; the next load or agent creates what is missing"
         hidden_note = (
-            f", settings that are unknown: {len(hidden_settings)}; see: {COMPARE} --group {self._group}"
+            f"; unknown settings: {len(hidden_settings)}, see: {COMPARE} --group {self._group}"
             if hidden_settings
             else ""
         )
@@ -184,7 +184,7 @@ class Checks:
             refused = "INFO"
         except (TypeError, ValueError):
             raise ConfigError(
-                "the address holds what Redis clients do not know; "
+                "the address has options that Redis clients do not know; "
                 "check DOCLLM_REDIS_URL, above all what follows '?'"
             ) from None
         except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
@@ -238,7 +238,7 @@ async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, s
     """
     before = [name for name in test.after if name in failed]
     if before:
-        return 0, "-", f"not tried, since it needs what failed: {', '.join(before)}"
+        return 0, "-", f"not tried, because it needs what failed: {', '.join(before)}"
     try:
         return 0, "ok", await test.run()
     except UnreachableError as error:

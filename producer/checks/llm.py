@@ -72,7 +72,7 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
         ) from None
     if status in _REDIRECTS:
         raise UnsafeStateError(
-            f"{where} answers {status}, a redirect, and those are not followed; check {address}"
+            f"{where} answers {status}, a redirect, which docllm does not follow; check {address}"
         )
     if status not in _SUCCESS:
         message = _message(body, llm, url)
@@ -164,7 +164,7 @@ def _message_of_failure(body: bytes, llm: LLMConfig, url: str) -> str:
         failure = orjson.loads(body)["error"]
     except (orjson.JSONDecodeError, LookupError, TypeError):
         return ""
-    return (_message(body, llm, url) or "it says nothing of it") if failure else ""
+    return (_message(body, llm, url) or "it gives no reason") if failure else ""
 
 
 def _first_message(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
@@ -197,7 +197,7 @@ def _advice(status: int, route: str | None, url: str) -> str:
     if status == _TOO_MANY:
         return "wait, or raise the account's limit or quota"
     if status in _TROUBLES:
-        return "the provider is in trouble, try again later"
+        return "the provider has a fault; try again later"
     return f"check {_setting(route, 'model')} and what the server takes in a request"
 
 
@@ -210,4 +210,4 @@ def _model(where: str, body: bytes, address: str) -> str:
         case {"choices": [{"message": {}}, *_]}:
             model = answer.get("model")
             return shown(model, _MODEL_SHOWN) if isinstance(model, str) else "an unnamed model"
-    raise UnreachableError(f"{where} answers with what is no completion; check {address}")
+    raise UnreachableError(f"{where} answers, but not with a completion; check {address}")

@@ -62,7 +62,7 @@ async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded
         else await family.differences(leave_out=never_made)
     )
     lines = [
-        f"topic {name} is not there yet; the next load or agent makes it" for name in never_made
+        f"topic {name} is not there yet; the next load or agent creates it" for name in never_made
     ]
     say(
         "\n".join(lines + differences + await family.hidden_settings())

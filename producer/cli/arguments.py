@@ -42,7 +42,7 @@ def named(text: str) -> str:
     """Return a name; refuse an empty name, and a name that no ledger can hold."""
     if not text:
         raise argparse.ArgumentTypeError(
-            "it is empty and names nothing; write what is meant, or leave it out"
+            "the value is empty; write a value, or leave the option out"
         )
     return written(text)
 
@@ -65,7 +65,7 @@ def per_second(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate; write for example 50/s or 0.5/s")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate; write for example 50/s or 0.5/s")
     if found < LEAST_A_SECOND:
         raise argparse.ArgumentTypeError(
             f"{text!r} is less than one an hour; write for example 0.01/s, which is 36 an hour"

@@ -45,7 +45,7 @@ async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     again = "" if fresh else " (it was cancelled before)"
     say(
         f"batch {name}{again}: {total} waiting tasks are cancelled; "
-        "tasks that run now finish, none runs again, none can be added"
+        "running tasks finish and are not tried again; nothing can be loaded into the batch"
     )
     return 0
 
@@ -68,7 +68,7 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
         complain(several(options.id, [name for name, _ in found]))
         return 1
     ((name, before),) = found
-    said = "cancelled" if before in WAITING else f"left as it is: {before.name.lower()}"
+    said = "cancelled" if before in WAITING else f"not changed, it is {before.name.lower()}"
     say(f"task {shown(options.id)} of batch {shown(name)}: {said}")
     return 0
 

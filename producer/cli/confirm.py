@@ -11,7 +11,9 @@ from schemas.runtime.executors import ThreadExecutor
 def require_answer(options: argparse.Namespace) -> None:
     """Raise ConfigError if nobody can be asked and --yes is not set."""
     if not options.yes and not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here: look with --dry-run, then agree with --yes")
+        raise ConfigError(
+            "this needs a terminal to ask you; look with --dry-run, then run it with --yes"
+        )
 
 
 async def agreed(options: argparse.Namespace, question: str) -> bool:

@@ -42,7 +42,8 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
         say_json(dead_letters.groups_json(options.group, found))
     elif not found:
         say(
-            f"nothing dead in group {options.group}" + (f" with {chosen}" if chosen.narrows else "")
+            f"no dead letters in group {options.group}"
+            + (f" with {chosen}" if chosen.narrows else "")
         )
     else:
         say("\n".join(dead_letters.groups_lines(found[:GROUPS_SHOWN], width())))

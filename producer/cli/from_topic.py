@@ -62,9 +62,9 @@ async def load(config: Config, options: argparse.Namespace) -> int:
 def _refuse_own(found: Found, topic: str, options: argparse.Namespace) -> None:
     if found.own and not options.force:
         raise ConfigError(
-            f"{found.own} of {found.letters} letters in {topic} are of this very ledger, "
-            "which has their tasks: use replay without "
-            "--from-topic; with --force the others are loaded, and what is there is left as it is"
+            f"{found.own} of {found.letters} letters in {topic} are of this ledger, which has their "
+            "tasks; run replay without --from-topic, or add --force to load the others: tasks that "
+            "are there stay as they are"
         )
 
 

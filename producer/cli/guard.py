@@ -61,7 +61,7 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
     ]
     if raised and not meant:
         complain(
-            f"none of the guards of batch {options.batch!r} is of that type and route; raised are: "
+            f"batch {options.batch!r} has no guard of that type and route; its guards are: "
             f"{_keys(raised)}"
         )
         return 1

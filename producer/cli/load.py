@@ -235,7 +235,7 @@ def _noted(
 
 
 def _changed(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
-    what = f"{checked.lines} lines were checked, {loaded.lines} others are loaded"
+    what = f"{checked.lines} lines were checked, {loaded.lines} different ones were loaded"
     return (
         f"the input changed after it was checked: {what}; "
         f"cancel batch {batch!r}, or load the input again when nobody writes to it"
@@ -273,7 +273,7 @@ def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) 
     what = with_config(there, options.config) if rejects.repairable else again
     say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {what}")
     if rejects.repairable and textless:
-        say(f"{textless:,} of them without `text` there; once the others are loaded, {again}")
+        say(f"{textless:,} of them have no `text` there; once the others are loaded, {again}")
 
 
 def _repair(source: Input) -> str:
@@ -288,10 +288,10 @@ def _repair(source: Input) -> str:
 def _tell_roots(sums: Sums) -> None:
     if (outside := sums.outside).count:
         tasks = (
-            f"{_many(outside.count, 'task')} with a document by URI outside of the folders that "
+            f"{_many(outside.count, 'task')} with a document by URI outside the folders that "
             "agents may read"
         )
-        note(f"{tasks}, which would be dead; set before the agents start: {outside}")
+        note(f"{tasks}, so they would be dead; before you start agents, set: {outside}")
 
 
 def _result(summary: Summary, done: str) -> str:

@@ -45,7 +45,7 @@ class Input:
         stray = [f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)]
         if options.documents is None and stray:
             raise ConfigError(
-                f"{', '.join(stray)} only with --documents: a task line says such things itself"
+                f"{', '.join(stray)} need --documents; a file of task lines sets these in each line"
             )
         self._options = options
         self.documents = options.documents is not None
@@ -99,7 +99,7 @@ class Input:
         except OSError as error:
             where = f" in {tempfile.tempdir}" if tempfile.tempdir else ""
             raise ConfigError(
-                f"{self._options.file} cannot be kept{where}: {error.strerror}; "
+                f"{self._options.file} cannot be copied{where}: {error.strerror}; "
                 "name another folder with TMPDIR"
             ) from None
         self._spooled = file.name

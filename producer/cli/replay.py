@@ -30,13 +30,12 @@ from schemas.settings.config import Config
 
 RUNS_SHOWN = 20
 TO_OPEN = (
-    "the batch has no cancelled task; it is opened again, "
-    "so that what is dead in it can be replayed"
+    "the batch has no cancelled task; it is opened again, so that its dead tasks can be replayed"
 )
 NONE_INTERRUPTED = "no replay was interrupted"
 MODES = {
-    "resume": "a replay goes on with what it was started with",
-    "list": "it only shows",
+    "resume": "a replay continues with the options of its start",
+    "list": "it changes nothing",
     "from_topic": "it loads every letter, or those of a --disposition, as fast as the ledger takes them",
 }
 SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
@@ -75,12 +74,12 @@ def _check(options: argparse.Namespace) -> None:
     if modes and others:
         left_out = ", ".join(f"--{name}" for name in others)
         raise ConfigError(
-            f"--{modes[0]} stands alone, as {MODES[modes[0]]}; leave out {left_out}".replace(
+            f"--{modes[0]} takes no other options, because {MODES[modes[0]]}; leave out {left_out}".replace(
                 "from_topic", "from-topic"
             )
         )
     if options.force and options.from_topic is None:
-        raise ConfigError("--force is for --from-topic alone")
+        raise ConfigError("--force needs --from-topic")
     if not modes and not selects:
         raise ConfigError(
             f"say what to replay: {', '.join(f'--{name}' for name in SELECTS[:-1])}, or --all; "
@@ -102,7 +101,7 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
     runs = await parts.transactions.read(replay_runs.unfinished, options.group)
     for run in runs:
         say(
-            f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: "
+            f"replay {run.id} is unfinished and would continue{'' if options.resume else ' first'}: "
             f"{run.left} of {run.total} left"
         )
     if options.resume and not runs:
@@ -225,7 +224,7 @@ async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
             report = await _replayer(parts, lambda done: shown.show(done, run.total)).apply(run)
     except asyncio.CancelledError:
         again = f"python -m producer replay --resume --group {options.group}"
-        note(with_config(f"replay {run.id} is interrupted; go on with: {again}", options.config))
+        note(with_config(f"replay {run.id} is interrupted; continue with: {again}", options.config))
         raise
     ended = await parts.transactions.read(replay_runs.find, run.id) or run
     say(f"replay {run.id}: {replays.result(ended)}")

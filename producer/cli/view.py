@@ -144,7 +144,7 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         where = "standard output" if path is None else path
         raise ConfigError(
             f"{where} cannot be written: {error.strerror}; "
-            "name a file in a folder that can be written, with room"
+            "name a file in a writable folder with free space"
         ) from None
 
 

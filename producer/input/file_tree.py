@@ -146,7 +146,7 @@ class FileTree:
             yield FileEntry(
                 name,
                 path,
-                "is no regular file",
+                "is not a regular file",
                 "move it elsewhere, or name the documents with a pattern",
             )
 

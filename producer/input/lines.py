@@ -210,7 +210,7 @@ def _bad(number: int, error: LineError, text: str | None) -> Bad:
 
 def _damaged(number: int, failure: Exception) -> Bad:
     reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
-    error = f"cannot be read, nor what follows: {reason}"
+    error = f"cannot be read, and neither can the rest: {reason}"
     return Bad(
         number,
         "",
@@ -247,7 +247,7 @@ def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
             number,
             "",
             old_error,
-            "write the right letters in text, where it has U+FFFD for bytes that are none",
+            "in text, write the right letters for U+FFFD, which stands for bytes that are no letters",
             text,
         )
     value = text.removeprefix("\ufeff").rstrip("\r\n").encode()

@@ -65,8 +65,8 @@ class Rejects:
         """Enter the context. Raises ConfigError if a file of that name is not a rejects file."""
         if _is_there(self.path) and not _is_ours(self.path):
             raise ConfigError(
-                f"{self.path} is there and is no rejects file; "
-                "move it, rejected lines would be written there"
+                f"{self.path} exists and is not a rejects file; "
+                "move it, because rejected lines are written there"
             )
         return self
 
@@ -124,7 +124,7 @@ class Rejects:
     def _write_error(self, failure: OSError) -> ConfigError:
         return ConfigError(
             f"{self.path} cannot be written: {failure.strerror}; "
-            "what is bad is kept there, make room for it or allow it"
+            "bad lines are kept there; make room, or allow docllm to write it"
         )
 
 

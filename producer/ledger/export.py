@@ -55,7 +55,7 @@ def _written(ended: Ended, line_of: LineOf) -> bytes | None:
             return line_of(ended)
     except Exception as error:  # noqa: BLE001 - one task must not end the export
         log.warning(
-            "the end of task %d cannot be written: %s", ended.task_id, one_line(told(error))
+            "the result of task %d cannot be written: %s", ended.task_id, one_line(told(error))
         )
         return line_of(unreadable(ended, error))
 

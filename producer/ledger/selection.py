@@ -50,7 +50,7 @@ class Selection:
             )
         if self.cancelled and (stray := self._set(_OF_DEATHS)):
             raise ConfigError(
-                f"{', '.join(stray)} is about dead letters; leave it out, or leave out --cancelled"
+                f"{', '.join(stray)} selects dead letters; leave it out, or leave out --cancelled"
             )
 
     @property

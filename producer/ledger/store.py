@@ -128,7 +128,7 @@ def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> 
     foreign = name == direct_batch(group) or (existing is not None and existing.origin.foreign)
     if origin is Origin.LOAD and foreign:
         raise UnsafeStateError(
-            f"batch {name!r} is for tasks of the inbox, whose ids others choose; "
+            f"batch {name!r} holds tasks of the inbox, whose ids other programs choose; "
             "load into another one with --batch"
         )
     if origin.foreign and existing is not None and existing.origin is Origin.LOAD and not foreign:

@@ -85,7 +85,7 @@ def _batch_name(headers: RawHeaders, group: str) -> str:
         raise LineError(
             "headers",
             "have a name that is not UTF-8",
-            "which batch is meant cannot be read; name headers in UTF-8",
+            "the batch's name cannot be read; write header names in UTF-8",
         )
     named = [value for name, value in headers if name == BATCH_HEADER and value]
     if not named:
@@ -94,8 +94,8 @@ def _batch_name(headers: RawHeaders, group: str) -> str:
     # The quarantine stores such a header with this character, and may replay the record from there.
     if _NOT_UTF8 in text:
         raise LineError(
-            BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8"
+            BATCH_HEADER, "is not UTF-8", "the batch's name cannot be read; write it in UTF-8"
         )
     if not is_batch_name(text):
-        raise LineError(BATCH_HEADER, "is no batch name", RULE)
+        raise LineError(BATCH_HEADER, "is not a batch name", RULE)
     return text

@@ -69,7 +69,7 @@ class KeyIndex:
             same = [self._same(task) for task in tasks]
         except sqlite3.OperationalError as error:
             raise ConfigError(
-                f"the temporary folder does not take what is to be compared: {error}; "
+                f"the temporary folder cannot hold the ids to compare: {error}; "
                 "name another one with TMPDIR"
             ) from None
         new, known, clashing = (

@@ -136,7 +136,7 @@ class Relay:
         if hopeless:
             crash.reach("publish.refused")
             log.warning(
-                "%d records are refused by their topic for good: %s",
+                "%d records are permanently refused by their topic: %s",
                 len(hopeless),
                 next(iter(hopeless.values())).reason,
             )

@@ -35,7 +35,7 @@ _RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
 # Here the dead letters name the batch; where a person names it, the ledger's error says what to do.
 _OTHER_GROUP = (
-    "batch {!r} belongs to another group of this ledger; load its letters with --group of that one"
+    "batch {!r} belongs to another group of this ledger; load its letters with that --group"
 )
 
 

@@ -66,7 +66,7 @@ def say(text: str) -> None:
     except OSError as error:
         give_up_standard_output()
         raise ConfigError(
-            f"standard output cannot be written: {error.strerror}; write to a place with room"
+            f"standard output cannot be written: {error.strerror}; write to a disk with free space"
         ) from None
 
 

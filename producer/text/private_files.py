@@ -39,7 +39,7 @@ def warn_of_others(folder: Path) -> None:
     """Log a warning if other users of the machine may enter or list the folder."""
     if stat.S_IMODE(folder.stat().st_mode) & 0o077:
         log.warning(
-            "other users of this machine may look into %s, which holds prompts and answers; run: "
+            "other users of this machine may read %s, which holds prompts and answers; run: "
             "chmod -R go= %s",
             folder,
             folder,

@@ -17,7 +17,7 @@ def moment(text: str, now: datetime) -> datetime:
         return _before(text.strip(), now) or _iso(text.strip())
     except (ValueError, OverflowError):
         raise ConfigError(
-            f"{text!r} is no time; write for example 2h, '3d ago', "
+            f"{text!r} is not a time; write for example 2h, '3d ago', "
             "2026-01-31 or 2026-01-31T08:00Z (UTC)"
         ) from None
 

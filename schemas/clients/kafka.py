@@ -51,7 +51,7 @@ OWN = (
 BROKERS = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 
 NOT_TAKEN = (
-    "no such setting, or not with this value; a file must exist and be readable, "
+    "librdkafka has no such setting, or does not take this value; a file must exist and be readable, "
     "and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
     "SCRAM-SHA-512 or OAUTHBEARER) with its login; see librdkafka's CONFIGURATION.md"
 )
@@ -186,7 +186,7 @@ def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
     if named:
         return ConfigError(f"[kafka.client] {', '.join(named)}: {NOT_TAKEN}")
     return ConfigError(
-        f"[kafka.client] one of {', '.join(config.client)}, or one that is missing beside them: "
+        f"[kafka.client] one of {', '.join(config.client)}, or a setting that is missing: "
         f"{NOT_TAKEN}"
     )
 

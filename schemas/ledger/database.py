@@ -136,15 +136,15 @@ class Database:
             )
         except SQLAlchemyError as error:
             said = _said(error)
-            how = "does not let us in" if code(error) in _REFUSED else "does not answer"
+            how = "refuses the connection" if code(error) in _REFUSED else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(
                 f"the database {self.where} {how}: {said}; check {setting}"
             ) from None
         if packet < LEAST_PACKET_BYTES:
             raise UnsafeStateError(
-                f"the database {self.where} takes {packet} bytes in a statement, "
-                f"and a task may need {LEAST_PACKET_BYTES}; "
+                f"the database {self.where} accepts at most {packet} bytes in a statement, "
+                f"but a task may need {LEAST_PACKET_BYTES}; "
                 "set max_allowed_packet=64M on the server"
             )
 
@@ -204,7 +204,7 @@ class Database:
             raise DeniedError(f"the database {self.where} {refused}") from None
 
     def _ended(self, error: SQLAlchemyError) -> str:
-        why = "ended a statement that took too long, which is tried again"
+        why = "ended a statement that took too long; docllm tries it again"
         return f"the database {self.where} {why}: {_said(error)}"
 
     def rest(self, count: int) -> None:

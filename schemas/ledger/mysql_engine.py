@@ -127,11 +127,11 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
         )
     except OSError as error:
         raise dialect.loaded_dbapi.OperationalError(
-            NO_WAY, f"{error}; look at the files that the ssl_ options name"
+            NO_WAY, f"{error}; check the files that the ssl_ options name"
         ) from None
     except UnicodeError:  # the error's text quotes the password
         raise ConfigError(
-            "the database's address holds a host, name or password that none can be; "
+            "the database's address has an impossible host, name or password; "
             "check DOCLLM_DATABASE_URL"
         ) from None
     # PyMySQL has one limit for greeting and statements

@@ -48,7 +48,7 @@ def authorization(api_key: Secret | None) -> Secret | None:
     key = api_key.reveal().strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError(
-            "llm.api_key is empty or holds blanks or characters that no key has; copy it again"
+            "llm.api_key is empty, or has blanks or characters that no key has; copy the key again"
         )
     return Secret(f"Bearer {key}")
 

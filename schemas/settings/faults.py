@@ -65,5 +65,7 @@ def _idle_routes(config: Config) -> list[str]:
         model = config.routes[name].model or name
         if first.setdefault(model, name) != name and name not in used:
             taken = f"tasks that name its model take routes.{first[model]}"
-            faults.append(f"routes.{name} is never used: {taken}; let a type have it, or remove it")
+            faults.append(
+                f"routes.{name} is never used: {taken}; make it the route of a type, or remove it"
+            )
     return faults

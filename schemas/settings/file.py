@@ -83,7 +83,7 @@ def _require_trust(path: Path, opened: os.stat_result) -> None:
     folders = {folder: folder.stat() for folder in (path.parent, path.resolve().parent)}
     fix = f"name the file if you trust it: --config {FILE}"
     if not stat.S_ISREG(opened.st_mode):
-        raise ConfigError(f"{path} is not read: it is no regular file; {fix}")
+        raise ConfigError(f"{path} is not read: it is not a regular file; {fix}")
     for place, status in {**folders, path: opened}.items():
         if status.st_uid not in {0, os.geteuid()}:
             raise ConfigError(f"{path} is not read: {place} belongs to another user; {fix}")

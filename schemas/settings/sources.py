@@ -216,8 +216,8 @@ def _key_faults(given: Mapping[str, _Given]) -> list[str]:
     fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config {FILE}"
     return [
         (
-            f"{address.where}: llm.base_url would be sent the key of {key.where}, "
-            f"and nobody named this file; {fix}"
+            f"{address.where}: the key of {key.where} would be sent to this llm.base_url, "
+            f"but nobody named this file; {fix}"
         )
     ]
 

@@ -23,7 +23,7 @@ class DocumentText:
         Raises NoTextError.
         """
         if b"\0" in part:
-            raise NoTextError("is no text: it holds a zero byte")
+            raise NoTextError("is not text: it has a zero byte")
         try:
             return self._decoder.decode(part, final)
         except UnicodeDecodeError:

@@ -29,9 +29,9 @@ class ErrorClass(StrEnum):
     CAPACITY = "CAPACITY", "the provider has no room at the moment"
     MONEY = "MONEY", "no credit, or a spend limit is reached: a person must act"
     AUTH = "AUTH", "key, model or address is not accepted: a person must act"
-    SERVER = "SERVER", "the provider failed, or answered what is no completion"
+    SERVER = "SERVER", "the provider failed, or its answer is not a completion"
     NETWORK = "NETWORK", "no connection; nothing was sent, nothing billed"
-    AMBIGUOUS = "AMBIGUOUS", "sent, but no whole answer: it may have been billed"
+    AMBIGUOUS = "AMBIGUOUS", "sent, but no complete answer came: it may have been billed"
     BAD_OUTPUT = "BAD_OUTPUT", "an answer that cannot be used"
     HANDLER = "HANDLER", "the task's handler raised an error of its own"
     DOCUMENT_UNREADABLE = (
@@ -63,7 +63,7 @@ class ErrorClass(StrEnum):
     GUARD = "GUARD", "no attempt: the guard of its batch, type and route is raised"
     ROUTE = "ROUTE", "no attempt: its route is closed"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
-    UNDECODABLE = "UNDECODABLE", "the record is no task line, or no publication of docllm"
+    UNDECODABLE = "UNDECODABLE", "the record is not a task line, or no publication of docllm"
     REJECTED = "REJECTED", "the record names no task of this ledger and group"
     UNREADABLE = "UNREADABLE", "only in exports: what the ledger stored of the task is damaged"
 

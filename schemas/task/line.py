@@ -140,8 +140,8 @@ def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
         )
     if not with_input and PLACEHOLDER in prompt:
         fix = (
-            "add input.text or input.uri; a prompt that shall hold the word itself goes into "
-            f"input.text, with the prompt {PLACEHOLDER}"
+            "add input.text or input.uri; if the prompt needs the word itself, put the prompt into "
+            f"input.text and write {PLACEHOLDER} as the prompt"
         )
         raise LineError("input", f"is missing, but the prompt has {PLACEHOLDER}", fix)
 
@@ -189,7 +189,7 @@ def _unknown(name: str, checks: Mapping[str, Check]) -> LineError:
     fix = (
         f"did you mean {near[0]}?"
         if near
-        else f"known are: {', '.join(checks)}; what is your own goes into metadata"
+        else f"known are: {', '.join(checks)}; put your own fields into metadata"
     )
     return LineError(name[:100], "is not a known field", fix)
 
@@ -204,7 +204,7 @@ def _url(name: str, value: Any) -> None:
         raise LineError(
             name,
             f"is not {_CHAT}",
-            f"only chat completions can be run; write {_CHAT}, with a body that fits",
+            f"only chat completions are supported; write {_CHAT}, with a matching body",
         )
 
 

@@ -150,7 +150,7 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
         raise LineError(
             field,
             excess,
-            "use fewer or simpler patterns; what they shall refuse can be said in the prompt",
+            "use fewer or simpler patterns; say in the prompt what they would refuse",
         )
     if (name := repeated_id(value)) is not None:
         fix = (
@@ -165,7 +165,7 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
         )
     if too_much(value):
         found = f"tries more than {MOST} subschemas on one value and its parts"
-        raise LineError(field, found, "name fewer alternatives that refer to alternatives")
+        raise LineError(field, found, "use fewer alternatives that refer to alternatives")
     try:
         validator_of(value)
     except ValueError as wrong:
@@ -224,8 +224,8 @@ def _file_uri(field: str, value: Any) -> str:
         raise LineError(
             field,
             "is not the URI of a file",
-            "write file:/// and the whole path, other characters than ASCII and blanks "
-            "percent-encoded",
+            "write file:/// and the whole path; percent-encode blanks and characters that are "
+            "not ASCII",
         )
     return str(value)
 

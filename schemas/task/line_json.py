@@ -56,10 +56,7 @@ class _Reading:
         if error is None or isinstance(error, LineError) or is_interrupt(error):
             return
         if self._memory or not isinstance(error, MemoryError):
-            fix = (
-                "correct the line; if it is right as it is, "
-                "report it to docllm's authors with this text"
-            )
+            fix = "correct the line; if it is correct, report a bug of docllm with this text"
             raise LineError("", f"cannot be read: {told(error)}", fix) from error
 
 
@@ -96,7 +93,7 @@ def read_object(value: bytes) -> dict[str, Any]:
         raise LineError(
             "",
             "is not a JSON object",
-            'write one object a line, for example {"id": "a", "prompt": "Say hello"}',
+            'write one object on each line, for example {"id": "a", "prompt": "Say hello"}',
         )
     _refuse_duplicates(line, value)
     return line
@@ -147,7 +144,7 @@ def refuse_many(line: dict[str, Any], value: bytes) -> None:
         raise LineError(
             "",
             f"holds more than {MAX_VALUES} JSON values",
-            "pass what is so large as text, or as a document by input.uri",
+            "pass the large part as text, or as a document by input.uri",
         )
 
 
@@ -208,6 +205,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise LineError(name[:100], "is there twice in one object", "keep one of the two")
+            raise LineError(name[:100], "occurs twice in one object", "keep one of the two")
         found[name] = value
     return found

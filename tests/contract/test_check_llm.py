@@ -110,7 +110,7 @@ def test_no_failure_shows_the_query(answer: bytes) -> None:
 def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
     """A wrong address may be served by any JSON server, and agents would treat it as an outage."""
     with pytest.raises(
-        UnreachableError, match="answers with what is no completion; check DOCLLM_LLM_BASE_URL"
+        UnreachableError, match="answers, but not with a completion; check DOCLLM_LLM_BASE_URL"
     ):
         asyncio.run(asked(response("200 OK", body), []))
 

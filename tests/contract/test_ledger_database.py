@@ -74,7 +74,7 @@ async def test_a_screen_that_reads_for_too_long_is_told_so_once(ledger_db: Ledge
     config = Config(kafka=KafkaConfig("not asked"), database_url=Secret(url))
 
     async with asyncio.timeout(60):
-        with pytest.raises(UnreachableError, match="in 1 s; ask for less"):
+        with pytest.raises(UnreachableError, match="in 1 s; select less"):
             async with opened_ledger(config, reads_s=1) as parts:
                 await parts.transactions.read(slowly)
 

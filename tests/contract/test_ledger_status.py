@@ -286,7 +286,10 @@ def test_what_an_agent_does_not_read_is_told_without_an_open_batch(
 
     Nothing else would say why none of them becomes a task.
     """
-    alive, notice = ledger_db.agent(), "topic docllm.inbox paused: it is missing or was made again"
+    alive, notice = (
+        ledger_db.agent(),
+        "topic docllm.inbox paused: it is missing or was created again",
+    )
     ledger_db.run(lambda c: leases.beat(c, alive.agent_id, notice))
 
     assert shown(ledger_db).reasons == (notice,)

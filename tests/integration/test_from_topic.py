@@ -98,7 +98,7 @@ def test_letters_of_this_ledger_are_refused(embedded: Deployment) -> None:
     forced = embedded.run("producer", "replay", "--from-topic", "--yes", "--force")
 
     assert done.code == 2
-    assert "use replay without --from-topic" in done.err
+    assert "run replay without --from-topic" in done.err
     assert (forced.code, "0 tasks loaded, 3 were there already" in forced.out) == (0, True)
     assert embedded.ledger.counts()["dead"] == 3
 

@@ -103,7 +103,7 @@ def test_a_rate_that_would_not_be_kept_is_refused(
     options = _parser().parse_args(["replay", *mode, *option])
 
     with pytest.raises(
-        ConfigError, match=rf"^{mode[0]} stands alone, as .*; leave out {option[0]}$"
+        ConfigError, match=rf"^{mode[0]} takes no other options, because .*; leave out {option[0]}$"
     ):
         asyncio.run(replay.replay(Config(), options))
 
@@ -125,7 +125,7 @@ def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch
     assert taken == [["rejected"]]
 
     for other in (["--batch", "b"], ["--all"], ["--resume"]):
-        with pytest.raises(ConfigError, match="stands alone"):
+        with pytest.raises(ConfigError, match="takes no other options"):
             asyncio.run(replay.replay(Config(), _parser().parse_args([*line, *other])))
 
 
@@ -191,7 +191,7 @@ def test_a_command_that_stands_behind_an_option_is_told_its_place(
         main._parser().parse_args(["--group", "g", command])
 
     assert (
-        f"{command} stands before its options: python -m agent {command} --help"
+        f"{command} must come before all options: python -m agent {command} --help"
         in capsys.readouterr().err
     )
 
@@ -202,7 +202,7 @@ def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFi
         main._parser().parse_args(["reap"])
 
     assert (
-        "'reap' is no command; known are run, reaper, resume and rehearsal-llm"
+        "'reap' is not a command; known are run, reaper, resume and rehearsal-llm"
         in capsys.readouterr().err
     )
 

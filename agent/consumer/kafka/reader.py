@@ -223,7 +223,7 @@ class KafkaReader:
             if error.code() != ALL_DOWN:
                 self._outage.failed(error.str())
             return
-        self._tell(error, "a new consumer is opened" if fatal else "goes on by itself")
+        self._tell(error, "a new consumer is opened" if fatal else "docllm continues by itself")
 
     def _tell(self, error: KafkaError, hope: str) -> None:
         if error.code() not in self._troubles:

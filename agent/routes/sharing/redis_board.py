@@ -203,7 +203,7 @@ def _reason(error: Exception) -> str:
     Errors of the connection may be shown as they are. Other errors of the client quote the address.
     """
     if isinstance(error, TypeError | ValueError):
-        return "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL"
+        return "the address has options that Redis clients do not know; check DOCLLM_REDIS_URL"
     return (
         str(error)
         if isinstance(error, RedisConnectionError | RedisTimeoutError)

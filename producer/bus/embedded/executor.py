@@ -35,7 +35,7 @@ class BusExecutor:
         except sqlite3.OperationalError as error:
             raise UnreachableError(
                 f"the bus file {self._path} does not answer: {error}; "
-                "check who holds it, and the disk"
+                "check which process holds it, and the disk"
             ) from error
 
     def _open_file(self) -> BusFile:

@@ -83,7 +83,7 @@ class BusFile:
         if self._version() != VERSION:
             raise UnsafeStateError(
                 f"the bus file {self.path} has version {self._version()}, "
-                f"this docllm uses {VERSION}; use the docllm of then"
+                f"this docllm uses {VERSION}; use the docllm that made it"
             )
 
     def _version(self) -> int:

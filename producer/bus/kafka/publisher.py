@@ -128,7 +128,7 @@ class KafkaPublisher:
         now_s = self._clock.now_s()
         for parcel in parcels:
             parcel.answer = refused(
-                parcel.records, "not sent: the brokers were not answering those before"
+                parcel.records, "not sent, because the brokers did not answer the records before it"
             )
         fresh = [parcel for parcel in parcels if now_s - parcel.since_s < WAIT_S]
         records = [record for parcel in fresh for record in parcel.records]

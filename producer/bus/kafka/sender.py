@@ -173,7 +173,7 @@ class Sender:
                 self._outage.failed(error.str())
         elif error.code() not in self._troubles:
             self._troubles.add(error.code())
-            log.warning("%s; goes on by itself", error.str())
+            log.warning("%s; docllm continues by itself", error.str())
 
 
 def refused(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:

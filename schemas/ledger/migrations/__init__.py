@@ -113,7 +113,7 @@ def _lock(connection: Connection) -> None:
         for _ in range(_LOCK_TRIES)
     )
     if 1 not in tries:
-        raise UnsafeStateError("another migrate is running; wait for it and start again")
+        raise UnsafeStateError("another migrate is running; run it again when that one has ended")
 
 
 def _unlock(connection: Connection) -> None:

@@ -32,7 +32,7 @@ def test_a_configured_route_can_be_resumed(route: str, capsys: pytest.CaptureFix
 
     assert (
         capsys.readouterr().out
-        == f"route {route} of group g: agents that run take calls on it again within three seconds, one first\n"
+        == f"route {route} of group g: running agents call it again within three seconds, first with one call\n"
     )
 
 
@@ -62,7 +62,7 @@ def test_an_answer_that_cannot_be_written_is_told_as_the_producers_are() -> None
     assert ended.returncode == 2
     assert (
         ended.stderr
-        == "error: standard output cannot be written: No space left on device; write to a place with room\n"
+        == "error: standard output cannot be written: No space left on device; write to a disk with free space\n"
     )
 
 

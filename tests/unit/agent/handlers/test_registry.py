@@ -98,11 +98,11 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
         ),
         (
             "invoices:plain",
-            "invoices:plain is no async function; define it as: async def plain(context)",
+            "invoices:plain is not an async function; define it as: async def plain(context)",
         ),
-        ("invoices:value", "is no async function"),
-        ("invoices:Runner", "is no async function"),
-        ("invoices:stream", "is no async function"),
+        ("invoices:value", "is not an async function"),
+        ("invoices:Runner", "is not an async function"),
+        ("invoices:stream", "is not an async function"),
         (
             "invoices:none",
             "must take the context and nothing else; define it as: async def none(context)",

@@ -184,8 +184,8 @@ def test_a_refusal_ends_a_stop() -> None:
     ("error_class", "what"),
     [
         ("MONEY", "pay, or raise the limit, then run"),
-        ("AUTH", "where it was corrected at the provider, run"),
-        ("AUTH", "where it changed in the agents' configuration, restart the agents"),
+        ("AUTH", "if you correct it at the provider, run"),
+        ("AUTH", "if you change the agents' configuration, restart the agents"),
     ],
 )
 def test_a_locked_account_parks_the_route(

@@ -63,7 +63,7 @@ def test_an_empty_folder_stays_empty(tmp_path: Path, capsys: pytest.CaptureFixtu
         "ok      topics",
         "ok      llm",
     ]
-    assert [line for line in lines[:4] if "the first load or agent makes" not in line] == []
+    assert [line for line in lines[:4] if "the first load or agent creates" not in line] == []
 
 
 @pytest.mark.usefixtures("asked")
@@ -100,7 +100,7 @@ def test_the_topics_of_new_tiers_are_to_come(
 
     assert check(config) == 0
     assert (
-        "ok      topics: docllm.retry.2s: not there yet; the next load or agent makes"
+        "ok      topics: docllm.retry.2s: not there yet; the next load or agent creates"
         in capsys.readouterr().out
     )
 
@@ -134,8 +134,8 @@ def test_an_error_is_told_once(
         ["ok", "bus"],
         ["-", "topics"],
     ]
-    assert lines[1] == "-       schema: not tried, since it needs what failed: database"
-    assert lines[4] == "-       topics: not tried, since it needs what failed: database, schema"
+    assert lines[1] == "-       schema: not tried, because it needs what failed: database"
+    assert lines[4] == "-       topics: not tried, because it needs what failed: database, schema"
     assert sum("127.0.0.1:1/d" in line for line in lines) == 1
 
 

@@ -48,7 +48,7 @@ def test_embedded_topics_that_were_never_made_are_no_difference(
     """
     assert run(tmp_path, "check") == 0
     assert (
-        "topic docllm.tasks is not there yet; the next load or agent makes it"
+        "topic docllm.tasks is not there yet; the next load or agent creates it"
         in capsys.readouterr().out.splitlines()
     )
     assert run(tmp_path, "apply") == 0
@@ -56,7 +56,7 @@ def test_embedded_topics_that_were_never_made_are_no_difference(
 
     assert run(tmp_path, "check", DOCLLM_RETRY_TIERS="2s,30s") == 0
     told = capsys.readouterr()
-    assert told.out == "topic docllm.retry.2s is not there yet; the next load or agent makes it\n"
+    assert told.out == "topic docllm.retry.2s is not there yet; the next load or agent creates it\n"
     assert told.err == ""
 
     (tmp_path / "docllm-data" / "bus.sqlite").unlink()
@@ -98,5 +98,5 @@ def test_a_setting_that_is_not_told_is_unknown_and_no_difference(
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "topics:" in line)
     assert line.startswith("ok ")
     assert line.endswith(
-        "are as they should be, settings that are unknown: 1; see: python -m producer topics check --group docllm"
+        "are as they should be; unknown settings: 1, see: python -m producer topics check --group docllm"
     )

@@ -59,7 +59,7 @@ def test_the_batch_of_a_task_is_named(folder: Path, capsys: pytest.CaptureFixtur
 
     assert (
         capsys.readouterr().out
-        == "task t4 of batch day: cancelled\ntask t4 of batch day: left as it is: cancelled\n"
+        == "task t4 of batch day: cancelled\ntask t4 of batch day: not changed, it is cancelled\n"
     )
 
 

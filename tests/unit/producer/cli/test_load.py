@@ -95,7 +95,7 @@ def test_documents_that_agents_may_not_read_are_told(
     for more in (["--dry-run"], []):
         assert run(here, "--documents", str(there), *question, *more) == 0
         assert capsys.readouterr().err.endswith(
-            f"set before the agents start: DOCLLM_DOCUMENT_ROOTS={here}:{there}\n"
+            f"before you start agents, set: DOCLLM_DOCUMENT_ROOTS={here}:{there}\n"
         )
 
     config = load_config(flags={}, environ={"DOCLLM_DOCUMENT_ROOTS": str(tmp_path)}, cwd=here)
@@ -165,7 +165,7 @@ def test_rejects_are_loaded_into_their_batch_by_the_command_that_is_told(
 
     assert command[:4] == ["python", "-m", "producer", "load"]
     assert capsys.readouterr().out.startswith("batch prod 1: 1 tasks loaded; ")
-    assert said[1].startswith("1 of them without `text` there; ")
+    assert said[1].startswith("1 of them have no `text` there; ")
     assert said[1].endswith(
         "; once the others are loaded, repair the input, and load it again with --batch 'prod 1'"
     )

@@ -85,7 +85,7 @@ def test_a_place_to_keep_a_pipe_is_asked_for(
         ExitStack() as stack,
         pytest.raises(
             ConfigError,
-            match=r"^- cannot be kept: No usable temporary .*; name another folder with TMPDIR$",
+            match=r"^- cannot be copied: No usable temporary .*; name another folder with TMPDIR$",
         ),
     ):
         given(tmp_path, stack, "-").spool()

@@ -74,7 +74,7 @@ def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(
 
     said = capsys.readouterr().out.splitlines()
     assert said == [
-        f"replay {number} is unfinished and would go on: 2 of 2 left",
+        f"replay {number} is unfinished and would continue: 2 of 2 left",
         "dry run: nothing is changed",
     ]
 

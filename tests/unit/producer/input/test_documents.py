@@ -144,7 +144,7 @@ def test_what_is_no_text_is_bad_and_stops_nothing(tmp_path: Path) -> None:
     *bad, last = read(tmp_path)
 
     assert [line.error for line in bad] == [
-        "binary is no text: it holds a zero byte",
+        "binary is not text: it has a zero byte",
         "cut is not UTF-8",
         "large is not UTF-8",
         "latin1 is not UTF-8",
@@ -232,7 +232,7 @@ def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
     """A pipe is reported and not opened, because it would block the reader for ever."""
     os.mkfifo(tmp_path / "pipe")
 
-    assert [line.error for line in read(tmp_path)] == ["pipe is no regular file"]
+    assert [line.error for line in read(tmp_path)] == ["pipe is not a regular file"]
 
 
 def test_names_that_are_no_ids_are_bad(tmp_path: Path) -> None:

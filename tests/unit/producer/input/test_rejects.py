@@ -144,7 +144,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path, content: str) -> None
     path = tmp_path / "t.rejects.jsonl"
     path.write_text(content)
 
-    with pytest.raises(ConfigError, match="no rejects file"), Rejects(path):
+    with pytest.raises(ConfigError, match="not a rejects file"), Rejects(path):
         pass
 
     assert path.read_text() == content

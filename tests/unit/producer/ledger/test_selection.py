@@ -181,7 +181,7 @@ def test_an_empty_text_does_not_widen_a_selection(
         parsed("--disposition", "permanent", option, "")
 
     assert ended.value.code == 2
-    assert f"argument {option}: it is empty" in capsys.readouterr().err
+    assert f"argument {option}: the value is empty" in capsys.readouterr().err
 
 
 def test_a_selection_without_words_has_no_empty_ones() -> None:

@@ -96,7 +96,7 @@ def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: li
     for name in ("reports", "docllm-direct"):
         with pytest.raises(
             UnsafeStateError,
-            match=f"batch '{name}' is for tasks of the inbox, whose ids others choose; .* --batch",
+            match=f"batch '{name}' holds tasks of the inbox, whose ids other programs choose; .* --batch",
         ):
             loading(inbox_batch, "--batch", name, *more)
 
@@ -111,7 +111,7 @@ def test_the_batch_of_records_that_name_none_is_the_inboxs_always(database: Data
     """
     for origin in (Origin.LETTERS, Origin.INBOX):
         assert run(database, lambda c, origin=origin: open_batch(c, direct_batch("g"), "g", origin))
-    with pytest.raises(UnsafeStateError, match="is for tasks of the inbox"):
+    with pytest.raises(UnsafeStateError, match="holds tasks of the inbox"):
         run(database, lambda c: own_batch(c, direct_batch("g"), "g", Origin.LOAD))
 
 

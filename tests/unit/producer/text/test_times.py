@@ -47,12 +47,12 @@ def test_a_time_is_read(text: str, said: str) -> None:
 )
 def test_anything_else_is_refused_with_examples(text: str) -> None:
     """Any other text is refused; the error shows it, with examples."""
-    with pytest.raises(ConfigError, match="is no time; write for example 2h"):
+    with pytest.raises(ConfigError, match="is not a time; write for example 2h"):
         moment(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["999999d", "0001-01-01T00:00+14:00"])
 def test_a_time_beyond_the_calendar_is_refused(text: str) -> None:
     """A time beyond the calendar is a usage error, not an internal one."""
-    with pytest.raises(ConfigError, match="is no time"):
+    with pytest.raises(ConfigError, match="is not a time"):
         moment(text, NOW)

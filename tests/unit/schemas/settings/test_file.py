@@ -61,7 +61,7 @@ def test_a_found_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "docllm.toml", 0o644)
 
     with pytest.raises(
-        ConfigError, match=r"is not read: it is no regular file; name the file if you trust it"
+        ConfigError, match=r"is not read: it is not a regular file; name the file if you trust it"
     ):
         load(tmp_path)
 
@@ -197,7 +197,7 @@ def test_a_key_of_the_environment_is_not_sent_to_an_address_that_was_found(folde
 
     told = str(refused.value)
     assert told.startswith(
-        "docllm.toml line 2: llm.base_url would be sent the key of DOCLLM_LLM_API_KEY"
+        "docllm.toml line 2: the key of DOCLLM_LLM_API_KEY would be sent to this llm.base_url"
     )
     assert (
         "set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config docllm.toml"

@@ -39,7 +39,7 @@ def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(
     """
     with pytest.raises(
         ConfigError,
-        match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; let a type have it",
+        match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; make it the route of a type",
     ):
         names(tmp_path, toml)
 

@@ -111,7 +111,7 @@ def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(
 def test_a_batch_that_cannot_be_read_is_told_with_its_partition(code: int) -> None:
     """An unreadable batch is reported with its partition.
 
-    The client asks for it again for ever. An agent used to say that it goes on by itself, but not
+    The client asks for it again for ever. An agent used to say that it docllm continues by itself, but not
     where it stands.
     """
     reader, message = (
