@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.stage import Stage
+from tests.faults.installation import Installation
 from tests.faults.stories import Story
 from tests.integration.deployment import Deployment
 from tests.integration.installations import embedded_in, group_on, prepare
@@ -49,7 +49,7 @@ class Campaign:
         self._open: list[Deployment] = []
         # Its threads live as long as the campaign, because a child dies with the thread that
         # started it.
-        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="stage")
+        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="installation")
         self._results: dict[Case, Future[None]] = {
             case: self._pool.submit(self._play, case) for case in cases
         }
@@ -69,15 +69,15 @@ class Campaign:
         seed = int(os.environ.get("DOCLLM_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
         deployment = self._deployment(case)
         # It picks moments.
-        stage = Stage(deployment, chance=random.Random(seed), long=case.number > 0)  # noqa: S311
+        installation = Installation(deployment, chance=random.Random(seed), long=case.number > 0)  # noqa: S311
         try:
             if case.story.prepared and case.kafka:
                 prepare(deployment)
-            case.story.play(stage)
-            assert set(stage.hit) == case.story.points_on(kafka=case.kafka), stage.hit
+            case.story.play(installation)
+            assert set(installation.hit) == case.story.points_on(kafka=case.kafka), installation.hit
         except Exception as error:
             error.add_note(
-                f"{case} after {stage.hit}; repeat its times with DOCLLM_TEST_SEED={seed}"
+                f"{case} after {installation.hit}; repeat its times with DOCLLM_TEST_SEED={seed}"
             )
             raise
         finally:

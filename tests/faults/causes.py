@@ -11,13 +11,14 @@ from itertools import pairwise
 
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
+from tests.faults.fault import Cost
 from tests.faults.faultlog import Event
-from tests.faults.heard import Heard
 from tests.faults.lives import Life
-from tests.faults.seen import Seen
+from tests.faults.received_calls import ReceivedCall
+from tests.faults.run_evidence import RunEvidence
 from tests.faults.site import CALL_S
-from tests.faults.strike import Cost
-from tests.invariants.evidence import Attempt, Move
+from tests.invariants.evidence import Attempt
+from tests.invariants.happened import Move
 
 OK = 200
 # A fault has effects until it is noticed: leases are lost 12 s after the last heartbeat, and judged
@@ -51,9 +52,9 @@ class Repeat:
         return f"{self.name} at {self.at_s:.3f}: {self.cause}{', though it was answered' if self.paid else ''}"
 
 
-def repeats(seen: Seen) -> list[Repeat]:
+def repeats(evidence: RunEvidence) -> list[Repeat]:
     """Return every repeated call with its cause."""
-    return list(_Causes(seen).all())
+    return list(_Causes(evidence).all())
 
 
 def by_cause(found: Sequence[Repeat]) -> dict[str, int]:
@@ -62,19 +63,19 @@ def by_cause(found: Sequence[Repeat]) -> dict[str, int]:
 
 
 class _Causes:
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
-        self._agents: Mapping[int, Life] = seen.agents
+    def __init__(self, evidence: RunEvidence) -> None:
+        self._evidence = evidence
+        self._agents: Mapping[int, Life] = evidence.agents
         self._moves: dict[int, list[Move]] = defaultdict(list)
-        for move in seen.run.moves or ():
+        for move in evidence.run.moves or ():
             self._moves[move.task_id].append(move)
         self._attempts: dict[tuple[str, int | None], Attempt] = {
-            (one.task, one.owner): one for one in seen.run.attempts
+            (one.task, one.owner): one for one in evidence.run.attempts
         }
 
     def all(self) -> Iterator[Repeat]:
-        calls: dict[str, list[Heard]] = defaultdict(list)
-        for one in self._seen.heard:
+        calls: dict[str, list[ReceivedCall]] = defaultdict(list)
+        for one in self._evidence.received:
             calls[one.call.name].append(one)
         for name, some in calls.items():
             for first, second in pairwise(some):
@@ -85,14 +86,14 @@ class _Causes:
                     first.call.status == OK and first.fault is None,
                 )
 
-    def _cause(self, first: Heard, second: Heard) -> str:
+    def _cause(self, first: ReceivedCall, second: ReceivedCall) -> str:
         owner = first.call.claim.owner if first.call.claim is not None else 0
         end = self._end(first.call.task_id, owner, first.call.start_s, second.call.start_s)
         if first.fault is not None and (fault := self._dialed(first)) is not None:
             return LLM_FAULT.format(fault)
         if end is not None and end.losses > 0:
             return self._named(AGENT_LOST, self._lost(owner, first.call.start_s, end.at_s))
-        if (unheard := self._unheard(first, second, owner)) is not None:
+        if (unheard := self._not_received(first, second, owner)) is not None:
             return unheard
         if end is not None and end.after is Status.PENDING:
             return self._named(
@@ -103,7 +104,7 @@ class _Causes:
             return PERSON
         return UNEXPLAINED
 
-    def _unheard(self, first: Heard, second: Heard, owner: int) -> str | None:
+    def _not_received(self, first: ReceivedCall, second: ReceivedCall, owner: int) -> str | None:
         """Return why an answer did not arrive, or not in time."""
         attempt = self._attempts.get((first.call.name, owner))
         if first.call.status != OK or attempt is not None:
@@ -120,7 +121,7 @@ class _Causes:
             return TOO_LATE.format(FREEZE)
         return None
 
-    def _frozen_too_long(self, first: Heard) -> bool:
+    def _frozen_too_long(self, first: ReceivedCall) -> bool:
         """Return whether the agent was frozen until the call's time limit had passed."""
         over_s = first.call.start_s + CALL_S
         return any(
@@ -128,7 +129,7 @@ class _Causes:
             <= min(first.call.end_s or over_s, over_s)
             <= over_s
             <= one["end_s"] + AWAKE_S
-            for one in self._seen.faults
+            for one in self._evidence.faults
             if one["kind"] == FREEZE and first.seat in one["seats"]
         )
 
@@ -145,9 +146,9 @@ class _Causes:
         )
         return next(mine, None)
 
-    def _dialed(self, first: Heard) -> str | None:
+    def _dialed(self, first: ReceivedCall) -> str | None:
         """Return the fault that the LLM was set to at that time."""
-        for one in self._seen.faults:
+        for one in self._evidence.faults:
             told = str(one["evidence"].get("dialed", ""))
             if (
                 told.partition("=")[0] == first.fault
@@ -164,7 +165,9 @@ class _Causes:
     def _faults(self, seat: str, from_s: float, to_s: float, costs: set[Cost]) -> list[str]:
         """Return the kinds of the faults that met a seat in this time, latest beginnings first."""
         found: list[Event] = [
-            one for one in self._seen.faults if seat in one["seats"] and Cost(one["cost"]) in costs
+            one
+            for one in self._evidence.faults
+            if seat in one["seats"] and Cost(one["cost"]) in costs
         ]
         then = [one for one in found if one["start_s"] <= to_s and one["end_s"] >= from_s]
         return [str(one["kind"]) for one in sorted(then, key=lambda one: -one["start_s"])]

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
-from tests.faults.heard import Heard
 from tests.faults.lives import Life
+from tests.faults.received_calls import ReceivedCall
 from tests.invariants.calls import READ_LATE_S
-from tests.invariants.evidence import Call, Claim, Move, Task
+from tests.invariants.evidence import Call, Task
+from tests.invariants.happened import Claim, Move
 
 ROUTE = "default"
 
@@ -33,7 +34,7 @@ class Claims:
         for move in moves:
             self._moves[move.task_id].append(move)
 
-    def known(self, one: Heard, task: Task | None) -> Call:
+    def known(self, one: ReceivedCall, task: Task | None) -> Call:
         """Return a call with its claim: the last one of its seat, or else the last one."""
         if task is None:
             return one.call

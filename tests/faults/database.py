@@ -14,10 +14,15 @@ ANSWER_S = 60
 def opened(site: Site) -> Iterator[pymysql.Connection]:
     """Yield a connection to the ledger's database that commits each statement by itself."""
     name = site.ledger_url.rpartition("/")[2]
-    settings = {"connect_timeout": ANSWER_S, "read_timeout": ANSWER_S, "autocommit": True}
     with closing(
         pymysql.connect(
-            host="127.0.0.1", port=site.mariadb.port, user="docllm", database=name, **settings
+            host="127.0.0.1",
+            port=site.mariadb.port,
+            user="docllm",
+            database=name,
+            connect_timeout=ANSWER_S,
+            read_timeout=ANSWER_S,
+            autocommit=True,
         )
     ) as connection:
         yield connection

@@ -11,9 +11,9 @@ from schemas.task.states import Status
 from tests.faults import causes
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life
-from tests.faults.seen import Seen
+from tests.faults.run_evidence import RunEvidence
 from tests.invariants import promises
-from tests.invariants.evidence import Move
+from tests.invariants.happened import Move
 
 AWAY_S = 90.0  # a program may end with 3 for this long after a server was away
 FINE = {0, -9, -15}
@@ -40,37 +40,37 @@ class Judgement:
         return not self.violations and not self.void
 
 
-def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
+def judge(evidence: RunEvidence, *, figures: Mapping[str, Any]) -> Judgement:
     """Judge a run; `figures` are those that the caller knows."""
-    repeated = causes.repeats(seen)
+    repeated = causes.repeats(evidence)
     unexplained = [
         f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED
     ]
     broken = [
-        *promises.violations(seen.run),
+        *promises.violations(evidence.run),
         *unexplained,
-        *_ended_wrong(seen),
-        *(f"P9 {line}" for line in seen.bugs),
+        *_ended_wrong(evidence),
+        *(f"P9 {line}" for line in evidence.bugs),
     ]
-    missed = [one for one in seen.faults if not one["bit"] and not one["again"]]
+    missed = [one for one in evidence.faults if not one["bit"] and not one["again"]]
     void = [
         f"{one['kind']} of {one['target'] or 'nobody'}: {one['error'] or 'nobody met it'}"
         for one in missed
     ]
     return Judgement(
-        broken, void, {**figures, **_figures(seen, repeated, broken), "faults_void": len(void)}
+        broken, void, {**figures, **_figures(evidence, repeated, broken), "faults_void": len(void)}
     )
 
 
-def _ended_wrong(seen: Seen) -> list[str]:
+def _ended_wrong(evidence: RunEvidence) -> list[str]:
     """Return a violation for each program that ended in a wrong way.
 
     A program may end with 0, by a signal of ours, or with 3 while a server is away.
     """
     odd = [
         life
-        for life in seen.lives
-        if life.code is not None and life.code not in FINE and not _excused(seen, life)
+        for life in evidence.lives
+        if life.code is not None and life.code not in FINE and not _excused(evidence, life)
     ]
     return [
         f"P9 {life.program} of {life.seat} ended with {life.code} at {life.ended_s:.1f}"
@@ -78,20 +78,20 @@ def _ended_wrong(seen: Seen) -> list[str]:
     ]
 
 
-def _excused(seen: Seen, life: Life) -> bool:
+def _excused(evidence: RunEvidence, life: Life) -> bool:
     servers = ("kafka", "mariadb")
-    away = (one for one in seen.faults if one["kind"].startswith(servers))
+    away = (one for one in evidence.faults if one["kind"].startswith(servers))
     return life.code == UNREACHABLE and any(
         one["start_s"] <= life.ended_s <= one["end_s"] + AWAY_S for one in away
     )
 
 
 def _figures(
-    seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str]
+    evidence: RunEvidence, repeated: Sequence[causes.Repeat], broken: Sequence[str]
 ) -> dict[str, Any]:
-    run = seen.run
+    run = evidence.run
     ended = Counter(Status(task.status).name.lower() for task in run.tasks)
-    faults = Counter(str(one["kind"]) for one in seen.faults if one["bit"])
+    faults = Counter(str(one["kind"]) for one in evidence.faults if one["bit"])
     return {
         "tasks": len(run.tasks),
         "ended": dict(ended),
@@ -112,7 +112,7 @@ def _figures(
         "commits_checked": len(run.commits),
         "records_checked": sum(one.lost is None for one in run.records),
         "moves_checked": len(run.moves or ()),
-        "kill_to_rerun_s": _rerun(seen),
+        "kill_to_rerun_s": _rerun(evidence),
         "other_violations": sum(not line.startswith(("P1 ", "P2 ", "P3 ")) for line in broken),
     }
 
@@ -121,28 +121,28 @@ def _of(broken: Sequence[str], promise: str) -> int:
     return sum(line.startswith(promise) for line in broken)
 
 
-def _rerun(seen: Seen) -> dict[str, Any]:
+def _rerun(evidence: RunEvidence) -> dict[str, Any]:
     """Return how long it took until the tasks of killed agents were called again.
 
     The times are returned for all kills, and for those without another fault near.
     """
     times: list[float] = []
     alone: list[float] = []
-    for fault in seen.faults:
+    for fault in evidence.faults:
         if fault["kind"] in {"agent-kill", "agents-kill"}:
-            found = _times(seen, fault)
+            found = _times(evidence, fault)
             times += found
-            if not _near(seen, fault):
+            if not _near(evidence, fault):
                 alone += found
     return {"all": _summary(times), "no_other_fault_near": _summary(alone)}
 
 
-def _times(seen: Seen, kill: Event) -> list[float]:
+def _times(evidence: RunEvidence, kill: Event) -> list[float]:
     at_s, pids = kill["start_s"], _pids(kill)
-    mine = {number for number, life in seen.agents.items() if life.pid in pids}
-    held = _held(seen.run.moves or (), mine, at_s)
+    mine = {number for number, life in evidence.agents.items() if life.pid in pids}
+    held = _held(evidence.run.moves or (), mine, at_s)
     first: dict[int, float] = {}
-    for call in seen.run.calls:
+    for call in evidence.run.calls:
         if call.task_id in held and call.start_s > at_s:
             first.setdefault(call.task_id, call.start_s - at_s)
     return list(first.values())
@@ -165,7 +165,7 @@ def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
     }
 
 
-def _near(seen: Seen, kill: Event) -> bool:
+def _near(evidence: RunEvidence, kill: Event) -> bool:
     """Return whether another event may have delayed the take-over.
 
     That is another fault, or an agent's own end, as at the end of a run.
@@ -173,11 +173,11 @@ def _near(seen: Seen, kill: Event) -> bool:
     from_s, until_s = kill["start_s"], kill["start_s"] + NEAR_S
     faults = any(
         one["start_s"] <= until_s and one["end_s"] >= from_s
-        for one in seen.faults
+        for one in evidence.faults
         if one is not kill
     )
     return faults or any(
-        from_s < one.ended_s <= until_s for one in seen.lives if one.pid not in _pids(kill)
+        from_s < one.ended_s <= until_s for one in evidence.lives if one.pid not in _pids(kill)
     )
 
 

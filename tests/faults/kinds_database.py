@@ -8,8 +8,8 @@ import pymysql
 from pymysql.constants import ER
 
 from tests.faults import database
+from tests.faults.fault import Fault, Kind
 from tests.faults.site import AGENTS
-from tests.faults.strike import Kind, Strike
 
 HELD_S = 6.5  # longer than the 5 s for which docllm waits for a lock
 TRIES_S = 60.0
@@ -20,12 +20,12 @@ WAITING = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='L
 OTHERS = "SELECT id FROM information_schema.PROCESSLIST WHERE user='docllm' AND id<>CONNECTION_ID()"
 
 
-def row_locks(strike: Strike) -> None:
+def row_locks(fault: Fault) -> None:
     """Lock the rows of running tasks for longer than docllm waits for a lock."""
-    with database.opened(strike.site) as holding, database.opened(strike.site) as looking:
-        strike.begin("rows of task", *AGENTS)
+    with database.opened(fault.site) as holding, database.opened(fault.site) as looking:
+        fault.begin("rows of task", *AGENTS)
         waited = 0
-        for _ in _turns(strike):
+        for _ in _turns(fault):
             with holding.cursor() as cursor, looking.cursor() as look, _rolled_back(cursor):
                 cursor.execute(f"{OPEN} FOR UPDATE", (500,))
                 end_s = time.monotonic() + HELD_S
@@ -33,26 +33,26 @@ def row_locks(strike: Strike) -> None:
                     look.execute(WAITING)
                     waited += int((look.fetchone() or (0,))[0])
                     time.sleep(0.1)
-            strike.bit = waited > 0
-        strike.evidence["waiting"] = waited
+            fault.bit = waited > 0
+        fault.evidence["waiting"] = waited
 
 
-def deadlocks(strike: Strike) -> None:
+def deadlocks(fault: Fault) -> None:
     """Cause deadlocks: lock rows of tasks in the opposite order, in a heavier transaction.
 
     docllm locks the same rows from the first to the last.
     """
-    with database.opened(strike.site) as connection, connection.cursor() as cursor:
-        strike.begin("rows of task", *AGENTS)
+    with database.opened(fault.site) as connection, connection.cursor() as cursor:
+        fault.begin("rows of task", *AGENTS)
         cursor.execute(
             "CREATE TABLE IF NOT EXISTS fault_weight (id BIGINT PRIMARY KEY AUTO_INCREMENT, n INT)"
         )
         before = database.counter(cursor, "Innodb_deadlocks")
-        for _ in _turns(strike):
+        for _ in _turns(fault):
             cursor.execute(BUSY, (60,))
             _backwards(cursor, sorted(row[0] for row in cursor.fetchall()))
-            strike.evidence["deadlocks"] = database.counter(cursor, "Innodb_deadlocks") - before
-            strike.bit = strike.evidence["deadlocks"] > 0
+            fault.evidence["deadlocks"] = database.counter(cursor, "Innodb_deadlocks") - before
+            fault.bit = fault.evidence["deadlocks"] > 0
 
 
 def _backwards(cursor: pymysql.cursors.Cursor, ids: list[int]) -> None:
@@ -77,34 +77,34 @@ def _rolled_back(cursor: pymysql.cursors.Cursor) -> Iterator[None]:
     cursor.execute("ROLLBACK")
 
 
-def killed_connections(strike: Strike) -> None:
+def killed_connections(fault: Fault) -> None:
     """End every connection of docllm, again and again."""
-    with database.opened(strike.site) as connection, connection.cursor() as cursor:
-        strike.begin("connections", *AGENTS)
+    with database.opened(fault.site) as connection, connection.cursor() as cursor:
+        fault.begin("connections", *AGENTS)
         killed = 0
-        for _ in _turns(strike):
+        for _ in _turns(fault):
             killed += _kill_others(cursor)
-            strike.bit = killed > 0
+            fault.bit = killed > 0
             time.sleep(0.5)
-        strike.evidence["killed"] = killed
+        fault.evidence["killed"] = killed
 
 
-def too_many_connections(strike: Strike) -> None:
+def too_many_connections(fault: Fault) -> None:
     """Let the server accept almost no connections."""
-    with database.opened(strike.site) as connection, connection.cursor() as cursor:
+    with database.opened(fault.site) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@max_connections")
         usual = (cursor.fetchone() or (300,))[0]
         before = database.counter(cursor, "Connection_errors_max_connections")
-        strike.begin("connections", *AGENTS)
+        fault.begin("connections", *AGENTS)
         cursor.execute("SET GLOBAL max_connections=10")
         try:
-            for _ in _turns(strike):
+            for _ in _turns(fault):
                 _kill_others(cursor)
                 time.sleep(1)
-                strike.evidence["refused"] = (
+                fault.evidence["refused"] = (
                     database.counter(cursor, "Connection_errors_max_connections") - before
                 )
-                strike.bit = strike.evidence["refused"] > 0
+                fault.bit = fault.evidence["refused"] > 0
         finally:
             cursor.execute("SET GLOBAL max_connections=%s", (usual,))
 
@@ -121,11 +121,11 @@ def _kill_others(cursor: pymysql.cursors.Cursor) -> int:
     return killed
 
 
-def _turns(strike: Strike) -> Iterator[int]:
+def _turns(fault: Fault) -> Iterator[int]:
     """Yield repeatedly for the length of the fault, and longer until somebody has met it."""
     began_s, turn = time.monotonic(), 0
-    while (lasted_s := time.monotonic() - began_s) < strike.hold_s or (
-        not (turn and strike.bit) and lasted_s < TRIES_S
+    while (lasted_s := time.monotonic() - began_s) < fault.hold_s or (
+        not (turn and fault.bit) and lasted_s < TRIES_S
     ):
         yield turn
         turn += 1

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.faults.doors import Mode, Wrong
+from tests.faults.doors import Door, Mode, Wrong
+from tests.faults.fault import Cost, Fault, Kind
 from tests.faults.site import AGENTS, PARTS
-from tests.faults.strike import Cost, Kind, Strike
 
 ALL_SHARE = 0.25  # share of the faults that meet every agent at once
 EVIDENCE = {
@@ -22,30 +22,30 @@ HOLD_S = {
 }
 
 
-def wrong_way(part: str, mode: Mode) -> Callable[[Strike], None]:
+def wrong_way(part: str, mode: Mode) -> Callable[[Fault], None]:
     """Return the fault that breaks the ways to a server for a while."""
 
-    def act(strike: Strike) -> None:
-        site, chance = strike.site, strike.chance
-        seats = AGENTS if chance.random() < ALL_SHARE else (strike.seat,)
+    def act(fault: Fault) -> None:
+        site, chance = fault.site, fault.chance
+        seats = AGENTS if chance.random() < ALL_SHARE else (fault.seat,)
         doors = [door for seat in seats for door in site.doors_of(part, seat)]
-        strike.begin(f"{part} of {'all' if len(seats) > 1 else strike.seat}", *seats)
+        fault.begin(f"{part} of {'all' if len(seats) > 1 else fault.seat}", *seats)
         wrong = Wrong(
             mode, chance.uniform(0.05, 0.4), chance.uniform(20e3, 400e3), chance.randint(20, 60)
         )
         for door in doors:
             site.proxy.set(door, wrong)
-        strike.hold(lambda: _met(strike, doors, mode))
+        fault.hold(lambda: _met(fault, doors, mode))
         lost = chance.random() < 1 / 2
         for door in doors:
             site.proxy.set(door, Wrong(), reset=lost)
 
-    def _met(strike: Strike, doors: list, mode: Mode) -> bool:
-        told = [strike.site.proxy.counts(door) for door in doors]
-        strike.evidence.update(
+    def _met(fault: Fault, doors: list[Door], mode: Mode) -> bool:
+        told = [fault.site.proxy.counts(door) for door in doors]
+        fault.evidence.update(
             {name: sum(one.get(name, 0) for one in told) for name in EVIDENCE[mode]}
         )
-        return any(strike.evidence[name] for name in EVIDENCE[mode])
+        return any(fault.evidence[name] for name in EVIDENCE[mode])
 
     return act
 

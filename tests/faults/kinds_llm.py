@@ -5,7 +5,7 @@ from urllib.request import urlopen
 
 import orjson
 
-from tests.faults.strike import Cost, Kind, Strike
+from tests.faults.fault import Cost, Fault, Kind
 
 # The faults by the name of the kind; `{}` is a random share.
 FAULTS = {
@@ -32,36 +32,36 @@ USUAL_SHARE = (0.2, 0.9)
 OUTAGE_SHARE = 0.4
 
 
-def dialed(name: str) -> Callable[[Strike], None]:
+def dialed(name: str) -> Callable[[Fault], None]:
     """Return the fault that makes calls end this way for a while."""
 
-    def act(strike: Strike) -> None:
-        text = FAULTS[name].format(_share(strike, name))
+    def act(fault: Fault) -> None:
+        text = FAULTS[name].format(_share(fault, name))
         key = text.partition("=")[0]
-        before = _faults(strike).get(key, 0)
-        strike.begin("llm")
-        strike.evidence["dialed"] = text
-        strike.site.llm.dial(text)
-        strike.hold(lambda: _faults(strike).get(key, 0) > before)
-        strike.site.llm.dial()
-        strike.evidence["calls"] = _faults(strike).get(key, 0) - before
+        before = _faults(fault).get(key, 0)
+        fault.begin("llm")
+        fault.evidence["dialed"] = text
+        fault.site.llm.dial(text)
+        fault.hold(lambda: _faults(fault).get(key, 0) > before)
+        fault.site.llm.dial()
+        fault.evidence["calls"] = _faults(fault).get(key, 0) - before
 
     return act
 
 
-def _share(strike: Strike, name: str) -> float:
+def _share(fault: Fault, name: str) -> float:
     """Return a random share of the calls.
 
     It is often all of them, which is an outage, if the kind can be one.
     """
-    if name in OUTAGES and strike.chance.random() < OUTAGE_SHARE:
+    if name in OUTAGES and fault.chance.random() < OUTAGE_SHARE:
         return 1
-    return round(strike.chance.uniform(*SHARES.get(name, USUAL_SHARE)), 3)
+    return round(fault.chance.uniform(*SHARES.get(name, USUAL_SHARE)), 3)
 
 
-def _faults(strike: Strike) -> dict[str, int]:
+def _faults(fault: Fault) -> dict[str, int]:
     # Our own server.
-    with urlopen(strike.site.llm.url.replace("/v1", "/stats"), timeout=10) as answer:  # noqa: S310
+    with urlopen(fault.site.llm.url.replace("/v1", "/stats"), timeout=10) as answer:  # noqa: S310
         found: dict[str, int] = orjson.loads(answer.read())["faults"]
     return found
 

@@ -2,8 +2,8 @@
 
 import signal
 
+from tests.faults.fault import PATIENCE_S, Fault, Kind
 from tests.faults.site import quiet, wait_for
-from tests.faults.strike import PATIENCE_S, Kind, Strike
 from tests.integration.programs import Program
 
 BATCH, DEAD = 1500, 15
@@ -11,42 +11,42 @@ END_S = 60.0
 DIALED = "400=0.5"
 
 
-def load_killed(strike: Strike) -> None:
+def load_killed(fault: Fault) -> None:
     """Kill a load that has written something, and load the same file again."""
-    traffic, ledger = strike.site.traffic, strike.site.deployment.ledger
+    traffic, ledger = fault.site.traffic, fault.site.deployment.ledger
     path, names = traffic.batch(BATCH)
     batch = names[0].partition("/")[0]
-    load = strike.site.tool("load", path)
+    load = fault.site.tool("load", path)
     wait_for(
         lambda: not load.running or quiet(lambda: ledger.loaded(batch)), PATIENCE_S, every_s=0.02
     )
-    _kill(strike, load)
-    strike.evidence["written"] = quiet(lambda: ledger.loaded(batch))
+    _kill(fault, load)
+    fault.evidence["written"] = quiet(lambda: ledger.loaded(batch))
     traffic.load(path, names)
 
 
-def cancel_killed(strike: Strike) -> None:
+def cancel_killed(fault: Fault) -> None:
     """Kill a cancel that has ended some tasks, and start it again."""
-    traffic, ledger = strike.site.traffic, strike.site.deployment.ledger
+    traffic, ledger = fault.site.traffic, fault.site.deployment.ledger
     path, names = traffic.batch(BATCH)
     batch = names[0].partition("/")[0]
     traffic.load(path, names)
     before = (quiet(ledger.counts) or {}).get("cancelled", 0)
-    cancel = strike.site.tool("cancel", "--batch", batch)
+    cancel = fault.site.tool("cancel", "--batch", batch)
     wait_for(
         lambda: not cancel.running or (quiet(ledger.counts) or {}).get("cancelled", 0) > before,
         PATIENCE_S,
         every_s=0.02,
     )
-    _kill(strike, cancel)
+    _kill(fault, cancel)
     traffic.insist("cancel", "--batch", batch)
 
 
-def replay_killed(strike: Strike) -> None:
+def replay_killed(fault: Fault) -> None:
     """Let some tasks be refused, kill their replay after it began, and resume it."""
-    site, ledger = strike.site, strike.site.deployment.ledger
-    strike.evidence["dialed"] = DIALED
-    strike.begin("llm")
+    site, ledger = fault.site, fault.site.deployment.ledger
+    fault.evidence["dialed"] = DIALED
+    fault.begin("llm")
     site.llm.dial(DIALED)
     try:
         wait_for(lambda: (quiet(ledger.counts) or {}).get("dead", 0) >= DEAD, PATIENCE_S)
@@ -59,16 +59,16 @@ def replay_killed(strike: Strike) -> None:
         PATIENCE_S,
         every_s=0.05,
     )
-    _kill(strike, replay)
-    strike.evidence["dead"] = [dead, (quiet(ledger.counts) or {}).get("dead")]
+    _kill(fault, replay)
+    fault.evidence["dead"] = [dead, (quiet(ledger.counts) or {}).get("dead")]
     site.traffic.insist("replay", "--resume")
 
 
-def _kill(strike: Strike, program: Program) -> None:
-    strike.target = program.name
+def _kill(fault: Fault, program: Program) -> None:
+    fault.target = program.name
     program.signal(signal.SIGKILL)
-    strike.evidence["code"] = program.wait(END_S)
-    strike.bit = strike.evidence["code"] == -signal.SIGKILL
+    fault.evidence["code"] = program.wait(END_S)
+    fault.bit = fault.evidence["code"] == -signal.SIGKILL
 
 
 KINDS = (

@@ -6,85 +6,85 @@ from collections.abc import Callable
 
 import redis
 
+from tests.faults.fault import Cost, Fault, Kind
 from tests.faults.site import AGENTS, Site
-from tests.faults.strike import Cost, Kind, Strike
 from tests.servers import Server, ServerFailedError
 
 LARGE, LARGE_BYTES = 60, 60_000  # tasks, whose texts do not compress
 
 
-def killed(part: str) -> Callable[[Strike], None]:
+def killed(part: str) -> Callable[[Fault], None]:
     """Return the fault that kills a server, and starts it again on its files."""
 
-    def act(strike: Strike) -> None:
-        server, before = _server(strike.site, part), _met(strike.site, part)
-        strike.begin(part, *AGENTS)
+    def act(fault: Fault) -> None:
+        server, before = _server(fault.site, part), _met(fault.site, part)
+        fault.begin(part, *AGENTS)
         server.kill()
-        strike.hold(lambda: _met(strike.site, part) > before)
-        strike.evidence["failed"] = _met(strike.site, part) - before
+        fault.hold(lambda: _met(fault.site, part) > before)
+        fault.evidence["failed"] = _met(fault.site, part) - before
         server.start()
 
     return act
 
 
-def frozen(part: str) -> Callable[[Strike], None]:
+def frozen(part: str) -> Callable[[Fault], None]:
     """Return the fault that freezes a server, then resumes it."""
 
-    def act(strike: Strike) -> None:
-        server = _server(strike.site, part)
-        strike.begin(part, *AGENTS)
+    def act(fault: Fault) -> None:
+        server = _server(fault.site, part)
+        fault.begin(part, *AGENTS)
         server.freeze()
-        reached = _reached(strike.site, part)
-        strike.hold(lambda: _reached(strike.site, part) > reached)
-        strike.bit = strike.bit and not server.ready()
-        strike.evidence["reached"] = _reached(strike.site, part) - reached
+        reached = _reached(fault.site, part)
+        fault.hold(lambda: _reached(fault.site, part) > reached)
+        fault.bit = fault.bit and not server.ready()
+        fault.evidence["reached"] = _reached(fault.site, part) - reached
         server.thaw()
 
     return act
 
 
-def llm_killed(strike: Strike) -> None:
+def llm_killed(fault: Fault) -> None:
     """Kill the LLM, and start it again."""
-    before = _met(strike.site, "llm")
-    strike.begin("llm", *AGENTS)
-    strike.site.spawn(strike.site.llm.end).result()
-    strike.site.log.note("llm", name=strike.site.llm.name)
-    strike.hold(lambda: _met(strike.site, "llm") > before)
-    strike.site.start_llm()
+    before = _met(fault.site, "llm")
+    fault.begin("llm", *AGENTS)
+    fault.site.spawn(fault.site.llm.end).result()
+    fault.site.log.note("llm", name=fault.site.llm.name)
+    fault.hold(lambda: _met(fault.site, "llm") > before)
+    fault.site.start_llm()
 
 
-def llm_frozen(strike: Strike) -> None:
+def llm_frozen(fault: Fault) -> None:
     """Freeze the LLM, then resume it."""
-    strike.begin("llm", *AGENTS)
-    strike.site.llm.signal(signal.SIGSTOP)
-    reached = _reached(strike.site, "llm")
-    strike.hold(lambda: _reached(strike.site, "llm") > reached)
-    strike.site.llm.signal(signal.SIGCONT)
+    fault.begin("llm", *AGENTS)
+    fault.site.llm.signal(signal.SIGSTOP)
+    reached = _reached(fault.site, "llm")
+    fault.hold(lambda: _reached(fault.site, "llm") > reached)
+    fault.site.llm.signal(signal.SIGCONT)
 
 
-def disk_full(strike: Strike) -> None:
+def disk_full(fault: Fault) -> None:
     """Leave no space on MariaDB's disk while large tasks are loaded; MariaDB may even die."""
-    site = strike.site
+    site = fault.site
     if site.disk is None:
         return
     path, names = site.traffic.batch(
-        LARGE, input={"text": strike.chance.randbytes(LARGE_BYTES).hex()}
+        LARGE, input={"text": fault.chance.randbytes(LARGE_BYTES).hex()}
     )
-    strike.begin("mariadb", *AGENTS)
+    fault.begin("mariadb", *AGENTS)
     said = site.mariadb.log.stat().st_size
     site.disk.fill()
     try:
         load = site.tool("load", path)
-        strike.hold(lambda: _no_room(site, said))
+        fault.hold(lambda: _no_room(site, said))
     finally:
         site.disk.clear()
         died = _revived(site.mariadb)
-    strike.evidence["refused"] = _no_room(site, said)
+    fault.evidence["refused"] = _no_room(site, said)
     # A rollback that found no space may kill MariaDB some seconds later.
     while load.running:
         died = _revived(site.mariadb) or died
         time.sleep(1)
-    strike.evidence["died"] = died
+    fault.evidence["died"] = died
     load.wait()
     site.traffic.load(path, names)
 
@@ -106,14 +106,14 @@ def _revived(server: Server) -> bool:
     return False
 
 
-def flushed(strike: Strike) -> None:
+def flushed(fault: Fault) -> None:
     """Delete everything in Redis."""
-    with redis.Redis.from_url(strike.site.redis.url) as client:
-        strike.begin("redis", *AGENTS)
-        strike.hold(client.dbsize)
-        strike.evidence["keys"] = client.dbsize()
+    with redis.Redis.from_url(fault.site.redis.url) as client:
+        fault.begin("redis", *AGENTS)
+        fault.hold(client.dbsize)
+        fault.evidence["keys"] = client.dbsize()
         client.flushall()
-        strike.evidence["left"] = client.dbsize()
+        fault.evidence["left"] = client.dbsize()
 
 
 def _server(site: Site, part: str) -> Server:

@@ -8,8 +8,8 @@ import signal
 from confluent_kafka import KafkaException
 
 from schemas.task.envelope import Outgoing
+from tests.faults.fault import PATIENCE_S, Fault, Kind
 from tests.faults.site import AGENTS, quiet, wait_for
-from tests.faults.strike import PATIENCE_S, Kind, Strike
 
 PARTITIONS_MOST = 16
 LEAVE_S = 90.0
@@ -17,86 +17,86 @@ COMMAND_S = 120.0
 BATCH = 1500
 
 
-def partitions_added(strike: Strike) -> None:
+def partitions_added(fault: Fault) -> None:
     """Raise the number of partitions with `topics apply`."""
-    topics = strike.site.deployment.topics
-    before = len(strike.told(lambda: strike.site.bus.positions("nobody", topics.name("tasks"))))
+    topics = fault.site.deployment.topics
+    before = len(fault.told(lambda: fault.site.bus.positions("nobody", topics.name("tasks"))))
     wanted = min(PARTITIONS_MOST, before + 1)
-    strike.begin("topics")
-    done = strike.site.direct("topics", "apply", "--partitions", str(wanted))
-    strike.evidence |= {
+    fault.begin("topics")
+    done = fault.site.direct("topics", "apply", "--partitions", str(wanted))
+    fault.evidence |= {
         "code": done.wait(COMMAND_S),
         "partitions": len(
-            strike.told(lambda: strike.site.bus.positions("nobody", topics.name("tasks")))
+            fault.told(lambda: fault.site.bus.positions("nobody", topics.name("tasks")))
         ),
     }
-    strike.bit = strike.evidence["partitions"] > before or before == PARTITIONS_MOST
+    fault.bit = fault.evidence["partitions"] > before or before == PARTITIONS_MOST
 
 
-def records_deleted(strike: Strike) -> None:
+def records_deleted(fault: Fault) -> None:
     """Delete every record of the main topic, including unread ones."""
-    topic = strike.site.deployment.topics.name("tasks")
-    group = strike.site.deployment.topics.consumer_group("tasks")
-    traffic = strike.site.traffic
+    topic = fault.site.deployment.topics.name("tasks")
+    group = fault.site.deployment.topics.consumer_group("tasks")
+    traffic = fault.site.traffic
     traffic.load(*traffic.batch(BATCH))
-    strike.begin("records of the main topic")
-    unread = strike.told(lambda: _unread(strike, group, topic))
-    strike.site.bus.delete_records(topic)
+    fault.begin("records of the main topic")
+    unread = fault.told(lambda: _unread(fault, group, topic))
+    fault.site.bus.delete_records(topic)
     lows = {
-        one.number: one.low for one in strike.told(lambda: strike.site.bus.positions(group, topic))
+        one.number: one.low for one in fault.told(lambda: fault.site.bus.positions(group, topic))
     }
-    strike.evidence |= {
+    fault.evidence |= {
         "unread": unread,
         "lows": [[number, low] for number, low in sorted(lows.items())],
     }
-    strike.bit = unread > 0
+    fault.bit = unread > 0
 
 
-def offsets_deleted(strike: Strike) -> None:
+def offsets_deleted(fault: Fault) -> None:
     """Let all agents leave, delete the group with its offsets, and let them return."""
-    site = strike.site
+    site = fault.site
     group, topic = (
         site.deployment.topics.consumer_group("tasks"),
         site.deployment.topics.name("tasks"),
     )
-    strike.begin("offsets of the group", *AGENTS)
-    strike.evidence["before"] = strike.told(lambda: _committed(strike, group, topic))
+    fault.begin("offsets of the group", *AGENTS)
+    fault.evidence["before"] = fault.told(lambda: _committed(fault, group, topic))
     for seat in AGENTS:
-        site.crew.want(seat, wanted=False)
-        if (program := site.crew.sitting(seat)) is not None:
-            site.crew.leave(seat, program, signal.SIGTERM)
+        site.seats.want(seat, wanted=False)
+        if (program := site.seats.program_in(seat)) is not None:
+            site.seats.end_program(seat, program, signal.SIGTERM)
     try:
         gone = wait_for(lambda: quiet(lambda: site.bus.delete_group(group)), LEAVE_S, every_s=0.5)
-        strike.evidence["after"] = strike.told(lambda: _committed(strike, group, topic))
-        strike.bit = gone and strike.evidence["before"] > strike.evidence["after"]
+        fault.evidence["after"] = fault.told(lambda: _committed(fault, group, topic))
+        fault.bit = gone and fault.evidence["before"] > fault.evidence["after"]
     finally:
         for seat in AGENTS:
-            site.crew.want(seat, wanted=True)
+            site.seats.want(seat, wanted=True)
 
 
-def garbage(strike: Strike) -> None:
+def garbage(fault: Fault) -> None:
     """Write records that are no tasks to the main topic and to the inbox.
 
     Each must be in the quarantine at the end.
     """
-    site, chance = strike.site, strike.chance
+    site, chance = fault.site, fault.chance
     count = chance.randint(5, 30)
-    records = [_record(strike, number) for number in range(count)]
-    strike.begin("main topic and inbox")
+    records = [_record(fault, number) for number in range(count)]
+    fault.begin("main topic and inbox")
     try:
         site.bus.write(records)
     except (AssertionError, KafkaException) as error:
-        strike.evidence["error"] = str(error)[:200]
+        fault.evidence["error"] = str(error)[:200]
         return
-    strike.evidence["records"] = count
+    fault.evidence["records"] = count
     keys = {record.key for record in records}
-    strike.bit = wait_for(
-        lambda: quiet(lambda: keys <= _quarantined(strike)), 3 * PATIENCE_S, every_s=1.0
+    fault.bit = wait_for(
+        lambda: quiet(lambda: keys <= _quarantined(fault)), 3 * PATIENCE_S, every_s=1.0
     )
 
 
-def _record(strike: Strike, number: int) -> Outgoing:
-    topics, chance = strike.site.deployment.topics, strike.chance
+def _record(fault: Fault, number: int) -> Outgoing:
+    topics, chance = fault.site.deployment.topics, fault.chance
     values = (
         None,
         b"",
@@ -115,25 +115,25 @@ def _record(strike: Strike, number: int) -> Outgoing:
     )
     topic = topics.name(chance.choice(("tasks", "inbox")))
     return Outgoing(
-        topic, f"garbage-{strike.number}-{number}".encode(), chance.choice(values), headers
+        topic, f"garbage-{fault.number}-{number}".encode(), chance.choice(values), headers
     )
 
 
-def _quarantined(strike: Strike) -> set[bytes]:
+def _quarantined(fault: Fault) -> set[bytes]:
     return {
         bytes(row.record_key)
-        for row in strike.site.deployment.ledger.quarantined()
+        for row in fault.site.deployment.ledger.quarantined()
         if row.record_key is not None
     }
 
 
-def _committed(strike: Strike, group: str, topic: str) -> int:
+def _committed(fault: Fault, group: str, topic: str) -> int:
     """Return how many partitions have a committed offset."""
-    return sum(one.committed is not None for one in strike.site.bus.positions(group, topic))
+    return sum(one.committed is not None for one in fault.site.bus.positions(group, topic))
 
 
-def _unread(strike: Strike, group: str, topic: str) -> int:
-    places = strike.site.bus.positions(group, topic)
+def _unread(fault: Fault, group: str, topic: str) -> int:
+    places = fault.site.bus.positions(group, topic)
     return sum(one.high - max(one.low, one.committed or 0) for one in places)
 
 

@@ -8,7 +8,7 @@ from tests.faults.faultlog import Event
 from tests.faults.history import seconds
 from tests.faults.site import REAPER, Site
 from tests.integration.programs import Program
-from tests.invariants.evidence import Incarnation
+from tests.invariants.happened import Incarnation
 
 NEVER_S = float("inf")
 AROUND_S = 5.0  # between the start of a program and its first row

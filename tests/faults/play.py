@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
+from tests.faults.fault import Fault, NobodyError
 from tests.faults.plan import KINDS, Planned
 from tests.faults.site import Site
-from tests.faults.strike import NobodyError, Strike
 
 AT_ONCE = 12
 TRIES = 3
@@ -61,7 +61,7 @@ def _strike_once(site: Site, planned: Planned, needs: Needs, times_left: int) ->
     """Return whether the fault is over: it met somebody, or has no time left."""
     kind = KINDS[planned.kind]
     # Not a secret.
-    strike = Strike(
+    fault = Fault(
         planned.number,
         kind,
         site,
@@ -71,27 +71,27 @@ def _strike_once(site: Site, planned: Planned, needs: Needs, times_left: int) ->
     )
     error = ""
     with needs.taken(frozenset(need.format(seat=planned.seat) for need in kind.needs)):
-        strike.begin("")
+        fault.begin("")
         try:
-            kind.act(strike)
+            kind.act(fault)
         except NobodyError as nobody:
             error = str(nobody)
         # Whatever it is, the fault did not happen as planned.
         except Exception as wrong:  # noqa: BLE001
             error = f"{type(wrong).__name__}: {wrong}"
-    again = not strike.bit and times_left > 0
+    again = not fault.bit and times_left > 0
     site.log.note(
         "fault",
-        number=strike.number,
+        number=fault.number,
         kind=kind.name,
         cost=kind.cost.value,
-        target=strike.target,
-        seats=strike.seats,
-        start_s=strike.begun_s,
+        target=fault.target,
+        seats=fault.seats,
+        start_s=fault.begun_s,
         end_s=time.time(),
-        bit=strike.bit and not error,
+        bit=fault.bit and not error,
         again=again,
         error=error,
-        evidence=strike.evidence,
+        evidence=fault.evidence,
     )
     return not again

@@ -16,7 +16,8 @@ from schemas.task.states import Status
 from tests.faults import history
 from tests.faults.history import seconds
 from tests.integration.ledgers import spelled
-from tests.invariants.evidence import Attempt, Count, Guarded, Move, Ordered, Replayed, Verdict
+from tests.invariants.evidence import Attempt
+from tests.invariants.happened import Count, Guarded, Move, Ordered, Replayed, Verdict
 
 NEVER_YEAR = 9999
 COMMIT_S = 1.0  # what a guard is raised for is written after it in the same transaction, at most so much later

@@ -11,7 +11,7 @@ from tests.faults import skew
 from tests.faults.doors import Wrong
 from tests.faults.plan import BEGIN_S, END_S, Planned
 from tests.faults.play import play
-from tests.faults.seen import Seen, seen
+from tests.faults.run_evidence import RunEvidence, gather
 from tests.faults.site import AGENTS, Site, wait_for
 from tests.faults.traffic import Traffic
 from tests.faults.watch import Watch
@@ -21,7 +21,9 @@ SITTING_S, LEAVING_S, ENDING_S = 60.0, 60.0, 400.0
 LAST_AGENTS = 2
 
 
-def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed: int) -> Seen:
+def run(
+    site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed: int
+) -> RunEvidence:
     """Play a plan to the end; return the evidence. The judge finds unfinished work."""
     site.start()
     over_s = max(1.0, minutes * 60 - BEGIN_S - END_S)
@@ -39,7 +41,7 @@ def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed
         keep={topics.name("dlq"), topics.name("inbox")},
     )
     watch.begin()
-    site.crew.begin()
+    site.seats.begin()
     site.traffic.begin()
     play(site, plan)
     site.log.note("peace")
@@ -48,7 +50,7 @@ def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed
     finish(site)
     watch.end()
     site.deployment.bus = site.bus  # the earlier client may still look for a broker that was killed
-    return seen(site, watch)
+    return gather(site, watch)
 
 
 def heal(site: Site) -> None:
@@ -57,7 +59,7 @@ def heal(site: Site) -> None:
         site.proxy.set(door, Wrong())
     site.llm.dial()
     skew.jump(site.folder, 0)
-    wait_for(lambda: all(site.crew.sitting(seat) for seat in AGENTS), SITTING_S)
+    wait_for(lambda: all(site.seats.program_in(seat) for seat in AGENTS), SITTING_S)
 
 
 def finish(site: Site) -> None:
@@ -65,14 +67,14 @@ def finish(site: Site) -> None:
     site.traffic.open_guards()
     for _ in range(2):
         site.traffic.insist("replay", "--all", "--yes")
-    site.crew.end()
+    site.seats.end()
     leaving = [
         (seat, program)
-        for seat in site.crew.seats
-        if (program := site.crew.sitting(seat)) is not None
+        for seat in site.seats.by_name
+        if (program := site.seats.program_in(seat)) is not None
     ]
     for seat, program in leaving:
-        site.crew.leave(seat, program, signal.SIGTERM)
+        site.seats.end_program(seat, program, signal.SIGTERM)
     for seat, program in leaving:
         _ended(site, seat, program, LEAVING_S)
     last = [(seat, site.agent(seat, "--until-done")) for seat in AGENTS[:LAST_AGENTS]]

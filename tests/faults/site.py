@@ -9,22 +9,25 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka import KafkaException
 from sqlalchemy.exc import SQLAlchemyError
 
 from tests.faults import history, skew
-from tests.faults.crew import Crew, Seat
 from tests.faults.doors import Door
 from tests.faults.faultlog import FaultLog
 from tests.faults.proxy import Proxy
+from tests.faults.seats import Seat, Seats
 from tests.faults.servers import Disk, DoorKafka, can_mount
 from tests.integration.buses import KafkaBus
 from tests.integration.installations import group_on
 from tests.integration.programs import Program, RehearsalLLM
 from tests.servers import MariaDB, Redis
 from tests.servers.process import free_port
+
+if TYPE_CHECKING:
+    from tests.faults.traffic import Traffic
 
 Result = TypeVar("Result")
 
@@ -52,6 +55,8 @@ max_attempts = 6
 
 class Site:
     """Everything that a fault can hit; `close` ends all that was started."""
+
+    traffic: "Traffic"
 
     def __init__(self, *, folder: Path, faultlog: FaultLog) -> None:
         self.folder = folder
@@ -97,7 +102,7 @@ class Site:
             self.tool(*command).wait()
         history.install(self.ledger_url)
         seats = [Seat(name) for name in (*AGENTS, REAPER)]
-        self.crew = Crew(
+        self.seats = Seats(
             seats=seats, start=self._sit, ledger=self.deployment.ledger, faultlog=self.log
         )
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
+from tests.integration.buses import headers_of
+
 OFFSETS = "__consumer_offsets"
 LOOK_S, LIST_S = 0.2, 2.0
 BATCH = 500
@@ -19,7 +21,7 @@ COMMIT_KEYS = (0, 1)  # versions of a key of a commit; others are members and gr
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenRecord:
     """A record.
 
     `key` and `value` are kept if `keep` has the topic, and of the headers only docllm's.
@@ -52,7 +54,7 @@ class Watch:
     """
 
     def __init__(self, *, bootstrap: str, topics: Collection[str], keep: Collection[str]) -> None:
-        self.records: list[Seen] = []
+        self.records: list[SeenRecord] = []
         self.commits: list[Committed] = []
         self._topics = {*topics, OFFSETS}
         self._keep = keep
@@ -129,23 +131,20 @@ class Watch:
             self._assigned |= fresh
 
     def _take(self, message: Message) -> None:
-        topic, number, offset, at_s = (
-            message.topic(),
-            message.partition(),
-            message.offset(),
-            message.timestamp()[1] / 1000,
-        )
+        topic, number, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert number is not None
+        assert offset is not None
+        at_s = message.timestamp()[1] / 1000
         self._positions[topic, number] = offset + 1
         if topic == OFFSETS:
             self.commits += _commit(message.key(), message.value(), at_s)
             return
         headers = {
-            name: value or b""
-            for name, value in message.headers() or ()
-            if name.startswith("docllm-")
+            name: value or b"" for name, value in headers_of(message) if name.startswith("docllm-")
         }
         kept = (message.key(), message.value()) if topic in self._keep else (None, None)
-        self.records.append(Seen(topic, number, offset, at_s, headers, *kept))
+        self.records.append(SeenRecord(topic, number, offset, at_s, headers, *kept))
 
 
 def _commit(key: bytes | None, value: bytes | None, at_s: float) -> Iterator[Committed]:

@@ -1,9 +1,9 @@
-"""Which story kills at which points. A story is a function of a stage; it hits each of its points, and ends with a recovery."""
+"""Which story kills at which points. A story is a function of a installation; it hits each of its points, and ends with a recovery."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.faults.stage import Stage
+from tests.faults.installation import Installation
 from tests.faults.stories import failing, producing, receiving, repairing, working
 
 
@@ -11,7 +11,7 @@ from tests.faults.stories import failing, producing, receiving, repairing, worki
 class Story:
     """A story and its points, separated by blanks; `embedded` are those that only the embedded parts have."""
 
-    play: Callable[[Stage], None]
+    play: Callable[[Installation], None]
     points: str
     embedded: str = ""
     prepared: bool = True  # tables and topics are there when it begins

@@ -5,7 +5,7 @@ from sqlalchemy import text
 from producer.replay.runs import STORED_PAGE
 from schemas.ledger import tables
 from schemas.task.states import Status
-from tests.faults.stage import Stage
+from tests.faults.installation import Installation
 from tests.integration.deployment import BATCH, task_line
 from tests.integration.installations import prepare
 
@@ -14,52 +14,52 @@ RATE = 10  # so that a replay has four pages
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 
 
-def replaying(stage: Stage) -> None:
+def replaying(installation: Installation) -> None:
     """Whenever a replay dies, another one goes on, and each dead letter is replayed once."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
     deployment.load(STORED_PAGE, "called_off")
     deployment.producer("cancel", "--batch", "called_off")
-    stage.recover()
+    installation.recover()
     llm.dial()
     everything, going_on = ("--all", "--yes", "--rate", str(RATE)), ("--resume",)
-    stage.crash_producer("replay.page_stored", "replay", *everything, "--cancelled")
-    stage.crash_producer("replay.stored", "replay", *everything)
-    stage.crash_producer("replay.page_applied", "replay", *going_on, most=2)
-    stage.crash_producer("replay.page_published", "replay", *going_on, most=2)
+    installation.crash_producer("replay.page_stored", "replay", *everything, "--cancelled")
+    installation.crash_producer("replay.stored", "replay", *everything)
+    installation.crash_producer("replay.page_applied", "replay", *going_on, most=2)
+    installation.crash_producer("replay.page_published", "replay", *going_on, most=2)
     deployment.producer("replay", *going_on)
     deployment.producer("replay", *going_on)
-    stage.age_orders()
-    run = stage.recover()
+    installation.age_orders()
+    run = installation.recover()
     assert {(task.status, task.replays) for task in run.tasks} == {
         (Status.SUCCEEDED, 1),
         (Status.CANCELLED, 0),
     }
 
 
-def loading_back(stage: Stage) -> None:
+def loading_back(installation: Installation) -> None:
     """A ledger that was lost gets the dead letters of the topic back, once each, though who loads them dies."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
-    stage.recover()
+    installation.recover()
     names = [*tables.metadata.tables, "alembic_version"]
-    stage.write(*(text(f"DROP TABLE {name}") for name in names))
+    installation.write(*(text(f"DROP TABLE {name}") for name in names))
     prepare(deployment)
     llm.dial()
     letters = ("--from-topic", deployment.topics.name("dlq"), "--yes")
-    stage.crash_producer("from_topic.accepted", "replay", *letters)
+    installation.crash_producer("from_topic.accepted", "replay", *letters)
     deployment.producer("replay", *letters)
-    stage.age_orders()
-    run = stage.recover(odd=["P8"])  # letters of the ledger that was lost
+    installation.age_orders()
+    run = installation.recover(odd=["P8"])  # letters of the ledger that was lost
     assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
     assert len(llm.calls()) == 2 * TASKS
 
 
-def guarding(stage: Stage) -> None:
+def guarding(installation: Installation) -> None:
     """A batch that failed as a whole waits, and runs when its route works again, whoever dies over its guard."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     with (deployment.folder / "docllm.toml").open("a") as toml:
         toml.write("[guard]\nprobe_s = 1\n[retry]\nmax_attempts = 1\n")
     # A tier so long that what waits in it is in nobody's claim when one of them dies.
@@ -70,10 +70,10 @@ def guarding(stage: Stage) -> None:
     deployment.producer("load", str(path))
     deployment.expect(BATCH, (f"t{number}" for number in range(TASKS)))
 
-    stage.crash_agent("guard.turn_taken")
-    stage.crash_agent("guard.answered", then=lambda _: llm.dial())
-    stage.crash_agent("guard.opened")
-    stage.crash_agent("guard.called_up")
-    stage.age_orders()
-    run = stage.recover()
+    installation.crash_agent("guard.turn_taken")
+    installation.crash_agent("guard.answered", then=lambda _: llm.dial())
+    installation.crash_agent("guard.opened")
+    installation.crash_agent("guard.called_up")
+    installation.age_orders()
+    run = installation.recover()
     assert {task.status for task in run.tasks} == {Status.SUCCEEDED}

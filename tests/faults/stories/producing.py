@@ -1,12 +1,17 @@
 """Deaths of the producer's commands: load, cancel, migrate, topics apply."""
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported without saying so
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from producer.bus.embedded import topics
 from producer.bus.embedded.file import BusFile
 from producer.bus.topic_family import SETTINGS
 from schemas.task.states import Status
-from tests.faults.stage import Stage
+from tests.faults.installation import Installation
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import BATCH, task_line
 from tests.integration.installations import PARTITIONS
@@ -15,12 +20,12 @@ FEW, CHUNKS = 40, 3
 PAGES = 3  # of a cancel
 
 
-def loading(stage: Stage) -> None:
+def loading(installation: Installation) -> None:
     """Whatever a load leaves behind, loading the same file again ends with exactly its tasks, each called once."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     llm = deployment.llm("--latency", "0")
-    chunk = 1000 if stage.kafka else 200
-    each, most = (CHUNKS * chunk, CHUNKS) if stage.long else (FEW, 1)
+    chunk = 1000 if installation.kafka else 200
+    each, most = (CHUNKS * chunk, CHUNKS) if installation.long else (FEW, 1)
     deaths = {
         "batch_made": 1,
         "ids_taken": most,
@@ -29,50 +34,50 @@ def loading(stage: Stage) -> None:
         "shrunk": most,
     }
     for number, (step, times) in enumerate(deaths.items(), 1):
-        path = _lines(stage, number * each)
-        stage.crash_producer(f"load.{step}", "load", str(path), most=times)
+        path = _lines(installation, number * each)
+        installation.crash_producer(f"load.{step}", "load", str(path), most=times)
     deployment.load(number * each)
     assert deployment.ledger.loaded(BATCH) == number * each
-    stage.age_orders()
-    stage.recover("--slots", "200")
+    installation.age_orders()
+    installation.recover("--slots", "200")
     assert len(llm.calls()) == number * each
 
 
-def cancelling(stage: Stage) -> None:
+def cancelling(installation: Installation) -> None:
     """A cancel that was cut off is gone on with by a second one, or by any agent; nothing of the batch runs."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     llm = deployment.llm("--latency", "0")
     deployment.load(500 * PAGES - 100)
-    stage.crash_producer("cancel.marked", "cancel", "--batch", BATCH)
-    stage.crash_producer("cancel.page_cancelled", "cancel", "--batch", BATCH)
+    installation.crash_producer("cancel.marked", "cancel", "--batch", BATCH)
+    installation.crash_producer("cancel.page_cancelled", "cancel", "--batch", BATCH)
     assert 0 < deployment.ledger.counts()["cancelled"] < 500 * PAGES - 100
-    stage.crash_agent("cancel.page_cancelled", most=PAGES)
-    run = stage.recover()
+    installation.crash_agent("cancel.page_cancelled", most=PAGES)
+    run = installation.recover()
     assert {task.status for task in run.tasks} == {Status.CANCELLED}
     assert llm.calls() == []
 
 
-def preparing(stage: Stage) -> None:
+def preparing(installation: Installation) -> None:
     """Tables and topics that are half made are made whole by the same command, and then work."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     partitions = ("--replication-factor", "1", "--partitions")
-    stage.crash_producer("migrate.revision", "migrate", most=2)
-    stage.crash_producer("migrate.upgraded", "migrate")
+    installation.crash_producer("migrate.revision", "migrate", most=2)
+    installation.crash_producer("migrate.upgraded", "migrate")
     deployment.producer("migrate")
-    stage.crash_producer("topics.created", "topics", "apply", *partitions, "2", most=4)
+    installation.crash_producer("topics.created", "topics", "apply", *partitions, "2", most=4)
     deployment.producer("topics", "apply", *partitions, "2")
-    stage.crash_producer("topics.grown", "topics", "apply", *partitions, PARTITIONS, most=4)
-    _change_settings(stage)
-    stage.crash_producer("topics.configured", "topics", "apply", *partitions, PARTITIONS)
+    installation.crash_producer("topics.grown", "topics", "apply", *partitions, PARTITIONS, most=4)
+    _change_settings(installation)
+    installation.crash_producer("topics.configured", "topics", "apply", *partitions, PARTITIONS)
     deployment.producer("topics", "apply", *partitions, PARTITIONS)
     deployment.llm("--latency", "0")
     deployment.load(FEW)
-    stage.recover()
+    installation.recover()
 
 
-def _change_settings(stage: Stage) -> None:
+def _change_settings(installation: Installation) -> None:
     """Give the task topic a limit that would delete work that waits."""
-    bus, topic = stage.deployment.bus, stage.deployment.topics.name("tasks")
+    bus, topic = installation.deployment.bus, installation.deployment.topics.name("tasks")
     if isinstance(bus, KafkaBus):
         entry = ConfigEntry("retention.ms", "1000000", incremental_operation=AlterConfigOpType.SET)
         (changed,) = bus.admin.incremental_alter_configs(
@@ -80,10 +85,10 @@ def _change_settings(stage: Stage) -> None:
         ).values()
         changed.result(30)
         return
-    file = BusFile(stage.deployment.folder / "docllm-data" / "bus.sqlite")
+    file = BusFile(installation.deployment.folder / "docllm-data" / "bus.sqlite")
     topics.configure(file, topic, SETTINGS | {"retention.ms": "1000000"})
     file.close()
 
 
-def _lines(stage: Stage, count: int) -> str:
-    return str(stage.deployment.write_lines(task_line(number) for number in range(count)))
+def _lines(installation: Installation, count: int) -> str:
+    return str(installation.deployment.write_lines(task_line(number) for number in range(count)))

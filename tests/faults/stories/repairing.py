@@ -3,7 +3,7 @@
 from producer.bus.embedded import topics
 from producer.bus.embedded.file import BusFile
 from schemas.task.envelope import Outgoing, Publication, encode
-from tests.faults.stage import Stage
+from tests.faults.installation import Installation
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import BATCH, task_line
 from tests.integration.installations import prepare
@@ -15,54 +15,54 @@ SLOTS = ("--slots", "6")
 COPIED, SPAN = 500, 50_000
 
 
-def reaping(stage: Stage) -> None:
+def reaping(installation: Installation) -> None:
     """A reaper that dies after its verdict, or after a reset, leaves to the next one what is to be done."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     deployment.llm("--latency", "0.1")
     deployment.load(TASKS)
-    stage.crash_agent("claim.claimed", *SLOTS)
+    installation.crash_agent("claim.claimed", *SLOTS)
     claimed = deployment.ledger.counts()["processing"]
-    stage.crash_reaper("reap.judged")
+    installation.crash_reaper("reap.judged")
     assert deployment.ledger.counts()["processing"] == claimed
-    stage.crash_reaper("reap.reset")
+    installation.crash_reaper("reap.reset")
     assert deployment.ledger.counts()["processing"] == 0
-    stage.recover()
+    installation.recover()
 
 
-def sweeping(stage: Stage) -> None:
+def sweeping(installation: Installation) -> None:
     """Tasks whose records the bus has lost come back although who ordered them again dies; so does who trims the topic."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     with (deployment.folder / "docllm.toml").open("a") as toml:
         toml.write("[agent]\nsweep_slack_s = 0.5\n")
     deployment.llm("--latency", "0.01")
     for number, step in enumerate(("sweep.ordered", "trim.low_raised", "trim.trimmed")):
         batch = f"{BATCH}{number}"
         deployment.load(TASKS, batch)
-        _lose_records(stage)
+        _lose_records(installation)
         if step == "sweep.ordered":
-            stage.crash_reaper(step)
-        elif step == "trim.trimmed" or not stage.kafka:
-            stage.crash_agent(step, *SLOTS)
-    stage.recover()
+            installation.crash_reaper(step)
+        elif step == "trim.trimmed" or not installation.kafka:
+            installation.crash_agent(step, *SLOTS)
+    installation.recover()
 
 
-def _lose_records(stage: Stage) -> None:
-    bus, topic = stage.deployment.bus, stage.deployment.topics.name("tasks")
+def _lose_records(installation: Installation) -> None:
+    bus, topic = installation.deployment.bus, installation.deployment.topics.name("tasks")
     if isinstance(bus, KafkaBus):
         bus.delete_records(topic)
         return
-    file = BusFile(stage.deployment.folder / "docllm-data" / "bus.sqlite")
+    file = BusFile(installation.deployment.folder / "docllm-data" / "bus.sqlite")
     topics.trim(file, {(one.topic, one.number): one.high for one in bus.positions("nobody", topic)})
     file.close()
 
 
-def contradicting(stage: Stage) -> None:
+def contradicting(installation: Installation) -> None:
     """A claim by a record that is not its task's goes back, though its agent dies before it says so."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     deployment.llm("--latency", "0")
     path = deployment.write_lines((task_line(number) for number in range(TASKS)), "unsent")
-    stage.crash_producer("load.accepted", "load", str(path))
-    stage.hold_orders()
+    installation.crash_producer("load.accepted", "load", str(path))
+    installation.hold_orders()
     deployment.expect("unsent", (f"t{number}" for number in range(TASKS)))
     deployment.load(TASKS)
     ledger = deployment.status()["ledger"]
@@ -70,18 +70,18 @@ def contradicting(stage: Stage) -> None:
 
     def pretend(_: Program) -> None:
         deployment.until_settled(TASKS)  # what comes now is claimed without a question
-        deployment.bus.write([_record(stage, ledger, victim, value=b"another")])
+        deployment.bus.write([_record(installation, ledger, victim, value=b"another")])
 
-    stage.crash_agent("claim.conflicting", then=pretend)
-    stage.crash_agent("quarantine.kept")
-    stage.age_orders()
-    run = stage.recover()
+    installation.crash_agent("claim.conflicting", then=pretend)
+    installation.crash_agent("quarantine.kept")
+    installation.age_orders()
+    run = installation.recover()
     assert len(run.quarantined) == 1
 
 
-def relieving(stage: Stage) -> None:
+def relieving(installation: Installation) -> None:
     """A wide span that one slow task blocks is relieved; who dies over it leaves two records of the task, and it ends once."""
-    deployment = stage.deployment
+    deployment = installation.deployment
     prepare(deployment, partitions="1")
     llm = deployment.llm("--latency", "0")
     deployment.load(COPIED, "done")
@@ -90,23 +90,25 @@ def relieving(stage: Stage) -> None:
     deployment.load(1, "slow")
     ledger = deployment.status()["ledger"]
     records = [
-        _record(stage, ledger, one)
+        _record(installation, ledger, one)
         for one in deployment.ledger.tasks()
         if one.name.startswith("done/")
     ]
     deployment.bus.write(records * (SPAN // COPIED + 1))
-    stage.crash_agent("relief.ordered")
+    installation.crash_agent("relief.ordered")
     llm.dial()
-    stage.age_orders()
-    stage.recover()
+    installation.age_orders()
+    installation.recover()
 
 
-def _record(stage: Stage, ledger: str, one: Task, value: bytes | None = None) -> Outgoing:
+def _record(
+    installation: Installation, ledger: str, one: Task, value: bytes | None = None
+) -> Outgoing:
     """Return a first record of a task, or with another value one that pretends to be."""
-    group, (batch, key) = stage.deployment.group, one.name.split("/")
+    group, (batch, key) = installation.deployment.group, one.name.split("/")
     headers = encode(Publication(ledger, group, batch, one.id, 0))
     return Outgoing(
-        stage.deployment.topics.name("tasks"),
+        installation.deployment.topics.name("tasks"),
         key.encode(),
         one.value if value is None else value,
         headers,

@@ -8,16 +8,19 @@ import pytest
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
 from tests.faults import causes
-from tests.faults.heard import Heard
 from tests.faults.lives import Life
-from tests.faults.seen import Seen
-from tests.invariants.evidence import Attempt, Call, Claim, Evidence, Move
+from tests.faults.received_calls import ReceivedCall
+from tests.faults.run_evidence import RunEvidence
+from tests.invariants.evidence import Attempt, Call, Evidence
+from tests.invariants.happened import Claim, Move
 
 NAME, TASK, AGENT = "b/t1", 1, 5
 OWNER, OTHER = (AGENT << OWNER_BITS) + 1, (9 << OWNER_BITS) + 1
 
 
-def heard(start_s: float, status: int = 200, fault: str | None = None, owner: int = OWNER) -> Heard:
+def heard(
+    start_s: float, status: int = 200, fault: str | None = None, owner: int = OWNER
+) -> ReceivedCall:
     call = Call(
         NAME,
         start_s,
@@ -27,7 +30,7 @@ def heard(start_s: float, status: int = 200, fault: str | None = None, owner: in
         task_id=TASK,
         claim=Claim("a", Status.PROCESSING, owner),
     )
-    return Heard(call, fault, "agent1")
+    return ReceivedCall(call, fault, "agent1")
 
 
 def ended(at_s: float, after: Status, losses: int = 0) -> Move:
@@ -54,14 +57,16 @@ def fault(
 
 
 def cause(
-    first: Heard,
+    first: ReceivedCall,
     moves: Sequence[Move],
     faults: Sequence[dict[str, Any]],
     attempts: Sequence[Attempt] = (),
 ) -> str:
     run = Evidence(frozenset({NAME}), [], attempts=attempts, moves=moves)
     agents = {AGENT: Life("03-agent", 1, "agent1", 0)}
-    (found,) = causes.repeats(Seen(run, [first, heard(100, owner=OTHER)], faults, [], agents, []))
+    (found,) = causes.repeats(
+        RunEvidence(run, [first, heard(100, owner=OTHER)], faults, [], agents, [])
+    )
     return found.cause
 
 

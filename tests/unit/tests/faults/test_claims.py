@@ -5,9 +5,10 @@ import pytest
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
 from tests.faults.claims import Claims
-from tests.faults.heard import Heard
 from tests.faults.lives import Life
-from tests.invariants.evidence import Call, Move, Task
+from tests.faults.received_calls import ReceivedCall
+from tests.invariants.evidence import Call, Task
+from tests.invariants.happened import Move
 
 AGENT = 5
 OWNER = (AGENT << OWNER_BITS) + 1
@@ -48,7 +49,7 @@ def test_a_call_is_judged_by_when_it_may_have_been_sent(
     """
     claims = Claims(MOVES, {AGENT: Life("03-agent", 1, "agent1", 0)}, freezes)
 
-    found = claims.known(Heard(Call(TASK.name, heard_s), None, "agent1"), TASK)
+    found = claims.known(ReceivedCall(Call(TASK.name, heard_s), None, "agent1"), TASK)
 
     assert found.claim is not None
     assert (found.claim.status, found.claim.owner, found.claim.program) == (

@@ -10,8 +10,9 @@ from schemas.task.states import Status
 from tests.faults import report
 from tests.faults.judge import Judgement, judge
 from tests.faults.lives import Life
-from tests.faults.seen import Seen
-from tests.invariants.evidence import Call, Evidence, Move
+from tests.faults.run_evidence import RunEvidence
+from tests.invariants.evidence import Call, Evidence
+from tests.invariants.happened import Move
 
 KNOWN = {"date": "2026-01-01", "seed": 1, "minutes": 10, "cores": 2}
 KILLED, PID = 5, 4711
@@ -40,7 +41,8 @@ def judged(
 ) -> Judgement:
     agents = {KILLED: Life("03-agent", PID, "agent1", 0)}
     return judge(
-        Seen(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN
+        RunEvidence(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs),
+        figures=KNOWN,
     )
 
 

@@ -28,7 +28,7 @@ class Seat:
     expected: set[str] = field(default_factory=set)  # programs that a fault ended
 
 
-class Crew:
+class Seats:
     """Keeps the seats taken; `start` starts the program of a seat."""
 
     def __init__(
@@ -39,13 +39,13 @@ class Crew:
         ledger: LedgerView,
         faultlog: FaultLog,
     ) -> None:
-        self.seats = {seat.name: seat for seat in seats}
+        self.by_name = {seat.name: seat for seat in seats}
         self._start = start
         self._ledger = ledger
         self._log = faultlog
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="crew", daemon=True)
+        self._keeper = threading.Thread(target=self._keep, name="seats", daemon=True)
 
     def begin(self) -> None:
         """Start an agent in each seat, and again whenever one has ended."""
@@ -56,20 +56,20 @@ class Crew:
         self._over.set()
         self._keeper.join()
 
-    def sitting(self, name: str) -> Program | None:
+    def program_in(self, name: str) -> Program | None:
         """Return the agent of a seat, None while the seat is empty."""
-        program = self.seats[name].program
+        program = self.by_name[name].program
         return program if program is not None and program.running else None
 
-    def leave(self, name: str, program: Program, number: signal.Signals) -> None:
+    def end_program(self, name: str, program: Program, number: signal.Signals) -> None:
         """Send a signal that shall end an agent."""
-        self.seats[name].expected.add(program.name)
+        self.by_name[name].expected.add(program.name)
         program.signal(number)
 
     def want(self, name: str, *, wanted: bool) -> None:
         """Set whether a seat shall be taken."""
         with self._lock:
-            self.seats[name].wanted = wanted
+            self.by_name[name].wanted = wanted
 
     def claims(self, program: Program) -> dict[str, int]:
         """Return the claims of an agent by task, with the number of losses of each."""
@@ -78,7 +78,7 @@ class Crew:
     def _keep(self) -> None:
         while not self._over.wait(LOOK_S):
             with self._lock:
-                for seat in self.seats.values():
+                for seat in self.by_name.values():
                     self._look(seat)
 
     def _look(self, seat: Seat) -> None:

@@ -23,7 +23,7 @@ DEATH_S = 240.0  # what follows a sweep may come with the next but one, a minute
 RECOVERY_S = 300.0
 
 
-class Stage:
+class Installation:
     """A deployment, and the points that were hit on it.
 
     With `long`, each death is at a random time of those that a story allows.

@@ -33,7 +33,7 @@ class Kind:
     """
 
     name: str
-    act: Callable[["Strike"], None]
+    act: Callable[["Fault"], None]
     needs: tuple[str, ...]
     hold_s: tuple[float, float] = (4.0, 12.0)
     cost: Cost = Cost.NOTHING
@@ -42,7 +42,7 @@ class Kind:
 
 
 @dataclass(slots=True)
-class Strike:
+class Fault:
     """A fault in progress; `seats` are those of the agents that it hits."""
 
     number: int
@@ -82,8 +82,8 @@ class Strike:
         found: list[Program] = []
 
         def busy() -> bool:
-            program = self.site.crew.sitting(self.seat)
-            if program is not None and self.site.crew.claims(program):
+            program = self.site.seats.program_in(self.seat)
+            if program is not None and self.site.seats.claims(program):
                 found.append(program)
             return bool(found)
 

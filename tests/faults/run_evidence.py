@@ -12,33 +12,34 @@ from dataclasses import dataclass, replace
 from tests.faults import lives, rows
 from tests.faults.claims import ROUTE, Claims
 from tests.faults.faultlog import Event
-from tests.faults.heard import Heard, heard
 from tests.faults.history import seconds
 from tests.faults.kinds_llm import OUTAGES
 from tests.faults.lives import Life
+from tests.faults.received_calls import ReceivedCall, received_calls
 from tests.faults.site import SLOTS, Site
 from tests.faults.watch import Watch
-from tests.invariants.evidence import Commit, Death, Evidence, Letter, Move, Outage, Stored, Task
+from tests.invariants.evidence import Death, Evidence, Letter, Task
+from tests.invariants.happened import Commit, Move, Outage, Stored
 
 KAFKA_CLOCK_S = 0.001  # the unit of Kafka's times, which are truncated
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RunEvidence:
     """The evidence of a whole run.
 
     `agents` has the program of each incarnation, `bugs` the programs' messages about bugs.
     """
 
     run: Evidence
-    heard: Sequence[Heard]
+    received: Sequence[ReceivedCall]
     faults: Sequence[Event]
     lives: Sequence[Life]
     agents: Mapping[int, Life]
     bugs: Sequence[str]
 
 
-def seen(site: Site, watch: Watch) -> Seen:
+def gather(site: Site, watch: Watch) -> RunEvidence:
     """Put all evidence together after the end."""
     base, traffic, url = site.deployment.evidence(), site.traffic, site.ledger_url
     tasks = {task.name: task for task in base.tasks}
@@ -54,7 +55,10 @@ def seen(site: Site, watch: Watch) -> Seen:
             if one["kind"] == "llm-freeze"
         ],
     )
-    calls = [replace(one, call=claims.known(one, tasks.get(one.call.name))) for one in heard(site)]
+    calls = [
+        replace(one, call=claims.known(one, tasks.get(one.call.name)))
+        for one in received_calls(site)
+    ]
     run = replace(
         base,
         loaded=frozenset(traffic.loaded | (traffic.maybe & tasks.keys())),
@@ -74,7 +78,7 @@ def seen(site: Site, watch: Watch) -> Seen:
         commits=_commits(site, watch),
         relief=True,
     )
-    return Seen(
+    return RunEvidence(
         run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs)
     )
 

@@ -13,7 +13,7 @@ PROMPTS = "docllm-probe/"  # calls without a task, which probe a route
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedCall:
     """A call; `fault` is the one that the LLM was set to, `seat` the way it came."""
 
     call: Call
@@ -21,7 +21,7 @@ class Heard:
     seat: str
 
 
-def heard(site: Site) -> list[Heard]:
+def received_calls(site: Site) -> list[ReceivedCall]:
     """Return every call of a task, by the times of their beginnings."""
     killed = {event["name"]: event["at_s"] for event in site.log.of("llm")}
     logs = (
@@ -33,9 +33,9 @@ def heard(site: Site) -> list[Heard]:
     )
 
 
-def _calls(path: Path, killed_s: float | None) -> list[Heard]:
+def _calls(path: Path, killed_s: float | None) -> list[ReceivedCall]:
     """Return the calls of one log. A call in progress ended when the LLM was killed."""
-    calls: list[Heard] = []
+    calls: list[ReceivedCall] = []
     running: dict[str, list[int]] = defaultdict(list)
     for line in path.read_bytes().splitlines():
         event = orjson.loads(line)
@@ -44,7 +44,7 @@ def _calls(path: Path, killed_s: float | None) -> list[Heard]:
             running[event["id"]].append(len(calls))
             at_s = event["at_s"]
             call = Call(name, at_s, killed_s, start_utc_s=at_s, label=int(label or 1), order=at_s)
-            calls.append(Heard(call, None, event["path"].split("/")[1]))
+            calls.append(ReceivedCall(call, None, event["path"].split("/")[1]))
         else:
             place = running[event["id"]].pop(0)
             done = replace(
