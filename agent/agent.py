@@ -14,7 +14,7 @@ from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.intake import Intake
-from agent.maintenance.reaper import Reaper
+from agent.maintenance.duty import Round
 from agent.ports import Clock, Event, Source
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts, look
@@ -95,11 +95,10 @@ class Agent:
         settler: Settler,
         intake: Intake,
         sources: Sequence[tuple[Source, Callable[[Event], None]]],
-        reaper: Reaper,
         publishing: Publishing,
         failures: Failures,
         finished: Finished,
-        duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        duties: Sequence[Round],
         clock: Clock,
         counts: Counts,
         leave: Callable[[], Awaitable[None]],
@@ -111,7 +110,6 @@ class Agent:
         self._settler = settler
         self._intake = intake
         self._sources = sources
-        self._reaper = reaper
         self._publishing = publishing
         self._failures = failures
         self._finished = finished
@@ -170,16 +168,12 @@ class Agent:
             await self._leave_group()
 
     def _all_duties(self) -> list[Coroutine[Any, Any, None]]:
-        claimer, reaper = self._claimer, self._reaper
         return [
-            claimer.ask_forever(),
-            claimer.claim_forever(),
+            self._claimer.ask_forever(),
+            self._claimer.claim_forever(),
             self._ticker.run(),
             self._settler.run(self._dispatcher.finish),
             self._intake.run(),
-            reaper.reap_forever(),
-            reaper.relay_forever(),
-            reaper.tidy_forever(),
             *(duty() for duty in self._duties),
         ]
 
@@ -261,24 +255,15 @@ class Reaping:
     def __init__(
         self,
         *,
-        reaper: Reaper,
-        duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        duties: Sequence[Round],
         leave: Callable[[], Awaitable[None]],
     ) -> None:
-        self._reaper = reaper
         self._duties = duties
         self._leave = leave
 
     async def run(self, stop: Stop) -> None:
         """Reap until asked to stop."""
-        reaper = self._reaper
-        duties = [
-            reaper.reap_forever(),
-            reaper.relay_forever(),
-            reaper.tidy_forever(),
-            *(duty() for duty in self._duties),
-        ]
-        tasks = [asyncio.create_task(duty) for duty in duties]
+        tasks = [asyncio.create_task(duty()) for duty in self._duties]
         asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
         stop.leave()

@@ -16,7 +16,7 @@ from agent.inflight.limits import Limits
 from agent.ledger import queries
 from agent.ledger.sql_ledger import Executors
 from agent.llm.client import ChatClient
-from agent.maintenance.reaper import Reaper, Sweep
+from agent.maintenance import reaper
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
@@ -210,7 +210,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
         topics=parts.topics,
         clock=parts.clock,
     )
-    reaper = Reaper(
+    repairing = reaper.rounds(
         transactions=parts.transactions,
         clock=parts.clock,
         topics=parts.topics,
@@ -218,17 +218,17 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
         relay=relay,
         heartbeat=heartbeat,
         locks=locks,
-        sweep=Sweep(parts.config.agent.sweep_slack_s, asyncio.Event()),
+        sweep_slack_s=parts.config.agent.sweep_slack_s,
+        lost_records=asyncio.Event(),
         agents_gone=lambda _gone: None,
-        finished=dict,
+        watermarks=dict,
         kafka=parts.kafka,
     )
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, known=known)
     try:
         yield Reaping(
-            reaper=reaper,
-            duties=(ids.run, data_folder(parts).run),
+            duties=(*repairing, ids.run, data_folder(parts).run),
             leave=lambda: parts.transactions.executor(beating.stop),
         )
     finally:

@@ -4,10 +4,9 @@ A simulation passes its own versions of these.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from agent.agent import Agent, Finished
 from agent.consumer.known_topics import TopicIds
@@ -37,8 +36,9 @@ from agent.judge import Effect, tiers_of
 from agent.lease import Leases
 from agent.ledger import guard_probes, queries
 from agent.ledger.sql_ledger import Executors, SqlLedger
+from agent.maintenance import reaper
+from agent.maintenance.duty import Round
 from agent.maintenance.guard_keeper import GuardKeeper
-from agent.maintenance.reaper import Reaper, Sweep
 from agent.maintenance.resume_listener import ResumeListener
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.membership.heartbeat import Heartbeat
@@ -207,7 +207,7 @@ class Builder:
         )
         self.publishing = Publishing(self.relay)
         self.failures = Failures()
-        self.sweep = Sweep(config.agent.sweep_slack_s, asyncio.Event())
+        self.lost_records = asyncio.Event()
         self.longest_tier = tiers_of(parts.topics.tiers)[-1]
         self.memory = MemoryWatch(self.clock)
         self.ledger = SqlLedger(
@@ -326,7 +326,7 @@ class Builder:
             leases=self.heartbeat,
             deadline_s=self.deadline_s,
             publishing=self.publishing,
-            lost_records=self.sweep.wanted,
+            lost_records=self.lost_records,
             failures=self.failures,
             limits=self._limits,
         )
@@ -350,9 +350,9 @@ class Builder:
             limits=self._limits,
         )
 
-    def reaper(self, parts: Dispatch, intake: Intake) -> Reaper:
-        """Return the reaper."""
-        return Reaper(
+    def repairing(self, parts: Dispatch, intake: Intake) -> Sequence[Round]:
+        """Return the rounds of the reaper."""
+        return reaper.rounds(
             transactions=self.parts.transactions,
             clock=self.clock,
             topics=self.parts.topics,
@@ -360,9 +360,10 @@ class Builder:
             relay=self.relay,
             heartbeat=self.heartbeat,
             locks=self.locks,
-            sweep=self.sweep,
+            sweep_slack_s=self.parts.config.agent.sweep_slack_s,
+            lost_records=self.lost_records,
             agents_gone=parts.claimer.agents_gone,
-            finished=lambda: parts.partitions.marked() | intake.finished(),
+            watermarks=lambda: parts.partitions.marked() | intake.finished(),
             kafka=self.parts.kafka,
         )
 
@@ -420,7 +421,7 @@ class Builder:
         work: Mapping[str, Source],
         inbox: Source | None,
         reply_limit_bytes: int,
-        duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        duties: Sequence[Round],
         leave: Callable[[], Awaitable[None]],
     ) -> Agent:
         """Return the agent.
@@ -444,11 +445,11 @@ class Builder:
                 *((source, parts.dispatcher.deliver) for source in work.values()),
                 *([(inbox, intake.deliver)] if inbox is not None else []),
             ],
-            reaper=self.reaper(parts, intake),
             publishing=self.publishing,
             failures=self.failures,
             finished=self.finished(),
             duties=(
+                *self.repairing(parts, intake),
                 *duties,
                 self.guarding.run,
                 self.prober.run,

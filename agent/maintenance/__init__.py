@@ -1,4 +1,4 @@
-"""The duties that an agent performs for its whole group, in the background.
+"""Duties that an agent repeats in the background for its whole group: they repair and tidy.
 
-They repair and tidy through the ledger. They never settle a task for an agent that is alive.
+No statement stands here, and no duty claims a task or settles one for an agent that is alive.
 """

@@ -7,17 +7,17 @@ that they moved.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.ledger import guard_probes
+from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from producer.ledger import guards as rows
-from schemas.errors import DocllmError
-from schemas.ledger.database import Connection, DatabaseError
+from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
-from schemas.runtime.outage import DUTY, Outage
 from schemas.task.guard import Guard, GuardCause
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ IDLE_S = 10.0
 # tasks that it calls up for each.
 MOST, PAGES = 50, 4
 TIDY_S, REMIND_S = 60.0, 60.0
-TOLD_MOST = 5  # guards that one reminder names
+NAMED_MOST = 5  # guards that one reminder names
 
 
 class GuardKeeper:
@@ -58,66 +58,67 @@ class GuardKeeper:
         self._ask = ask
         self._route_of = route_of
         self._publishing = publishing
-        self._trouble = Outage(name="looking after guards", clock=clock, words=DUTY)
         self._known: dict[int, Guard] = {}
-        self._asking: set[asyncio.Task[None]] = set()
-        self._looks = 0
-        self._tidied_s = self._told_s = clock.now_s()
+        forget = partial(transactions.write, guard_probes.forget, group)
+        self._duties = (
+            Duty(name="looking after guards", work=self.look, clock=clock),
+            Duty(name="forgetting old guards", work=forget, clock=clock, every_s=TIDY_S),
+        )
+        self._prompt = Duty(name="asking a guard's route", work=self._ask_route, clock=clock)
+        self._prompts: set[asyncio.Task[None]] = set()
+        self._passes = 0
+        self._reminded_s = clock.now_s()
 
     async def run(self) -> None:
-        """Make a pass each second until cancelled."""
+        """Make a pass each second until cancelled, and delete old guards each minute."""
         try:
-            while True:
-                await self._guarded(self.look())
-                await self._clock.sleep(LOOK_S)
+            await repeat(self._duties, partial(self._clock.sleep, LOOK_S))
         finally:
-            for one in self._asking:
-                one.cancel()
+            for prompt in self._prompts:
+                prompt.cancel()
 
     async def look(self) -> None:
-        """Make one pass: look after the next guards, and delete old ones each minute."""
-        found, members = await self._transactions.read(self._read)
-        self._learn({one.id: one for one in found if one.raised}, members)
-        for one in self._in_turn(found):
-            await (self._watch(one) if one.raised else self._call_up(one))
-        if self._clock.now_s() - self._tidied_s >= TIDY_S:
-            self._tidied_s = self._clock.now_s()
-            await self._transactions.write(guard_probes.forget, self._group)
+        """Make one pass: look after the next guards."""
+        guards, members = await self._transactions.read(self._read)
+        self._learn({guard.id: guard for guard in guards if guard.raised}, members)
+        for guard in self._in_turn(guards):
+            await (self._watch(guard) if guard.raised else self._call_up(guard))
 
     def _read(self, connection: Connection) -> tuple[list[Guard], set[int]]:
-        found = rows.read(connection, self._group)
-        looking = any(one.raised and one.looking for one in found)
-        return found, rows.members(connection, self._group) if looking else set()
+        """Return the guards, and the tasks that belong to looks."""
+        guards = rows.read(connection, self._group)
+        any_look = any(guard.raised and guard.looking for guard in guards)
+        return guards, rows.members(connection, self._group) if any_look else set()
 
-    def _in_turn(self, found: list[Guard]) -> list[Guard]:
+    def _in_turn(self, guards: list[Guard]) -> list[Guard]:
         """Return the next guards to look after, at most MOST of those with something to do."""
         busy = [
-            one
-            for one in found
-            if not one.raised
-            or one.cause == GuardCause.NO_SUCCESS
-            or one.looking
-            or one.probe_in_s <= 0
+            guard
+            for guard in guards
+            if not guard.raised
+            or guard.cause == GuardCause.NO_SUCCESS
+            or guard.looking
+            or guard.probe_in_s <= 0
         ]
-        first = self._looks * MOST % max(len(busy), 1)
-        self._looks += 1
+        first = self._passes * MOST % max(len(busy), 1)
+        self._passes += 1
         return (busy[first:] + busy[:first])[:MOST]
 
     def _learn(self, raised: dict[int, Guard], members: set[int]) -> None:
-        for key, one in raised.items():
-            before = self._known.get(key)
+        for guard_id, guard in raised.items():
+            before = self._known.get(guard_id)
             if before is None:
                 log.warning(
                     "the guard of %s is raised, its tasks wait: %s; %s",
-                    one.key,
-                    one.reason,
-                    one.ahead,
+                    guard.key,
+                    guard.reason,
+                    guard.ahead,
                 )
-            elif (before.looking, before.look_size) != (one.looking, one.look_size):
-                log.info("the guard of %s: %s", one.key, one.ahead)
-        for key, one in self._known.items():
-            if key not in raised:
-                log.info("the guard of %s is open, its tasks run again", one.key)
+            elif (before.looking, before.look_size) != (guard.looking, guard.look_size):
+                log.info("the guard of %s: %s", guard.key, guard.ahead)
+        for guard_id, guard in self._known.items():
+            if guard_id not in raised:
+                log.info("the guard of %s is open, its tasks run again", guard.key)
         self._known = raised
         self._guards.replace(raised.values(), members)
         self._remind()
@@ -127,57 +128,56 @@ class GuardKeeper:
 
         An agent with `--until-done` may wait for them for hours.
         """
-        if self._known and self._clock.now_s() - self._told_s >= REMIND_S:
-            self._told_s = self._clock.now_s()
-            told = [
-                f"the guard of {one.key} ({one.reason}; {one.ahead})"
-                for one in list(self._known.values())[:TOLD_MOST]
+        if self._known and self._clock.now_s() - self._reminded_s >= REMIND_S:
+            self._reminded_s = self._clock.now_s()
+            names = [
+                f"the guard of {guard.key} ({guard.reason}; {guard.ahead})"
+                for guard in list(self._known.values())[:NAMED_MOST]
             ]
-            more = (
-                f" and {len(self._known) - len(told)} more guards"
-                if len(self._known) > len(told)
-                else ""
-            )
-            log.info("tasks still wait for %s%s", "; ".join(told), more)
+            others = len(self._known) - len(names)
+            more = f" and {others} more guards" if others else ""
+            log.info("tasks still wait for %s%s", "; ".join(names), more)
 
-    async def _watch(self, one: Guard) -> None:
-        why = await self._transactions.write(guard_probes.look_at, self._group, one, self._probe_s)
+    async def _watch(self, guard: Guard) -> None:
+        why = await self._transactions.write(
+            guard_probes.look_at, self._group, guard, self._probe_s
+        )
         if why:
-            await self._open(one, why)
-        elif one.looking and one.look_left and one.probe_in_s <= -guard_probes.PATIENCE_S:
-            called = await self._transactions.write(
-                guard_probes.call_some, self._group, one, self._route_of
+            await self._open(guard, why)
+        elif guard.looking and guard.look_left and guard.probe_in_s <= -guard_probes.PATIENCE_S:
+            orders = await self._transactions.write(
+                guard_probes.call_some, self._group, guard, self._route_of
             )
             crash.reach("guard.called_up")
-            self._publishing.send(called)
-        elif not one.looking and one.probe_in_s <= 0:
-            await self._begin(one)
+            self._publishing.send(orders)
+        elif not guard.looking and guard.probe_in_s <= 0:
+            await self._begin(guard)
 
-    async def _begin(self, one: Guard) -> None:
+    async def _begin(self, guard: Guard) -> None:
         """Begin the look that is due; if its route must be asked first, send a prompt for it."""
-        if not await self._transactions.write(guard_probes.any_waiting, one):
-            await self._idle(one)
-        elif one.cause == GuardCause.NO_SUCCESS or not await self._transactions.write(
-            guard_probes.begin, self._group, one
+        if not await self._transactions.write(guard_probes.any_waiting, guard):
+            await self._idle(guard)
+        elif guard.cause == GuardCause.NO_SUCCESS or not await self._transactions.write(
+            guard_probes.begin, self._group, guard
         ):
             asked = await self._transactions.write(
-                guard_probes.take_route_turn, self._group, one.route, self._probe_s
+                guard_probes.take_route_turn, self._group, guard.route, self._probe_s
             )
             if asked:
                 crash.reach("guard.turn_taken")
-                asking = asyncio.create_task(self._guarded(self._ask_route(one.route, asked)))
-                self._asking.add(asking)
-                asking.add_done_callback(self._asking.discard)
+                prompt = asyncio.create_task(self._prompt.attempt(guard.route, asked))
+                self._prompts.add(prompt)
+                prompt.add_done_callback(self._prompts.discard)
 
-    async def _idle(self, one: Guard) -> None:
+    async def _idle(self, guard: Guard) -> None:
         """Open a guard that has no tasks left, or wait longer while some of its tasks run.
 
         Nothing is forgiven, because later tasks of the key are as bad as those that failed.
         """
-        if await self._transactions.write(guard_probes.running, one):
-            await self._transactions.write(guard_probes.put_off, one, IDLE_S)
+        if await self._transactions.write(guard_probes.running, guard):
+            await self._transactions.write(guard_probes.put_off, guard, IDLE_S)
         else:
-            await self._open(one, "nothing of it is left", forgiven=False)
+            await self._open(guard, "nothing of it is left", forgiven=False)
 
     async def _ask_route(self, route: str, asked: guard_probes.Asked) -> None:
         answered = await self._ask(route)
@@ -192,23 +192,14 @@ class GuardKeeper:
             )
         await self._transactions.write(guard_probes.begin_asked, asked, answered=answered)
 
-    async def _open(self, one: Guard, why: str, *, forgiven: bool = True) -> None:
-        await self._transactions.write(rows.open_one, one, "docllm", why, forgiven=forgiven)
+    async def _open(self, guard: Guard, why: str, *, forgiven: bool = True) -> None:
+        await self._transactions.write(rows.open_one, guard, "docllm", why, forgiven=forgiven)
         crash.reach("guard.opened")
 
-    async def _call_up(self, one: Guard) -> None:
+    async def _call_up(self, guard: Guard) -> None:
         for _ in range(PAGES):
-            orders = await self._transactions.write(guard_probes.call_up, self._group, one)
+            orders = await self._transactions.write(guard_probes.call_up, self._group, guard)
             if not orders:
                 return
             crash.reach("guard.called_up")
             self._publishing.send(orders)
-
-    async def _guarded(self, duty: Awaitable[None]) -> None:
-        """Run a duty; if it fails, log it, and the next pass tries again."""
-        try:
-            await duty
-        except (DatabaseError, DocllmError, OSError) as error:
-            self._trouble.failed(getattr(error, "orig", error))
-        else:
-            self._trouble.answered()

@@ -6,12 +6,12 @@
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from agent.ledger import route_resumes
+from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
-from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
-from schemas.runtime.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
 
@@ -36,29 +36,17 @@ class ResumeListener:
         self._clock = clock
         self._group = group
         self._resumed = resumed
-        self._trouble = Outage(name="looking for resumed routes", clock=clock, words=DUTY)
+        self._duty = Duty(name="looking for resumed routes", work=self.look, clock=clock)
         self._heard: dict[str, datetime] | None = None
 
     async def run(self) -> None:
         """Look for resumed routes until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except DatabaseError as error:
-                self._trouble.failed(getattr(error, "orig", error))
-            else:
-                self._trouble.answered()
-            await self._clock.sleep(LOOK_S)
+        await repeat([self._duty], partial(self._clock.sleep, LOOK_S))
 
     async def look(self) -> None:
         """Look once, and report newly resumed routes."""
-        said = await self._transactions.read(route_resumes.resumed, self._group)
-        news = (
-            []
-            if self._heard is None
-            else [route for route, at in said.items() if self._heard.get(route) != at]
-        )
-        self._heard = said
-        for route in news:
-            if self._resumed(route):
+        resumes = await self._transactions.read(route_resumes.resumed, self._group)
+        heard, self._heard = self._heard, resumes
+        for route, resumed_at in resumes.items():
+            if heard is not None and heard.get(route) != resumed_at and self._resumed(route):
                 log.info("route %s is resumed: a person said so", route)

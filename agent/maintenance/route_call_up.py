@@ -1,13 +1,14 @@
 """The duty that calls up tasks that wait in a tier for a closed route, once the route opens."""
 
 import logging
+from functools import partial
 
 from agent.execution.publishing import Publishing
 from agent.ledger import call_up
 from agent.ledger.call_up import CallUpCursor
+from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router
-from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class RouteCallUp:
         self._group = group
         self._routes = routes
         self._publishing = publishing
+        self._duty = Duty(name="calling up tasks of open routes", work=self.look, clock=clock)
         self._closed: set[str] = set()
         self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
         # When the next walk begins; None: no walk is planned.
@@ -51,14 +53,7 @@ class RouteCallUp:
 
     async def run(self) -> None:
         """Look each second until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except DatabaseError as error:
-                log.warning(
-                    "calling up tasks failed and is tried again: %s", getattr(error, "orig", error)
-                )
-            await self._clock.sleep(LOOK_S)
+        await repeat([self._duty], partial(self._clock.sleep, LOOK_S))
 
     async def look(self) -> None:
         """Learn which routes opened, and take the next steps of a walk that is due."""

@@ -44,8 +44,8 @@ class Duty:
     async def look(self) -> None:
         """Make one pass, and wait for the prompts that it sent."""
         await self.duty.look()
-        for one in list(self.duty._asking):
-            await one
+        for prompt in list(self.duty._prompts):
+            await prompt
 
     async def _ask(self, route: str) -> bool:
         self.asked.append(route)

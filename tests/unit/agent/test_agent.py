@@ -64,7 +64,6 @@ def idle_agent() -> Agent:
             "slots",
             "settler",
             "intake",
-            "reaper",
             "publishing",
             "clock",
             "counts",
@@ -72,10 +71,7 @@ def idle_agent() -> Agent:
     }
     for part in parts.values():
         part.configure_mock(
-            **{
-                f"{duty}_forever": for_ever
-                for duty in ("ask", "claim", "tick", "reap", "relay", "tidy")
-            },
+            **{f"{duty}_forever": for_ever for duty in ("ask", "claim", "tick")},
             run=for_ever,
         )
         part.configure_mock(running=0, unsettled=0, idle=nothing, finish=nothing, no_claim=nothing)
@@ -185,11 +181,8 @@ def test_what_broke_is_said_though_nothing_can_be_settled(monkeypatch: pytest.Mo
 def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reaper has limited time to leave: a stalled database does not keep it."""
     monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
-    reaper = MagicMock(reap_forever=for_ever, relay_forever=for_ever, tidy_forever=for_ever)
     stop = Stop(lambda: None)
     stop.signal()
 
     with pytest.raises(UnreachableError, match="does not know that this reaper left"):
-        asyncio.run(
-            asyncio.wait_for(Reaping(reaper=reaper, duties=[], leave=for_ever).run(stop), 20)
-        )
+        asyncio.run(asyncio.wait_for(Reaping(duties=[for_ever], leave=for_ever).run(stop), 20))

@@ -1,0 +1,33 @@
+"""The duty that continues cancels."""
+
+from datetime import datetime
+
+from agent.ledger import leases, queries
+from producer.ledger import cancel
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+
+
+class Canceller:
+    """Cancels waiting tasks of cancelled batches until no task of them is open.
+
+    A cancel may have been interrupted, or tasks may have escaped it by running. No task can be
+    added to a cancelled batch.
+    """
+
+    def __init__(self, *, transactions: Transactions, group: str) -> None:
+        self._transactions = transactions
+        self._group = group
+        self._done: frozenset[tuple[int, datetime]] = frozenset()
+
+    async def cancel(self) -> None:
+        """Cancel what waits in cancelled batches."""
+        cancelled = await self._transactions.write(leases.cancelled, self._group)
+        self._done &= cancelled
+        for batch_id, cancelled_at in sorted(cancelled - self._done):
+            after: bytes | None = cancel.FIRST_KEY
+            while after is not None:
+                _, after = await self._transactions.write(cancel.cancel_page, batch_id, after)
+                crash.reach("cancel.page_cancelled")
+            if not await self._transactions.write(queries.open_in, batch_id):
+                self._done |= {(batch_id, cancelled_at)}

@@ -1,0 +1,62 @@
+"""A duty: work that an agent repeats in the background, whether it fails or not."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from schemas.errors import DeniedError, DocllmError, UnreachableError
+from schemas.ledger.database import DatabaseError
+from schemas.runtime.clock import Clock
+from schemas.runtime.outage import DUTY, Outage
+
+Round = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
+
+
+class Duty:
+    """Work with the name under which its failures are logged.
+
+    A duty that is rarer than its round is due `every_s` seconds after its last attempt. Failures
+    during an outage that `kafka` logs are not logged again.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        work: Callable[..., Awaitable[object]],
+        clock: Clock,
+        every_s: float = 0.0,
+        kafka: Outage | None = None,
+    ) -> None:
+        self._work = work
+        self._clock = clock
+        self._every_s = every_s
+        self._kafka = kafka
+        self._trouble = Outage(name=name, clock=clock, words=DUTY, patience_s=0)
+        self._due_s = clock.now_s() + every_s
+
+    async def attempt(self, *args: object) -> None:
+        """Do the work if it is due; log a failure, which the next round makes good.
+
+        Raises DeniedError, because no later attempt has the missing right. It ends the agent.
+        """
+        now_s = self._clock.now_s()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._every_s
+        try:
+            await self._work(*args)
+        except DeniedError:
+            raise
+        except (DatabaseError, DocllmError, OSError) as error:
+            if not (isinstance(error, UnreachableError) and self._kafka and self._kafka.told):
+                self._trouble.failed(getattr(error, "orig", error))
+        else:
+            self._trouble.answered()
+
+
+async def repeat(duties: Sequence[Duty], pause: Callable[[], Awaitable[object]]) -> None:
+    """Attempt the duties in turn, then pause; again and again until cancelled."""
+    while True:
+        for duty in duties:
+            await duty.attempt()
+        await pause()

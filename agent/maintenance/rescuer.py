@@ -1,0 +1,115 @@
+"""The duty that rescues the tasks of lost agents, and tasks that are past their hard deadline."""
+
+import logging
+from collections.abc import Callable
+
+from agent.ledger import leases, losses, reaping
+from agent.membership.heartbeat import Heartbeat
+from agent.membership.locks import AgentLocks
+from schemas.ledger.database import Connection
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# Lost tasks are looked for again although no new agent is gone: a lost agent may have claimed since.
+REPEAT_S = 5.0
+
+
+class Rescuer:
+    """Judges the other agents of a group, and resets the tasks of those that are gone.
+
+    `agents_gone` is told who is gone. It asks for their tasks, which must be free by then: so a
+    round judges, resets and tells, in this order.
+    """
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        clock: Clock,
+        group: str,
+        heartbeat: Heartbeat,
+        locks: AgentLocks | None,
+        agents_gone: Callable[[frozenset[int]], None],
+    ) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._group = group
+        self._heartbeat = heartbeat
+        self._locks = locks
+        self._agents_gone = agents_gone
+        self._gone: frozenset[int] = frozenset()
+        self._newly_gone: frozenset[int] = frozenset()
+        self._reset_s = -REPEAT_S
+
+    async def judge(self) -> None:
+        """Declare agents lost whose process is gone or whose heartbeat is late."""
+        self._newly_gone = frozenset()
+        if self._locks is not None:
+            await self._judge_by_locks(self._locks)
+        judged, gone = await self._transactions.write(self._judge_by_heartbeats)
+        if judged:
+            crash.reach("reap.judged")
+            log.warning("%d agents are declared lost", judged)
+        self._newly_gone, self._gone = gone - self._gone, gone
+
+    async def reset(self) -> None:
+        """Reset lost tasks if another agent is gone, otherwise every few seconds."""
+        now_s = self._clock.now_s()
+        if self._newly_gone or now_s - self._reset_s >= REPEAT_S:
+            self._reset_s = now_s
+            await self._reset_lost_tasks()
+
+    async def tell(self) -> None:
+        """Tell who is gone."""
+        self._agents_gone(self._gone)
+
+    async def take_back_losses(self) -> None:
+        """Undo the losses of tasks that were only beside a task that killed its agent."""
+        while undone := await self._transactions.write(reaping.absolve, self._group):
+            log.warning(
+                "%d losses of tasks beside one that killed its agent are taken back", undone
+            )
+            if undone < losses.PAGE:
+                break
+
+    def _judge_by_heartbeats(self, connection: Connection) -> tuple[int, frozenset[int]]:
+        """Declare agents lost if our own lease is fresh; return how many, and all who are gone."""
+        lease = self._heartbeat.current
+        judged = 0
+        if lease.fresh(self._clock.now_s()):
+            judged = leases.judge_others(connection, lease.agent_id)
+        return judged, leases.gone(connection, self._group)
+
+    async def _judge_by_locks(self, locks: AgentLocks) -> None:
+        for agent_id, name in await self._transactions.write(leases.alive, self._group):
+            if locks.dead(agent_id) and await self._transactions.write(
+                leases.declare_lost, agent_id
+            ):
+                crash.reach("reap.judged")
+                log.warning("agent %s (%d) is dead: its process is gone", name, agent_id)
+                locks.remove(agent_id)
+
+    async def _reset_lost_tasks(self) -> None:
+        dead = 0
+        for find, reset in (
+            (reaping.orphans, reaping.reset_orphans),
+            (reaping.overdue, reaping.reset_overdue),
+        ):
+            while task_ids := await self._transactions.write(find, self._group):
+                waiting, died = await self._transactions.write(reset, self._group, task_ids)
+                if waiting or died:
+                    crash.reach("reap.reset")
+                    log.warning(
+                        "%d tasks of lost agents or past their deadline wait again, "
+                        "%d are dead of it",
+                        waiting,
+                        died,
+                    )
+                dead += died
+                if len(task_ids) < reaping.PAGE or not (waiting or died):
+                    break
+        if dead:
+            await self.take_back_losses()

@@ -1,0 +1,95 @@
+"""The duty that finds waiting tasks whose records Kafka lost, and publishes them again."""
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from agent.ledger import sweeping
+from producer.ports import TopicAdmin
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.task.states import Status
+from schemas.task.topics import Topics
+
+log = logging.getLogger(__name__)
+
+# Tasks of a lost topic. The ledger has other work too, and the other duties need their turn.
+SWEPT_PER_S, SWEPT_MOST = 2000.0, 50_000
+LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+
+class Sweeper:
+    """Compares waiting tasks with the oldest record of the topics that may carry them.
+
+    A task that waits for less than `slack_s` is left alone: its record may be on its way.
+    """
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        clock: Clock,
+        topics: Topics,
+        admin: TopicAdmin,
+        slack_s: float,
+    ) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._topics = topics
+        self._admin = admin
+        self._slack_s = slack_s
+
+    async def sweep(self) -> int:
+        """Order records for waiting tasks that have none; return how many."""
+        carried = await self._carried()
+        total = 0
+        while count := await self._transactions.write(
+            sweeping.uncarried, self._topics.group, carried, self._slack_s
+        ):
+            crash.reach("sweep.ordered")
+            total += count
+            log.warning(
+                "%d waiting tasks had no record on their topic; they are published again", count
+            )
+            if count < sweeping.PAGE or total >= SWEPT_MOST:
+                break
+            await self._clock.sleep(sweeping.PAGE / SWEPT_PER_S)
+        return total
+
+    async def _carried(self) -> list[sweeping.Carried]:
+        """Return for each status of a waiting task the topics that carry it, and their horizon.
+
+        A pending task's record is on `tasks`: loads, replays and repairs publish there. If an agent
+        gave it back after a retry, its record is in a retry topic; unless that is claimed within
+        the slack, the task gets a second record with the same fence. A retrying task's record may
+        be on any of them, since an opened guard publishes it on `tasks`.
+        """
+        everywhere = ("tasks", *self._topics.tier_destinations)
+        oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
+        carriers = {Status.PENDING: ("tasks",), Status.RETRYING: everywhere}
+        return [
+            sweeping.Carried(status, names, _oldest(oldest_ms[name] for name in names))
+            for status, names in carriers.items()
+        ]
+
+    async def _oldest_ms(self, destination: str) -> int | None:
+        """Return the smallest append time at a topic's committed offsets; None without a lag."""
+        readers = self._topics.consumer_group(destination)
+        backlog = await self._admin.backlog(readers, [self._topics.name(destination)])
+        return backlog.oldest_ms
+
+
+def _oldest(timestamps_ms: Iterable[int | None]) -> datetime | None:
+    known = [timestamp_ms for timestamp_ms in timestamps_ms if timestamp_ms is not None]
+    return _time(min(known)) if known else None
+
+
+def _time(timestamp_ms: int) -> datetime:
+    """Return a record's time as the ledger writes it.
+
+    The ledger's times end with the year 9999, but the writer of a record may have named any time.
+    """
+    return datetime.fromtimestamp(min(max(timestamp_ms / 1000, 0), LATEST_S), UTC).replace(
+        tzinfo=None
+    )

@@ -1,0 +1,56 @@
+"""The duty that deletes finished records from the group's topics."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from agent.maintenance.duty import Duty
+from producer.ports import TopicAdmin
+from schemas.runtime import crash
+from schemas.task.topics import Topics
+
+Watermarks = Mapping[tuple[str, int], int]  # offsets by topic and partition
+
+
+class Trimmer:
+    """Deletes the records that this agent has finished and that the group has committed.
+
+    A committed offset alone is not enough: after a topic was made again, it refers to records
+    that no longer exist.
+    """
+
+    def __init__(
+        self, *, topics: Topics, admin: TopicAdmin, watermarks: Callable[[], Watermarks]
+    ) -> None:
+        self._topics = topics
+        self._admin = admin
+        self._watermarks = watermarks
+
+    def duties(self, duty: Callable[..., Duty]) -> Sequence[Duty]:
+        """Return a duty for each topic, made by `duty`.
+
+        A topic that takes no deletion, such as a compacted one, holds up no other topic.
+        """
+        return [
+            duty(
+                name=f"trimming {self._topics.name(destination)}",
+                work=partial(self.trim, destination),
+            )
+            for destination in self._topics.destinations
+        ]
+
+    async def trim(self, destination: str) -> None:
+        """Delete the finished records of a topic."""
+        topic = self._topics.name(destination)
+        finished = {
+            place: offset for place, offset in self._watermarks().items() if place[0] == topic
+        }
+        if not finished:
+            return
+        backlog = await self._admin.backlog(self._topics.consumer_group(destination), [topic])
+        await self._admin.trim(
+            {
+                place: min(offset, backlog.committed.get(place, 0))
+                for place, offset in finished.items()
+            }
+        )
+        crash.reach("trim.trimmed")

@@ -1,0 +1,58 @@
+"""The canceller: it goes on with a cancel until no task of its batch is open."""
+
+import asyncio
+from datetime import datetime
+from typing import Any, cast
+
+from agent.maintenance.canceller import Canceller
+
+
+class Ledger:
+    """Cancelled batches, each with pages of waiting tasks and a number of running tasks."""
+
+    def __init__(self) -> None:
+        self.cancelled: frozenset[tuple[int, datetime]] = frozenset()
+        self.pages: dict[int, int] = {}
+        self.open: dict[int, bool] = {}
+        self.ran: list[tuple[str, int]] = []
+
+    async def write(self, work: Any, *args: Any) -> Any:
+        if work.__name__ == "cancelled":
+            return self.cancelled
+        self.ran.append((work.__name__, args[0]))
+        if work.__name__ == "open_in":
+            return self.open[args[0]]
+        self.pages[args[0]] -= 1
+        return 500, b"after" if self.pages[args[0]] else None
+
+
+FIRST, AGAIN = datetime(2026, 1, 1), datetime(2026, 1, 2)  # noqa: DTZ001 - as the ledger has it
+
+
+def test_a_cancel_goes_on_until_no_task_is_open() -> None:
+    """A running task may wait again after its attempt."""
+    ledger = Ledger()
+    ledger.cancelled = frozenset({(1, FIRST)})
+    canceller = Canceller(transactions=cast("Any", ledger), group="g")
+    ran = []
+    for pages, is_open in ((2, True), (1, False), (1, False)):
+        ledger.pages, ledger.open = {1: pages}, {1: is_open}
+        ledger.ran.clear()
+        asyncio.run(canceller.cancel())
+        ran.append([name for name, _ in ledger.ran])
+
+    assert ran == [
+        ["cancel_page", "cancel_page", "open_in"],
+        ["cancel_page", "open_in"],
+        [],
+    ]
+
+
+def test_a_batch_that_was_opened_and_cancelled_again_is_cancelled_again() -> None:
+    ledger = Ledger()
+    canceller = Canceller(transactions=cast("Any", ledger), group="g")
+    for cancelled in ({(1, FIRST)}, {(1, AGAIN)}):
+        ledger.cancelled, ledger.pages, ledger.open = frozenset(cancelled), {1: 1}, {1: False}
+        asyncio.run(canceller.cancel())
+
+    assert ledger.ran == [("cancel_page", 1), ("open_in", 1)] * 2

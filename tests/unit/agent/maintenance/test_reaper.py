@@ -1,0 +1,93 @@
+"""The rounds of the reaper: which duties they hold, and when they begin anew."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent.ledger import leases, losses, sweeping
+from agent.maintenance import reaper
+from agent.maintenance.duty import Round
+from schemas.errors import DeniedError
+from schemas.task.topics import Topics
+
+
+class Rested(Exception):  # noqa: N818 - not an error: the round is over
+    """A round waits for the next one."""
+
+
+class OneRound:
+    """A clock that ends at the first sleep, a ledger that records its calls, no Kafka."""
+
+    def __init__(self, denied: str = "") -> None:
+        self.asked: list[Any] = []
+        self._denied = denied
+
+    async def write(self, work: Any, *_: Any) -> frozenset[Any]:
+        self.asked.append(work)
+        if self._denied:
+            raise DeniedError(self._denied)
+        return frozenset()
+
+    def now_s(self) -> float:
+        return 0.0
+
+    async def sleep(self, _delay_s: float) -> None:
+        raise Rested
+
+    async def backlog(self, *_: Any) -> None:
+        raise OSError("away")
+
+
+def tidying(parts: Any, lost_records: asyncio.Event | None = None) -> Round:
+    """Return the slow round."""
+    return reaper.rounds(
+        transactions=cast("Any", parts),
+        clock=cast("Any", parts),
+        topics=Topics("g"),
+        admin=cast("Any", parts),
+        relay=cast("Any", SimpleNamespace(relay_once=None, drop_settled=None)),
+        heartbeat=cast("Any", None),
+        locks=None,
+        sweep_slack_s=600.0,
+        lost_records=lost_records or asyncio.Event(),
+        agents_gone=lambda _gone: None,
+        watermarks=dict,
+        kafka=cast("Any", SimpleNamespace(told=False)),
+    )[2]
+
+
+def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> None:
+    """A failing duty does not hold up the others."""
+    parts = OneRound()
+    with pytest.raises(Rested):
+        asyncio.run(tidying(parts)())
+
+    assert {sweeping.compact, leases.forget, losses.forget} <= set(parts.asked)
+
+
+def test_a_missing_right_ends_the_reaper() -> None:
+    """It is nothing that passes: the agent ends with it, and its exit code tells an operator."""
+    parts = OneRound("DELETE command denied to user 'app'@'10.0.0.5' for table 'tally'")
+
+    with pytest.raises(DeniedError, match="tally"):
+        asyncio.run(tidying(parts)())
+
+
+@pytest.mark.parametrize(("lost_after_s", "pause_s"), [(None, 65.0), (3.0, 8.0)])
+def test_the_slow_round_begins_soon_after_records_were_lost(
+    lost_after_s: float | None, pause_s: float
+) -> None:
+    lost_records, slept_s = asyncio.Event(), 0.0
+
+    async def sleep(delay_s: float) -> None:
+        nonlocal slept_s
+        slept_s += delay_s
+        if slept_s == lost_after_s:
+            lost_records.set()
+
+    lost_records.set()  # before the round, which has just looked for them
+    asyncio.run(reaper._pause(cast("Any", SimpleNamespace(sleep=sleep)), lost_records))
+
+    assert slept_s == pause_s

@@ -1,0 +1,117 @@
+"""The rescuer: who is judged, when tasks are reset, and in which order that is told."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agent.ledger import losses, reaping
+from agent.maintenance.rescuer import REPEAT_S, Rescuer
+
+
+class Ledger:
+    """Transactions with set answers, which record the functions that they ran."""
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = answers
+        self.ran: list[str] = []
+
+    async def write(self, work: Any, *_: Any) -> Any:
+        self.ran.append(work.__name__)
+        return self.answers[work.__name__].pop(0)
+
+
+class Setting:
+    """A rescuer with its clock and ledger; who it told is gone stands in `told`."""
+
+    def __init__(self, ledger: Ledger, *, locks: Any = None) -> None:
+        self.ledger = ledger
+        self.now_s = 0.0
+        self.told: list[frozenset[int]] = []
+        self.rescuer = Rescuer(
+            transactions=cast("Any", ledger),
+            clock=cast("Any", SimpleNamespace(now_s=lambda: self.now_s)),
+            group="g",
+            heartbeat=cast("Any", None),
+            locks=locks,
+            agents_gone=self.told.append,
+        )
+
+    def round(self) -> None:
+        """Judge, reset and tell."""
+
+        async def once() -> None:
+            for step in (self.rescuer.judge, self.rescuer.reset, self.rescuer.tell):
+                await step()
+
+        asyncio.run(once())
+
+
+def judged(*gone: int) -> tuple[int, frozenset[int]]:
+    return 0, frozenset(gone)
+
+
+def test_tasks_are_reset_when_another_agent_is_gone_and_now_and_then() -> None:
+    """A lost agent may have claimed since its tasks were reset."""
+    answers = [judged(), judged(), judged(7), judged(7), judged(7)]
+    ledger = Ledger(_judge_by_heartbeats=answers, orphans=[[]] * 3, overdue=[[]] * 3)
+    setting = Setting(ledger)
+    resets = []
+    for now_s in (0.0, 1.0, 2.0, 3.0, 2.0 + REPEAT_S):
+        setting.now_s = now_s
+        ledger.ran.clear()
+        setting.round()
+        resets.append("orphans" in ledger.ran)
+
+    assert resets == [True, False, True, False, True]
+    assert setting.told == [frozenset()] * 2 + [frozenset({7})] * 3
+
+
+def test_losses_are_taken_back_when_a_task_dies_of_its_own() -> None:
+    page = list(range(reaping.PAGE))
+    ledger = Ledger(
+        _judge_by_heartbeats=[judged(7)],
+        orphans=[page, [1, 2]],
+        reset_orphans=[(reaping.PAGE, 0), (1, 1)],
+        overdue=[[]],
+        absolve=[losses.PAGE, 3],
+    )
+    setting = Setting(ledger)
+
+    setting.round()
+
+    assert ledger.ran[1:] == [
+        *["orphans", "reset_orphans"] * 2,
+        "overdue",
+        "absolve",
+        "absolve",
+    ]
+
+
+def test_rows_that_cannot_be_reset_are_asked_for_once_in_a_round() -> None:
+    """Another reaper has locked them, or was faster."""
+    page = list(range(reaping.PAGE))
+    ledger = Ledger(
+        _judge_by_heartbeats=[judged(7)],
+        orphans=[page],
+        reset_orphans=[(0, 0)],
+        overdue=[[]],
+    )
+
+    Setting(ledger).round()
+
+    assert ledger.ran.count("orphans") == 1
+
+
+def test_an_agent_whose_lock_is_free_is_declared_lost_at_once() -> None:
+    ledger = Ledger(
+        alive=[[(1, "dead"), (2, "alive"), (3, "dead too")]],
+        declare_lost=[True, False],
+        _judge_by_heartbeats=[judged(1)],
+    )
+    removed: list[int] = []
+    locks = SimpleNamespace(dead=lambda agent_id: agent_id != 2, remove=removed.append)
+
+    asyncio.run(Setting(ledger, locks=locks).rescuer.judge())
+
+    assert ledger.ran[:3] == ["alive", "declare_lost", "declare_lost"]
+    assert removed == [1], "somebody else declared agent 3 lost"

@@ -1,0 +1,67 @@
+"""Trimming: finished and committed records are deleted, topic by topic."""
+
+import asyncio
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agent.maintenance.duty import Duty
+from agent.maintenance.trimmer import Trimmer, Watermarks
+from producer.ports import Backlog
+from schemas.errors import UnreachableError
+from schemas.runtime.clock import SystemClock
+from schemas.task.topics import Topics
+
+
+class Admin:
+    """Topics with the same committed offset everywhere, one of which may take no deletion."""
+
+    def __init__(self, *, committed: int, refusing: str = "") -> None:
+        self.committed = committed
+        self.refusing = refusing
+        self.trimmed: dict[tuple[str, int], int] = {}
+
+    async def backlog(self, _readers: str, topics: list[str]) -> Backlog:
+        return Backlog(0, None, {(topic, 0): self.committed for topic in topics})
+
+    async def trim(self, below: dict[tuple[str, int], int]) -> None:
+        if any(topic == self.refusing for topic, _ in below):
+            raise UnreachableError("the topic takes no deletion")
+        self.trimmed |= below
+
+
+def trim(admin: Admin, watermarks: Watermarks) -> None:
+    """Make one round over all topics."""
+    trimmer = Trimmer(topics=Topics("g"), admin=cast("Any", admin), watermarks=lambda: watermarks)
+    kafka = cast("Any", SimpleNamespace(told=False))
+
+    async def once() -> None:
+        for duty in trimmer.duties(partial(Duty, clock=SystemClock(), kafka=kafka)):
+            await duty.attempt()
+
+    asyncio.run(once())
+
+
+def test_a_topic_that_takes_no_deletion_holds_up_no_other() -> None:
+    """It was compacted by mistake, or has no leader."""
+    admin = Admin(committed=5, refusing="g.tasks")
+
+    trim(admin, {("g.tasks", 0): 7, ("g.inbox", 0): 3})
+
+    assert admin.trimmed == {("g.inbox", 0): 3}
+
+
+def test_no_record_is_deleted_that_is_unfinished_or_not_committed() -> None:
+    admin = Admin(committed=5)
+
+    trim(admin, {("g.tasks", 0): 7, ("g.inbox", 0): 3})
+
+    assert admin.trimmed == {("g.tasks", 0): 5, ("g.inbox", 0): 3}
+
+
+def test_a_topic_of_which_nothing_was_finished_is_left_alone() -> None:
+    admin = Admin(committed=5)
+
+    trim(admin, {("g.inbox", 0): 3})
+
+    assert set(admin.trimmed) == {("g.inbox", 0)}
