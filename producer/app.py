@@ -35,9 +35,11 @@ from schemas.task.topics import Topics
 
 log = logging.getLogger(__name__)
 
-BUS_FILE, LOCK_FILE = "bus.sqlite", "setup.lock"
-SCREEN_S = 300
-_AGAIN_S, _TOLD_AFTER = 0.05, 60
+BUS_FILE = "bus.sqlite"
+LOCK_FILE = "setup.lock"
+SCREEN_S = 300  # the longest that one read of a screen may take
+_LOCK_POLL_S = 0.05
+_POLLS_UNTIL_WARNING = 60
 _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
 
 
@@ -61,21 +63,18 @@ def bus_path(config: Config) -> Path:
     return config.data_dir / BUS_FILE
 
 
-def ledger_to_come(config: Config) -> bool:
+def is_ledger_missing(config: Config) -> bool:
     """Return whether the ledger is embedded and not yet created."""
-    return (
-        config.embedded
-        and config.database_url is None
-        and not _is_there(config.data_dir / LEDGER_FILE)
-    )
+    is_embedded = config.embedded and config.database_url is None
+    return is_embedded and not _exists(config.data_dir / LEDGER_FILE)
 
 
-def bus_to_come(config: Config) -> bool:
+def is_bus_missing(config: Config) -> bool:
     """Return whether the bus is embedded and not yet created."""
-    return config.embedded and not _is_there(bus_path(config))
+    return config.embedded and not _exists(bus_path(config))
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Return whether the file exists. Raises ConfigError if the folder cannot be read."""
     try:
         path.stat()
@@ -131,11 +130,10 @@ def _require_rights(folder: Path) -> None:
     created.
     """
     files = [f"{name}{part}" for name in (LEDGER_FILE, BUS_FILE) for part in ("", "-wal", "-shm")]
-    for name, rights in {
-        **dict.fromkeys(files, os.R_OK | os.W_OK),
-        **dict.fromkeys(LOCK_FOLDERS, os.R_OK | os.W_OK | os.X_OK),
-    }.items():
-        if _is_there(folder / name) and not os.access(folder / name, rights):
+    needed = dict.fromkeys(files, os.R_OK | os.W_OK)
+    needed |= dict.fromkeys(LOCK_FOLDERS, os.R_OK | os.W_OK | os.X_OK)
+    for name, rights in needed.items():
+        if _exists(folder / name) and not os.access(folder / name, rights):
             raise ConfigError(
                 f"{name} of the data folder {folder} cannot be read and written; {_ELSEWHERE}"
             )
@@ -198,7 +196,7 @@ async def opened_ledger(
     executor = ThreadExecutor("database", connections)
     transactions = Transactions(database=database, executor=executor)
     try:
-        async with _alone(config):
+        async with _setup_lock(config):
             await executor(lambda: _require_schema(config, database))
         yield LedgerParts(transactions, await transactions.read(migrations.ledger_id))
     except DatabaseError as error:
@@ -231,7 +229,7 @@ async def opened(
         )
         try:
             if check_topics:
-                async with _alone(config):
+                async with _setup_lock(config):
                     await _require_topics(config, family)
             yield Parts(
                 config,
@@ -250,7 +248,7 @@ async def opened(
 
 
 @asynccontextmanager
-async def _alone(config: Config) -> AsyncIterator[None]:
+async def _setup_lock(config: Config) -> AsyncIterator[None]:
     """Hold the setup lock, so that two programs do not both make the embedded parts.
 
     Otherwise two programs that start at once in a new folder would.
@@ -259,11 +257,11 @@ async def _alone(config: Config) -> AsyncIterator[None]:
         yield
         return
     with _lock_file(config.data_dir) as file:
-        await _take(file)
+        await _wait_for_lock(file)
         yield
 
 
-async def _take(file: BinaryIO) -> None:
+async def _wait_for_lock(file: BinaryIO) -> None:
     """Wait for the lock by polling on the event loop.
 
     A thread that waits for the lock would delay the end of a program that is asked to stop.
@@ -272,11 +270,11 @@ async def _take(file: BinaryIO) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if count == _TOLD_AFTER:
+            if count == _POLLS_UNTIL_WARNING:
                 log.warning(
                     "waiting for %s, which another program holds while it starts", file.name
                 )
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_LOCK_POLL_S)
         else:
             return
 

@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from producer.app import bus_path, bus_to_come, ledger_to_come, make_admin, open_database
+from producer.app import bus_path, is_bus_missing, is_ledger_missing, make_admin, open_database
 from producer.bus.topic_family import TopicFamily, with_old_tiers
 from producer.checks import llm as check_llm
 from producer.checks import redis_rights
@@ -74,7 +74,7 @@ class Checks:
         return [*tests, Check("llm", self._llm), *self._routes()]
 
     async def _database(self) -> str:
-        if ledger_to_come(self._config):
+        if is_ledger_missing(self._config):
             return f"{self._config.data_dir / LEDGER_FILE} is {TO_COME} it"
 
         def where(database: Database) -> str:
@@ -89,7 +89,7 @@ class Checks:
             migrations.require(database)
             return f"revision {migrations.wanted()}, ledger {database.auto(migrations.ledger_id)}"
 
-        if ledger_to_come(self._config):
+        if is_ledger_missing(self._config):
             return f"{TO_COME} it"
         return await self._with_database(compare)
 
@@ -120,7 +120,7 @@ class Checks:
         return await asyncio.to_thread(run)
 
     async def _bus(self) -> str:
-        if bus_to_come(self._config):
+        if is_bus_missing(self._config):
             return f"{bus_path(self._config)} is {TO_COME} it"
         admin = make_admin(self._config, SystemClock())
         try:
@@ -146,7 +146,7 @@ class Checks:
             )
             if self._config.embedded and await family.stored_ids() is None:
                 return f"{TO_COME} them"
-            if bus_to_come(self._config):
+            if is_bus_missing(self._config):
                 raise UnsafeStateError(
                     f"they were in {bus_path(self._config)}, which is gone; run: "
                     f"{APPLY} --group {self._group}"

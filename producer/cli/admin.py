@@ -41,11 +41,10 @@ async def topics(config: Config, options: argparse.Namespace) -> int:
         if options.action == "check":
             return await _compare(parts.family, options, embedded=config.embedded)
         partitions = options.partitions or (EMBEDDED_PARTITIONS if config.embedded else PARTITIONS)
-        done = await parts.family.apply(partitions, options.replication_factor)
-        say("\n".join(done) or "topics are as they should be")
-        for name, number in (
-            (await parts.family.wider_than(partitions)).items() if options.partitions else ()
-        ):
+        lines = await parts.family.apply(partitions, options.replication_factor)
+        say("\n".join(lines) or "topics are as they should be")
+        wider = await parts.family.wider_than(partitions) if options.partitions else {}
+        for name, number in wider.items():
             note(f"{name} keeps its {number} partitions: they can be raised, never lowered")
     return 0
 
@@ -56,27 +55,19 @@ async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded
     Embedded topics that were never made are still to come, which is no failure.
     """
     never_made = await family.never_made() if embedded else []
-    differences = (
-        []
-        if never_made and await family.stored_ids() is None
-        else await family.differences(leave_out=never_made)
-    )
+    differences = []
+    if not never_made or await family.stored_ids() is not None:
+        differences = await family.differences(leave_out=never_made)
     lines = [
         f"topic {name} is not there yet; the next load or agent creates it" for name in never_made
     ]
-    say(
-        "\n".join(lines + differences + await family.hidden_settings())
-        or "topics are as they should be"
-    )
-    if differences:
-        note(
-            with_config(
-                f"to change that: python -m producer topics apply --group {options.group}",
-                options.config,
-            )
-        )
-        return UnsafeStateError.exit_code
-    return 0
+    lines += differences + await family.hidden_settings()
+    say("\n".join(lines) or "topics are as they should be")
+    if not differences:
+        return 0
+    advice = f"to change that: python -m producer topics apply --group {options.group}"
+    note(with_config(advice, options.config))
+    return UnsafeStateError.exit_code
 
 
 async def check(config: Config, options: argparse.Namespace) -> int:
@@ -90,9 +81,9 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     tests = Checks(config, options.group)
     worst, failed = 0, set[str]()
     for test in tests.all():
-        code, word, said = await outcome(test, failed)
+        code, word, message = await outcome(test, failed)
         if word != "ok":
             failed.add(test.name)
         worst = max(worst, code)
-        say(f"{word:7} {test.name}: {with_config(said, options.config)}")
+        say(f"{word:7} {test.name}: {with_config(message, options.config)}")
     return worst

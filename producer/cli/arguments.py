@@ -13,7 +13,8 @@ from schemas.task.topics import Topics
 MOST = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
 LEAST_A_SECOND = 1 / 3600
 # Of one topic; more would stop a cluster before it could report an error.
-MOST_PARTITIONS, MOST_REPLICAS = 10_000, 1_000
+MOST_PARTITIONS = 10_000
+MOST_REPLICAS = 1_000
 
 
 def up_to(most: int, least: int = 1) -> Callable[[str], int]:
@@ -61,13 +62,13 @@ def per_second(text: str) -> float:
     Refuses a rate so slow that the next item would be due at a time that no ledger can store.
     """
     try:
-        found = float(text.removesuffix("/s"))
+        rate = float(text.removesuffix("/s"))
     except ValueError:
-        found = 0.0
-    if not 0 < found < math.inf:
+        rate = 0.0
+    if not 0 < rate < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate; write for example 50/s or 0.5/s")
-    if found < LEAST_A_SECOND:
+    if rate < LEAST_A_SECOND:
         raise argparse.ArgumentTypeError(
             f"{text!r} is less than one an hour; write for example 0.01/s, which is 36 an hour"
         )
-    return found
+    return rate

@@ -34,46 +34,46 @@ async def cancel(config: Config, options: argparse.Namespace) -> int:
 
 async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     name: str = options.batch
-    found = await _find(parts, options)
-    fresh = await parts.transactions.write(cancels.mark, found, actor())
+    batch = await _require_batch(parts, options)
+    is_new = await parts.transactions.write(cancels.mark, batch, actor())
     crash.reach("cancel.marked")
     total, after = 0, cancels.FIRST_KEY
     while after is not None:
-        count, after = await parts.transactions.write(cancels.cancel_page, found.id, after)
+        count, after = await parts.transactions.write(cancels.cancel_page, batch.id, after)
         crash.reach("cancel.page_cancelled")
         total += count
-    again = "" if fresh else " (it was cancelled before)"
+    note = "" if is_new else " (it was cancelled before)"
     say(
-        f"batch {name}{again}: {total} waiting tasks are cancelled; "
+        f"batch {name}{note}: {total} waiting tasks are cancelled; "
         "running tasks finish and are not tried again; nothing can be loaded into the batch"
     )
     return 0
 
 
 async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
-    batch_id = (await _find(parts, options)).id if options.batch else None
+    batch_id = (await _require_batch(parts, options)).id if options.batch else None
 
     def work(connection: Connection) -> list[tuple[str, Status]]:
         return cancels.cancel_one(connection, options.id.encode(), options.group, batch_id, actor())
 
-    found = await parts.transactions.write(work)
-    if not found:
-        said = (
+    states = await parts.transactions.write(work)
+    if not states:
+        answer = (
             f"no task {options.id!r} in a batch of group {options.group}; see: "
             f"python -m producer status --group {options.group}"
         )
-        complain(with_config(said, options.config))
+        complain(with_config(answer, options.config))
         return 1
-    if len(found) > 1:
-        complain(several(options.id, [name for name, _ in found]))
+    if len(states) > 1:
+        complain(several(options.id, [name for name, _ in states]))
         return 1
-    ((name, before),) = found
-    said = "cancelled" if before in WAITING else f"not changed, it is {before.name.lower()}"
-    say(f"task {shown(options.id)} of batch {shown(name)}: {said}")
+    ((name, before),) = states
+    answer = "cancelled" if before in WAITING else f"not changed, it is {before.name.lower()}"
+    say(f"task {shown(options.id)} of batch {shown(name)}: {answer}")
     return 0
 
 
-async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
+async def _require_batch(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
     return await parts.transactions.read(store.require_batch, options.group, options.batch)
 
 

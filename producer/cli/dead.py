@@ -33,74 +33,65 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
     """List the selected dead letters in groups of one error."""
 
     def work(connection: Connection) -> tuple[Selection, list[Group]]:
-        chosen = read_selection(connection, options)
-        return chosen, listed(connection, options.group, chosen)
+        selection = read_selection(connection, options)
+        return selection, listed(connection, options.group, selection)
 
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        chosen, found = await parts.transactions.read(work)
+        selection, groups = await parts.transactions.read(work)
     if options.json:
-        say_json(dead_letters.groups_json(options.group, found))
-    elif not found:
+        say_json(dead_letters.groups_json(options.group, groups))
+    elif not groups:
         say(
             f"no dead letters in group {options.group}"
-            + (f" with {chosen}" if chosen.narrows else "")
+            + (f" with {selection}" if selection.narrows else "")
         )
     else:
-        say("\n".join(dead_letters.groups_lines(found[:GROUPS_SHOWN], width())))
-        if len(found) > GROUPS_SHOWN:
-            note(f"... and {len(found) - GROUPS_SHOWN} more groups; --json shows all of them")
+        say("\n".join(dead_letters.groups_lines(groups[:GROUPS_SHOWN], width())))
+        if len(groups) > GROUPS_SHOWN:
+            note(f"... and {len(groups) - GROUPS_SHOWN} more groups; --json shows all of them")
     return 0
 
 
 async def show(config: Config, options: argparse.Namespace) -> int:
     """Show one task or record in any state; return 1 if the id is unknown or ambiguous."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        found = await parts.transactions.read(_found, options)
-    if isinstance(found, list):
-        return _not_one(found, options)
-    if options.json:
-        say_json(
-            dead_letters.story_json(found)
-            if isinstance(found, history.Story)
-            else dead_letters.record_json(found)
-        )
+        subject = await parts.transactions.read(_read_subject, options)
+    if isinstance(subject, list):
+        return _complain_not_one(subject, options)
+    if isinstance(subject, history.Story):
+        document, lines = dead_letters.story_json(subject), dead_letters.story_lines(subject)
     else:
-        lines = (
-            dead_letters.story_lines(found)
-            if isinstance(found, history.Story)
-            else dead_letters.record_lines(found)
-        )
+        document, lines = dead_letters.record_json(subject), dead_letters.record_lines(subject)
+    if options.json:
+        say_json(document)
+    else:
         say("\n".join(lines))
     return 0
 
 
-def _found(
+def _read_subject(
     connection: Connection, options: argparse.Namespace
 ) -> history.Story | history.QuarantinedRecord | list[str]:
     """Return what the ID names, or, if it does not name one task, the batches that contain it."""
     number = record_number(options.id) if options.batch is None else None
-    if (
-        number is not None
-        and (record := history.record(connection, options.group, number)) is not None
-    ):
+    record = None if number is None else history.record(connection, options.group, number)
+    if record is not None:
         return record
-    names = [
-        name for name, _ in history.states(connection, options.group, options.id, options.batch)
-    ]
-    found = (
-        history.story(connection, options.group, names[0], options.id) if len(names) == 1 else None
-    )
-    return names if found is None else found
+    states = history.states(connection, options.group, options.id, options.batch)
+    names = [name for name, _ in states]
+    if len(names) != 1:
+        return names
+    return history.story(connection, options.group, names[0], options.id) or names
 
 
-def _not_one(names: list[str], options: argparse.Namespace) -> int:
+def _complain_not_one(names: list[str], options: argparse.Namespace) -> int:
     if not names:
         where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
-        said = (
+        advice = (
             f"no task {options.id!r} in {where}; see: "
             f"python -m producer dead list --group {options.group}"
         )
-        complain(with_config(said, options.config))
+        complain(with_config(advice, options.config))
         return 1
     complain(several(options.id, names))
     return 1

@@ -7,7 +7,7 @@ from producer.app import make_reader, opened
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.relay.relay import Relay
-from producer.replay.from_topic import Found, FromTopic, Loaded, survey
+from producer.replay.from_topic import FromTopic, Loaded, Survey, survey_topic
 from producer.screen.output import bar, note, say
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
@@ -22,22 +22,16 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     async with opened(config, options.group) as parts:
         topic = parts.topics.name("dlq") if options.from_topic is True else options.from_topic
         reader = make_reader(config, parts.clock)
-        found = await survey(reader, topic, parts.ledger_id, options.disposition or ())
-        _refuse_own(found, topic, options)
-        say(
-            f"{topic}: {found.letters} letters of {len(found.places) + len(found.left)} tasks or "
-            "records"
-        )
-        if found.left:
+        survey = await survey_topic(reader, topic, parts.ledger_id, options.disposition or ())
+        _refuse_own(survey, topic, options)
+        subjects = len(survey.places) + len(survey.left)
+        say(f"{topic}: {survey.letters} letters of {subjects} tasks or records")
+        if survey.left:
             records = "quarantined records; --disposition undecodable or rejected takes them"
-            say(
-                f"left: {len(found.left)} "
-                f"{'of other dispositions' if options.disposition else records}"
-            )
-        if not options.dry_run and not (
-            found.places
-            and await agreed(options, f"load {len(found.places)} into group {options.group}?")
-        ):
+            kind = "of other dispositions" if options.disposition else records
+            say(f"left: {len(survey.left)} {kind}")
+        question = f"load {len(survey.places)} into group {options.group}?"
+        if not options.dry_run and not (survey.places and await agreed(options, question)):
             say("nothing is loaded")
             return 0
         relay = Relay(
@@ -46,29 +40,29 @@ async def load(config: Config, options: argparse.Namespace) -> int:
             topics=parts.topics,
             clock=parts.clock,
         )
-        with nullcontext() if options.dry_run else bar(f"loading {topic}") as shown:
+        with nullcontext() if options.dry_run else bar(f"loading {topic}") as progress:
             loader = FromTopic(
                 transactions=parts.transactions,
                 reader=reader,
                 relay=None if options.dry_run else relay,
                 group=options.group,
                 max_attempts_of=config.max_attempts_of,
-                progress=lambda done: shown.show(done, len(found.places)) if shown else None,
+                progress=lambda done: progress.show(done, len(survey.places)) if progress else None,
                 actor=actor(),
             )
-            return _tell(await loader.load(topic, found), options)
+            return _report_load(await loader.load(topic, survey), options)
 
 
-def _refuse_own(found: Found, topic: str, options: argparse.Namespace) -> None:
-    if found.own and not options.force:
+def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None:
+    if survey.own and not options.force:
         raise ConfigError(
-            f"{found.own} of {found.letters} letters in {topic} are of this ledger, which has their "
+            f"{survey.own} of {survey.letters} letters in {topic} are of this ledger, which has their "
             "tasks; run replay without --from-topic, or add --force to load the others: tasks that "
             "are there stay as they are"
         )
 
 
-def _tell(loaded: Loaded, options: argparse.Namespace) -> int:
+def _report_load(loaded: Loaded, options: argparse.Namespace) -> int:
     known = f", {loaded.known} were there already" if loaded.known else ""
     say(
         f"{loaded.new} tasks {'would be loaded: a dry run' if options.dry_run else 'loaded'}{known}"

@@ -35,39 +35,39 @@ async def open_guards(config: Config, options: argparse.Namespace) -> int:
 
 
 async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
-    found = await parts.transactions.read(_raised, options)
+    raised = await parts.transactions.read(_raised, options)
     if options.json:
-        whole = {
+        document = {
             "version": VERSION,
             "group": options.group,
-            "guards": [guards.as_json(guard) for guard in found],
+            "guards": [guards.as_json(guard) for guard in raised],
         }
-        say_json(whole)
+        say_json(document)
         return 0
-    for one in found:
-        said = shown(f"{one.key}: {one.reason}")
-        say(f"{said}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC; {one.ahead}")
-    again = f"to let one run again: python -m producer guard open BATCH --group {options.group}"
-    note(with_config(again, options.config) if found else "no guard is raised")
+    for guard in raised:
+        reason = shown(f"{guard.key}: {guard.reason}")
+        say(f"{reason}; raised {guard.raised_at:%Y-%m-%d %H:%M:%S} UTC; {guard.ahead}")
+    advice = f"to let one run again: python -m producer guard open BATCH --group {options.group}"
+    note(with_config(advice, options.config) if raised else "no guard is raised")
     return 0
 
 
 async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
     raised = await parts.transactions.read(_raised, options)
-    meant = [
-        one
-        for one in raised
-        if options.type in {None, one.type} and options.route in {None, one.route}
+    chosen = [
+        guard
+        for guard in raised
+        if options.type in {None, guard.type} and options.route in {None, guard.route}
     ]
-    if raised and not meant:
+    if raised and not chosen:
         complain(
             f"batch {options.batch!r} has no guard of that type and route; its guards are: "
             f"{_keys(raised)}"
         )
         return 1
-    for one in meant:
-        await parts.transactions.write(guards.open_one, one, actor(), "by hand")
-        say(f"{shown(one.key)}: open; its tasks run again within seconds")
+    for guard in chosen:
+        await parts.transactions.write(guards.open_one, guard, actor(), "by hand")
+        say(f"{shown(guard.key)}: open; its tasks run again within seconds")
     if not raised:
         say(f"no guard of batch {options.batch} is raised")
     return 0
@@ -81,11 +81,11 @@ def _raised(connection: Connection, options: argparse.Namespace) -> list[Guard]:
     if options.batch is not None:
         require_batch(connection, options.group, options.batch)
     return [
-        one
-        for one in guards.raised(connection, options.group)
-        if options.batch in {None, one.batch}
+        guard
+        for guard in guards.raised(connection, options.group)
+        if options.batch in {None, guard.batch}
     ]
 
 
-def _keys(found: Sequence[Guard]) -> str:
-    return "; ".join(one.key for one in found)
+def _keys(raised: Sequence[Guard]) -> str:
+    return "; ".join(guard.key for guard in raised)

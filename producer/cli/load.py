@@ -6,7 +6,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
-from producer.app import LedgerParts, Parts, ledger_to_come, opened, opened_ledger
+from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from producer.cli.load_input import Input
 from producer.input.estimate import Estimate
 from producer.input.excluded_files import own_files
@@ -37,10 +37,10 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         rejects = stack.enter_context(Rejects(source.rejects, options.max_rejects))
         try:
             return await _load_all(config, options, source, rejects)
-        except TooManyRejectsError as full:
-            say(f"{_many(rejects.count, 'bad line')} in {rejects.path}")
-            complain(str(full))
-            return full.exit_code
+        except TooManyRejectsError as error:
+            say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}")
+            complain(str(error))
+            return error.exit_code
 
 
 async def _load_all(
@@ -50,23 +50,23 @@ async def _load_all(
     sums = Sums(config)
     checked, loaded = InputDigest(), InputDigest()
     if options.strict or options.dry_run:
-        would = await _check(
+        expected = await _check(
             config, options, source, report, sums if options.dry_run else None, checked
         )
         if options.dry_run or rejects.count:
-            return _checked_only(source, options, would, sums, rejects)
+            return _report_check(source, options, expected, sums, rejects)
     async with opened(config, options.group) as parts:
         collector.calm()
         await parts.transactions.read(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         summary = await _load(
-            parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add
+            parts, source.batch, _recorded(source.lines(), sums, loaded), report, sums.estimate.add
         )
-    _tell(source, summary, sums)
-    _tell_rejects(source, rejects, options)
+    _report_load(source, summary, sums)
+    _report_rejects(source, rejects, options)
     if options.strict and checked != loaded:
-        complain(_changed(source.batch, checked, loaded))
+        complain(_changed_message(source.batch, checked, loaded))
         return UnsafeStateError.exit_code
     return 1 if rejects.count else 0
 
@@ -108,19 +108,19 @@ async def _check(
     source: Input,
     report: BadLineReport,
     sums: Sums | None,
-    imprint: InputDigest,
+    digest: InputDigest,
 ) -> Summary:
     """Report every line that a load would refuse; return what the load would do."""
     reading = ThreadExecutor("reading")
     try:
         await reading(source.spool)
         async with _ledger(config, options, source.batch) as ask:
-            lines = _noted(source.lines(), sums, imprint)
+            lines = _recorded(source.lines(), sums, digest)
             is_new = sums.estimate.add if sums is not None else _nothing
-            first = Preflight(
+            preflight = Preflight(
                 batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new
             )
-            return await first.read(lines)
+            return await preflight.read(lines)
     finally:
         reading.close(wait=False)
 
@@ -134,7 +134,7 @@ async def _ledger(
     None means that nothing can clash, as before the first load. A dry run goes on without a ledger
     that does not answer: it only estimates, and no result depends on it.
     """
-    if ledger_to_come(config):
+    if is_ledger_missing(config):
         yield None
         return
     async with AsyncExitStack() as stack:
@@ -146,10 +146,10 @@ async def _ledger(
             note(f"ids are not compared with those of the ledger: {error}")
             yield None
             return
-        yield await _asking(ledger, batch, options.group)
+        yield await _clash_finder(ledger, batch, options.group)
 
 
-async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
+async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
     into = await ledger.transactions.read(store.own_batch, batch, group, store.Origin.LOAD)
     if into is None:
         return None
@@ -164,16 +164,16 @@ def _nothing(_line: Good) -> None:
     pass
 
 
-def _checked_only(
-    source: Input, options: argparse.Namespace, would: Summary, sums: Sums, rejects: Rejects
+def _report_check(
+    source: Input, options: argparse.Namespace, expected: Summary, sums: Sums, rejects: Rejects
 ) -> int:
     if options.dry_run:
-        say(f"dry run: nothing is loaded; {_result(would, 'to load')}{_cost(would, sums)}")
-        _tell_roots(sums)
+        say(f"dry run: nothing is loaded; {_result(expected, 'to load')}{_cost(expected, sums)}")
+        _report_roots(sums)
     if rejects.count:
         say(
-            f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; "
-            f"{_repair(source)}"
+            f"nothing is loaded: {_counted(rejects.count, 'bad line')} in {rejects.path}; "
+            f"{_repair_advice(source)}"
         )
     return 1 if rejects.count else 0
 
@@ -210,13 +210,13 @@ async def _load(
             return await loader.load(lines)
         except TooManyRejectsError:
             note(
-                f"batch {batch}: {_many(loader.summary.new, 'task')} loaded of the input, "
+                f"batch {batch}: {_counted(loader.summary.new, 'task')} loaded of the input, "
                 "which was not read to its end"
             )
             raise
         except asyncio.CancelledError:
             note(
-                f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; "
+                f"batch {batch}: interrupted, with {_counted(loader.summary.new, 'task')} loaded; "
                 "start the same load again for the rest"
             )
             raise
@@ -224,29 +224,29 @@ async def _load(
             reading.close(wait=False)
 
 
-def _noted(
-    lines: Iterable[Good | Bad], sums: Sums | None, imprint: InputDigest
+def _recorded(
+    lines: Iterable[Good | Bad], sums: Sums | None, digest: InputDigest
 ) -> Iterator[Good | Bad]:
     for line in lines:
-        imprint.add(line)
+        digest.add(line)
         if sums is not None and isinstance(line, Good):
             sums.add(line)
         yield line
 
 
-def _changed(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
-    what = f"{checked.lines} lines were checked, {loaded.lines} different ones were loaded"
+def _changed_message(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
+    counts = f"{checked.lines} lines were checked, {loaded.lines} different ones were loaded"
     return (
-        f"the input changed after it was checked: {what}; "
+        f"the input changed after it was checked: {counts}; "
         f"cancel batch {batch!r}, or load the input again when nobody writes to it"
     )
 
 
-def _tell(source: Input, summary: Summary, sums: Sums) -> None:
+def _report_load(source: Input, summary: Summary, sums: Sums) -> None:
     say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
         note(
-            f"batch {source.batch} had {_many(summary.before, 'task')} already; "
+            f"batch {source.batch} had {_counted(summary.before, 'task')} already; "
             "to keep inputs apart, name another batch with --batch"
         )
     if summary.unsent:
@@ -254,10 +254,10 @@ def _tell(source: Input, summary: Summary, sums: Sums) -> None:
             f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); "
             "any agent sends them"
         )
-    _tell_roots(sums)
+    _report_roots(sums)
 
 
-def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) -> None:
+def _report_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) -> None:
     """Print how to get each bad line into the same batch.
 
     The way is the rejects file, or the input itself for lines without text in that file.
@@ -265,18 +265,21 @@ def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) 
     if not rejects.count:
         return
     path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
-    again, textless = f"{_repair(source)} with --batch {batch}", rejects.count - rejects.repairable
+    again, textless = (
+        f"{_repair_advice(source)} with --batch {batch}",
+        rejects.count - rejects.repairable,
+    )
     there = (
         f"repair `text` there, then: python -m producer load {path} --batch {batch} --group "
         f"{options.group}"
     )
-    what = with_config(there, options.config) if rejects.repairable else again
-    say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {what}")
+    advice = with_config(there, options.config) if rejects.repairable else again
+    say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}; {advice}")
     if rejects.repairable and textless:
         say(f"{textless:,} of them have no `text` there; once the others are loaded, {again}")
 
 
-def _repair(source: Input) -> str:
+def _repair_advice(source: Input) -> str:
     """Return the advice for lines that cannot be repaired in the rejects file."""
     return (
         "repair or convert the documents, and load them again"
@@ -285,10 +288,10 @@ def _repair(source: Input) -> str:
     )
 
 
-def _tell_roots(sums: Sums) -> None:
+def _report_roots(sums: Sums) -> None:
     if (outside := sums.outside).count:
         tasks = (
-            f"{_many(outside.count, 'task')} with a document by URI outside the folders that "
+            f"{_counted(outside.count, 'task')} with a document by URI outside the folders that "
             "agents may read"
         )
         note(f"{tasks}, so they would be dead; before you start agents, set: {outside}")
@@ -307,5 +310,5 @@ def _cost(summary: Summary, sums: Sums) -> str:
     return f"; {sums.estimate}" if summary.new else ""
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -42,22 +42,28 @@ class Input:
             )
         if options.documents is not None and options.prompt is None:
             raise ConfigError("--documents needs --prompt 'TEXT with {document}'")
-        stray = [f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)]
-        if options.documents is None and stray:
+        misplaced = [
+            f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)
+        ]
+        if options.documents is None and misplaced:
             raise ConfigError(
-                f"{', '.join(stray)} need --documents; a file of task lines sets these in each line"
+                f"{', '.join(misplaced)} need --documents; a file of task lines sets these in each line"
             )
         self._options = options
         self.documents = options.documents is not None
         self._stack = stack
         self._own = own_files(config)
         self._spooled: str | None = None
-        self._flows = options.file is not None and _flows(options.file)
+        self._is_stream = options.file is not None and _is_stream(options.file)
         if options.file == STDIN:
             _wait_at_standard_input()
-        self.batch = _checked(self._default_batch() if options.batch is None else options.batch)
+        self.batch = _require_name(
+            self._default_batch() if options.batch is None else options.batch
+        )
         self.rejects = rejects_path(
-            STDIN if self._flows or options.file is None else options.file, self.batch, Path.cwd()
+            STDIN if self._is_stream or options.file is None else options.file,
+            self.batch,
+            Path.cwd(),
         )
 
     def _default_batch(self) -> str:
@@ -66,12 +72,12 @@ class Input:
         return batch_name(self._options.file, datetime.fromtimestamp(SystemClock().utc_s(), UTC))
 
     def lines(self) -> Iterator[Good | Bad]:
-        """Return the lines from the start, at most --limit of them; the input is closed when the load ends."""
-        lines = self._all()
+        """Return the lines from the start, at most --limit of them; the load's end closes them."""
+        lines = self._open_lines()
         self._stack.callback(_close, lines)
         return islice(lines, self._options.limit)
 
-    def _all(self) -> Generator[Good | Bad, None, None]:
+    def _open_lines(self) -> Generator[Good | Bad, None, None]:
         options = self._options
         if options.documents is None:
             return read_lines(self._spooled or options.file, stdin=sys.stdin.buffer)
@@ -89,11 +95,11 @@ class Input:
 
         Raises ConfigError.
         """
-        if not self._flows:
+        if not self._is_stream:
             return
         try:
             file = self._stack.enter_context(_temporary(self._options.file))
-            for part in _flowing(self._options.file):
+            for part in _stream_parts(self._options.file):
                 file.write(part)
             file.flush()
         except OSError as error:
@@ -106,12 +112,13 @@ class Input:
 
 
 def _close(lines: Generator[Good | Bad, None, None]) -> None:
-    """Close an input that was not read to its end, unless a thread that will not be waited for still reads it."""
+    """Close an input that was not read to its end."""
+    # A thread that nobody waits for may still read it: then it stays open.
     with suppress(ValueError):
         lines.close()
 
 
-def _flows(source: str) -> bool:
+def _is_stream(source: str) -> bool:
     """Return whether the source is a stream that cannot be read again.
 
     A folder, or a path that cannot be examined, is no stream: it fails when it is opened.
@@ -125,7 +132,7 @@ def _flows(source: str) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def _flowing(source: str) -> Iterator[bytes]:
+def _stream_parts(source: str) -> Iterator[bytes]:
     """Yield a stream in parts. Raises ConfigError if it cannot be read."""
     try:
         with nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb") as file:
@@ -159,7 +166,7 @@ def _temporary(source: str) -> Iterator[IO[bytes]]:
             file.close()
 
 
-def _checked(name: str) -> str:
+def _require_name(name: str) -> str:
     if not is_batch_name(name):
         raise ConfigError(f"batch name {name!r}: {RULE} (--batch)")
     return name

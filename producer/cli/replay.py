@@ -36,7 +36,9 @@ NONE_INTERRUPTED = "no replay was interrupted"
 MODES = {
     "resume": "a replay continues with the options of its start",
     "list": "it changes nothing",
-    "from_topic": "it loads every letter, or those of a --disposition, as fast as the ledger takes them",
+    "from_topic": (
+        "it loads every letter, or those of a --disposition, as fast as the ledger takes them"
+    ),
 }
 SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
 
@@ -48,9 +50,9 @@ async def replay(config: Config, options: argparse.Namespace) -> int:
         return await from_topic.load(config, options)
     if options.list or options.dry_run:
         async with opened_ledger(config, reads_s=SCREEN_S) as ledger:
-            return await (
-                _list(ledger, options) if options.list else _dry_run(config, ledger, options)
-            )
+            if options.list:
+                return await _list(ledger, options)
+            return await _dry_run(config, ledger, options)
     if not options.resume:
         require_answer(options)
     async with opened(config, options.group) as parts:
@@ -66,18 +68,13 @@ def _check(options: argparse.Namespace) -> None:
         for name in SELECTS
         if getattr(options, name) and not (name == "disposition" and modes == ["from_topic"])
     ]
-    others = (
-        modes[1:]
-        + selects
-        + [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
-    )
-    if modes and others:
-        left_out = ", ".join(f"--{name}" for name in others)
-        raise ConfigError(
-            f"--{modes[0]} takes no other options, because {MODES[modes[0]]}; leave out {left_out}".replace(
-                "from_topic", "from-topic"
-            )
-        )
+    settings = [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
+    conflicting = modes[1:] + selects + settings
+    if modes and conflicting:
+        reason = MODES[modes[0]]
+        left_out = ", ".join(f"--{name}" for name in conflicting)
+        error = f"--{modes[0]} takes no other options, because {reason}; leave out {left_out}"
+        raise ConfigError(error.replace("from_topic", "from-topic"))
     if options.force and options.from_topic is None:
         raise ConfigError("--force needs --from-topic")
     if not modes and not selects:
@@ -111,55 +108,55 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
 
 
 async def _dry_plan(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
-    wish, plan = await _planned(config, parts, options)
-    if await _closed(parts, wish, plan) is not None:
+    request, plan = await _planned(config, parts, options)
+    if await _closed(parts, request, plan) is not None:
         say(TO_OPEN)
-    return 0 if plan.tasks + plan.records else await _why_nothing(parts, options, wish)
+    return 0 if plan.tasks + plan.records else await _why_nothing(parts, options, request)
 
 
 async def _closed(
-    parts: LedgerParts | Parts, wish: ReplayRequest, plan: ReplayPlan
+    parts: LedgerParts | Parts, request: ReplayRequest, plan: ReplayPlan
 ) -> Batch | None:
     """Return the cancelled batch to open again although no task is replayed, or None."""
     if plan.tasks or plan.capped:
         return None
-    return await parts.transactions.read(reopen.closed, wish.selection)
+    return await parts.transactions.read(reopen.closed, request.selection)
 
 
 async def _planned(
     config: Config, parts: LedgerParts | Parts, options: argparse.Namespace
 ) -> tuple[ReplayRequest, ReplayPlan]:
     """Read the selection; show what a replay of it would do."""
-    chosen = await parts.transactions.read(read_selection, options)
-    wish = ReplayRequest(chosen, options.cap or replay_runs.CAP, options.rate)
-    plan = await parts.transactions.read(replay_plan.plan, options.group, wish)
+    selection = await parts.transactions.read(read_selection, options)
+    request = ReplayRequest(selection, options.cap or replay_runs.CAP, options.rate)
+    plan = await parts.transactions.read(replay_plan.plan, options.group, request)
     estimate = Estimate(config)
     read = parts.transactions.database.auto
     await parts.transactions.executor(
-        lambda: replay_plan.measure(read, options.group, wish, plan.tasks, estimate)
+        lambda: replay_plan.measure(read, options.group, request, plan.tasks, estimate)
     )
-    say("\n".join(replays.plan_lines(plan, wish, estimate, width())))
-    return wish, plan
+    say("\n".join(replays.plan_lines(plan, request, estimate, width())))
+    return request, plan
 
 
 async def _why_nothing(
-    parts: LedgerParts | Parts, options: argparse.Namespace, wish: ReplayRequest
+    parts: LedgerParts | Parts, options: argparse.Namespace, request: ReplayRequest
 ) -> int:
     """Report the state of the named task or record; return 1 if it does not exist."""
-    chosen, group = wish.selection, options.group
-    if chosen.record is not None:
-        number = chosen.record
+    selection, group = request.selection, options.group
+    if selection.record is not None:
+        number = selection.record
         record = await parts.transactions.read(history.record, group, number)
         if record is not None and record.replayed_at is not None:
             say(f"{RECORD}{number} was replayed {written(record.replayed_at)}")
         return 0 if record is not None else _unknown(options)
-    if chosen.key is None:
+    if selection.key is None:
         return 0
-    key = chosen.key
-    found = await parts.transactions.read(history.states, group, key, chosen.batch)
-    for batch_name, status in found:
+    key = selection.key
+    states = await parts.transactions.read(history.states, group, key, selection.batch)
+    for batch_name, status in states:
         say(f"task {key} of batch {batch_name} is {status.name.lower()}")
-    return 0 if found else _unknown(options)
+    return 0 if states else _unknown(options)
 
 
 def _unknown(options: argparse.Namespace) -> int:
@@ -175,15 +172,15 @@ def _unknown(options: argparse.Namespace) -> int:
 
 
 async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int:
-    wish, plan = await _planned(parts.config, parts, options)
-    if (closed := await _closed(parts, wish, plan)) is not None:
+    request, plan = await _planned(parts.config, parts, options)
+    if (closed := await _closed(parts, request, plan)) is not None:
         return max(_code(unread), await _open(parts, options, closed))
     if not plan.tasks + plan.records:
-        return max(_code(unread), await _why_nothing(parts, options, wish))
+        return max(_code(unread), await _why_nothing(parts, options, request))
     if not await agreed(options, f"replay {replays.items(plan.tasks, plan.records)}?"):
         say("nothing is replayed")
         return _code(unread)
-    run = await _replayer(parts).store(actor(), wish)
+    run = await _replayer(parts).store(actor(), request)
     return _code(unread if run is None else unread + await _apply(parts, options, run))
 
 
@@ -210,7 +207,7 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
         say(NONE_INTERRUPTED)
     for run in runs:
         say(
-            f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, "
+            f"resuming replay {run.id}: {run.left} of {run.total} left ({run.request.selection}, "
             f"by {run.actor})"
         )
         unread += await _apply(parts, options, run)
@@ -220,11 +217,13 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
 async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
     """Apply a replay run and report its result; return how many records could not be read."""
     try:
-        with bar(f"replay {run.id}") as shown:
-            report = await _replayer(parts, lambda done: shown.show(done, run.total)).apply(run)
+        with bar(f"replay {run.id}") as progress:
+            report = await _replayer(parts, lambda done: progress.show(done, run.total)).apply(run)
     except asyncio.CancelledError:
-        again = f"python -m producer replay --resume --group {options.group}"
-        note(with_config(f"replay {run.id} is interrupted; continue with: {again}", options.config))
+        command = f"python -m producer replay --resume --group {options.group}"
+        note(
+            with_config(f"replay {run.id} is interrupted; continue with: {command}", options.config)
+        )
         raise
     ended = await parts.transactions.read(replay_runs.find, run.id) or run
     say(f"replay {run.id}: {replays.result(ended)}")

@@ -50,8 +50,8 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
 
     Raises ConfigError, also if the group has no such batch.
     """
-    found = None if options.batch is None else find_batch(connection, options.batch)
-    if options.batch is not None and (found is None or found.group != options.group):
+    batch = None if options.batch is None else find_batch(connection, options.batch)
+    if options.batch is not None and (batch is None or batch.group != options.group):
         raise ConfigError(
             f"group {options.group} has no batch {options.batch!r}; see: "
             f"python -m producer status --group {options.group}"
@@ -59,7 +59,7 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
     return selection(options, now(connection))
 
 
-def selection(options: argparse.Namespace, at: datetime) -> Selection:
+def selection(options: argparse.Namespace, now_utc: datetime) -> Selection:
     """Return the selection that the options mean; `at` is the present, UTC without a zone.
 
     Raises ConfigError.
@@ -71,8 +71,8 @@ def selection(options: argparse.Namespace, at: datetime) -> Selection:
         batch=options.batch,
         type=options.type,
         tenant=options.tenant,
-        since=None if options.since is None else moment(options.since, at),
-        until=None if options.until is None else moment(options.until, at),
+        since=None if options.since is None else moment(options.since, now_utc),
+        until=None if options.until is None else moment(options.until, now_utc),
         key=options.id if record is None else None,
         record=record,
         limit=options.limit,
@@ -83,11 +83,8 @@ def selection(options: argparse.Namespace, at: datetime) -> Selection:
 def record_number(name: str) -> int | None:
     """Return N of `quarantine:N`, None for a task's id."""
     digits = name.removeprefix(RECORD)
-    return (
-        int(digits)
-        if digits != name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
-        else None
-    )
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return int(digits) if digits != name and is_number else None
 
 
 def several(key: str, batches: Sequence[str]) -> str:

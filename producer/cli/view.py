@@ -41,44 +41,44 @@ async def status(config: Config, options: argparse.Namespace) -> int:
         if options.batch is not None:
             await _batches(parts, options)
         if options.json:
-            found = await _read(parts, options)
-            reasons = tuple(with_config(reason, options.config) for reason in found.reasons)
-            say_json(replace(found, reasons=reasons).as_json())
+            group_status = await _read(parts, options)
+            reasons = tuple(with_config(reason, options.config) for reason in group_status.reasons)
+            say_json(replace(group_status, reasons=reasons).as_json())
         elif sys.stdout.isatty() and not options.once:
             await _live(parts, options)
         else:
-            _print(found := await _read(parts, options), options)
-            if config.embedded and not found.batches:
+            _print(group_status := await _read(parts, options), options)
+            if config.embedded and not group_status.batches:
                 note(f"looked in {config.data_dir.resolve()}")
     return 0
 
 
-def _print(found: statuses.GroupStatus, options: argparse.Namespace) -> None:
+def _print(group_status: statuses.GroupStatus, options: argparse.Namespace) -> None:
     text, terminal = StringIO(), sys.stdout.isatty()
     console = Console(file=text, force_terminal=terminal, width=None if terminal else PIPED_WIDTH)
-    console.print(status_table(found, console.width), soft_wrap=True)
-    console.print(_below(found, options), soft_wrap=True)
+    console.print(status_table(group_status, console.width), soft_wrap=True)
+    console.print(_text_below(group_status, options), soft_wrap=True)
     say(text.getvalue().removesuffix("\n"))
 
 
-def _below(found: statuses.GroupStatus, options: argparse.Namespace) -> Text:
-    return Text(with_config("\n".join(status_lines(found)), options.config))
+def _text_below(group_status: statuses.GroupStatus, options: argparse.Namespace) -> Text:
+    return Text(with_config("\n".join(status_lines(group_status)), options.config))
 
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
     """Return the names of the selected batches by id. Raises ConfigError if there are none."""
-    found = await parts.transactions.read(store.batches_of, options.group, options.batch)
-    if not found and options.batch is None:
+    names = await parts.transactions.read(store.batches_of, options.group, options.batch)
+    if not names and options.batch is None:
         raise ConfigError(
             f"group {options.group} has no batch yet; load one: "
             f"python -m producer load FILE --group {options.group}"
         )
-    if not found:
+    if not names:
         raise ConfigError(
             f"group {options.group} has no batch {options.batch!r}; see: "
             f"python -m producer status --group {options.group}"
         )
-    return found
+    return names
 
 
 async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
@@ -91,11 +91,14 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            found = await _read(parts, options)
+            group_status = await _read(parts, options)
             live.update(
-                Group(status_table(found, console.width), _below(found, options)), refresh=True
+                Group(
+                    status_table(group_status, console.width), _text_below(group_status, options)
+                ),
+                refresh=True,
             )
-            if not any(batch.open for batch in found.batches):
+            if not any(batch.open for batch in group_status.batches):
                 return
             await asyncio.sleep(REFRESH_S)
 
@@ -107,17 +110,17 @@ async def export(config: Config, options: argparse.Namespace) -> int:
     if output is None and sys.stdout.isatty():
         line_of = _escaped(line_of)
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        found = await _batches(parts, options)
+        names = await _batches(parts, options)
         counts: dict[int, Counter[Status]] = {}
-        with _output(output) as out:
+        with _output(output) as file:
             read = parts.transactions.database.auto
             counts = await parts.transactions.executor(
-                lambda: exports.export(read, list(found), line_of, out)
+                lambda: exports.export(read, list(names), line_of, file)
             )
-        _tell([(found[batch_id], its) for batch_id, its in counts.items()], output)
+        _report_export([(names[batch_id], states) for batch_id, states in counts.items()], output)
         half_loaded = await parts.transactions.read(store.half_loaded, options.group)
         for name in half_loaded:
-            if name in found.values():
+            if name in names.values():
                 note(f"incomplete: {store.half_loaded_message(name)}")
     return 0
 
@@ -129,8 +132,8 @@ def _escaped(line_of: LineOf) -> LineOf:
     """
 
     def line(ended: Ended) -> bytes | None:
-        found = line_of(ended)
-        return found and escaped(found.decode()).encode()
+        raw = line_of(ended)
+        return raw and escaped(raw.decode()).encode()
 
     return line
 
@@ -138,8 +141,8 @@ def _escaped(line_of: LineOf) -> LineOf:
 @contextmanager
 def _output(path: str | None) -> Iterator[BinaryIO]:
     try:
-        with standard_output() if path is None else whole_file(Path(path)) as out:
-            yield out
+        with standard_output() if path is None else whole_file(Path(path)) as file:
+            yield file
     except OSError as error:
         where = "standard output" if path is None else path
         raise ConfigError(
@@ -148,14 +151,16 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         ) from None
 
 
-def _tell(counts: Sequence[tuple[str, Counter[Status]]], output: str | None) -> None:
-    total = sum(its.total() for _, its in counts)
-    waiting = [(name, its) for name, its in counts if exports.unfinished(its)]
+def _report_export(counts: Sequence[tuple[str, Counter[Status]]], output: str | None) -> None:
+    total = sum(states.total() for _, states in counts)
+    waiting = [(name, states) for name, states in counts if exports.unfinished(states)]
     if waiting:
-        left = sum(exports.unfinished(its) for _, its in waiting)
-        note(f"incomplete: {left} of {total} tasks are not final yet; export again when they are")
-    for name, its in waiting[:INCOMPLETE_SHOWN]:
-        note(f"  batch {shown(name)}: {exports.unfinished(its)} of {its.total()}")
+        unfinished = sum(exports.unfinished(states) for _, states in waiting)
+        note(
+            f"incomplete: {unfinished} of {total} tasks are not final yet; export again when they are"
+        )
+    for name, states in waiting[:INCOMPLETE_SHOWN]:
+        note(f"  batch {shown(name)}: {exports.unfinished(states)} of {states.total()}")
     if len(waiting) > INCOMPLETE_SHOWN:
         note(f"  and {len(waiting) - INCOMPLETE_SHOWN} more")
     if output is not None and counts:

@@ -87,10 +87,10 @@ def _batch_name(headers: RawHeaders, group: str) -> str:
             "have a name that is not UTF-8",
             "the batch's name cannot be read; write header names in UTF-8",
         )
-    named = [value for name, value in headers if name == BATCH_HEADER and value]
-    if not named:
+    values = [value for name, value in headers if name == BATCH_HEADER and value]
+    if not values:
         return direct_batch(group)
-    text = named[-1].decode("utf-8", "replace")
+    text = values[-1].decode("utf-8", "replace")
     # The quarantine stores such a header with this character, and may replay the record from there.
     if _NOT_UTF8 in text:
         raise LineError(

@@ -21,7 +21,9 @@ from schemas.runtime.executors import Executor
 from schemas.task.envelope import Outgoing
 from schemas.task.topics import Topics
 
-CHUNK, SQLITE_CHUNK = 1000, 200
+# Lines in one transaction. SQLite has one writer, for which the agents wait too.
+CHUNK = 1000
+SQLITE_CHUNK = 200
 CHUNK_BYTES = 4 << 20
 IN_FLIGHT = 4  # chunks between reading and delivery report
 
@@ -83,10 +85,10 @@ class Loader:
             await self._load(lines)
         except ExceptionGroup as group:
             # With Python 3.11.0 to 3.11.3, `except*` would raise a group here.
-            stopped = group.subgroup(DocllmError)
-            if stopped is None:
+            errors = group.subgroup(DocllmError)
+            if errors is None:
                 raise
-            raise stopped.exceptions[0] from None
+            raise errors.exceptions[0] from None
         await self._transactions.write(store.close_batch, self._into)
         return self.summary
 
@@ -98,13 +100,13 @@ class Loader:
                 for line in chunk:
                     if isinstance(line, Bad):
                         self._refuse(line)
-                good = [line for line in chunk if isinstance(line, Good)]
-                if good:
+                good_lines = [line for line in chunk if isinstance(line, Good)]
+                if good_lines:
                     await room.acquire()
                     # Take ids in the order of the lines, because an export follows the ids.
-                    first = await self._transactions.write(store.take_ids, len(good))
+                    first_id = await self._transactions.write(store.take_ids, len(good_lines))
                     crash.reach("load.ids_taken")
-                    group.create_task(self._load_chunk(good, first)).add_done_callback(
+                    group.create_task(self._load_chunk(good_lines, first_id)).add_done_callback(
                         lambda _: room.release()
                     )
 
@@ -112,12 +114,12 @@ class Loader:
         self.summary.bad += 1
         self._reject(line)
 
-    async def _load_chunk(self, chunk: Sequence[Good], first: int) -> None:
+    async def _load_chunk(self, chunk: Sequence[Good], first_id: int) -> None:
         tasks = [
             new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode())
             for line in chunk
         ]
-        accepted = await self._transactions.write(store.accept, self._into, tasks, first)
+        accepted = await self._transactions.write(store.accept, self._into, tasks, first_id)
         crash.reach("load.accepted")
         for position in accepted.clashing:
             self._refuse(clashing(chunk[position], self._into.name))
@@ -137,26 +139,26 @@ class Loader:
             records = self._records(order.items, tasks)
             answers = await self._publisher.publish(records)
             crash.reach("load.published")
-            left = [
+            unsent = [
                 item
                 for item, answer in zip(order.items, answers, strict=True)
                 if answer is not None
             ]
-            self.summary.unsent += len(left)
+            self.summary.unsent += len(unsent)
             self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
-            await self._transactions.write(outbox.shrink, order, left)
+            await self._transactions.write(outbox.shrink, order, unsent)
             crash.reach("load.shrunk")
 
     def _records(
         self, items: Sequence[outbox.Item], tasks: dict[int, store.NewTask]
     ) -> list[Outgoing]:
         topic, due_ms = self._topics.name("tasks"), int(self._clock.utc_s() * 1000)
-        each = record_builder.first_headers(
+        all_headers = record_builder.first_headers(
             self._ledger_id, self._topics.group, self._into.name, items, due_ms
         )
         return [
             Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers)
-            for item, headers in zip(items, each, strict=True)
+            for item, headers in zip(items, all_headers, strict=True)
         ]
 
 

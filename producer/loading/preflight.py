@@ -40,10 +40,11 @@ class InputDigest:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, InputDigest) and (self.lines, self._hash.digest()) == (
-            other.lines,
-            other._hash.digest(),
-        )
+        return isinstance(other, InputDigest) and self._value == other._value
+
+    @property
+    def _value(self) -> tuple[int, bytes]:
+        return self.lines, self._hash.digest()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -66,28 +67,26 @@ class KeyIndex:
         Raises ConfigError if the temporary folder has no room.
         """
         try:
-            same = [self._same(task) for task in tasks]
+            verdicts = [self._compare(task) for task in tasks]
         except sqlite3.OperationalError as error:
             raise ConfigError(
                 f"the temporary folder cannot hold the ids to compare: {error}; "
                 "name another one with TMPDIR"
             ) from None
         new, known, clashing = (
-            [position for position, found in enumerate(same) if found is wanted]
+            [position for position, verdict in enumerate(verdicts) if verdict is wanted]
             for wanted in (None, True, False)
         )
         return Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
 
-    def _same(self, task: NewTask) -> bool | None:
+    def _compare(self, task: NewTask) -> bool | None:
         """Return whether the id came before with this content; None if it did not come before."""
-        if self._file.execute(
-            "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (task.key, task.digest)
-        ).rowcount:
+        insert = "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING"
+        if self._file.execute(insert, (task.key, task.digest)).rowcount:
             return None
-        (found,) = self._file.execute(
-            "SELECT digest FROM seen WHERE key = ?", (task.key,)
-        ).fetchone()
-        return bool(found == task.digest)
+        query = "SELECT digest FROM seen WHERE key = ?"
+        (stored,) = self._file.execute(query, (task.key,)).fetchone()
+        return bool(stored == task.digest)
 
     def close(self) -> None:
         """Close the file, which deletes it."""
@@ -118,32 +117,32 @@ class Preflight:
 
     async def read(self, lines: Iterable[Good | Bad]) -> Summary:
         """Read to the end; return what a load would do."""
-        seen, parts = KeyIndex(), chunks(lines, CHUNK)
+        index, chunks_left = KeyIndex(), chunks(lines, CHUNK)
         try:
-            while chunk := await self._reading(lambda: next(parts, [])):
-                await self._look(chunk, seen)
+            while chunk := await self._reading(lambda: next(chunks_left, [])):
+                await self._check_chunk(chunk, index)
         finally:
-            await self._reading(seen.close)  # a statement may still run on that executor
+            await self._reading(index.close)  # a statement may still run on that executor
         return self.summary
 
-    async def _look(self, chunk: Sequence[Good | Bad], seen: KeyIndex) -> None:
-        good = [line for line in chunk if isinstance(line, Good)]
+    async def _check_chunk(self, chunk: Sequence[Good | Bad], index: KeyIndex) -> None:
+        good_lines = [line for line in chunk if isinstance(line, Good)]
         tasks = [
             new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None)
-            for line in good
+            for line in good_lines
         ]
-        found = await self._reading(lambda: seen.matching(tasks))
-        new, clashes = set(found.new), set(found.clashing)
+        in_input = await self._reading(lambda: index.matching(tasks))
+        new, clashes = set(in_input.new), set(in_input.clashing)
         if self._ask is not None and tasks:
-            there = await self._ask(tasks)
-            new, clashes = new & there.new.keys(), clashes | set(there.clashing)
+            in_ledger = await self._ask(tasks)
+            new, clashes = new & in_ledger.new.keys(), clashes | set(in_ledger.clashing)
         for position in sorted(new):
-            self._is_new(good[position])
-        bad = [line for line in chunk if isinstance(line, Bad)] + [
-            clashing(good[position], self._batch) for position in clashes
+            self._is_new(good_lines[position])
+        bad_lines = [line for line in chunk if isinstance(line, Bad)] + [
+            clashing(good_lines[position], self._batch) for position in clashes
         ]
-        for line in sorted(bad, key=lambda one: one.line):
+        for line in sorted(bad_lines, key=lambda bad: bad.line):
             self._reject(line)
         self.summary.new += len(new)
-        self.summary.bad += len(bad)
-        self.summary.known += len(good) - len(new) - len(clashes)
+        self.summary.bad += len(bad_lines)
+        self.summary.known += len(good_lines) - len(new) - len(clashes)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Column, Connection, Row, select
 
 from producer.ledger.outbox import QUARANTINE, TASK, Item
 from producer.ledger.quarantine import error_class, headers_of
@@ -33,9 +33,14 @@ from schemas.task.states import FINAL, Status
 from schemas.task.topics import Topics
 
 _EXCEPTION_PREFIX = "docllm."
-_REASON = tuple(
-    dead_letter.c[name]
-    for name in "disposition error_class error_text fingerprint origin_topic origin_partition origin_offset".split()
+_REASON: tuple[Column[Any], ...] = (
+    dead_letter.c.disposition,
+    dead_letter.c.error_class,
+    dead_letter.c.error_text,
+    dead_letter.c.fingerprint,
+    dead_letter.c.origin_topic,
+    dead_letter.c.origin_partition,
+    dead_letter.c.origin_offset,
 )
 
 
@@ -54,11 +59,8 @@ def write(
     for item in order.items:
         row = rows.get(item[1])
         if row is not None and row.fence == item[2] and row.status not in FINAL:
-            headers = encode(
-                _publication(
-                    row, ledger, topics.group, due_ms=int((utc_s + max(0.0, row.due_in_s)) * 1000)
-                )
-            )
+            due_ms = int((utc_s + max(0.0, row.due_in_s)) * 1000)
+            headers = encode(_publication(row, ledger, topics.group, due_ms))
             records[item] = Outgoing(topic, row.task_key, row.body, headers)
     return records
 
@@ -81,8 +83,8 @@ def first_headers(
     ledger: str, group: str, batch_name: str, items: Iterable[Item], due_ms: int
 ) -> Iterator[list[tuple[str, bytes]]]:
     """Yield the headers of first publications, for a loader that has the tasks at hand."""
-    alike = Publication(ledger, group, batch_name, task_id=0, fence=0, due_ms=due_ms)
-    return encode_each(alike, ((task_id, fence) for _, task_id, fence in items))
+    publication = Publication(ledger, group, batch_name, task_id=0, fence=0, due_ms=due_ms)
+    return encode_each(publication, ((task_id, fence) for _, task_id, fence in items))
 
 
 def _tasks(connection: Connection, items: Sequence[Item]) -> dict[int, Row[Any]]:
@@ -115,7 +117,7 @@ def _publication(row: Row[Any], ledger: str, group: str, due_ms: int = 0) -> Pub
 def _dead_letters(
     connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]
 ) -> dict[Item, Outgoing]:
-    wanted = {item[1]: item for item in items if item[0] == TASK}
+    items_by_id = {item[1]: item for item in items if item[0] == TASK}
     of_task = (task.c.id, task.c.status, task.c.fence, task.c.attempt)
     query = (
         select(
@@ -128,13 +130,13 @@ def _dead_letters(
         .join(batch, batch.c.id == task.c.batch_id)
         .join(task_input, task_input.c.task_id == task.c.id)
         .outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
-        .where(task.c.id.in_(sorted(wanted)))
+        .where(task.c.id.in_(sorted(items_by_id)))
     )
     rows = connection.execute(query).all()
     return {
-        wanted[row.id]: _dead_letter(row, topics, ledger)
+        items_by_id[row.id]: _dead_letter(row, topics, ledger)
         for row in rows
-        if _is_dead_of(row, wanted[row.id])
+        if _is_dead_of(row, items_by_id[row.id])
     }
 
 
@@ -147,10 +149,10 @@ def _is_dead_of(row: Row[Any], item: Item) -> bool:
 
 
 def _dead_letter(row: Row[Any], topics: Topics, ledger: str) -> Outgoing:
-    found = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's name for a row as a mapping
+    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's name for a row as a mapping
     publication = replace(
         _publication(row, ledger, topics.group),
-        origin=_origin(found),
+        origin=_origin(values),
         error_class=row.error_class or "",
         error=row.error_text or "",
     )
@@ -158,93 +160,99 @@ def _dead_letter(row: Row[Any], topics: Topics, ledger: str) -> Outgoing:
         topics.name("dlq"),
         row.raw_key,
         row.body,
-        encode(publication) + _reason(found, topics.group, row.attempt),
+        encode(publication) + _reason_headers(values, topics.group, row.attempt),
     )
 
 
-def _origin(found: Mapping[str, Any]) -> str:
-    if not found["origin_topic"]:
+def _origin(values: Mapping[str, Any]) -> str:
+    if not values["origin_topic"]:
         return ""
-    return f"{found['origin_topic']}/{found['origin_partition']}/{found['origin_offset']}"
+    return f"{values['origin_topic']}/{values['origin_partition']}/{values['origin_offset']}"
 
 
-def _reason(found: Mapping[str, Any], group: str, attempts: int) -> list[tuple[str, bytes]]:
+def _reason_headers(
+    values: Mapping[str, Any], group: str, attempts: int
+) -> list[tuple[str, bytes]]:
     """Return the disposition, and the headers that existing tools read.
 
     These are Spring's text headers and those of KIP-1191.
     """
-    values = {
-        "docllm-disposition": found["disposition"],
-        "docllm-fingerprint": found["fingerprint"].hex() if found["fingerprint"] else "",
-        "kafka_dlt-original-topic": found["origin_topic"],
-        "kafka_dlt-exception-fqcn": _EXCEPTION_PREFIX + found["error_class"]
-        if found["error_class"]
+    headers = {
+        "docllm-disposition": values["disposition"],
+        "docllm-fingerprint": values["fingerprint"].hex() if values["fingerprint"] else "",
+        "kafka_dlt-original-topic": values["origin_topic"],
+        "kafka_dlt-exception-fqcn": _EXCEPTION_PREFIX + values["error_class"]
+        if values["error_class"]
         else "",
-        "kafka_dlt-exception-message": found["error_text"],
+        "kafka_dlt-exception-message": values["error_text"],
         "kafka_dlt-original-consumer-group": group,
-        "__dlq.errors.topic": found["origin_topic"],
-        "__dlq.errors.partition": found["origin_partition"],
-        "__dlq.errors.offset": found["origin_offset"],
+        "__dlq.errors.topic": values["origin_topic"],
+        "__dlq.errors.partition": values["origin_partition"],
+        "__dlq.errors.offset": values["origin_offset"],
         "__dlq.errors.group": group,
         "__dlq.errors.delivery.count": attempts,
-        "__dlq.errors.message": found["error_text"],
+        "__dlq.errors.message": values["error_text"],
     }
-    return _texts(values)
+    return _text_headers(headers)
 
 
 def _quarantined(
     connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]
 ) -> dict[Item, Outgoing]:
-    wanted = {item[1]: item for item in items if item[0] == QUARANTINE}
-    if not wanted:
+    items_by_id = {item[1]: item for item in items if item[0] == QUARANTINE}
+    if not items_by_id:
         return {}
     origin = (
         quarantine.c.topic.label("origin_topic"),
         quarantine.c.part.label("origin_partition"),
         quarantine.c.record_offset.label("origin_offset"),
     )
-    query = select(quarantine, *origin).where(quarantine.c.id.in_(sorted(wanted)))
+    query = select(quarantine, *origin).where(quarantine.c.id.in_(sorted(items_by_id)))
     return {
-        wanted[row.id]: _quarantined_letter(row, topics, ledger)
+        items_by_id[row.id]: _quarantined_letter(row, topics, ledger)
         for row in connection.execute(query).all()
     }
 
 
 def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
-    found = {**row._mapping, "error_class": error_class(row.disposition)}  # noqa: SLF001 - see above
-    values = {
+    values = {**row._mapping, "error_class": error_class(row.disposition)}  # noqa: SLF001 - see above
+    docllm_headers = {
         "docllm-v": VERSION,
         "docllm-ledger": ledger,
         "docllm-group": topics.group,
         "docllm-quarantine": row.id,
-        "docllm-origin": _origin(found),
-        "docllm-error-class": found["error_class"],
+        "docllm-origin": _origin(values),
+        "docllm-error-class": values["error_class"],
         "docllm-error": row.error_text,
         "docllm-value-digest": row.value_digest.hex() if row.value_digest else "",
     }
     value = None if row.value_digest else row.record_value
-    headers = _batch_as_named(row.headers) + _texts(values) + _reason(found, topics.group, 1)
+    headers = (
+        _batch_headers(row.headers)
+        + _text_headers(docllm_headers)
+        + _reason_headers(values, topics.group, 1)
+    )
     return Outgoing(topics.name("dlq"), row.record_key, value, headers)
 
 
-def _batch_as_named(kept: bytes | None) -> list[tuple[str, bytes]]:
+def _batch_headers(packed: bytes | None) -> list[tuple[str, bytes]]:
     """Return the header of a quarantined record that names its batch, unchanged.
 
     A record that is loaded back belongs to that batch, or is refused as before.
     """
     try:
-        pairs = headers_of(kept)
+        pairs = headers_of(packed)
     except LineError:
         pairs = [(UNREADABLE, "")]
-    said = {
+    batch_headers = {
         name: value
         for name, value in pairs
         if name == UNREADABLE or (name == BATCH_HEADER and value)
     }
-    return [(name, (value or "").encode()) for name, value in said.items()]
+    return [(name, (value or "").encode()) for name, value in batch_headers.items()]
 
 
-def _texts(values: Mapping[str, object]) -> list[tuple[str, bytes]]:
+def _text_headers(values: Mapping[str, object]) -> list[tuple[str, bytes]]:
     return [
         (name, text(str(value), 1000)) for name, value in values.items() if value not in {None, ""}
     ]

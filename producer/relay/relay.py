@@ -91,30 +91,30 @@ class Relay:
 
         With `probe`, only its first slice is published.
         """
-        delivered, left = 0, list(order.items)
+        delivered, unsent = 0, list(order.items)
         for start in range(0, len(order.items), SLICE):
-            part = order.items[start : start + SLICE]
-            sent, refused = await self._publish(replace(order, items=part))
+            items = order.items[start : start + SLICE]
+            sent, refused = await self._publish(replace(order, items=items))
             crash.reach("publish.delivered")
             delivered += sent
-            left = [item for item in left if item not in part or item in refused]
+            unsent = [item for item in unsent if item not in items or item in refused]
             if probe or order.destination in self._failing:
                 break
-        await self._transactions.write(outbox.shrink, order, left)
+        await self._transactions.write(outbox.shrink, order, unsent)
         crash.reach("publish.shrunk")
         return delivered
 
-    async def _publish(self, part: Order) -> tuple[int, set[Item]]:
+    async def _publish(self, order: Order) -> tuple[int, set[Item]]:
         records = await self._transactions.read(
-            record_builder.write, self._topics, part, self._clock.utc_s()
+            record_builder.write, self._topics, order, self._clock.utc_s()
         )
         refused = await self._deliver(records)
         if refused:
-            self._log_refused(part.destination, len(records), list(refused.values()))
+            self._log_refused(order.destination, len(records), list(refused.values()))
         if records and len(refused) == len(records):
-            self._failing.add(part.destination)
+            self._failing.add(order.destination)
         elif records:
-            self._failing.discard(part.destination)
+            self._failing.discard(order.destination)
         return len(records) - len(refused), set(refused)
 
     def _log_refused(self, destination: str, count: int, refusals: Sequence[Refusal]) -> None:
@@ -132,24 +132,26 @@ class Relay:
         A record that the topic refuses for good is replaced by a pointer record.
         """
         refused = await self._attempt(records)
-        hopeless = {item: refusal for item, refusal in refused.items() if refusal.permanent}
-        if hopeless:
+        permanent = {item: refusal for item, refusal in refused.items() if refusal.permanent}
+        if permanent:
             crash.reach("publish.refused")
             log.warning(
                 "%d records are permanently refused by their topic: %s",
-                len(hopeless),
-                next(iter(hopeless.values())).reason,
+                len(permanent),
+                next(iter(permanent.values())).reason,
             )
             pointers = {
                 item: record_builder.pointer(records[item])
-                for item in hopeless
+                for item in permanent
                 if records[item].value is not None
             }
-            again = await self._attempt(pointers)
-            for item, refusal in hopeless.items():
-                if item not in pointers or (item in again and again[item].permanent):
+            refused_pointers = await self._attempt(pointers)
+            for item, refusal in permanent.items():
+                if item not in pointers or (
+                    item in refused_pointers and refused_pointers[item].permanent
+                ):
                     await self._set_aside(item, records[item], refusal)
-                if item not in again or again[item].permanent:
+                if item not in refused_pointers or refused_pointers[item].permanent:
                     del refused[item]
         return refused
 

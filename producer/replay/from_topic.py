@@ -28,8 +28,10 @@ from schemas.task.line import LineError
 
 Cursor = tuple[int, int]  # partition, offset
 
-CHUNK, SQLITE_CHUNK = 500, 200
-_OURS = ("docllm-", "kafka_dlt-", "__dlq.")
+# Dead letters in one transaction.
+CHUNK = 500
+SQLITE_CHUNK = 200
+_OWN_PREFIXES = ("docllm-", "kafka_dlt-", "__dlq.")
 _POINTER = ("docllm-pointer", "docllm-value-digest")
 _RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
@@ -55,7 +57,7 @@ class Name(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class Survey:
     """What a topic holds.
 
     `places`: the position of one dead letter of each task or record. `left`: tasks and records that
@@ -78,45 +80,45 @@ class Loaded:
     refused: list[str] = field(default_factory=list)
 
 
-async def survey(
+async def survey_topic(
     reader: TopicReader, topic: str, ledger_id: str, dispositions: Collection[str]
-) -> Found:
+) -> Survey:
     """Return what a topic holds now: the dead letters of these dispositions.
 
     Without dispositions it returns the dead letters of everything but quarantined records.
     """
-    found = Found()
+    survey = Survey()
     async with aclosing(reader.read(topic)) as pages:
         async for page in pages:
             for letter in page:
-                _note(found, letter, ledger_id, dispositions)
-    _drop_pointers(found)
-    found.left -= found.places.keys()
-    return found
+                _note(survey, letter, ledger_id, dispositions)
+    _drop_pointers(survey)
+    survey.left -= survey.places.keys()
+    return survey
 
 
-def _note(found: Found, letter: Incoming, ledger_id: str, dispositions: Collection[str]) -> None:
+def _note(survey: Survey, letter: Incoming, ledger_id: str, dispositions: Collection[str]) -> None:
     name, headers = name_of(letter), dict(letter.headers)
-    found.letters += 1
-    found.own += name.ledger == ledger_id
-    wanted = (
+    survey.letters += 1
+    survey.own += name.ledger == ledger_id
+    is_wanted = (
         (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions
         if dispositions
         else name.kind != _RECORD
     )
-    if wanted:
-        found.places.setdefault(name, (letter.partition, letter.offset))
+    if is_wanted:
+        survey.places.setdefault(name, (letter.partition, letter.offset))
     else:
-        found.left.add(name)
+        survey.left.add(name)
 
 
-def _drop_pointers(found: Found) -> None:
+def _drop_pointers(survey: Survey) -> None:
     """Forget dead letters that only point to a value that another letter of the task has."""
-    if pointers := [name for name in found.places if not name.content]:
-        whole = {name[:4] for name in found.places if name.content}
+    if pointers := [name for name in survey.places if not name.content]:
+        with_value = {name[:4] for name in survey.places if name.content}
         for name in pointers:
-            if name[:4] in whole:
-                del found.places[name]
+            if name[:4] in with_value:
+                del survey.places[name]
 
 
 def name_of(letter: Incoming) -> Name:
@@ -141,7 +143,7 @@ def _is_whole(letter: Incoming) -> bool:
 
 
 class FromTopic:
-    """Loads the dead letters that `survey` found into one ledger."""
+    """Loads the dead letters that `survey_topic` found into one ledger."""
 
     def __init__(
         self,
@@ -161,32 +163,32 @@ class FromTopic:
         self._max_attempts_of = max_attempts_of
         self._progress = progress
         self._actor = actor
-        self._would: dict[tuple[str, bytes], bytes] = {}  # digests by batch and key
+        self._compared: dict[tuple[str, bytes], bytes] = {}  # digests by batch and key
 
-    async def load(self, topic: str, found: Found) -> Loaded:
+    async def load(self, topic: str, survey: Survey) -> Loaded:
         """Load one dead letter of each task; without a relay only say what would be loaded."""
         loaded = Loaded()
         if self._relay is not None:
-            await self._transactions.write(self._note, topic, found)
+            await self._transactions.write(self._audit, topic, survey)
         async with aclosing(self._reader.read(topic)) as pages:
             async for page in pages:
-                mine = [
+                letters = [
                     letter
                     for letter in page
-                    if found.places.get(name_of(letter)) == (letter.partition, letter.offset)
+                    if survey.places.get(name_of(letter)) == (letter.partition, letter.offset)
                 ]
-                for chunk in self._chunks(mine):
+                for chunk in self._chunks(letters):
                     await self._load(chunk, loaded)
                     self._progress(loaded.new + loaded.known)
         return loaded
 
-    def _note(self, connection: Connection, topic: str, found: Found) -> None:
+    def _audit(self, connection: Connection, topic: str, survey: Survey) -> None:
         """Record in the audit who loads what.
 
         This happens before the load, so a load that is killed is audited too.
         """
         detail = (
-            f"letters of {len(found.places)} tasks or records in {topic}, into group {self._group}"
+            f"letters of {len(survey.places)} tasks or records in {topic}, into group {self._group}"
         )
         connection.execute(
             audit.insert(),
@@ -205,8 +207,8 @@ class FromTopic:
                 by_batch.setdefault((name, _origin(letter)), []).append((letter, task))
             except LineError as error:
                 loaded.refused.append(f"{_where(letter)}: {foreign_records.reason(error)}")
-        for (name, origin), some in by_batch.items():
-            await self._accept(name, origin, some, loaded)
+        for (name, origin), of_batch in by_batch.items():
+            await self._accept(name, origin, of_batch, loaded)
 
     def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
         if not _is_whole(letter):
@@ -218,7 +220,7 @@ class FromTopic:
         headers = [
             pair
             for pair in letter.headers
-            if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)
+            if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OWN_PREFIXES)
         ]
         return foreign_records.read(
             letter.key, letter.value, headers, self._group, self._max_attempts_of
@@ -228,21 +230,21 @@ class FromTopic:
         self,
         name: str,
         origin: store.Origin,
-        some: Sequence[tuple[Incoming, store.NewTask]],
+        of_batch: Sequence[tuple[Incoming, store.NewTask]],
         loaded: Loaded,
     ) -> None:
-        tasks = [task for _, task in some]
+        tasks = [task for _, task in of_batch]
         take = self._write if self._relay is not None else self._compare
         try:
             accepted = await take(name, origin, tasks)
         except (ConfigError, UnsafeStateError) as error:
             reason = _OTHER_GROUP.format(name) if isinstance(error, ConfigError) else error
-            loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in some]
+            loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in of_batch]
             return
         loaded.new += len(accepted.new)
         loaded.known += len(accepted.known)
         loaded.refused += [
-            f"{_where(some[position][0])}: {foreign_records.clash(name)}"
+            f"{_where(of_batch[position][0])}: {foreign_records.clash(name)}"
             for position in accepted.clashing
         ]
         await self._send(accepted.orders)
@@ -251,8 +253,8 @@ class FromTopic:
         self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
     ) -> store.Accepted:
         into = await self._transactions.write(store.open_batch, name, self._group, origin)
-        first = await self._transactions.write(store.take_ids, len(tasks))
-        return await self._transactions.write(store.accept, into, tasks, first)
+        first_id = await self._transactions.write(store.take_ids, len(tasks))
+        return await self._transactions.write(store.accept, into, tasks, first_id)
 
     async def _compare(
         self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
@@ -268,9 +270,9 @@ class FromTopic:
         new, known, clashing = list[int](), [*accepted.known], [*accepted.clashing]
         for position in accepted.new:
             task = tasks[position]
-            is_first = (name, task.key) not in self._would
-            same = self._would.setdefault((name, task.key), task.digest) == task.digest
-            (new if is_first else known if same else clashing).append(position)
+            is_first = (name, task.key) not in self._compared
+            is_same = self._compared.setdefault((name, task.key), task.digest) == task.digest
+            (new if is_first else known if is_same else clashing).append(position)
         return store.Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
 
     async def _send(self, orders: Sequence[Order]) -> None:
@@ -287,8 +289,8 @@ def _origin(letter: Incoming) -> store.Origin:
 def _where(letter: Incoming) -> str:
     """Return the task and the position of a dead letter, for a person."""
     name = name_of(letter)
-    whose = {
+    subjects = {
         "docllm-task": f"task {name.number} of batch {name.batch}",
         _RECORD: f"quarantine {name.number}",
     }
-    return f"letter {letter.partition}/{letter.offset}, {whose.get(name.kind, 'a record')}"
+    return f"letter {letter.partition}/{letter.offset}, {subjects.get(name.kind, 'a record')}"

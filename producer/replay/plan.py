@@ -23,12 +23,12 @@ _PAGE = 20  # inputs that are in memory at once
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The items that a wish would replay, and those that it would leave.
+    """The items that a request would replay, and those that it would leave.
 
     `batches` counts cancelled tasks, `groups` counts dead letters and records. `late`: tasks to
     replay although they are past their deadline. `capped`: tasks left because they reached the cap
     of replays. `closed`: tasks left dead in a cancelled batch. `quarantined`: records that match
-    but that the wish does not name.
+    but that the request does not name.
     """
 
     tasks: int
@@ -42,64 +42,64 @@ class ReplayPlan:
     quarantined: int
 
 
-def plan(connection: Connection, group: str, wish: ReplayRequest) -> ReplayPlan:
-    """Return the plan of a wish; the counts are exact at this moment."""
-    chosen = wish.selection
-    tasks = _first(candidates(group, wish, TASK), chosen.limit)
-    capped, closed = _left(connection, group, wish)
-    batches = _batches(connection, tasks) if chosen.cancelled else []
-    dying = [] if chosen.cancelled else dead_letters.of_tasks(connection, tasks)
-    count = sum(one.tasks for one in dying) + sum(number for _, number in batches)
-    rest = None if chosen.limit is None else max(0, chosen.limit - count)
-    odd = dead_letters.of_records(connection, _first(candidates(group, wish, QUARANTINE), rest))
+def plan(connection: Connection, group: str, request: ReplayRequest) -> ReplayPlan:
+    """Return the plan of a request; the counts are exact at this moment."""
+    selection = request.selection
+    tasks = _first(candidates(group, request, TASK), selection.limit)
+    capped, closed = _tasks_left(connection, group, request)
+    batches = _batches(connection, tasks) if selection.cancelled else []
+    dead = [] if selection.cancelled else dead_letters.of_tasks(connection, tasks)
+    count = sum(group_of_error.tasks for group_of_error in dead) + sum(
+        number for _, number in batches
+    )
+    room = None if selection.limit is None else max(0, selection.limit - count)
+    records = dead_letters.of_records(
+        connection, _first(candidates(group, request, QUARANTINE), room)
+    )
     return ReplayPlan(
         tasks=count,
-        records=sum(one.count for one in odd),
-        groups=dead_letters.largest_first(dying + odd),
+        records=sum(group_of_error.count for group_of_error in records),
+        groups=dead_letters.largest_first(dead + records),
         batches=batches,
-        spent=_spent(connection, tasks) if chosen.cancelled else _sum(dying),
+        spent=_spent(connection, tasks) if selection.cancelled else _sum(dead),
         late=_count(connection, tasks.where(task.c.expires_at < utc_now())),
         capped=capped,
         closed=closed,
         quarantined=0
-        if chosen.names_records
-        else _count(connection, selection_query.records(chosen, group)),
+        if selection.names_records
+        else _count(connection, selection_query.records(selection, group)),
     )
 
 
-def _left(connection: Connection, group: str, wish: ReplayRequest) -> tuple[int, int]:
+def _tasks_left(connection: Connection, group: str, request: ReplayRequest) -> tuple[int, int]:
     """Return how many selected tasks are at the cap, and how many others are in closed batches.
 
     A closed batch is a cancelled batch.
     """
-    capped = func.coalesce(func.sum(case((task.c.replays >= wish.cap, 1), else_=0)), 0)
-    closed = func.coalesce(
-        func.sum(
-            case(((task.c.replays < wish.cap) & batch.c.cancelled_at.is_not(None), 1), else_=0)
-        ),
-        0,
-    )
+    capped = func.coalesce(func.sum(case((task.c.replays >= request.cap, 1), else_=0)), 0)
+    is_closed = (task.c.replays < request.cap) & batch.c.cancelled_at.is_not(None)
+    closed = func.coalesce(func.sum(case((is_closed, 1), else_=0)), 0)
     row = connection.execute(
-        selection_query.tasks(wish.selection, group).with_only_columns(capped, closed)
+        selection_query.tasks(request.selection, group).with_only_columns(capped, closed)
     ).one()
-    return int(row[0]), 0 if wish.selection.cancelled else int(row[1])
+    return int(row[0]), 0 if request.selection.cancelled else int(row[1])
 
 
 def _sum(groups: Sequence[Group]) -> TotalCost:
-    spent = [one.spent for one in groups]
+    costs = [cost.spent for cost in groups]
     return TotalCost(
-        *(sum(getattr(one, field.name) for one in spent) for field in fields(TotalCost))
+        *(sum(getattr(cost, field.name) for cost in costs) for field in fields(TotalCost))
     )
 
 
-def measure(read: Read, group: str, wish: ReplayRequest, tasks: int, estimate: Estimate) -> None:
+def measure(read: Read, group: str, request: ReplayRequest, tasks: int, estimate: Estimate) -> None:
     """Add the cost of one more attempt of `tasks` tasks to the estimate.
 
     The cost is measured on the first tasks.
     """
-    mine = candidates(group, wish, TASK)
-    first = mine.order_by(mine.selected_columns[0]).limit(min(SAMPLE, tasks))
-    ids = read(lambda c: list(c.execute(first).scalars())) if tasks else []
+    selected = candidates(group, request, TASK)
+    sample = selected.order_by(selected.selected_columns[0]).limit(min(SAMPLE, tasks))
+    ids = read(lambda c: list(c.execute(sample).scalars())) if tasks else []
     for start in range(0, len(ids), _PAGE):
         for body in read(partial(_inputs, ids=ids[start : start + _PAGE])):
             line = read_line(0, body)
@@ -110,9 +110,8 @@ def measure(read: Read, group: str, wish: ReplayRequest, tasks: int, estimate: E
 
 
 def _inputs(connection: Connection, *, ids: Sequence[int]) -> list[bytes]:
-    return list(
-        connection.execute(select(task_input.c.body).where(task_input.c.task_id.in_(ids))).scalars()
-    )
+    query = select(task_input.c.body).where(task_input.c.task_id.in_(ids))
+    return list(connection.execute(query).scalars())
 
 
 def _first(query: Select[Any], limit: int | None) -> Select[Any]:

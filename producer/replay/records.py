@@ -34,16 +34,16 @@ def apply(
     after: int,
     limit: int,
 ) -> Page | None:
-    """Replay at most `limit` records of a run with numbers above `after`; None if none waits."""
-    taken = [number for number, _ in runs.take(connection, run_id, QUARANTINE, after, limit)]
-    if not taken:
+    """Replay at most `limit` records of a run above `after`; return None if none waits."""
+    numbers = [number for number, _ in runs.take(connection, run_id, QUARANTINE, after, limit)]
+    if not numbers:
         return None
-    fresh = (
+    unreplayed = (
         select(quarantine)
-        .where(quarantine.c.id.in_(taken), quarantine.c.replayed_at.is_(None))
+        .where(quarantine.c.id.in_(numbers), quarantine.c.replayed_at.is_(None))
         .order_by(quarantine.c.id)
     )
-    rows = connection.execute(fresh.with_for_update()).all()
+    rows = connection.execute(unreplayed.with_for_update()).all()
     unread, orders = _accept_all(connection, group, rows, max_attempts_of)
     accepted = {row.id for row in rows} - unread.keys()
     connection.execute(
@@ -54,9 +54,9 @@ def apply(
     runs.mark(connection, run_id, QUARANTINE, accepted, ItemState.REPLAYED)
     runs.mark(connection, run_id, QUARANTINE, unread, ItemState.UNREAD)
     runs.mark(
-        connection, run_id, QUARANTINE, set(taken) - accepted - unread.keys(), ItemState.PASSED
+        connection, run_id, QUARANTINE, set(numbers) - accepted - unread.keys(), ItemState.PASSED
     )
-    return Page(max(taken), len(taken), tuple(orders), unread=tuple(unread.items()))
+    return Page(max(numbers), len(numbers), tuple(orders), unread=tuple(unread.items()))
 
 
 def _accept_all(
@@ -76,8 +76,8 @@ def _accept_all(
         except LineError as error:
             unread[row.id] = foreign_records.reason(error)
     orders: list[Order] = []
-    for name, some in sorted(by_batch.items()):
-        orders += _accept(connection, group, name, some, unread)
+    for name, of_batch in sorted(by_batch.items()):
+        orders += _accept(connection, group, name, of_batch, unread)
     return unread, orders
 
 
@@ -85,19 +85,19 @@ def _accept(
     connection: Connection,
     group: str,
     name: str,
-    some: Sequence[tuple[int, store.NewTask]],
+    of_batch: Sequence[tuple[int, store.NewTask]],
     unread: Unread,
 ) -> Sequence[Order]:
     """Accept tasks into their batch; note the records that the batch refuses."""
-    tasks = [task for _, task in some]
+    tasks = [task for _, task in of_batch]
     try:
         into = store.open_batch(connection, name, group, store.Origin.QUARANTINE)
         accepted = store.accept(connection, into, tasks, store.take_ids(connection, len(tasks)))
     except (ConfigError, UnsafeStateError) as error:
-        unread |= dict.fromkeys((number for number, _ in some), str(error))
+        unread |= dict.fromkeys((number for number, _ in of_batch), str(error))
         return ()
     unread |= dict.fromkeys(
-        (some[position][0] for position in accepted.clashing), foreign_records.clash(name)
+        (of_batch[position][0] for position in accepted.clashing), foreign_records.clash(name)
     )
     return accepted.orders
 
@@ -124,5 +124,5 @@ def _value(row: Row[Any]) -> bytes:
     return bytes(row.record_value)
 
 
-def _headers(kept: bytes | None) -> RawHeaders:
-    return [(name, None if value is None else value.encode()) for name, value in headers_of(kept)]
+def _headers(packed: bytes | None) -> RawHeaders:
+    return [(name, None if value is None else value.encode()) for name, value in headers_of(packed)]

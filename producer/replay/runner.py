@@ -18,7 +18,10 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
-TASKS, SQLITE_TASKS, RECORDS = 500, 200, 50  # items in one transaction
+# Items in one transaction.
+TASKS = 500
+SQLITE_TASKS = 200
+RECORDS = 50
 AGAIN_S = 0.5
 
 
@@ -57,23 +60,25 @@ class Replay:
         self._progress = progress
         self._note = note
 
-    async def store(self, actor: str, wish: ReplayRequest) -> Run | None:
-        """Store the items that a wish selects now; return the run, None when it has no items."""
+    async def store(self, actor: str, request: ReplayRequest) -> Run | None:
+        """Store the items that a request selects now; return the run, None when it has no items."""
         while True:
             try:
-                return await self._store(actor, replace(wish, nonce=secrets.token_hex(8)))
+                return await self._store(actor, replace(request, nonce=secrets.token_hex(8)))
             except DroppedError:
                 continue  # try again: each program drops others only once, at its start
 
-    async def _store(self, actor: str, wish: ReplayRequest) -> Run | None:
-        def first(connection: Connection) -> tuple[int, Cursor | None]:
-            run_id = runs.begin(connection, self._group, actor, wish)
-            return run_id, runs.store(connection, self._group, run_id, wish, Cursor())
+    async def _store(self, actor: str, request: ReplayRequest) -> Run | None:
+        def begin(connection: Connection) -> tuple[int, Cursor | None]:
+            run_id = runs.begin(connection, self._group, actor, request)
+            return run_id, runs.store(connection, self._group, run_id, request, Cursor())
 
-        run_id, place = await self._transactions.write(first)
-        while place is not None:
+        run_id, cursor = await self._transactions.write(begin)
+        while cursor is not None:
             crash.reach("replay.page_stored")
-            place = await self._transactions.write(runs.store, self._group, run_id, wish, place)
+            cursor = await self._transactions.write(
+                runs.store, self._group, run_id, request, cursor
+            )
         crash.reach("replay.stored")
         return await self._transactions.write(runs.find, run_id)
 
@@ -109,12 +114,12 @@ class Replay:
             self._progress(before + done)
 
     def _page(self, connection: Connection, run: Run, kind: int, after: int) -> Page | None:
-        rate = run.wish.rate
+        rate = run.request.rate
         if rate is None:
-            return self._apply_page(connection, run, kind, after, self._most(kind))
+            return self._apply_page(connection, run, kind, after, self._page_size(kind))
         if (wait_s := runs.wait_s(connection, run.id, rate)) > 0:
             return Page(after, 0, wait_s=wait_s)
-        page = self._apply_page(connection, run, kind, after, share(rate, self._most(kind)))
+        page = self._apply_page(connection, run, kind, after, share(rate, self._page_size(kind)))
         if page is not None:
             runs.passed(connection, run.id, page.done, rate)
         return page
@@ -123,10 +128,10 @@ class Replay:
         self, connection: Connection, run: Run, kind: int, after: int, size: int
     ) -> Page | None:
         if kind == TASK:
-            return tasks.apply(connection, self._group, run.id, run.wish, after, size)
+            return tasks.apply(connection, self._group, run.id, run.request, after, size)
         return records.apply(connection, self._group, run.id, self._max_attempts_of, after, size)
 
-    def _most(self, kind: int) -> int:
+    def _page_size(self, kind: int) -> int:
         if kind == TASK:
             return SQLITE_TASKS if self._transactions.database.sqlite else TASKS
         return RECORDS

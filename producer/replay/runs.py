@@ -69,7 +69,7 @@ class Run:
 
     id: int
     actor: str
-    wish: ReplayRequest
+    request: ReplayRequest
     created_at: datetime
     ended_at: datetime | None
     counts: dict[ItemState, int] = field(default_factory=dict)
@@ -125,23 +125,25 @@ def drop_unstored(connection: Connection, group: str) -> int:
 
     Nothing of these runs was applied, and nothing will be.
     """
-    torn = (
+    incomplete = (
         replay_run.c.group_name == group,
         replay_run.c.stored_at.is_(None),
         replay_run.c.ended_at.is_(None),
     )
-    return connection.execute(update(replay_run).where(*torn).values(ended_at=utc_now())).rowcount
+    return connection.execute(
+        update(replay_run).where(*incomplete).values(ended_at=utc_now())
+    ).rowcount
 
 
 def unfinished(connection: Connection, group: str) -> list[Run]:
     """Return the stored runs that have not ended, the oldest first."""
-    waiting = _of(group).where(replay_run.c.ended_at.is_(None)).order_by(replay_run.c.id)
+    waiting = _stored_runs(group).where(replay_run.c.ended_at.is_(None)).order_by(replay_run.c.id)
     return _runs(connection, waiting)
 
 
 def latest(connection: Connection, group: str, limit: int) -> list[Run]:
     """Return the newest stored runs, the newest first."""
-    return _runs(connection, _of(group).order_by(replay_run.c.id.desc()).limit(limit))
+    return _runs(connection, _stored_runs(group).order_by(replay_run.c.id.desc()).limit(limit))
 
 
 def find(connection: Connection, run_id: int) -> Run | None:
@@ -149,7 +151,7 @@ def find(connection: Connection, run_id: int) -> Run | None:
     return next(iter(_runs(connection, select(replay_run).where(replay_run.c.id == run_id))), None)
 
 
-def _of(group: str) -> Select[Any]:
+def _stored_runs(group: str) -> Select[Any]:
     return select(replay_run).where(
         replay_run.c.group_name == group, replay_run.c.stored_at.is_not(None)
     )
@@ -162,62 +164,67 @@ def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
 
 
 def _run(row: Any, counts: dict[ItemState, int]) -> Run:
-    wish = orjson.loads(row.selection)
-    read = ReplayRequest(from_json(wish["select"]), wish["cap"], wish["rate"], wish["nonce"])
+    request = orjson.loads(row.selection)
+    read = ReplayRequest(
+        from_json(request["select"]), request["cap"], request["rate"], request["nonce"]
+    )
     return Run(row.id, row.actor, read, row.created_at, row.ended_at, counts)
 
 
 def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[ItemState, int]]:
-    by = (replay_item.c.run_id, replay_item.c.state)
-    found: dict[int, dict[ItemState, int]] = {}
+    keys = (replay_item.c.run_id, replay_item.c.state)
+    counts: dict[int, dict[ItemState, int]] = {}
     for run_id, state, count in connection.execute(
-        select(*by, func.count()).where(replay_item.c.run_id.in_(ids)).group_by(*by)
+        select(*keys, func.count()).where(replay_item.c.run_id.in_(ids)).group_by(*keys)
     ):
-        found.setdefault(run_id, {})[ItemState(state)] = count
-    return found
+        counts.setdefault(run_id, {})[ItemState(state)] = count
+    return counts
 
 
 # ---- storing
 
 
-def begin(connection: Connection, group: str, actor: str, wish: ReplayRequest) -> int:
+def begin(connection: Connection, group: str, actor: str, request: ReplayRequest) -> int:
     """Write the row of a new run; return its id.
 
     It may be called again after a lost answer: the nonce identifies the row.
     """
-    known = select(replay_run.c.id).where(
-        replay_run.c.group_name == group, replay_run.c.selection == wish.as_text()
+    same_request = select(replay_run.c.id).where(
+        replay_run.c.group_name == group, replay_run.c.selection == request.as_text()
     )
-    found = connection.execute(known).scalar()
-    if found is not None:
-        return int(found)
-    row = {"group_name": group, "actor": actor[:191], "selection": wish.as_text()}
+    run_id = connection.execute(same_request).scalar()
+    if run_id is not None:
+        return int(run_id)
+    row = {"group_name": group, "actor": actor[:191], "selection": request.as_text()}
     key = connection.execute(insert(replay_run), row).inserted_primary_key
     return int(key[0]) if key else 0
 
 
 def store(
-    connection: Connection, group: str, run_id: int, wish: ReplayRequest, start: Cursor
+    connection: Connection, group: str, run_id: int, request: ReplayRequest, start: Cursor
 ) -> Cursor | None:
-    """Store a page of the wish's items from `start` on; return where the next page starts.
+    """Store a page of the request's items from `start` on; return where the next page starts.
 
     Returns None when all items are stored. With the last page the run is sealed, or deleted if it
     has no items. So a run that fits in one page is stored whole or not at all. Raises DroppedError
     when the run was dropped.
     """
-    mine = select(replay_run.c.id).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None))
-    if connection.execute(mine.with_for_update()).scalar() is None:
+    unended = select(replay_run.c.id).where(
+        replay_run.c.id == run_id, replay_run.c.ended_at.is_(None)
+    )
+    if connection.execute(unended.with_for_update()).scalar() is None:
         raise DroppedError
     stored, room = start.stored, STORED_PAGE
     for kind in KINDS[KINDS.index(start.kind) :]:
-        left = room if wish.selection.limit is None else min(room, wish.selection.limit - stored)
-        after = start.after if kind == start.kind else 0
-        ids = (
-            list(connection.execute(_some_after(wish, kind, after).limit(room)).scalars())
-            if left
-            else []
+        wanted = (
+            room if request.selection.limit is None else min(room, request.selection.limit - stored)
         )
-        stored += _store_these(connection, run_id, candidates(group, wish, kind), kind, ids, left)
+        after = start.after if kind == start.kind else 0
+        page = _ids_after(request, kind, after).limit(room)
+        ids = list(connection.execute(page).scalars()) if wanted else []
+        stored += _store_items(
+            connection, run_id, candidates(group, request, kind), kind, ids, wanted
+        )
         room -= len(ids)
         if not room:
             return Cursor(kind, ids[-1], stored)
@@ -225,13 +232,13 @@ def store(
     return None
 
 
-def _some_after(wish: ReplayRequest, kind: int, after: int) -> Select[Any]:
+def _ids_after(request: ReplayRequest, kind: int, after: int) -> Select[Any]:
     if kind == TASK:
-        return selection_query.ids_after(wish.selection, after)
+        return selection_query.ids_after(request.selection, after)
     return select(quarantine.c.id).where(quarantine.c.id > after).order_by(quarantine.c.id)
 
 
-def _store_these(
+def _store_items(
     connection: Connection,
     run_id: int,
     query: Select[Any],
@@ -243,31 +250,30 @@ def _store_these(
 
     Returns how many items were stored.
     """
+    if not ids:
+        return 0
     column = query.selected_columns[0]
-    page = (
-        connection.execute(
-            query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)
-        ).all()
-        if ids
-        else ()
-    )
-    rows = [{"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence} for row in page]
+    page = query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)
+    rows = [
+        {"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence}
+        for row in connection.execute(page)
+    ]
     insert_rows(connection, replay_item, rows, keep=True)
     return len(rows)
 
 
-def candidates(group: str, wish: ReplayRequest, kind: int) -> Select[Any]:
-    """Return a query for id and fence of the items of one kind that a wish takes now."""
+def candidates(group: str, request: ReplayRequest, kind: int) -> Select[Any]:
+    """Return a query for id and fence of the items of one kind that a request takes now."""
     if kind == TASK:
-        return selection_query.tasks(wish.selection, group).where(
-            selection_query.ready(wish.selection, wish.cap)
+        return selection_query.tasks(request.selection, group).where(
+            selection_query.ready(request.selection, request.cap)
         )
-    records = selection_query.records(wish.selection, group)
-    return records if wish.selection.names_records else records.where(false())
+    records = selection_query.records(request.selection, group)
+    return records if request.selection.names_records else records.where(false())
 
 
 def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
-    """Mark a run as stored, and write the audit row that names its actor and its wish.
+    """Mark a run as stored, and write the audit row that names its actor and its request.
 
     From here on the run can only be resumed. A run without items is deleted instead.
     """
@@ -284,7 +290,7 @@ def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
     if connection.execute(sealed).rowcount == 0:
         return
     (run,) = _runs(connection, select(replay_run).where(replay_run.c.id == run_id))
-    detail = f"replay {run_id} of group {group}: {stored} items, {run.wish.selection}"
+    detail = f"replay {run_id} of group {group}: {stored} items, {run.request.selection}"
     connection.execute(
         insert(audit), {"actor": run.actor, "action": "replay", "detail": detail[:2000]}
     )
@@ -320,8 +326,8 @@ def wait_s(connection: Connection, run_id: int, rate: float) -> float:
     ignored.
     """
     query = select(seconds_until(replay_run.c.next_at)).where(replay_run.c.id == run_id)
-    found = float(connection.execute(query.with_for_update()).scalar_one())
-    return found if found < 2 * max(1.0, 1 / rate) else 0.0
+    seconds = float(connection.execute(query.with_for_update()).scalar_one())
+    return seconds if seconds < 2 * max(1.0, 1 / rate) else 0.0
 
 
 def passed(connection: Connection, run_id: int, count: int, rate: float) -> None:
@@ -335,12 +341,12 @@ def mark(
     connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState
 ) -> None:
     """Write the new state of items."""
-    these = and_(
+    items = and_(
         replay_item.c.run_id == run_id,
         replay_item.c.kind == kind,
         replay_item.c.item_id.in_(sorted(ids)),
     )
-    connection.execute(update(replay_item).where(these).values(state=int(state)))
+    connection.execute(update(replay_item).where(items).values(state=int(state)))
 
 
 def end(connection: Connection, run_id: int) -> bool:

@@ -23,20 +23,20 @@ from schemas.task.states import Status
 
 
 def apply(
-    connection: Connection, group: str, run_id: int, wish: ReplayRequest, after: int, limit: int
+    connection: Connection, group: str, run_id: int, request: ReplayRequest, after: int, limit: int
 ) -> Page | None:
     """Replay at most `limit` tasks of a run with ids above `after`; None if none waits."""
-    taken = dict(runs.take(connection, run_id, TASK, after, limit))
-    if not taken:
+    waiting = dict(runs.take(connection, run_id, TASK, after, limit))
+    if not waiting:
         return None
-    early = outbox.ordered(connection, group, "dlq") & taken.keys()
-    items = {task_id: fence for task_id, fence in taken.items() if task_id not in early}
-    opening = _to_open(connection, items, run_id) if wish.selection.cancelled else {}
+    early = outbox.ordered(connection, group, "dlq") & waiting.keys()
+    items = {task_id: fence for task_id, fence in waiting.items() if task_id not in early}
+    opening = _to_open(connection, items, run_id) if request.selection.cancelled else {}
     closed = _closed(connection, items) - opening.keys()
     rows = [
         row
         for row in _locked(connection, items)
-        if _as_stored(row, items, wish) and row.batch_id not in closed
+        if _is_unchanged(row, items, request) and row.batch_id not in closed
     ]
     _reopen(
         connection,
@@ -44,10 +44,10 @@ def apply(
         run_id,
     )
     ids = [row.id for row in rows]
-    orders = _move(connection, group, wish, rows) if rows else []
+    orders = _move(connection, group, request, rows) if rows else []
     runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
     runs.mark(connection, run_id, TASK, items.keys() - set(ids), ItemState.PASSED)
-    return Page(max(taken), len(items), tuple(orders), early=len(early))
+    return Page(max(waiting), len(items), tuple(orders), early=len(early))
 
 
 def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
@@ -57,9 +57,9 @@ def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
     ).all()
 
 
-def _as_stored(row: Row[Any], items: Mapping[int, int], wish: ReplayRequest) -> bool:
-    wanted = Status.CANCELLED if wish.selection.cancelled else Status.DEAD
-    return bool(row.status == wanted and row.fence == items[row.id] and row.replays < wish.cap)
+def _is_unchanged(row: Row[Any], items: Mapping[int, int], request: ReplayRequest) -> bool:
+    expected = Status.CANCELLED if request.selection.cancelled else Status.DEAD
+    return bool(row.status == expected and row.fence == items[row.id] and row.replays < request.cap)
 
 
 def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
@@ -80,19 +80,21 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
 
     A batch that was cancelled after the run was requested stays cancelled: the last word counts.
     """
-    mine = (
+    batches = (
         select(task.c.batch_id)
         .where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.CANCELLED))
         .distinct()
     )
-    batch_ids = sorted(connection.execute(mine).scalars())
-    asked_at = select(replay_run.c.created_at).where(replay_run.c.id == run_id).scalar_subquery()
-    marked = (
+    batch_ids = sorted(connection.execute(batches).scalars())
+    requested_at = (
+        select(replay_run.c.created_at).where(replay_run.c.id == run_id).scalar_subquery()
+    )
+    cancelled_before = (
         select(batch.c.id, batch.c.name)
-        .where(batch.c.id.in_(batch_ids), batch.c.cancelled_at <= asked_at)
+        .where(batch.c.id.in_(batch_ids), batch.c.cancelled_at <= requested_at)
         .order_by(batch.c.id)
     )
-    return {row.id: row.name for row in connection.execute(marked.with_for_update())}
+    return {row.id: row.name for row in connection.execute(cancelled_before.with_for_update())}
 
 
 def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> None:
@@ -108,11 +110,11 @@ def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> No
 
 
 def _move(
-    connection: Connection, group: str, wish: ReplayRequest, rows: Sequence[Row[Any]]
+    connection: Connection, group: str, request: ReplayRequest, rows: Sequence[Row[Any]]
 ) -> list[Order]:
     ids = [row.id for row in rows]
-    ends = {} if wish.selection.cancelled else _letters(connection, ids)
-    fresh = {
+    letters = {} if request.selection.cancelled else _letters(connection, ids)
+    values = {
         "attempt": 0,
         "lease_losses": 0,
         "replays": task.c.replays + 1,
@@ -122,10 +124,12 @@ def _move(
     connection.execute(
         update(task)
         .where(task.c.id.in_(ids))
-        .values(status=int(Status.PENDING), fence=task.c.fence + 1, **fresh)
+        .values(status=int(Status.PENDING), fence=task.c.fence + 1, **values)
     )
     connection.execute(delete(dead_letter).where(dead_letter.c.task_id.in_(ids)))
-    tally.write(connection, [change for row in rows for change in _changes(row, ends.get(row.id))])
+    tally.write(
+        connection, [change for row in rows for change in _tally_changes(row, letters.get(row.id))]
+    )
     return outbox.place(connection, group, "tasks", [(TASK, row.id, row.fence + 1) for row in rows])
 
 
@@ -142,12 +146,12 @@ def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
     }
 
 
-def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
+def _tally_changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
     """Return the counts of one replay: the task leaves its end and enters `pending`."""
     if letter is None:
-        left = tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
+        end = tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
     else:
-        left = tally.TallyKey(
+        end = tally.TallyKey(
             row.batch_id,
             row.type,
             "",
@@ -157,7 +161,7 @@ def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
             letter.disposition,
         )
     return [
-        tally.TallyChange(left, -1),
+        tally.TallyChange(end, -1),
         tally.TallyChange(
             tally.TallyKey(row.batch_id, row.type, "", Status.PENDING, TallyOutcome.REPLAYED), 1
         ),

@@ -16,7 +16,7 @@ UNREAD_SHOWN = 20
 
 
 def plan_lines(
-    plan: ReplayPlan, wish: ReplayRequest, estimate: Estimate, width: int
+    plan: ReplayPlan, request: ReplayRequest, estimate: Estimate, width: int
 ) -> Iterator[str]:
     """Yield what would be replayed, what would be left and why, and what it costs."""
     if plan.groups:
@@ -27,7 +27,7 @@ def plan_lines(
     if plan.late:
         yield f"  {plan.late} of them are past their deadline and will end as expired again"
     if plan.capped:
-        yield f"left: {plan.capped} at the cap of {wish.cap} replays; raise --cap to take them too"
+        yield f"left: {plan.capped} at the cap of {request.cap} replays; raise --cap to take them too"
     if plan.closed:
         yield (
             f"left: {plan.closed} dead in a cancelled batch; "
@@ -63,7 +63,7 @@ def result(run: Run) -> str:
         run.counts.get(state, 0)
         for state in (ItemState.REPLAYED, ItemState.PASSED, ItemState.UNREAD)
     )
-    parts = [f"{replayed} {'are tasks now' if _only_records(run.wish) else 'wait again'}"]
+    parts = [f"{replayed} {'are tasks now' if _only_records(run.request) else 'wait again'}"]
     if passed:
         parts.append(f"{passed} passed over: changed meanwhile, or their batch is cancelled")
     if unread:
@@ -73,12 +73,12 @@ def result(run: Run) -> str:
     return ", ".join(parts)
 
 
-def _only_records(wish: ReplayRequest) -> bool:
-    """Return whether the wish selects records only.
+def _only_records(request: ReplayRequest) -> bool:
+    """Return whether the request selects records only.
 
     A record whose task existed already, such as a copy of another record, makes no task wait.
     """
-    selection = wish.selection
+    selection = request.selection
     return not selection.with_tasks or bool(
         selection.dispositions and OF_RECORDS.issuperset(selection.dispositions)
     )
@@ -98,4 +98,4 @@ def run_line(run: Run) -> str:
     """Return a run on one line: its time, its actor, its selection and its counts."""
     state = "unfinished" if run.ended_at is None else f"ended {written(run.ended_at)}"
     who = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
-    return f"{who}  {run.wish.selection}: {result(run)} of {run.total}; {state}"
+    return f"{who}  {run.request.selection}: {result(run)} of {run.total}; {state}"

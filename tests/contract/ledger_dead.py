@@ -61,17 +61,17 @@ def set_aside(
     return [row.id for row in ledger_db.rows(tables.quarantine)][first:]
 
 
-def stored(ledger_db: LedgerDatabase, wish: ReplayRequest, actor: str = "ann") -> Run | None:
-    """Store the items that a wish selects."""
-    wish = replace(wish, nonce=secrets.token_hex(8))
-    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, actor, wish))
+def stored(ledger_db: LedgerDatabase, request: ReplayRequest, actor: str = "ann") -> Run | None:
+    """Store the items that a request selects."""
+    request = replace(request, nonce=secrets.token_hex(8))
+    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, actor, request))
     place: Cursor | None = Cursor()
     while place is not None:
-        place = ledger_db.call(runs.store, GROUP, run_id, wish, place)
+        place = ledger_db.call(runs.store, GROUP, run_id, request, place)
     return ledger_db.run(lambda c: runs.find(c, run_id))
 
 
-def wish(**said: Any) -> ReplayRequest:
+def request(**said: Any) -> ReplayRequest:
     cap = said.pop("cap", runs.CAP)
     return ReplayRequest(Selection(**said), cap)
 
@@ -91,7 +91,9 @@ def applied(ledger_db: LedgerDatabase, run: Run | None, size: int = 500) -> Appl
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while (page := ledger_db.call(tasks.apply, GROUP, run.id, run.wish, after, size)) is not None:
+    while (
+        page := ledger_db.call(tasks.apply, GROUP, run.id, run.request, after, size)
+    ) is not None:
         pages.append(page)
         after = page.last
     ended = ledger_db.run(lambda c: runs.end(c, run.id))
@@ -107,7 +109,7 @@ def applied(ledger_db: LedgerDatabase, run: Run | None, size: int = 500) -> Appl
 
 def replayed(ledger_db: LedgerDatabase, **said: Any) -> Applied:
     """Store and apply the items of a selection."""
-    return applied(ledger_db, stored(ledger_db, wish(**said)))
+    return applied(ledger_db, stored(ledger_db, request(**said)))
 
 
 def counts(ledger_db: LedgerDatabase) -> dict[str, int]:

@@ -7,7 +7,7 @@ from producer.ports import Incoming, Order
 from producer.relay import record_builder
 from producer.relay.relay import Relay
 from producer.replay import from_topic
-from producer.replay.from_topic import Found, FromTopic, Loaded
+from producer.replay.from_topic import FromTopic, Loaded, Survey
 from schemas.ledger import tables
 from schemas.task.envelope import Publication, RawHeaders, encode
 from schemas.task.rejected_record import RejectedRecord
@@ -68,7 +68,7 @@ async def loaded(
         actor="ann",
     )
     return await loader.load(
-        TOPIC, await from_topic.survey(shelf, TOPIC, "another ledger", dispositions)
+        TOPIC, await from_topic.survey_topic(shelf, TOPIC, "another ledger", dispositions)
     )
 
 
@@ -88,9 +88,9 @@ def of_task(
     )
 
 
-async def surveyed(held: Sequence[Incoming], *dispositions: str) -> Found:
+async def surveyed(held: Sequence[Incoming], *dispositions: str) -> Survey:
     """Return the survey of these dead letters."""
-    return await from_topic.survey(Shelf(held), TOPIC, "another ledger", dispositions)
+    return await from_topic.survey_topic(Shelf(held), TOPIC, "another ledger", dispositions)
 
 
 def batches(ledger_db: LedgerDatabase) -> list[str]:

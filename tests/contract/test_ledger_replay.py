@@ -20,8 +20,8 @@ from tests.contract.ledger_dead import (
     delivered,
     killed,
     replayed,
+    request,
     stored,
-    wish,
 )
 from tests.contract.ledger_parts import (
     BATCH,
@@ -103,11 +103,11 @@ def test_replaying_twice_is_replaying_once(ledger_db: LedgerDatabase) -> None:
     A run that was stored before the first was applied passes them over.
     """
     ids = dead(ledger_db, "a", "b")
-    first, second = stored(ledger_db, wish()), stored(ledger_db, wish())
+    first, second = stored(ledger_db, request()), stored(ledger_db, request())
 
     done, again = applied(ledger_db, first), applied(ledger_db, second)
 
-    assert stored(ledger_db, wish()) is None
+    assert stored(ledger_db, request()) is None
     assert (done.counts, again.counts) == ({ItemState.REPLAYED: 2}, {ItemState.PASSED: 2})
     assert again.items == []
     assert [ledger_db.task(one).replays for one in ids] == [1, 1]
@@ -119,7 +119,7 @@ def test_a_later_death_is_not_the_one_that_was_stored(ledger_db: LedgerDatabase)
     An old run leaves it alone.
     """
     (one,) = dead(ledger_db, "a")
-    old = stored(ledger_db, wish())
+    old = stored(ledger_db, request())
     replayed(ledger_db)
     killed(ledger_db, one)
     delivered(ledger_db)
@@ -157,10 +157,10 @@ def test_the_cap_ends_the_circle(ledger_db: LedgerDatabase) -> None:
     """A task that was replayed as often as the cap allows is left; a higher cap takes it."""
     (one,) = dead(ledger_db, "a")
     ledger_db.set(tables.task, one, replays=3)
-    later = stored(ledger_db, wish(cap=4))
+    later = stored(ledger_db, request(cap=4))
     ledger_db.set(tables.task, one, replays=4)
 
-    assert stored(ledger_db, wish(cap=3)) is None
+    assert stored(ledger_db, request(cap=3)) is None
     assert applied(ledger_db, later).counts == {ItemState.PASSED: 1}
     assert replayed(ledger_db, cap=5).counts == {ItemState.REPLAYED: 1}
     assert ledger_db.task(one).replays == 5
@@ -175,7 +175,7 @@ def test_a_letter_that_is_not_on_its_topic_holds_its_task_back(ledger_db: Ledger
     killed(ledger_db, one)
     delivered(ledger_db)
     killed(ledger_db, two)
-    run = stored(ledger_db, wish())
+    run = stored(ledger_db, request())
 
     early = applied(ledger_db, run)
     delivered(ledger_db)
@@ -190,7 +190,7 @@ def test_pages_follow_one_another(ledger_db: LedgerDatabase) -> None:
     """Each page is a transaction with an order of its own, and no task is left out."""
     ids = dead(ledger_db, *(f"k{number}" for number in range(7)))
 
-    found = applied(ledger_db, stored(ledger_db, wish()), size=3)
+    found = applied(ledger_db, stored(ledger_db, request()), size=3)
 
     assert [page.done for page in found.pages] == [3, 3, 1]
     assert [item[1] for item in found.items] == ids
@@ -252,7 +252,7 @@ def test_a_late_settle_of_the_last_owner_is_fenced(ledger_db: LedgerDatabase) ->
 def test_two_replays_at_once_replay_each_task_once(ledger_db: LedgerDatabase) -> None:
     """Two runs over the same deaths, with two processes each, replay no task twice."""
     ids = dead(ledger_db, *(f"k{number}" for number in range(60)), outcome=TOO_LONG)
-    runs = [stored(ledger_db, wish()), stored(ledger_db, wish())]
+    runs = [stored(ledger_db, request()), stored(ledger_db, request())]
 
     with ThreadPoolExecutor(4) as pool:
         found = list(
@@ -271,7 +271,7 @@ def test_two_replays_at_once_replay_each_task_once(ledger_db: LedgerDatabase) ->
 def test_a_cancel_at_once_with_a_replay(ledger_db: LedgerDatabase) -> None:
     """Whoever comes last wins; every task is in one state, and the counts agree with it."""
     ids = dead(ledger_db, *(f"k{number}" for number in range(40)))
-    run = stored(ledger_db, wish())
+    run = stored(ledger_db, request())
     batch_id = ledger_db.batch().id
 
     def cancel_all() -> None:
@@ -299,11 +299,11 @@ def test_a_cancel_at_once_with_a_replay(ledger_db: LedgerDatabase) -> None:
 def test_a_page_that_is_taken_twice_is_applied_once(ledger_db: LedgerDatabase) -> None:
     """A page whose answer was lost is requested again, and the next items are returned."""
     ids = dead(ledger_db, "a", "b")
-    run = stored(ledger_db, wish())
+    run = stored(ledger_db, request())
     assert run is not None
 
-    first = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
-    again = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+    first = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.request, 0, 1))
+    again = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.request, 0, 1))
 
     assert first is not None
     assert again is not None

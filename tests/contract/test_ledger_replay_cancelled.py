@@ -7,7 +7,7 @@ from producer.replay import tasks
 from producer.replay.runs import ItemState, Run
 from schemas.ledger import tables
 from schemas.task.states import Status
-from tests.contract.ledger_dead import applied, counts, dead, replayed, stored, wish
+from tests.contract.ledger_dead import applied, counts, dead, replayed, request, stored
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 
@@ -22,7 +22,7 @@ def cancelled(ledger_db: LedgerDatabase, *keys: str) -> list[int]:
 
 def asked(ledger_db: LedgerDatabase) -> Run:
     """Store a replay of cancelled tasks, as if it were requested between the cancel and now."""
-    run = stored(ledger_db, wish(cancelled=True))
+    run = stored(ledger_db, request(cancelled=True))
     assert run is not None
     ledger_db.ago(tables.batch.c.cancelled_at, 20)
     ledger_db.ago(tables.replay_run.c.created_at, 10)
@@ -76,7 +76,7 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(ledger_db: LedgerDatabase)
     one, two = cancelled(ledger_db, "a", "b")
     batch_id = ledger_db.batch().id
     run = asked(ledger_db)
-    first = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+    first = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.request, 0, 1))
     assert first is not None
     assert ledger_db.status(one) is Status.PENDING
 
@@ -161,10 +161,10 @@ def test_a_dead_task_of_a_cancelled_batch_stays(ledger_db: LedgerDatabase) -> No
     A cancel after the storing of the run is noticed too.
     """
     (one,) = dead(ledger_db, "a")
-    run = stored(ledger_db, wish())
+    run = stored(ledger_db, request())
     ledger_db.cancel()
 
-    assert stored(ledger_db, wish()) is None
+    assert stored(ledger_db, request()) is None
     assert applied(ledger_db, run).counts == {ItemState.PASSED: 1}
     assert ledger_db.status(one) is Status.DEAD
 

@@ -14,7 +14,7 @@ from schemas.ledger import tables
 from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.line import LineError
 from schemas.task.states import Status
-from tests.contract.ledger_dead import counts, delivered, set_aside, stored, wish
+from tests.contract.ledger_dead import counts, delivered, request, set_aside, stored
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 DIRECT = f"{GROUP}-direct"
@@ -44,7 +44,7 @@ def replayed(
     ledger_db: LedgerDatabase, dispositions: Sequence[str] = ("undecodable", "rejected")
 ) -> tuple[dict[int, str], dict[ItemState, int]]:
     """Replay the quarantine; return the records that stay with the reason, and the counts."""
-    pages, states = applied(ledger_db, stored(ledger_db, wish(dispositions=tuple(dispositions))))
+    pages, states = applied(ledger_db, stored(ledger_db, request(dispositions=tuple(dispositions))))
     return {number: why for page in pages for number, why in page.unread}, states
 
 
@@ -123,13 +123,13 @@ def test_a_decoder_that_was_repaired(
 def test_replaying_twice_makes_one_task(ledger_db: LedgerDatabase) -> None:
     """A replayed record is not selected again, and two runs with one record make one task."""
     set_aside(ledger_db, line("a"))
-    runs = [stored(ledger_db, wish(dispositions=("undecodable",))) for _ in range(2)]
+    runs = [stored(ledger_db, request(dispositions=("undecodable",))) for _ in range(2)]
 
     assert [applied(ledger_db, run)[1] for run in runs] == [
         {ItemState.REPLAYED: 1},
         {ItemState.PASSED: 1},
     ]
-    assert stored(ledger_db, wish(dispositions=("undecodable",))) is None
+    assert stored(ledger_db, request(dispositions=("undecodable",))) is None
     assert ledger_db.count(tables.task) == 1
 
 
@@ -196,7 +196,7 @@ def test_one_record_by_its_number(ledger_db: LedgerDatabase) -> None:
     """No other record is replayed."""
     _, two = set_aside(ledger_db, line("a"), line("b"))
 
-    _, states = applied(ledger_db, stored(ledger_db, wish(record=two)))
+    _, states = applied(ledger_db, stored(ledger_db, request(record=two)))
 
     assert states == {ItemState.REPLAYED: 1}
     assert [row.task_key for row in ledger_db.rows(tables.task)] == [b"b"]
@@ -207,7 +207,7 @@ def test_pages_of_records_follow_one_another(ledger_db: LedgerDatabase) -> None:
     set_aside(ledger_db, *(line(f"k{number}") for number in range(5)))
 
     pages, states = applied(
-        ledger_db, stored(ledger_db, wish(dispositions=("undecodable",))), size=2
+        ledger_db, stored(ledger_db, request(dispositions=("undecodable",))), size=2
     )
 
     assert ([page.done for page in pages], states) == ([2, 2, 1], {ItemState.REPLAYED: 5})

@@ -18,7 +18,7 @@ from producer.replay.runs import Cursor, DroppedError, ItemState, ReplayRequest
 from schemas.ledger import tables
 from schemas.settings.config import Config, Price
 from schemas.task.states import Status
-from tests.contract.ledger_dead import EXPIRED, applied, dead, killed, set_aside, stored, wish
+from tests.contract.ledger_dead import EXPIRED, applied, dead, killed, request, set_aside, stored
 from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, LedgerDatabase, new_task
 
 LINE = b'{"id": "a", "prompt": "Say hello", "model": "small"}'
@@ -44,11 +44,11 @@ def test_a_run_says_who_wants_what(ledger_db: LedgerDatabase) -> None:
     """The row and the audit have the person, the time, the selection and the number of items."""
     dead(ledger_db, "a", "b")
 
-    run = stored(ledger_db, wish(batch=BATCH, dispositions=("permanent",)))
+    run = stored(ledger_db, request(batch=BATCH, dispositions=("permanent",)))
 
     assert run is not None
     assert (run.actor, run.total, run.left, run.ended_at) == ("ann", 2, 2, None)
-    assert run.wish.selection == Selection(batch=BATCH, dispositions=("permanent",))
+    assert run.request.selection == Selection(batch=BATCH, dispositions=("permanent",))
     assert (entry := ledger_db.rows(tables.audit)[-1]).actor == "ann"
     assert (entry.action, entry.detail) == (
         "replay",
@@ -62,7 +62,7 @@ def test_items_are_deaths(ledger_db: LedgerDatabase) -> None:
     ledger_db.set(tables.task, two, fence=4)
     (record,) = set_aside(ledger_db, b"x")
 
-    stored(ledger_db, wish(dispositions=("permanent", "undecodable")))
+    stored(ledger_db, request(dispositions=("permanent", "undecodable")))
 
     assert [
         (row.kind, row.item_id, row.fence, row.state) for row in ledger_db.rows(tables.replay_item)
@@ -79,7 +79,7 @@ def test_pages_store_everything_once(ledger_db: LedgerDatabase) -> None:
     ids = dead(ledger_db, "a", "b", "c", "d")
     records = set_aside(ledger_db, b"1", b"2", b"3")
 
-    run = stored(ledger_db, wish(dispositions=("permanent", "undecodable")))
+    run = stored(ledger_db, request(dispositions=("permanent", "undecodable")))
 
     assert run is not None
     assert run.total == 7
@@ -106,14 +106,14 @@ def test_a_limit_counts_tasks_and_records(
     dead(ledger_db, "a", "b", "c")
     set_aside(ledger_db, b"1", b"2")
 
-    stored(ledger_db, wish(dispositions=("permanent", "undecodable"), limit=limit))
+    stored(ledger_db, request(dispositions=("permanent", "undecodable"), limit=limit))
 
     assert [row.kind for row in ledger_db.rows(tables.replay_item)] == kinds
 
 
 def test_nothing_selected_is_no_run(ledger_db: LedgerDatabase) -> None:
     """A run without items leaves no trace."""
-    assert stored(ledger_db, wish()) is None
+    assert stored(ledger_db, request()) is None
     assert ledger_db.count(tables.replay_run) == ledger_db.count(tables.audit) == 0
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(ledger_db: LedgerD
     If its process lives, an error makes it begin again.
     """
     ids = dead(ledger_db, "a", "b", "c")
-    one = wish()
+    one = request()
     run_id, place = begun(ledger_db, one)
     assert place is not None
 
@@ -144,7 +144,7 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(ledger_db: LedgerD
 def test_a_stored_run_is_never_dropped(ledger_db: LedgerDatabase) -> None:
     """A stored run is unfinished until its last item is finished; then it has ended."""
     dead(ledger_db, "a")
-    run = stored(ledger_db, wish())
+    run = stored(ledger_db, request())
     assert run is not None
 
     assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
@@ -163,8 +163,8 @@ def test_another_groups_runs_are_its_own(ledger_db: LedgerDatabase) -> None:
     """Another group's runs are neither shown, resumed nor dropped here."""
     (one,) = ledger_db.load("a", into="theirs", group="other")
     killed(ledger_db, one)
-    run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", wish()))
-    ledger_db.run(lambda c: runs.store(c, "other", run_id, wish(), Cursor()))
+    run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", request()))
+    ledger_db.run(lambda c: runs.store(c, "other", run_id, request(), Cursor()))
 
     assert ledger_db.run(lambda c: runs.unfinished(c, GROUP)) == []
     assert ledger_db.run(lambda c: runs.latest(c, GROUP, 9)) == []
@@ -194,7 +194,7 @@ def test_the_newest_runs_are_shown_first(ledger_db: LedgerDatabase) -> None:
     ids = []
     for key in ("a", "b", "c"):
         dead(ledger_db, key)
-        run = stored(ledger_db, wish(key=key))
+        run = stored(ledger_db, request(key=key))
         assert run is not None
         ids.append(run.id)
 
@@ -210,7 +210,7 @@ def test_a_plan_is_what_a_run_would_be(ledger_db: LedgerDatabase) -> None:
     dead(ledger_db, "c", outcome=EXPIRED)
     set_aside(ledger_db, b"1")
 
-    found = planned(ledger_db, wish())
+    found = planned(ledger_db, request())
 
     assert (found.tasks, found.records, found.quarantined) == (3, 0, 1)
     assert [(one.count, one.disposition) for one in found.groups] == [
@@ -234,7 +234,7 @@ def test_a_plan_says_what_is_left(ledger_db: LedgerDatabase) -> None:
         tables.task, late, expires_at=ledger_db.run(selection_query.now) - timedelta(days=1)
     )
 
-    found = planned(ledger_db, wish())
+    found = planned(ledger_db, request())
 
     assert (found.tasks, found.capped, found.closed, found.late) == (2, 1, 1, 1)
     assert sum(one.count for one in found.groups) == 2
@@ -250,7 +250,7 @@ def test_a_plan_knows_its_limit(
     dead(ledger_db, "a", "b")
     set_aside(ledger_db, b"1", b"2")
 
-    found = planned(ledger_db, wish(dispositions=("permanent", "undecodable"), limit=limit))
+    found = planned(ledger_db, request(dispositions=("permanent", "undecodable"), limit=limit))
 
     assert (found.tasks, found.records) == (tasks, records)
     assert sum(one.count for one in found.groups) == tasks + records
@@ -263,7 +263,7 @@ def test_a_plan_of_cancelled_tasks_counts_batches(ledger_db: LedgerDatabase) -> 
         (first, _) = ledger_db.load("a", "b", into=name)
         ledger_db.set(tables.task, first, status=int(Status.CANCELLED))
 
-    found = planned(ledger_db, wish(cancelled=True))
+    found = planned(ledger_db, request(cancelled=True))
 
     assert (found.tasks, list(found.batches), list(found.groups)) == (
         2,
@@ -287,7 +287,7 @@ def test_one_more_attempt_is_measured_on_the_inputs(
         killed(ledger_db, one)
     estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
 
-    plan.measure(ledger_db.database.auto, GROUP, wish(), 4, estimate)
+    plan.measure(ledger_db.database.auto, GROUP, request(), 4, estimate)
 
     assert (estimate.tasks, estimate.tokens_in) == (4, 4 * len(LINE) // 4)
     assert estimate.cost == pytest.approx(4.0 * len(LINE))
@@ -309,7 +309,7 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
         killed(ledger_db, one)
     estimate = Estimate(Config())
 
-    plan.measure(ledger_db.database.auto, GROUP, wish(limit=1), 1, estimate)
+    plan.measure(ledger_db.database.auto, GROUP, request(limit=1), 1, estimate)
 
     assert (estimate.tasks, estimate.tokens_in) == (1, len(short) // 4)
 
@@ -319,7 +319,7 @@ def test_a_plan_of_nothing(ledger_db: LedgerDatabase) -> None:
     (one,) = ledger_db.load("a")
     killed(ledger_db, one, SUCCEEDED)
 
-    found = planned(ledger_db, wish())
+    found = planned(ledger_db, request())
 
     assert (found.tasks, found.records, list(found.groups), found.spent) == (0, 0, [], TotalCost())
     assert (found.late, found.capped, found.closed, found.quarantined) == (0, 0, 0, 0)

@@ -17,7 +17,7 @@ from schemas.ledger import tables
 from schemas.task.envelope import Outgoing, decode
 from schemas.task.states import Status
 from schemas.task.topics import Topics
-from tests.contract.ledger_dead import dead, delivered, killed, set_aside, stored, wish
+from tests.contract.ledger_dead import dead, delivered, killed, request, set_aside, stored
 from tests.contract.ledger_parts import DEAD, GROUP, LedgerDatabase
 
 Result = TypeVar("Result")
@@ -88,8 +88,8 @@ class Site:
             note=self.notes.append,
         )
 
-    async def stored(self, wish: ReplayRequest) -> Run:
-        run = await self.replay.store("ann", wish)
+    async def stored(self, request: ReplayRequest) -> Run:
+        run = await self.replay.store("ann", request)
         assert run is not None
         return run
 
@@ -125,7 +125,7 @@ async def test_a_replay_is_stored_applied_and_published(
     """
     ids = dead(ledger_db, "a", "b")
     set_aside(ledger_db, b'{"id":"c","prompt":"Say hello"}', b"garbage")
-    run = await site.stored(wish(dispositions=("permanent", "undecodable")))
+    run = await site.stored(request(dispositions=("permanent", "undecodable")))
 
     report = await site.replay.apply(run)
 
@@ -141,14 +141,14 @@ async def test_a_replay_is_stored_applied_and_published(
 
 async def test_nothing_selected_is_nothing(site: Site, ledger_db: LedgerDatabase) -> None:
     """If nothing is selected, there is no run and no record."""
-    assert await site.replay.store("ann", wish()) is None
+    assert await site.replay.store("ann", request()) is None
     assert ledger_db.count(tables.replay_run) == 0
 
 
 async def test_a_resumed_run_goes_on_where_it_was(site: Site, ledger_db: LedgerDatabase) -> None:
     """Applied items are not applied again; the progress counts them."""
     first, *_ = dead(ledger_db, "a", "b", "c")
-    run = await site.stored(wish(limit=3))
+    run = await site.stored(request(limit=3))
     ledger_db.run(lambda c: runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
     (resumed,) = ledger_db.run(lambda c: runs.unfinished(c, GROUP))
 
@@ -190,7 +190,7 @@ async def test_a_run_that_was_dropped_is_stored_anew(
         return await transactions.executor(call)
 
     site.replay._transactions = replace(transactions, executor=between)
-    run = await site.stored(wish())
+    run = await site.stored(request())
 
     assert dropped
     assert run.total == 3
@@ -243,7 +243,7 @@ async def test_a_task_waits_for_its_letter(site: Site, ledger_db: LedgerDatabase
     """The wait is reported once; when the dead letter has arrived the task is replayed."""
     (one,) = ledger_db.load("a")
     killed(ledger_db, one, DEAD)
-    run = await site.stored(wish())
+    run = await site.stored(request())
     naps = 0
 
     def arrive() -> None:
@@ -270,7 +270,7 @@ async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(
     (one,) = ledger_db.load("a")
     killed(ledger_db, one, DEAD)
     ledger_db.ago(tables.outbox.c.due_at, 1)
-    run = await site.stored(wish())
+    run = await site.stored(request())
 
     await site.replay.apply(run)
 
@@ -301,7 +301,7 @@ async def test_what_another_replay_has_in_hand_is_waited_for(
 ) -> None:
     """A run ends when none of its items waits, whoever finished the last one."""
     dead(ledger_db, "a")
-    run = stored(ledger_db, wish())
+    run = stored(ledger_db, request())
     assert run is not None
     ours = site.replay._apply_kind
 

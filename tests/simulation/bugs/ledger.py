@@ -96,8 +96,8 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
 def _replay_keeps_fence() -> AbstractContextManager[Any]:
     move = tasks._move
 
-    def same(connection: Any, group: str, wish: Any, rows: Any) -> list[Any]:
-        orders = move(connection, group, wish, rows)
+    def same(connection: Any, group: str, request: Any, rows: Any) -> list[Any]:
+        orders = move(connection, group, request, rows)
         ids = [row.id for row in rows]
         connection.execute(update(task).where(task.c.id.in_(ids)).values(fence=task.c.fence - 1))
         for order in orders:
@@ -111,9 +111,9 @@ def _replay_keeps_fence() -> AbstractContextManager[Any]:
     return patched(tasks, "_move", same)
 
 
-def _replay_by_id_alone(row: Any, _items: Any, wish: Any) -> bool:
-    wanted = Status.CANCELLED if wish.selection.cancelled else Status.DEAD
-    return bool(row.status == wanted and row.replays < wish.cap)
+def _replay_by_id_alone(row: Any, _items: Any, request: Any) -> bool:
+    wanted = Status.CANCELLED if request.selection.cancelled else Status.DEAD
+    return bool(row.status == wanted and row.replays < request.cap)
 
 
 def _quarantine_without_letter() -> AbstractContextManager[Any]:
@@ -150,6 +150,6 @@ BUGS = {
     "a retry is due at once": Bug("P6", replaced(settles, "_RETRY", _retry(due_at=utc_now()))),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),
-    "replay goes by id alone": Bug("P8", replaced(tasks, "_as_stored", _replay_by_id_alone)),
+    "replay goes by id alone": Bug("P8", replaced(tasks, "_is_unchanged", _replay_by_id_alone)),
     "quarantined without a letter": Bug("P9", _quarantine_without_letter),
 }

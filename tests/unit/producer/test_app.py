@@ -12,7 +12,7 @@ import pytest
 
 from agent.cli import main, resume
 from producer import __main__ as producer
-from producer.app import bus_to_come, ledger_to_come, opened_ledger
+from producer.app import is_bus_missing, is_ledger_missing, opened_ledger
 from schemas.errors import ConfigError, UnreachableError
 from schemas.settings.config import Config
 
@@ -37,7 +37,7 @@ async def make(config: Config) -> None:
         pass
 
 
-@pytest.mark.parametrize("to_come", [ledger_to_come, bus_to_come])
+@pytest.mark.parametrize("to_come", [is_ledger_missing, is_bus_missing])
 def test_a_data_folder_that_cannot_be_searched_is_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_come: Callable[[Config], bool]
 ) -> None:

@@ -50,12 +50,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def interrupted(folder: Path, wish: ReplayRequest) -> int:
+def interrupted(folder: Path, request: ReplayRequest) -> int:
     """Store a replay of which nothing is applied yet; return its number."""
     database = Database(ledger_url(config_of(folder)))
     with database.engine.begin() as connection:
-        number = runs.begin(connection, GROUP, "ann", wish)
-        assert runs.store(connection, GROUP, number, wish, Cursor()) is None
+        number = runs.begin(connection, GROUP, "ann", request)
+        assert runs.store(connection, GROUP, number, request, Cursor()) is None
     database.close()
     return number
 
