@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
             f"seed {seed}: run it again with: python -m tests.simulation --seed {seed} --trace",
             *(f"    {one}" for one in problems[:8]),
         )
-        return reported >= options.stop_after
+        return bool(reported >= options.stop_after)
 
     if options.new:
         _say(f"new seeds, from {first}; the same again with --first {first}")

@@ -97,7 +97,7 @@ class Group:
         """Forget a topic that was deleted."""
         for found in (self.owner, self.heir, self.committed):
             for place in [place for place in found if place[0] == topic]:
-                del found[place]  # type: ignore[attr-defined]
+                del found[place]
         self.foreign = {place for place in self.foreign if place[0] != topic}
 
     def evict_silent(self, now_s: float) -> None:

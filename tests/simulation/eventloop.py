@@ -12,7 +12,9 @@ import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
-from typing import Any
+from typing import Any, TypeVarTuple
+
+Arguments = TypeVarTuple("Arguments")
 
 EPOCH_S = 1_800_000_000.0  # the virtual clock's zero, in seconds since 1970
 _KEPT = 2000
@@ -124,30 +126,37 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.close()
 
     def call_soon(
-        self, call: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
     ) -> Any:
         """Run a callback in one of the next turns."""
-        callback = _Callback(call, args, context, self._now_s)
-        self._due.append(callback)
-        return callback
+        handle = _Callback(callback, args, context, self._now_s)
+        self._due.append(handle)
+        return handle
 
     def call_at(
-        self, when_s: float, call: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
     ) -> Any:
         """Run a callback at a time."""
-        callback = _Callback(call, args, context, when_s)
-        heapq.heappush(self._timers, (when_s, next(self._numbers), callback))
-        return callback
+        handle = _Callback(callback, args, context, when)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
 
     def call_later(
         self,
-        delay_s: float,
-        call: Callable[..., object],
-        *args: Any,
+        delay: float,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
         context: Context | None = None,
     ) -> Any:
         """Run a callback after a delay."""
-        return self.call_at(self._now_s + delay_s, call, *args, context=context)
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any

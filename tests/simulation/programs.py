@@ -107,7 +107,9 @@ class AgentProgram(Program):
     async def _run(self) -> None:
         HOST.set(Host(self.kill, self._good))
         machine, parts = self._machine, await self._machine.parts()
-        self.clock = clock = parts.clock
+        clock = parts.clock
+        assert isinstance(clock, VirtualClock)
+        self.clock = clock
         builder = Builder(
             parts=parts,
             limits=machine.limits,
@@ -186,7 +188,7 @@ class LoaderProgram(Program):
         into = await parts.transactions.write(store.open_batch, BATCH, GROUP)
         loader = Loader(
             transactions=parts.transactions,
-            reading=lambda call: self._read(parts, call),  # type: ignore[arg-type]
+            reading=lambda call: self._read(parts, call),
             publisher=parts.publisher,
             topics=parts.topics,
             clock=parts.clock,

@@ -13,6 +13,7 @@ import orjson
 
 from agent.ports import Call, CallFailed, Reply
 from schemas.runtime.clock import Clock
+from schemas.task.failures import ErrorClass
 from tests.simulation.eventloop import PROCESS
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
@@ -63,7 +64,7 @@ class SimLLM:
         latency_s = weather.latency_s(made.program, now_s, USUAL_S)
         if trouble == "hangs" or latency_s > call.timeout_s:
             await self._clock.sleep(call.timeout_s)
-            return self._ended(made, CallFailed("AMBIGUOUS", "no answer in time"))
+            return self._ended(made, CallFailed(ErrorClass.AMBIGUOUS, "no answer in time"))
         await self._clock.sleep(latency_s)
         return self._ended(made, _answer(made.name, trouble, self._clock.utc_s(), weather.rng))
 
@@ -151,9 +152,9 @@ TROUBLES: dict[str, Reply | CallFailed] = {
     "busy": _error(529, "overloaded", "overloaded_error"),
     "broke": _error(429, "you exceeded your quota", "insufficient_quota"),
     "locked": _error(401, "wrong key", "invalid_api_key"),
-    "cut": CallFailed("AMBIGUOUS", "the connection was cut"),
-    "unreachable": CallFailed("NETWORK", "no connection"),
-    "hangs": CallFailed("AMBIGUOUS", "no answer in time"),
+    "cut": CallFailed(ErrorClass.AMBIGUOUS, "the connection was cut"),
+    "unreachable": CallFailed(ErrorClass.NETWORK, "no connection"),
+    "hangs": CallFailed(ErrorClass.AMBIGUOUS, "no answer in time"),
     "bad": Reply(200, {}, b'{"choices": []}'),
 }
 # The troubles that a task's own id asks for.
@@ -163,7 +164,7 @@ OF_TASKS: dict[str, Reply | CallFailed] = {
     "filtered": _error(400, "the document was flagged", "content_filter"),
     "schema": Reply(200, {}, _completion("no JSON")),
     "broken": _error(500, "this document breaks the server"),
-    "huge": CallFailed("REPLY_TOO_LARGE", "never answered so"),
+    "huge": CallFailed(ErrorClass.REPLY_TOO_LARGE, "never answered so"),
 }
 OUTAGES = {
     "500": "SERVER",

@@ -133,7 +133,7 @@ class _Witness:
         for task_id, *rest in self._rows(
             f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
         ):
-            found = {
+            found: dict[str, Any] = {
                 "results": int(task_id in owners),
                 "result_owner": owners.get(task_id),
                 "death": deaths.get(task_id),
@@ -174,12 +174,14 @@ class _Witness:
 
     def _attempts(self) -> Iterator[Attempt]:
         ended_s = {(move.task_id, move.old_owner): move.at_s for move in self._moves if move.ends}
-        for task_id, owner, *rest in self._rows(
+        for task_id, owner, attempt, outcome, error_class in self._rows(
             "SELECT task_id, owner, attempt, outcome, error_class FROM task_attempt ORDER BY id"
         ):
             yield Attempt(
                 self._names[task_id],
-                *rest,
+                attempt,
+                outcome,
+                error_class,
                 settled_s=ended_s.get((task_id, owner), 0.0),
                 owner=owner,
             )
@@ -243,9 +245,15 @@ class _Witness:
 
     def _replayed(self) -> Iterator[Replayed]:
         query = "SELECT i.run_id, i.item_id, i.fence, i.state FROM replay_item i JOIN replay_run r ON r.id=i.run_id WHERE i.kind=?"
-        for *item, state in self._rows(f"{query} AND r.stored_at IS NOT NULL", outbox.TASK):
+        for run_id, item_id, fence, state in self._rows(
+            f"{query} AND r.stored_at IS NOT NULL", outbox.TASK
+        ):
             yield Replayed(
-                *item, applied=state == ItemState.REPLAYED, waits=state == ItemState.WAITS
+                run_id,
+                item_id,
+                fence,
+                applied=state == ItemState.REPLAYED,
+                waits=state == ItemState.WAITS,
             )
 
     def _verdicts(self) -> Iterator[Verdict]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -23,6 +24,7 @@ from schemas.runtime import crash
 from schemas.task.envelope import Outgoing
 from schemas.task.line import LineError, TaskLine, parse, parse_again
 from schemas.task.untrusted import told
+from schemas.task.validator import validator_of
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
 from tests.simulation import people, tasks, watch, witness
@@ -147,7 +149,9 @@ class World:
 
     async def _live_through(self) -> None:
         sent = [(self.rng.uniform(0, self.plan.horizon_s), line.value) for line in self.inbox]
-        happenings = sorted([*self.plan.events, *sent], key=lambda one: one[0])
+        happenings: list[tuple[float, str | bytes]] = sorted(
+            [*self.plan.events, *sent], key=lambda happening: happening[0]
+        )
         looked_s = 0.0
         for at_s, what in happenings:
             while self.loop.time() < at_s:
@@ -162,7 +166,7 @@ class World:
             self._happen(what)
         return None
 
-    async def _send_rest(self, happenings: list[tuple[float, Any]]) -> None:
+    async def _send_rest(self, happenings: list[tuple[float, str | bytes]]) -> None:
         for at_s, what in happenings:
             if at_s > self.loop.time() and isinstance(what, bytes):
                 self._happen(what)
@@ -280,13 +284,16 @@ class World:
             gc.disable()
             stack.callback(gc.enable)
             mishaps = Mishaps(self.rng, lambda: self.well)
-            replaced = [(leases, "_draw", self._draw), (crash, "reach", self._reach)]
+            replaced: list[tuple[ModuleType, str, object]] = [
+                (leases, "_draw", self._draw),
+                (crash, "reach", self._reach),
+            ]
             replaced += [
                 (foreign_records, "parse", mishaps.parsing(self._parse)),
                 (runner, "parse_again", mishaps.parsing_again(parse_again)),
             ]
             replaced += [(completion, "_answered", mishaps.judging(completion._answered))]
-            replaced += [(completion, "validator_of", mishaps.validating(completion.validator_of))]
+            replaced += [(completion, "validator_of", mishaps.validating(validator_of))]
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))

@@ -15,6 +15,7 @@ from agent.ledger import claims, guard_decisions, settlements, uncounted_ends
 from agent.routes import route, window
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task
+from schemas.task.failures import ErrorClass
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import (
     ALL_FAIL,
@@ -26,7 +27,7 @@ from tests.simulation.bugs.stages import (
 )
 
 
-def _counted(name: str) -> AbstractContextManager[Any]:
+def _counted(name: ErrorClass) -> AbstractContextManager[Any]:
     return patch.dict(CLASSES, {name: replace(CLASSES[name], action=Action.RETRY)})
 
 
@@ -68,8 +69,8 @@ _DIE = update(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
 _DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
 
 BUGS = {
-    "a rate limit counts": Bug("P5", lambda: _counted("RATE")),
-    "an unpaid bill counts": Bug("P5", lambda: _counted("MONEY"), UNPAID),
+    "a rate limit counts": Bug("P5", lambda: _counted(ErrorClass.RATE)),
+    "an unpaid bill counts": Bug("P5", lambda: _counted(ErrorClass.MONEY), UNPAID),
     "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
     "the breaker never stops a route": Bug(
         "P5", replaced(window.Window, "bad", property(lambda _self: False)), OUTAGES

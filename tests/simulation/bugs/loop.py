@@ -129,9 +129,9 @@ def _new_token() -> AbstractContextManager[Any]:
 def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
     start = Claimer._start
 
-    def forget(self: Claimer, delivery: Delivery, *args: Any) -> None:
+    def forget(self: Claimer, delivery: Delivery, *args: Any, **named: Any) -> None:
         if delivery.partition in self._partitions:
-            start(self, delivery, *args)
+            start(self, delivery, *args, **named)
 
     return patched(Claimer, "_start", forget)
 
