@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import ConfigError
+from schemas.task.topics import DEFAULT_TIERS
 
 DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
 
@@ -168,7 +169,7 @@ class Config:
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)
     types: dict[str, TypeConfig] = field(default_factory=dict)
-    retry_tiers: tuple[str, ...] = ("30s", "5m", "1h")
+    retry_tiers: tuple[str, ...] = DEFAULT_TIERS
     max_attempts: int = 5
     file: Path | None = field(default=None, compare=False)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from schemas.errors import ConfigError
 
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DEFAULT_TIERS = ("30s", "5m", "1h")
 _TIER = "retry."
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -33,7 +34,7 @@ class Topics:
     """
 
     group: str
-    tiers: tuple[str, ...] = ("30s", "5m", "1h")
+    tiers: tuple[str, ...] = DEFAULT_TIERS
     old_tiers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
