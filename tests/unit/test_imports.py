@@ -1,8 +1,9 @@
-"""What imports load: the path of a record runs without any client library."""
+"""What packages load and hold: no client library on a record's path, and every data file."""
 
 import subprocess
 import sys
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -46,3 +47,18 @@ def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed()
     assert done.returncode == 0, done.stderr
     count, *loaded = done.stdout.split()
     assert (int(count) > 40, loaded) == (True, [])
+
+
+def test_every_file_that_is_no_module_is_packaged() -> None:
+    """The patterns of `package-data` find each script, schema and template."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    patterns = tools["setuptools"]["package-data"]["*"]
+    data = [
+        path.relative_to(ROOT / package).as_posix()
+        for package in ("agent", "producer", "schemas")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    ]
+
+    assert {path.rpartition(".")[2] for path in data} >= {"lua", "json", "mako", "typed"}
+    assert [path for path in data if not any(fnmatch(path, f"*{one}") for one in patterns)] == []

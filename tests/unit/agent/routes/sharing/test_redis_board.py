@@ -1,12 +1,14 @@
 """Redis is optional: whatever its connection does, the board reports it away, no agent ends."""
 
 import asyncio
+import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
-from agent.routes.sharing.board import BoardAwayError, RouteReport
+from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
 from agent.routes.sharing.redis_board import RedisBoard
 from schemas.settings.config import Secret
 
@@ -39,3 +41,28 @@ def test_a_connection_that_was_reset_is_a_board_that_is_away(
 
     with pytest.raises(BoardAwayError):
         asyncio.run(RedisBoard(url=Secret("redis://127.0.0.1:1/0"), group="g", agent="a").sync([]))
+
+
+def test_the_table_at_the_head_of_the_script_names_what_it_takes_and_uses() -> None:
+    """The script's table has each key and argument that the board sends and the script reads."""
+    board = RedisBoard(url=Secret("redis://127.0.0.1:1/0"), group="g", agent="a")
+    report = RouteReport(
+        route="r",
+        ok=1,
+        failed=2,
+        generation=3,
+        stance=Stance.GOES,
+        parked=False,
+        reason="",
+        retry_s=0.0,
+        turn=ProbeTurn.NONE,
+        interval_s=1.0,
+    )
+    script = files("agent.routes.sharing").joinpath("board.lua").read_text("utf-8")
+    head = script[: script.index("local now")]
+
+    for name, sent in (("KEYS", board._keys("r")), ("ARGV", board._arguments(report))):
+        table = head.partition(f"-- {name}")[2].partition("--\n")[0]
+        numbers = {int(number) for number in re.findall(r"(?:^|--) +(\d+) \w", table)}
+        used = {int(number) for number in re.findall(rf"{name}\[(\d+)\]", script)}
+        assert numbers == used == set(range(1, len(sent) + 1))
