@@ -1,1 +1,4 @@
-"""The agent: takes tasks from topics, calls the LLM, settles. Imports producer and schemas."""
+"""The agent: takes tasks from topics, calls the LLM, and settles the outcomes.
+
+It imports producer and schemas, and nothing imports it.
+"""

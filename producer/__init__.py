@@ -1,1 +1,4 @@
-"""Puts tasks on topics. Imports schemas, never agent."""
+"""The producer: loads tasks, shows their state, exports results; also buses and shared SQL.
+
+It imports schemas and never agent.
+"""

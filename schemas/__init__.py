@@ -1,1 +1,4 @@
-"""What both programs agree on. Imports nothing of producer or agent."""
+"""What both programs agree on: tasks, tables, settings, clients.
+
+It imports nothing of producer or agent.
+"""

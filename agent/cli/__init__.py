@@ -1,4 +1,4 @@
-"""The command line of `python -m agent`.
+"""The command line of `python -m agent`: arguments, signals, exit codes.
 
-It reads arguments, sets up signals and gives exit codes. It holds no rule about tasks.
+It holds no rule about tasks.
 """

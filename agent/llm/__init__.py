@@ -1,4 +1,4 @@
-"""The HTTP client of the LLM: one POST, whose every failure is a value.
+"""The HTTP client of the LLM: one POST, and each of its failures is a value.
 
-It decides nothing; `agent.judge` does.
+It decides nothing about a task; `agent.judge` does.
 """

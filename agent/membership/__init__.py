@@ -1,4 +1,4 @@
 """The agent's place in its group: its lease, kept by heartbeats, and its lock file.
 
-Other agents' leases are judged in `agent.maintenance`.
+It judges no other agent; `agent.maintenance` does.
 """

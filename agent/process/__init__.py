@@ -1,4 +1,4 @@
-"""The agent as a process: children, signals, exit, clock jumps, the data folder.
+"""The agent as a process: child processes, signals, exits, clock jumps, the data folder.
 
-Nothing here knows what a task is.
+Nothing here knows a task.
 """

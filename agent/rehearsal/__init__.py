@@ -1,7 +1,7 @@
-"""The rehearsal LLM: an OpenAI-compatible server without a model.
+"""The rehearsal LLM: an OpenAI-compatible server without a model, for demos and tests.
 
-It is for demos, tests and benchmarks. It is a program of its own, which knows nothing of Kafka or
-the ledger, and nothing of the agent may import it.
+It is a program of its own that knows neither Kafka nor the ledger. Of the agent, only
+`agent.cli` may import it.
 """
 
 from agent.rehearsal.command import run

@@ -1,4 +1,4 @@
-"""The buses: Kafka and the embedded one, behind the ports Publisher and TopicAdmin.
+"""The buses, Kafka and the embedded one, behind the ports of `producer.ports`.
 
 They carry bytes and know nothing of tasks.
 """

@@ -1,4 +1,4 @@
-"""The commands of `python -m producer`; each returns its exit code.
+"""The commands of `python -m producer`, a file for each; they return exit codes.
 
-They read arguments and print. SQL, files and topics are behind them.
+They read arguments and print. They contain no SQL and open no topic themselves.
 """

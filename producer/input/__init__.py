@@ -1,4 +1,4 @@
-"""What `load` reads: lines, documents, rejects. It asks no server.
+"""What `load` reads: task lines, documents, rejects files.
 
-What becomes of a line in the ledger is in `producer.loading`.
+It asks no server; `producer.loading` decides what becomes of a line.
 """

@@ -1,4 +1,4 @@
-"""Every SQL statement that both programs use, or that screens need.
+"""The SQL statements that both programs use, and those of screens.
 
-No topics, no files, no terminal.
+There are no topics, no files and no terminal here.
 """

@@ -1,4 +1,4 @@
-"""From lines and foreign records to tasks in the ledger.
+"""Turns lines and foreign records into tasks of the ledger, and decides what is accepted.
 
-It decides what is accepted; the statements are in `producer.ledger`.
+The statements are in `producer.ledger`.
 """

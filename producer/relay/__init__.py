@@ -1,4 +1,4 @@
-"""Sends publish orders: builds the records from the ledger and hands them to the publisher.
+"""Sends publish orders: builds records from the ledger and hands them to the publisher.
 
-It orders nothing itself.
+It places no orders itself.
 """

@@ -1,4 +1,4 @@
-"""Replays dead letters and quarantined records: plan, store, apply, page by page.
+"""Replays dead letters and quarantined records: plans, stores and applies them by pages.
 
-It makes no call to an LLM and changes nothing that its run did not select.
+It calls no LLM and changes nothing that its run did not select.
 """

@@ -1,4 +1,4 @@
-"""What a person sees of the ledger: tables and lines. No query, no decision.
+"""What a person sees of the ledger: tables and lines.
 
-Values come from `producer.ledger` and are printed as they are.
+It makes no query and no decision; values come from `producer.ledger`.
 """

@@ -1,4 +1,4 @@
 """Text and files as people read and write them: times, columns, safe output.
 
-It knows no task and no server.
+Nothing here knows a task or a server.
 """

@@ -1,4 +1,4 @@
 """Settings and addresses of clients: Kafka, HTTP, LLMs.
 
-No call is made here.
+Nothing here makes a call.
 """

@@ -1,4 +1,4 @@
 """The database: tables, migrations, connections, transactions.
 
-Statements are elsewhere, with the code that owns them.
+Statements are in `producer.ledger` and `agent.ledger`.
 """

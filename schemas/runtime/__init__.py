@@ -1,4 +1,4 @@
 """What every program needs to run: clock, executors, crash points, start and end.
 
-It knows no task.
+Nothing here knows a task.
 """

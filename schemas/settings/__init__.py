@@ -1,4 +1,4 @@
-"""The configuration: where it comes from, what its values may be, its frozen form.
+"""The configuration: its sources, the kinds of its values, its frozen form.
 
-It opens no connection and shows no secret.
+Nothing here opens a connection or shows a secret.
 """

@@ -1,1 +1,4 @@
-"""One suite per port; each runs on every adapter of the port."""
+"""One suite for each port; every adapter of the port must pass it.
+
+Tests of programs or of single functions are elsewhere.
+"""

@@ -1,4 +1,4 @@
-"""Fault runs: programs are killed at each point between two durable effects.
+"""Fault runs: whole programs on real servers, with faults by plan or a kill at a crash point.
 
-Afterwards one checker must find nothing wrong.
+The promises are in `tests/invariants`; here is what happens, and who saw it.
 """

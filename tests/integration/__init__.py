@@ -1,4 +1,4 @@
-"""Tests of whole programs, on the embedded parts and on Kafka, MariaDB and Redis.
+"""Tests of whole programs as child processes, on embedded parts and on real servers.
 
-The programs run as child processes.
+They see what a user sees: exit codes, output, topics, tables and the LLM's own log.
 """

@@ -1,4 +1,4 @@
-"""The product's own agents on virtual time.
+"""The product's own agents on virtual time: a seed decides every order, delay and fault.
 
-A seed decides every order, delay and fault, and repeats the same run.
+Only the world around the agents is replaced, never a part of them.
 """

@@ -1,1 +1,4 @@
-"""What several folders of tests share: fakes, values and failures. Nothing here starts a server."""
+"""What several folders of tests share: fakes, values and failures.
+
+Nothing here starts a server.
+"""

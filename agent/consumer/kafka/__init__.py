@@ -1,4 +1,4 @@
-"""The consumer on Apache Kafka; each handle belongs to one thread.
+"""The consumer on Apache Kafka. Each handle belongs to one thread.
 
-Only this package and `producer.bus.kafka` import the Kafka client.
+Only this folder and `producer.bus.kafka` may import the Kafka client.
 """

@@ -1,4 +1,4 @@
 """The embedded bus: topics, partitions, offsets and consumer groups in one SQLite file.
 
-For the agents of one machine; it imports nothing of the ledger.
+It serves the agents of one machine and imports nothing of the ledger.
 """

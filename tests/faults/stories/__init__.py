@@ -1,4 +1,7 @@
-"""Which story kills at which points. A story is a function of a installation; it hits each of its points, and ends with a recovery."""
+"""The stories of crash points: which story kills a program at which points.
+
+A story is a function of an installation. It hits each of its points and ends with a recovery.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

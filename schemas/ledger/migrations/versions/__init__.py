@@ -1,4 +1,4 @@
-"""The migrations: one file for each revision, in order.
+"""The migrations, a file for each revision, in order.
 
-A file that has landed is not changed; a new revision adds to it.
+A file that has landed is never changed; a new revision adds to it.
 """
