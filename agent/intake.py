@@ -142,21 +142,22 @@ class Intake:
         return page
 
     async def _take(self, records: Sequence[Record]) -> None:
-        by_batch: dict[str, list[tuple[Record, store.NewTask]]] = {}
+        tasks_of: dict[str, list[tuple[Record, store.NewTask]]] = {}
         rejected: list[RejectedRecord] = []
         began_s = self._clock.now_s()
         for record in records:
-            read = await self._read(record)
-            if isinstance(read, RejectedRecord):
-                rejected.append(read)
+            line = await self._read(record)
+            if isinstance(line, RejectedRecord):
+                rejected.append(line)
             else:
-                by_batch.setdefault(read[0], []).append((record, read[1]))
+                batch_name, task = line
+                tasks_of.setdefault(batch_name, []).append((record, task))
             if (took_s := self._clock.now_s() - began_s) > TURN_S:
                 # Leave as much time for everything else, however many slow lines come.
                 await self._clock.sleep(took_s)
                 began_s = self._clock.now_s()
-        for name, some in by_batch.items():
-            rejected += await self._accept(name, some)
+        for batch_name, tasks in tasks_of.items():
+            rejected += await self._accept(batch_name, tasks)
         if rejected:
             log.warning(
                 "%d records of the inbox are quarantined, the first: %s",
@@ -206,28 +207,32 @@ class Intake:
             return rejected_record(record, one_line(f"cannot be read: {told(error)}"))
 
     async def _accept(
-        self, name: str, some: Sequence[tuple[Record, store.NewTask]]
+        self, batch_name: str, tasks: Sequence[tuple[Record, store.NewTask]]
     ) -> list[RejectedRecord]:
         """Store the tasks of these records; return the records that the batch does not take."""
         try:
-            accepted = await self._store(name, [task for _, task in some])
+            accepted = await self._store(batch_name, [task for _, task in tasks])
             crash.reach("intake.accepted")
         except (ConfigError, UnsafeStateError) as error:
-            return [rejected_record(record, str(error), Disposition.REJECTED) for record, _ in some]
+            return [
+                rejected_record(record, str(error), Disposition.REJECTED) for record, _ in tasks
+            ]
         self._publishing.send(accepted.orders)
         return [
-            rejected_record(some[position][0], foreign_records.clash(name), Disposition.REJECTED)
+            rejected_record(
+                tasks[position][0], foreign_records.clash(batch_name), Disposition.REJECTED
+            )
             for position in accepted.clashing
         ]
 
-    async def _store(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
-        into = await self._transactions.write(
-            store.open_batch, name, self._group, store.Origin.INBOX
+    async def _store(self, batch_name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
+        batch = await self._transactions.write(
+            store.open_batch, batch_name, self._group, store.Origin.INBOX
         )
         crash.reach("intake.batch_made")
         first = await self._transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
-        return await self._transactions.write(store.accept, into, tasks, first)
+        return await self._transactions.write(store.accept, batch, tasks, first)
 
 
 def _size(record: Record) -> int:

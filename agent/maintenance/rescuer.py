@@ -13,7 +13,7 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Lost tasks are looked for again although no new agent is gone: a lost agent may have claimed since.
+# Tasks are reset again although no new agent is gone: a lost agent may have claimed since.
 REPEAT_S = 5.0
 
 

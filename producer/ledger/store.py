@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
@@ -23,8 +23,6 @@ from schemas.ledger.sql import NEVER_TIME, insert_new, utc_now
 from schemas.ledger.tables import batch, id_block, task, task_input
 from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
-
-Result = TypeVar("Result")
 
 PAGE = 500  # ids in one statement
 
