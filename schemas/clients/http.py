@@ -17,8 +17,8 @@ _KEEPALIVE = timedelta(seconds=60)
 _KEEPALIVE_INTERVAL = timedelta(seconds=15)
 # The library's error for a proxy that did not connect. The status of the proxy's refusal is lost,
 # except for 407.
-_TUNNEL = "tunnel error: "
-_LOGIN = "tunnel error: proxy authorization required"
+_TUNNEL_FAILED = "tunnel error: "
+_LOGIN_REQUIRED = "tunnel error: proxy authorization required"
 # Many servers close an idle connection after 5 s. A call that reuses it at that moment fails
 # ambiguously.
 _IDLE = timedelta(seconds=4)
@@ -42,9 +42,7 @@ def connected(url: str, timeout: timedelta) -> Client:
         .follow_redirects(enable=False)
         .referer(enable=False)
         .connect_timeout(timeout)
-    )
-    builder = (
-        builder.tcp_keepalive(_KEEPALIVE)
+        .tcp_keepalive(_KEEPALIVE)
         .tcp_keepalive_interval(_KEEPALIVE_INTERVAL)
         .pool_idle_timeout(_IDLE)
     )
@@ -53,8 +51,8 @@ def connected(url: str, timeout: timedelta) -> Client:
 
 def causes(error: PyreqwestError) -> list[str]:
     """Return the causes of an error, the nearest first."""
-    found = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
-    return [cause["message"] for cause in found or ()]
+    details = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
+    return [cause["message"] for cause in details or ()]
 
 
 def why(error: PyreqwestError) -> str:
@@ -62,17 +60,17 @@ def why(error: PyreqwestError) -> str:
 
     The first cause is left out: it repeats the URL, whose query may hold a key.
     """
-    said = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
+    parts = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
     if wants_login(error):
-        said.append(
+        parts.append(
             "the proxy asks for a user and a password, "
             "set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
         )
-    elif said[-1].startswith(_TUNNEL):
-        said.append("the proxy that HTTPS_PROXY names did not connect")
-    return ": ".join(said)
+    elif parts[-1].startswith(_TUNNEL_FAILED):
+        parts.append("the proxy that HTTPS_PROXY names did not connect")
+    return ": ".join(parts)
 
 
 def wants_login(error: PyreqwestError) -> bool:
     """Return whether a proxy answered 407, which no other call will change."""
-    return _LOGIN in causes(error)
+    return _LOGIN_REQUIRED in causes(error)

@@ -35,7 +35,7 @@ EXECUTING = (
     "ssl.engine.location",
     "ssl.providers",
 )
-OWN = (
+SET_BY_DOCLLM = (
     "bootstrap.servers",
     "metadata.broker.list",
     "group.id",
@@ -48,9 +48,9 @@ OWN = (
     "test.mock.num.brokers",  # brokers in memory, whatever bootstrap says
 )
 # Decided by the broker under group.protocol=consumer.
-BROKERS = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
+SET_BY_BROKER = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 
-NOT_TAKEN = (
+SETTING_NOT_TAKEN = (
     "librdkafka has no such setting, or does not take this value; a file must exist and be readable, "
     "and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
     "SCRAM-SHA-512 or OAUTHBEARER) with its login; see librdkafka's CONFIGURATION.md"
@@ -117,12 +117,14 @@ PRODUCER_HABITS: Settings = {
     "queue.buffering.max.kbytes": 64 << 10,
 }
 CONSUMER_ONLY = re.compile(
-    r"group\.|session\.|heartbeat\.|partition\.assignment|coordinator\.|max\.poll|enable\.auto|auto\.|queued\.|fetch\.|"
-    r"max\.partition|isolation\.|check\.|enable\.partition|client\.rack|offset\.|consume\."
+    r"group\.|session\.|heartbeat\.|partition\.assignment|coordinator\.|max\.poll|enable\.auto|"
+    r"auto\.|queued\.|fetch\.|max\.partition|isolation\.|check\.|enable\.partition|client\.rack|"
+    r"offset\.|consume\."
 )
 PRODUCER_ONLY = re.compile(
-    r"queue\.|linger|batch\.|compression\.|acks|request\.(required|timeout)|message\.(max|timeout|send)|partitioner|sticky\.|"
-    r"enable\.(idempotence|gapless)|transaction\.|queuing\.|delivery\.|retry\."
+    r"queue\.|linger|batch\.|compression\.|acks|request\.(required|timeout)|"
+    r"message\.(max|timeout|send)|partitioner|sticky\.|enable\.(idempotence|gapless)|"
+    r"transaction\.|queuing\.|delivery\.|retry\."
 )
 
 
@@ -132,27 +134,19 @@ def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
     Raises ConfigError for a setting that would break a promise.
     """
     membership = CLASSIC
+    strategy = config.client.get("partition.assignment.strategy", "cooperative-sticky")
     if config.client.get("group.protocol", "").lower() == "consumer":
         membership = {}
-        _refuse(config.client, BROKERS, "under group.protocol=consumer the broker decides it")
-    elif (
-        config.client.get("partition.assignment.strategy", "cooperative-sticky")
-        != "cooperative-sticky"
-    ):
+        _refuse(config.client, SET_BY_BROKER, "under group.protocol=consumer the broker decides it")
+    elif strategy != "cooperative-sticky":
         raise ConfigError(
             "[kafka.client] partition.assignment.strategy must be cooperative-sticky; "
             "remove the line"
         )
-    chosen = _chosen(config, CONSUMER_PROMISES, PRODUCER_ONLY)
-    return (
-        COMMON
-        | CONSUMER_HABITS
-        | membership
-        | chosen
-        | CONSUMER_PROMISES
-        | _address(config)
-        | {"group.id": group_id}
-    )
+    user_settings = _user_settings(config, CONSUMER_PROMISES, PRODUCER_ONLY)
+    defaults = COMMON | CONSUMER_HABITS | membership
+    own = CONSUMER_PROMISES | _address(config) | {"group.id": group_id}
+    return defaults | user_settings | own
 
 
 def producer_settings(config: KafkaConfig) -> Settings:
@@ -160,8 +154,8 @@ def producer_settings(config: KafkaConfig) -> Settings:
 
     Raises ConfigError for a setting that would break a promise.
     """
-    chosen = _chosen(config, PRODUCER_PROMISES, CONSUMER_ONLY)
-    return COMMON | PRODUCER_HABITS | chosen | PRODUCER_PROMISES | _address(config)
+    user_settings = _user_settings(config, PRODUCER_PROMISES, CONSUMER_ONLY)
+    return COMMON | PRODUCER_HABITS | user_settings | PRODUCER_PROMISES | _address(config)
 
 
 def admin_settings(config: KafkaConfig) -> Settings:
@@ -169,8 +163,8 @@ def admin_settings(config: KafkaConfig) -> Settings:
 
     Raises ConfigError as the other functions do.
     """
-    both = re.compile(f"{CONSUMER_ONLY.pattern}|{PRODUCER_ONLY.pattern}")
-    return COMMON | _chosen(config, {}, both) | _address(config)
+    foreign = re.compile(f"{CONSUMER_ONLY.pattern}|{PRODUCER_ONLY.pattern}")
+    return COMMON | _user_settings(config, {}, foreign) | _address(config)
 
 
 def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
@@ -178,16 +172,16 @@ def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
 
     `reason` is librdkafka's text, which may hold a value and is not shown.
     """
-    named = [
+    refused = [
         name
         for name in config.client
         if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", reason)
     ]
-    if named:
-        return ConfigError(f"[kafka.client] {', '.join(named)}: {NOT_TAKEN}")
+    if refused:
+        return ConfigError(f"[kafka.client] {', '.join(refused)}: {SETTING_NOT_TAKEN}")
     return ConfigError(
         f"[kafka.client] one of {', '.join(config.client)}, or a setting that is missing: "
-        f"{NOT_TAKEN}"
+        f"{SETTING_NOT_TAKEN}"
     )
 
 
@@ -235,16 +229,16 @@ def raw_headers(message: HasHeaders) -> RawHeaders:
         return [(UNREADABLE, b"")]
 
 
-def _chosen(config: KafkaConfig, promises: Settings, others: re.Pattern[str]) -> Settings:
+def _user_settings(config: KafkaConfig, promises: Settings, foreign: re.Pattern[str]) -> Settings:
     _refuse(config.client, EXECUTING, "it would run code")
-    _refuse(config.client, OWN, "docllm sets it by itself")
+    _refuse(config.client, SET_BY_DOCLLM, "docllm sets it by itself")
     for name, value in config.client.items():
         if name in promises and value.lower() != str(promises[name]).lower():
             raise ConfigError(
                 f"[kafka.client] {name} must stay {str(promises[name]).lower()}, "
                 "or work could be lost; remove the line"
             )
-    return {name: value for name, value in config.client.items() if not others.match(name)}
+    return {name: value for name, value in config.client.items() if not foreign.match(name)}
 
 
 def _refuse(client: Mapping[str, str], names: tuple[str, ...], why: str) -> None:

@@ -20,12 +20,8 @@ def endpoint(base_url: str) -> str:
     a name or password, which would show in logs.
     """
     url = _split(base_url.strip())
-    if (
-        url is None
-        or url.scheme not in {"http", "https"}
-        or not url.hostname
-        or _NO_HOST.search(url.hostname)
-    ):
+    host = "" if url is None or url.scheme not in {"http", "https"} else url.hostname
+    if url is None or not host or _NO_HOST.search(host):
         raise ConfigError(
             "llm.base_url is not an http(s) URL; write for example https://api.openai.com/v1"
         )
@@ -43,9 +39,11 @@ def _split(text: str) -> SplitResult | None:
     The HTTP client would report these as a bug.
     """
     try:
-        return url if (url := urlsplit(text)).port != 0 else None
+        url = urlsplit(text)
+        is_valid = url.port != 0
     except ValueError:
         return None
+    return url if is_valid else None
 
 
 def shown(url: str) -> str:
@@ -78,9 +76,9 @@ def in_clear(url: str, proxies: Mapping[str, str]) -> str:
         return ""
     proxied = proxies.get("http") or proxies.get("all")
     bypassed = proxy_bypass_environment(parts.netloc, dict(proxies))
-    through = (
-        " and through the proxy of HTTP_PROXY or ALL_PROXY" if proxied and not bypassed else ""
-    )
+    through = ""
+    if proxied and not bypassed:
+        through = " and through the proxy of HTTP_PROXY or ALL_PROXY"
     return (
         f"the API key is sent to {parts.hostname} unencrypted{through}; "
         "use an https:// address if there is one"

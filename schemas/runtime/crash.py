@@ -21,11 +21,11 @@ def armed(order: str) -> Callable[[str], None]:
 
     `order` is POINT, or POINT:N for the N-th time.
     """
-    wanted, _, number = order.partition(":")
-    left = count(int(number or 1) - 1, -1)
+    armed_point, _, number = order.partition(":")
+    passes_left = count(int(number or 1) - 1, -1)
 
     def reach(point: str) -> None:
-        if point == wanted and next(left) == 0:
+        if point == armed_point and next(passes_left) == 0:
             os.write(2, f"killed at {order}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 

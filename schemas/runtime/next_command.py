@@ -5,8 +5,8 @@ import shlex
 
 # A command up to the last word of its name. The rehearsal LLM reads no configuration.
 _COMMAND = re.compile(
-    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: "
-    r"resume| reaper)?)\b(?! rehearsal-llm| --config)"
+    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: resume| reaper)?)"
+    r"\b(?! rehearsal-llm| --config)"
 )
 
 
@@ -17,5 +17,5 @@ def with_config(text: str, file: str | None) -> str:
     """
     if file is None:
         return text
-    named = f" --config {shlex.quote(file)}"
-    return _COMMAND.sub(lambda command: command[0] + named, text)
+    option = f" --config {shlex.quote(file)}"
+    return _COMMAND.sub(lambda command: command[0] + option, text)

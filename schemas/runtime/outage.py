@@ -13,7 +13,7 @@ from schemas.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0
-AGAIN_S = 60.0
+AGAIN_S = 60.0  # between two messages of one outage
 
 
 class Words(NamedTuple):
@@ -54,13 +54,13 @@ class Outage:
         self._lock = threading.Lock()
         self._since_s: float | None = None
         self._failed_s = 0.0
-        self._told_s: float | None = None
+        self._logged_s: float | None = None
         self._tries = 0
 
     @property
     def told(self) -> bool:
         """Return whether an outage was logged and has not ended."""
-        return self._told_s is not None
+        return self._logged_s is not None
 
     @property
     def lasts_s(self) -> float:
@@ -75,7 +75,7 @@ class Outage:
             if self._since_s is None:
                 self._since_s, self._tries = now_s, 0
             self._tries += 1
-            self._tell(error, now_s, now_s - self._since_s)
+            self._log_failure(error, now_s, now_s - self._since_s)
 
     def answered(self) -> None:
         """Record an answer of the server."""
@@ -85,17 +85,17 @@ class Outage:
             now_s = self._clock.now_s()
             if self._since_s is None or now_s - self._failed_s < self._patience_s:
                 return
-            if self._told_s is not None:
+            if self._logged_s is not None:
                 message = "%s %s, after %.0f s and %d tries"
                 log.info(message, self._name, self._words.ends, now_s - self._since_s, self._tries)
-            self._since_s = self._told_s = None
+            self._since_s = self._logged_s = None
 
-    def _tell(self, error: object, now_s: float, lasts_s: float) -> None:
-        if self._told_s is None and lasts_s >= self._patience_s:
-            self._told_s = now_s
+    def _log_failure(self, error: object, now_s: float, lasts_s: float) -> None:
+        if self._logged_s is None and lasts_s >= self._patience_s:
+            self._logged_s = now_s
             log.warning("%s %s (%s); %s", self._name, self._words.begins, error, self._hope)
-        elif self._told_s is not None and now_s - self._told_s >= AGAIN_S:
-            self._told_s = now_s
+        elif self._logged_s is not None and now_s - self._logged_s >= AGAIN_S:
+            self._logged_s = now_s
             log.warning(
                 "%s %s for %.0f s, %d tries; newest error: %s",
                 self._name,

@@ -48,7 +48,8 @@ def take_standard_files() -> None:
         if not _is_open(number):
             # The lowest free number is taken, which is this one. Reading from a closed input must
             # fail, because a closed input is not an empty one.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR if number else os.O_WRONLY), True)  # noqa: FBT003 - its only argument
+            opened = os.open(os.devnull, os.O_RDWR if number else os.O_WRONLY)
+            os.set_inheritable(opened, True)  # noqa: FBT003 - its only argument
         if getattr(sys, name) is None:
             # It stays open for as long as the program runs.
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
@@ -71,10 +72,10 @@ class _Remarks(io.FileIO):
     def write(self, text: Any, /) -> int:
         """Write what can be written; otherwise count all of it as written."""
         try:
-            written = super().write(text)
+            taken = super().write(text)
         except OSError:
-            written = None
-        return len(text) if written is None else written
+            taken = None
+        return len(text) if taken is None else taken
 
 
 def _is_open(number: int) -> bool:

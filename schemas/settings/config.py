@@ -9,7 +9,8 @@ from pathlib import Path
 from schemas.errors import ConfigError
 from schemas.task.topics import DEFAULT_TIERS
 
-DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
+DEFAULT_ROUTE = "default"
+MAX_ROUTE_CHARS = 64
 
 
 class Secret:
@@ -180,8 +181,12 @@ class Config:
 
     def max_attempts_of(self, task_type: str) -> int:
         """Return how many attempts a task of this type may have, unless its line says otherwise."""
-        own = self.types.get(task_type)
-        return self.max_attempts if own is None or own.max_attempts is None else own.max_attempts
+        settings = self.types.get(task_type)
+        return (
+            self.max_attempts
+            if settings is None or settings.max_attempts is None
+            else settings.max_attempts
+        )
 
     def roots(self) -> tuple[Path, ...]:
         """Return the folders below which documents may be read.

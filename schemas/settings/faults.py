@@ -11,9 +11,8 @@ def contradictions(config: Config) -> list[str]:
 
     In a mixed pair, one half would not survive the other half's failures.
     """
-    mysql = config.database_url is not None and not config.database_url.reveal().startswith(
-        "sqlite"
-    )
+    url = config.database_url
+    mysql = url is not None and not url.reveal().startswith("sqlite")
     if mysql and config.embedded:
         return [
             (
@@ -36,7 +35,7 @@ def route_faults(config: Config) -> list[str]:
 
     The ledger stores a route's name, so the name's form is limited.
     """
-    bad = [
+    malformed = [
         name
         for name in config.routes
         if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()
@@ -45,11 +44,15 @@ def route_faults(config: Config) -> list[str]:
         f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, "
         "no blank at its ends"
     )
-    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in bad] + _idle_routes(config)
-    known = sorted({DEFAULT_ROUTE, *config.routes})
-    lost = [name for name, one in config.types.items() if one.route not in {None, *known}]
-    fix = f"known are: {', '.join(known)}; add its section [routes.NAME], or remove it"
-    return faults + [f"types.{name}.route names no route; {fix}" for name in lost]
+    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in malformed] + _idle_routes(
+        config
+    )
+    routes = sorted({DEFAULT_ROUTE, *config.routes})
+    misrouted = [
+        name for name, task_type in config.types.items() if task_type.route not in {None, *routes}
+    ]
+    fix = f"known are: {', '.join(routes)}; add its section [routes.NAME], or remove it"
+    return faults + [f"types.{name}.route names no route; {fix}" for name in misrouted]
 
 
 def _idle_routes(config: Config) -> list[str]:
@@ -58,14 +61,14 @@ def _idle_routes(config: Config) -> list[str]:
     A task that names a model takes the first route of that model, by name. Any other route of the
     model is used only if a type names it.
     """
-    used = {one.route for one in config.types.values()}
-    first: dict[str, str] = {}
+    used = {task_type.route for task_type in config.types.values()}
+    first_route: dict[str, str] = {}
     faults = []
     for name in sorted(config.routes.keys() - {DEFAULT_ROUTE}):
         model = config.routes[name].model or name
-        if first.setdefault(model, name) != name and name not in used:
-            taken = f"tasks that name its model take routes.{first[model]}"
+        if first_route.setdefault(model, name) != name and name not in used:
+            reason = f"tasks that name its model take routes.{first_route[model]}"
             faults.append(
-                f"routes.{name} is never used: {taken}; make it the route of a type, or remove it"
+                f"routes.{name} is never used: {reason}; make it the route of a type, or remove it"
             )
     return faults

@@ -29,15 +29,15 @@ class SettingFile:
     The names of nested tables are joined by dots.
     """
 
-    def __init__(self, path: Path, *, found: bool = False) -> None:
+    def __init__(self, path: Path, *, unnamed: bool = False) -> None:
         """Read the file.
 
-        Raises ConfigError if it cannot be read, or if it was `found` and others may write to it.
+        Raises ConfigError if it cannot be read, or if it is `unnamed` and others may write to it.
         """
         self.path = path
         try:
-            with open(path, encoding="utf-8", opener=_without_waiting if found else None) as file:
-                if found:
+            with open(path, encoding="utf-8", opener=_without_waiting if unnamed else None) as file:
+                if unnamed:
                     _require_trust(path, os.fstat(file.fileno()))
                 self._text = file.read()
             self.values = _flat(tomllib.loads(self._text))
@@ -61,10 +61,10 @@ class SettingFile:
         table = ""
         for number, line in enumerate(self._text.splitlines(), 1):
             if header := _HEADER.match(line):
-                table = _bare(header[1])
+                table = _unquoted(header[1])
             pair = _PAIR.match(line)
-            at = ".".join(filter(None, (table, _bare(pair[1])))) if pair else table
-            if at == name:
+            position = ".".join(filter(None, (table, _unquoted(pair[1])))) if pair else table
+            if position == name:
                 return f"{self.path.name} line {number}"
         return self.path.name
 
@@ -87,9 +87,8 @@ def _require_trust(path: Path, opened: os.stat_result) -> None:
     for place, status in {**folders, path: opened}.items():
         if status.st_uid not in {0, os.geteuid()}:
             raise ConfigError(f"{path} is not read: {place} belongs to another user; {fix}")
-        if status.st_mode & stat.S_IWOTH or (
-            status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)
-        ):
+        group_writes = status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)
+        if status.st_mode & stat.S_IWOTH or group_writes:
             raise ConfigError(
                 f"{path} is not read: other users may write to {place}; run: "
                 f"chmod go-w {shlex.quote(str(place))}, or {fix}"
@@ -108,13 +107,13 @@ def _is_private(group_id: int) -> bool:
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _bare(name: str) -> str:
+def _unquoted(name: str) -> str:
     return name.replace('"', "").replace("'", "").replace(" ", "")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in table.items():
-        inner = isinstance(value, dict) and value
-        found |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
-    return found
+        is_table = isinstance(value, dict) and value
+        values |= _flat(value, f"{prefix}{name}.") if is_table else {f"{prefix}{name}": value}
+    return values

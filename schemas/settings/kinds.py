@@ -121,15 +121,15 @@ def paths(value: Any) -> tuple[Path, ...]:
 
 def tiers(value: Any) -> tuple[str, ...]:
     """Return retry tiers: rising durations, from a list or from a text with commas."""
-    wanted = "rising durations, for example 30s,5m,1h"
-    found = tuple(text(part) for part in _parts(value, ",", wanted))
+    form = "rising durations, for example 30s,5m,1h"
+    durations = tuple(text(part) for part in _parts(value, ",", form))
     try:
-        lengths_s = [duration_s(part) for part in found]
+        lengths_s = [duration_s(part) for part in durations]
     except ConfigError:  # the error's text quotes the wrong value
-        raise ValueError(f"write {wanted}") from None
-    if not found or lengths_s != sorted(set(lengths_s)):
-        raise ValueError(f"write {wanted}")
-    return found
+        raise ValueError(f"write {form}") from None
+    if not durations or lengths_s != sorted(set(lengths_s)):
+        raise ValueError(f"write {form}")
+    return durations
 
 
 def names(value: Any) -> tuple[str, ...]:
@@ -146,12 +146,12 @@ def function(value: Any) -> str:
 
 def database_url(value: Any) -> Secret:
     """Return the URL with the driver that docllm uses."""
-    scheme, found, rest = text(value).partition("://")
-    if not found or scheme not in _DRIVERS:
+    scheme, separator, address = text(value).partition("://")
+    if not separator or scheme not in _DRIVERS:
         raise ValueError("write mysql://USER:PASSWORD@HOST:3306/DATABASE (MariaDB too)")
     if scheme != "sqlite":
-        _check_server(rest)
-    return Secret(f"{_DRIVERS[scheme]}://{rest}")
+        _check_server(address)
+    return Secret(f"{_DRIVERS[scheme]}://{address}")
 
 
 def redis_url(value: Any) -> Secret:
@@ -199,10 +199,8 @@ def _check_server(address: str) -> None:
     options = dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
     if options.keys() - set(_SERVER_OPTIONS):
         raise ValueError(f"after '?' write {', '.join(_SERVER_OPTIONS)} and nothing else")
-    if any(name.startswith("ssl_") for name in options) and not options.keys() & {
-        "ssl_ca",
-        "ssl_capath",
-    }:
+    names_authority = "ssl_ca" in options or "ssl_capath" in options
+    if any(name.startswith("ssl_") for name in options) and not names_authority:
         raise ValueError(
             "without ssl_ca=FILE after '?' any server would be trusted; "
             "name the file with the authority's certificate"
@@ -221,9 +219,9 @@ def _number(value: Any, kind: type[int | float]) -> int | float | None:
     return value if fits else None
 
 
-def _parts(value: Any, separator: str, wanted: str) -> list[str]:
+def _parts(value: Any, separator: str, form: str) -> list[str]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(separator) if part.strip()]
     if not isinstance(value, list | tuple):
-        raise ValueError(f"write {wanted}")  # noqa: TRY004 - checks raise ValueError
+        raise ValueError(f"write {form}")  # noqa: TRY004 - checks raise ValueError
     return [str(part) for part in value]

@@ -38,11 +38,13 @@ no LLM is configured; type one of these and run again:
   export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1 DOCLLM_LLM_MODEL=NAME  # any OpenAI-compatible server
   python -m agent --rehearsal                                                # no provider: the answers are extracts"""
 
-_CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
+_CONFIG = "DOCLLM_CONFIG"  # the variable that names the file
+_TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables
 # Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The
 # names of settings take precedence.
 _SERVICE = re.compile(
-    r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+    r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
+    r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 _CLIENT = "kafka.client."
 # The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
@@ -100,17 +102,17 @@ SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _GivenValue:
     """A value as it was given, where, and the base folder of a relative path in it.
 
-    `found` means that the value comes from a file that was found in the current folder, and that
+    `unnamed` means that the value comes from a file that was found in the current folder, and that
     nobody named.
     """
 
     value: Any
     where: str
     base: Path
-    found: bool = False
+    unnamed: bool = False
 
 
 def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Config:
@@ -122,12 +124,12 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     faults: list[str] = []
     named = flags.get("config") or environ.get(_CONFIG)
     file = _file(named, cwd)
-    given = dict(_from_file(file, found=not named)) if file is not None else {}
-    given |= _given(flags, environ, cwd, faults)
+    given = dict(_from_file(file, unnamed=not named)) if file is not None else {}
+    given |= _from_flags_and_environment(flags, environ, cwd, faults)
     faults += _key_faults(given)
-    found = dict(_checked(given, faults))
-    config = replace(_config(found, environ, cwd), file=None if file is None else file.path)
-    if not (given.keys() - found.keys()) & {"kafka.bootstrap", "database.url"}:
+    checked = dict(_checked(given, faults))
+    config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
+    if not (given.keys() - checked.keys()) & {"kafka.bootstrap", "database.url"}:
         faults += contradictions(config)
     faults += route_faults(config)
     if faults:
@@ -170,48 +172,48 @@ def account(config: Config, route: str) -> LLMConfig:
 
     `route` is a configured route or the default one.
     """
-    own, llm = config.routes.get(route, RouteConfig()), config.llm
-    base_url = own.base_url or llm.base_url
+    route_settings, llm = config.routes.get(route, RouteConfig()), config.llm
+    base_url = route_settings.base_url or llm.base_url
     return LLMConfig(
         base_url=base_url,
         # A key is only sent to the address that it was given for.
-        api_key=own.api_key or (llm.api_key if base_url == llm.base_url else None),
-        model=own.model or (llm.model if route == DEFAULT_ROUTE else route),
-        timeout_s=own.timeout_s or llm.timeout_s,
+        api_key=route_settings.api_key or (llm.api_key if base_url == llm.base_url else None),
+        model=route_settings.model or (llm.model if route == DEFAULT_ROUTE else route),
+        timeout_s=route_settings.timeout_s or llm.timeout_s,
     )
 
 
-def _from_file(file: SettingFile, *, found: bool) -> Iterator[tuple[str, _Given]]:
+def _from_file(file: SettingFile, *, unnamed: bool) -> Iterator[tuple[str, _GivenValue]]:
     for name, value in file.values.items():
-        yield name, _Given(value, file.where(name), file.path.parent, found)
+        yield name, _GivenValue(value, file.where(name), file.path.parent, unnamed)
 
 
-def _given(
+def _from_flags_and_environment(
     flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]
-) -> dict[str, _Given]:
+) -> dict[str, _GivenValue]:
     """Return the values of flags and environment; a flag overrides a variable."""
-    given: dict[str, _Given] = {}
+    given: dict[str, _GivenValue] = {}
     names = {setting.variable: setting.name for setting in SETTINGS.values() if setting.variable}
     for variable, value in environ.items():
         if variable in names and value:
-            given[names[variable]] = _Given(value, variable, cwd)
+            given[names[variable]] = _GivenValue(value, variable, cwd)
         elif variable.startswith("DOCLLM_") and not (
             variable in {*names, _CONFIG} or _foreign(variable)
         ):
             faults.append(f"{variable} is unknown{_nearest(variable, [*names, _CONFIG])}")
     for name, flag in flags.items():
         if name != "config" and flag is not None:
-            given[name] = _Given(flag, f"--{name.rpartition('.')[2]}", cwd)
+            given[name] = _GivenValue(flag, f"--{name.rpartition('.')[2]}", cwd)
     return given
 
 
-def _key_faults(given: Mapping[str, _Given]) -> list[str]:
+def _key_faults(given: Mapping[str, _GivenValue]) -> list[str]:
     """Refuse to send a key of the environment to an address from a file in the current folder.
 
     Nobody named that file, so it may come from someone else.
     """
     key, address = given.get("llm.api_key"), given.get("llm.base_url")
-    if key is None or address is None or key.found or not address.found:
+    if key is None or address is None or key.unnamed or not address.unnamed:
         return []
     fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config {FILE}"
     return [
@@ -230,12 +232,12 @@ def _foreign(variable: str) -> bool:
 def _file(named: object, cwd: Path) -> SettingFile | None:
     try:
         path = cwd / (kinds.path(named) if named else FILE)
-    except ValueError as wrong:
-        raise ConfigError(f"the configuration file's name is wrong; {wrong}") from None
-    return SettingFile(path, found=not named) if named or _is_there(path) else None
+    except ValueError as error:
+        raise ConfigError(f"the configuration file's name is wrong; {error}") from None
+    return SettingFile(path, unnamed=not named) if named or _exists(path) else None
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Return whether the name exists; reading reports a broken link or a missing permission."""
     try:
         path.lstat()
@@ -244,21 +246,19 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _checked(given: Mapping[str, _Given], faults: list[str]) -> Iterator[tuple[str, Any]]:
-    for name, one in given.items():
-        if one.value == {} and any(
-            known.startswith(f"{name}.")
-            for known in (*SETTINGS, _CLIENT, *(f"{section}." for section in _NAMED))
-        ):
-            continue
+def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tuple[str, Any]]:
+    known = (*SETTINGS, _CLIENT, *(f"{section}." for section in _NAMED))
+    for name, setting in given.items():
+        if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in known):
+            continue  # an empty section
         check = _check_of(name)
         if check is None:
-            faults.append(f"{one.where}: {name} is unknown{_nearest(name, _names_like(name))}")
+            faults.append(f"{setting.where}: {name} is unknown{_nearest(name, _names_like(name))}")
             continue
         try:
-            yield name, _placed(check(one.value), one.base)
-        except ValueError as wrong:
-            faults.append(f"{one.where}: {name} is wrong; {wrong}")
+            yield name, _absolute(check(setting.value), setting.base)
+        except ValueError as error:
+            faults.append(f"{setting.where}: {name} is wrong; {error}")
 
 
 def _check_of(name: str) -> kinds.Check | None:
@@ -266,80 +266,82 @@ def _check_of(name: str) -> kinds.Check | None:
         return SETTINGS[name].check
     if name.startswith(_CLIENT):
         return kinds.client_setting(name.removeprefix(_CLIENT))
-    section, _, rest = name.partition(".")
-    own, _, part = rest.rpartition(".")
-    return _NAMED.get(section, {}).get(part) if own else None
+    section, _, path = name.partition(".")
+    section_name, _, part = path.rpartition(".")
+    return _NAMED.get(section, {}).get(part) if section_name else None
 
 
 def _names_like(name: str) -> list[str]:
     """Return the names that a wrong name may have meant."""
-    section, _, rest = name.partition(".")
-    own = rest.rpartition(".")[0] or "NAME"
-    return [*SETTINGS, *(f"{section}.{own}.{part}" for part in _NAMED.get(section, {}))]
+    section, _, path = name.partition(".")
+    section_name = path.rpartition(".")[0] or "NAME"
+    return [*SETTINGS, *(f"{section}.{section_name}.{part}" for part in _NAMED.get(section, {}))]
 
 
-def _placed(value: Any, base: Path) -> Any:
+def _absolute(value: Any, base: Path) -> Any:
     if isinstance(value, Path):
         return base / value
     if isinstance(value, tuple):
-        return tuple(_placed(part, base) for part in value)
+        return tuple(_absolute(part, base) for part in value)
     return value
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]}?" if near else f"; known are: {', '.join(known)}"
+    matches = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {matches[0]}?" if matches else f"; known are: {', '.join(known)}"
 
 
-def _config(found: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Config:
+def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Config:
     default = Config()
     return Config(
-        data_dir=found.get("data_dir", cwd / default.data_dir),
-        kafka=KafkaConfig(bootstrap=found.get("kafka.bootstrap"), client=_under(found, _CLIENT)),
-        database_url=found.get("database.url"),
-        redis_url=found.get("redis.url"),
-        llm=_llm(_under(found, "llm."), environ),
-        agent=AgentConfig(**_under(found, "agent.")),
-        guard=GuardConfig(**_under(found, "guard.")),
-        inbox=InboxConfig(**_under(found, "inbox.")),
-        document_roots=found.get("documents.roots"),
+        data_dir=values.get("data_dir", cwd / default.data_dir),
+        kafka=KafkaConfig(bootstrap=values.get("kafka.bootstrap"), client=_under(values, _CLIENT)),
+        database_url=values.get("database.url"),
+        redis_url=values.get("redis.url"),
+        llm=_llm(_under(values, "llm."), environ),
+        agent=AgentConfig(**_under(values, "agent.")),
+        guard=GuardConfig(**_under(values, "guard.")),
+        inbox=InboxConfig(**_under(values, "inbox.")),
+        document_roots=values.get("documents.roots"),
         prices={
             name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts)
-            for name, parts in _sections(found, "prices")
+            for name, parts in _sections(values, "prices")
         },
-        routes={name: RouteConfig(**parts) for name, parts in _sections(found, "routes")},
-        types={name: TypeConfig(**parts) for name, parts in _sections(found, "types")},
-        retry_tiers=found.get("retry.tiers", default.retry_tiers),
-        max_attempts=found.get("retry.max_attempts", default.max_attempts),
+        routes={name: RouteConfig(**parts) for name, parts in _sections(values, "routes")},
+        types={name: TypeConfig(**parts) for name, parts in _sections(values, "types")},
+        retry_tiers=values.get("retry.tiers", default.retry_tiers),
+        max_attempts=values.get("retry.max_attempts", default.max_attempts),
     )
 
 
-def _under(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _under(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {
-        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
+        name.removeprefix(prefix): value
+        for name, value in values.items()
+        if name.startswith(prefix)
     }
 
 
-def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
+def _llm(settings: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
     """Fill missing values from OpenAI's variables.
 
     OpenAI's key is only sent to the address that it belongs to.
     """
     fallback = environ.get("OPENAI_BASE_URL") or OPENAI_URL
-    key = own.get("api_key")
-    if key is None and own.get("base_url", fallback).rstrip("/") in {
-        OPENAI_URL,
-        fallback.rstrip("/"),
-    }:
-        key = Secret(environ["OPENAI_API_KEY"].strip()) if environ.get("OPENAI_API_KEY") else None
-    base_url = own.get("base_url") or (fallback if key or environ.get("OPENAI_BASE_URL") else None)
-    return LLMConfig(**own | {"base_url": base_url, "api_key": key})
+    key = settings.get("api_key")
+    is_openai = settings.get("base_url", fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}
+    if key is None and is_openai and environ.get("OPENAI_API_KEY"):
+        key = Secret(environ["OPENAI_API_KEY"].strip())
+    base_url = settings.get("base_url") or (
+        fallback if key or environ.get("OPENAI_BASE_URL") else None
+    )
+    return LLMConfig(**settings | {"base_url": base_url, "api_key": key})
 
 
-def _sections(found: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
+def _sections(values: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the sections that a person named, each with its settings."""
     sections: dict[str, dict[str, Any]] = {}
-    for name, value in _under(found, f"{section}.").items():
-        own, _, part = name.rpartition(".")
-        sections.setdefault(own, {})[part] = value
+    for name, value in _under(values, f"{section}.").items():
+        section_name, _, part = name.rpartition(".")
+        sections.setdefault(section_name, {})[part] = value
     return sorted(sections.items())

@@ -19,7 +19,7 @@ from agent.judge.classes import CLASSES, Action
 from agent.rehearsal import command as rehearsal
 from producer import __main__ as producer
 from schemas import errors
-from schemas.clients.kafka import CONSUMER_PROMISES, EXECUTING, OWN, PRODUCER_PROMISES
+from schemas.clients.kafka import CONSUMER_PROMISES, EXECUTING, PRODUCER_PROMISES, SET_BY_DOCLLM
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import Config
 from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
@@ -229,9 +229,13 @@ def test_variables_exist() -> None:
 
 def test_refused_client_settings_are_told() -> None:
     """The configuration page names every librdkafka setting that docllm refuses."""
-    refused = {*FIXED_CLIENT_SETTINGS, *EXECUTING, *OWN, *CONSUMER_PROMISES, *PRODUCER_PROMISES} - {
-        "delivery.report.only.error"
-    }
+    refused = {
+        *FIXED_CLIENT_SETTINGS,
+        *EXECUTING,
+        *SET_BY_DOCLLM,
+        *CONSUMER_PROMISES,
+        *PRODUCER_PROMISES,
+    } - {"delivery.report.only.error"}
     assert [
         name for name in sorted(refused) if f"`{name}`" not in TEXTS["docs/configuration.md"]
     ] == []

@@ -157,9 +157,9 @@ def test_a_found_file_of_another_user_is_refused(
         ConfigError,
         match=r"belongs to another user; name the file if you trust it: --config docllm\.toml",
     ):
-        SettingFile(folder / "docllm.toml", found=True)
+        SettingFile(folder / "docllm.toml", unnamed=True)
     let_own(0)
-    assert SettingFile(folder / "docllm.toml", found=True).values
+    assert SettingFile(folder / "docllm.toml", unnamed=True).values
 
 
 @pytest.mark.parametrize("how", ["flag", "variable"])
