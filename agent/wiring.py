@@ -18,7 +18,7 @@ from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.head_of_line import HeadOfLine
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.records import Records, Wakeups
-from agent.dispatch.route_parking import RouteParking
+from agent.dispatch.route_shelving import RouteShelving
 from agent.dispatch.ticker import Ticker
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
@@ -133,7 +133,7 @@ def dispatch(
         limits=limits,
     )
     ticker = Ticker(
-        parking=RouteParking(table=table, slots=slots, limits=limits),
+        shelving=RouteShelving(table=table, slots=slots, limits=limits),
         backpressure=backpressure,
         relief=HeadOfLine(
             ledger=ledger, partitions=partitions, table=table, publishing=publishing, limits=limits

@@ -48,5 +48,5 @@ class Backpressure:
         Records in a tier are due by the clock, so newer tasks must not keep a tier from being read.
         """
         if topic == self._main_topic:
-            return many or self._table.parked >= self._limits.shelved
+            return many or self._table.shelved >= self._limits.shelved
         return self._partitions.unfinished(topic) >= self._limits.shelved

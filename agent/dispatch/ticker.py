@@ -1,10 +1,10 @@
-"""Does the work that is due by time alone: parking, pauses, relief, moves to a tier."""
+"""Does the work that is due by time alone: shelving, pauses, relief, moves to a tier."""
 
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.claimer import Claimer, Purpose
 from agent.dispatch.head_of_line import HeadOfLine
 from agent.dispatch.records import Wakeups
-from agent.dispatch.route_parking import RouteParking
+from agent.dispatch.route_shelving import RouteShelving
 from agent.inflight.delivery import DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
@@ -21,7 +21,7 @@ class Ticker:
     def __init__(
         self,
         *,
-        parking: RouteParking,
+        shelving: RouteShelving,
         backpressure: Backpressure,
         relief: HeadOfLine,
         claimer: Claimer,
@@ -32,7 +32,7 @@ class Ticker:
         clock: Clock,
         limits: Limits,
     ) -> None:
-        self._parking = parking
+        self._shelving = shelving
         self._backpressure = backpressure
         self._relief = relief
         self._claimer = claimer
@@ -47,7 +47,7 @@ class Ticker:
         """Tick until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
-            self._parking.update(self._clock.now_s(), full=self._backpressure.full)
+            self._shelving.update(self._clock.now_s(), full=self._backpressure.full)
             self._backpressure.update()
             self._wakeups.set()
             await self._relief.relieve(self._clock.now_s())
@@ -60,7 +60,7 @@ class Ticker:
             for delivery in self._partitions.blocking(self._limits.stuck_share)
             if delivery.state is DeliveryState.READY
         }
-        for route in self._parking.routes_to_move(self._clock.now_s(), stuck):
+        for route in self._shelving.routes_to_move(self._clock.now_s(), stuck):
             if self._leases.current.fresh(self._clock.now_s()) and (
                 batch := self._table.take_ready_for(route, self._limits.move_page)
             ):

@@ -1,6 +1,6 @@
 """The ready queue: deliveries that may be claimed, by route. Pure.
 
-Returned deliveries take turns with new ones, so that neither kind starves. A parked route takes no
+Returned deliveries take turns with new ones, so that neither kind starves. A shelved route takes no
 calls for a while. Its deliveries keep their place without their bodies, so that records of other
 routes are read past them.
 """
@@ -50,15 +50,17 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
-        self._parked: set[str] = set()
+        self._shelved: set[str] = set()
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
     @property
-    def unparked(self) -> int:
-        """Return how many deliveries wait for routes that are not parked."""
-        return sum(len(queue) for route, queue in self._queues.items() if route not in self._parked)
+    def unshelved(self) -> int:
+        """Return how many deliveries wait for routes that are not shelved."""
+        return sum(
+            len(queue) for route, queue in self._queues.items() if route not in self._shelved
+        )
 
     @property
     def routes(self) -> list[str]:
@@ -69,18 +71,18 @@ class ReadyQueue:
         """Return how many deliveries wait for a route."""
         return len(self._queues.get(route, ()))
 
-    def is_parked(self, route: str) -> bool:
+    def is_shelved(self, route: str) -> bool:
         """Return whether a route's deliveries wait without their bodies."""
-        return route in self._parked
+        return route in self._shelved
 
     def put(self, delivery: Delivery, *, back: bool) -> None:
         """Queue a delivery for its route."""
         queue = self._queues.setdefault(delivery.route, _Queue())
         (queue.back if back else queue.new).append(delivery)
 
-    def park(self, route: str) -> Iterator[Delivery]:
-        """Park a route; return its ready deliveries, whose bodies the caller must drop."""
-        self._parked.add(route)
+    def shelve(self, route: str) -> Iterator[Delivery]:
+        """Shelve a route; return its ready deliveries, whose bodies the caller must drop."""
+        self._shelved.add(route)
         queue = self._queues.get(route, _Queue())
         return (
             delivery
@@ -88,9 +90,9 @@ class ReadyQueue:
             if delivery.state is DeliveryState.READY
         )
 
-    def unpark(self, route: str) -> None:
-        """Unpark a route, so that its deliveries count as claimable soon."""
-        self._parked.discard(route)
+    def unshelve(self, route: str) -> None:
+        """Unshelve a route, so that its deliveries count as claimable soon."""
+        self._shelved.discard(route)
 
     def take(self, limit: int, room: Callable[[str], int]) -> list[Delivery]:
         """Take up to `limit` deliveries, from the routes in turn.
@@ -126,4 +128,4 @@ class ReadyQueue:
         """Drop empty queues. Routes come from tasks, so unused names must not pile up."""
         for route in [route for route, queue in self._queues.items() if not queue]:
             del self._queues[route]
-            self._parked.discard(route)
+            self._shelved.discard(route)

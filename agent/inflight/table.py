@@ -29,7 +29,7 @@ class InFlightTable:
     @property
     def waiting(self) -> int:
         """Return how many deliveries with bodies wait for a question or a claim."""
-        return len(self._to_ask) + self._ready.unparked
+        return len(self._to_ask) + self._ready.unshelved
 
     @property
     def held(self) -> int:
@@ -37,9 +37,9 @@ class InFlightTable:
         return len(self._hold)
 
     @property
-    def parked(self) -> int:
-        """Return how many deliveries are ready for parked routes."""
-        return len(self._ready) - self._ready.unparked
+    def shelved(self) -> int:
+        """Return how many deliveries are ready for shelved routes."""
+        return len(self._ready) - self._ready.unshelved
 
     @property
     def routes(self) -> list[str]:
@@ -103,29 +103,29 @@ class InFlightTable:
         elif self._may_wait(delivery):
             self._ready.put(delivery, back=back)
 
-    def park(self, route: str) -> None:
-        """Keep a route's ready deliveries without their bodies until the route is unparked."""
-        if not self._ready.is_parked(route):
-            for delivery in self._ready.park(route):
+    def shelve(self, route: str) -> None:
+        """Keep a route's ready deliveries without their bodies until the route is unshelved."""
+        if not self._ready.is_shelved(route):
+            for delivery in self._ready.shelve(route):
                 self._may_wait(delivery)
             self._ready.forget_gone()
 
     def _may_wait(self, delivery: Delivery) -> bool:
         """Return whether the delivery may wait for its route.
 
-        For a parked route, its body is dropped only if the ledger is known to have it. Otherwise
+        For a shelved route, its body is dropped only if the ledger is known to have it. Otherwise
         the ledger is asked first.
         """
-        if self._ready.is_parked(delivery.route):
+        if self._ready.is_shelved(delivery.route):
             if delivery.row is None:
                 self.ask(delivery)
                 return False
             self.shed(delivery)
         return True
 
-    def unpark(self, route: str) -> None:
+    def unshelve(self, route: str) -> None:
         """Keep the bodies of a route's ready deliveries again."""
-        self._ready.unpark(route)
+        self._ready.unshelve(route)
 
     def hold(self, delivery: Delivery, at_s: float) -> None:
         """Put the delivery into the delay queue without its body until the clock shows `at_s`."""

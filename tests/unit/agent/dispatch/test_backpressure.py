@@ -21,7 +21,7 @@ LIMITS = Limits()
 @dataclass
 class FakeEntries:
     waiting: int = 0
-    parked: int = 0
+    shelved: int = 0
     bodies_bytes: int = 0
 
 
@@ -102,10 +102,10 @@ def test_what_waits_without_a_body_is_bounded_by_topic() -> None:
     These are tasks of closed routes in the main topic, and delayed ones in a tier.
     """
     bench = Bench()
-    bench.entries.parked = LIMITS.shelved
+    bench.entries.shelved = LIMITS.shelved
     assert bench.paused() == {MAIN}
 
-    bench.entries.parked = 0
+    bench.entries.shelved = 0
     bench.partitions.left[TIER] = LIMITS.shelved
 
     assert bench.paused() == {TIER}

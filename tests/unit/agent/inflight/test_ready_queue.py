@@ -78,11 +78,11 @@ def test_what_is_gone_is_passed_over_and_forgotten() -> None:
     assert offsets(ready.take(9, lambda _route: 9)) == [2]
 
 
-def test_a_parked_route_counts_apart() -> None:
-    """A parked route's deliveries keep their place, and do not count as soon claimable."""
+def test_a_shelved_route_counts_apart() -> None:
+    """A shelved route's deliveries keep their place, and do not count as soon claimable."""
     ready = filled(entry(1), entry(2, "b"))
 
-    assert offsets(list(ready.park("a"))) == [1]
-    assert (ready.unparked, len(ready), ready.is_parked("a")) == (1, 2, True)
+    assert offsets(list(ready.shelve("a"))) == [1]
+    assert (ready.unshelved, len(ready), ready.is_shelved("a")) == (1, 2, True)
     assert offsets(ready.take_of("a", 5)) == [1]
-    assert not ready.is_parked("a")
+    assert not ready.is_shelved("a")

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from agent.dispatch.route_parking import MOVE_AFTER_S, PARK_AFTER_S, RouteParking
+from agent.dispatch.route_shelving import MOVE_AFTER_S, SHELVE_AFTER_S, RouteShelving
 from agent.execution.slots import Slots
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
@@ -31,7 +31,7 @@ class Yard:
             set[str](),
             set[str](),
         )
-        self.parking = RouteParking(
+        self.shelving = RouteShelving(
             table=self.entries,
             slots=cast(
                 "Slots",
@@ -59,20 +59,20 @@ class Yard:
         return one
 
 
-def test_a_closed_route_is_parked_when_the_agent_is_full() -> None:
-    """A closed route is parked when the agent is full: its deliveries drop their bodies.
+def test_a_closed_route_is_shelved_when_the_agent_is_full() -> None:
+    """A closed route is shelved when the agent is full: its deliveries drop their bodies.
 
     So do later ones; the other route's keep theirs.
     """
     yard = Yard("a", "a", "b")
     yard.closed.add("a")
-    yard.parking.update(0.0, full=True)
-    assert yard.entries.parked == 0
+    yard.shelving.update(0.0, full=True)
+    assert yard.entries.shelved == 0
 
-    yard.parking.update(PARK_AFTER_S, full=True)
+    yard.shelving.update(SHELVE_AFTER_S, full=True)
     later = yard.arrive(9, "a")
 
-    assert (yard.entries.parked, yard.entries.waiting, later.value) == (3, 1, None)
+    assert (yard.entries.shelved, yard.entries.waiting, later.value) == (3, 1, None)
     assert yard.entries.bodies_bytes == len(b"body")
 
 
@@ -85,42 +85,42 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
     yard = Yard("a")
     before = yard.arrive(8, "a", known=False)
     yard.closed.add("a")
-    yard.parking.update(0.0, full=True)
-    yard.parking.update(PARK_AFTER_S, full=True)
+    yard.shelving.update(0.0, full=True)
+    yard.shelving.update(SHELVE_AFTER_S, full=True)
     later = yard.arrive(9, "a", known=False)
 
-    assert yard.entries.take_to_ask(PARK_AFTER_S, 10) == [before, later]
+    assert yard.entries.take_to_ask(SHELVE_AFTER_S, 10) == [before, later]
     assert [(one.state, one.value) for one in (before, later)] == [
         (DeliveryState.ASKING, b"body")
     ] * 2
     for one in (before, later):
         one.row = row(one.task_id)
         yard.entries.ready(one)
-    assert (before.value, later.value, yard.entries.parked) == (None, None, 3)
+    assert (before.value, later.value, yard.entries.shelved) == (None, None, 3)
     assert len(yard.entries.take_ready_for("a", 10)) == 3
 
 
-def test_nothing_is_parked_while_there_is_room() -> None:
-    """Nothing is parked while there is room, because a kept body need not be read again."""
+def test_nothing_is_shelved_while_there_is_room() -> None:
+    """Nothing is shelved while there is room, because a kept body need not be read again."""
     yard = Yard("a")
     yard.closed.add("a")
-    yard.parking.update(0.0, full=False)
-    yard.parking.update(MOVE_AFTER_S, full=False)
+    yard.shelving.update(0.0, full=False)
+    yard.shelving.update(MOVE_AFTER_S, full=False)
 
-    assert yard.entries.parked == 0
+    assert yard.entries.shelved == 0
 
 
-def test_a_route_that_opens_is_parked_no_more() -> None:
+def test_a_route_that_opens_is_shelved_no_more() -> None:
     """The deliveries of a route that opens count as work at hand again."""
     yard = Yard("a")
     yard.closed.add("a")
-    yard.parking.update(0.0, full=True)
-    yard.parking.update(PARK_AFTER_S, full=True)
+    yard.shelving.update(0.0, full=True)
+    yard.shelving.update(SHELVE_AFTER_S, full=True)
     yard.closed.clear()
 
-    yard.parking.update(PARK_AFTER_S, full=True)
+    yard.shelving.update(SHELVE_AFTER_S, full=True)
 
-    assert (yard.entries.parked, yard.entries.waiting) == (0, 1)
+    assert (yard.entries.shelved, yard.entries.waiting) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
     yard = Yard("a", "a", "a", other)
     yard.closed.add("a")
     yard.running.update(running)
-    yard.parking.update(0.0, full=True)
+    yard.shelving.update(0.0, full=True)
 
-    yard.parking.update(MOVE_AFTER_S - 1, full=True)
-    assert yard.parking.routes_to_move(MOVE_AFTER_S - 1, ()) == []
-    assert yard.parking.routes_to_move(MOVE_AFTER_S, ()) == moves
+    yard.shelving.update(MOVE_AFTER_S - 1, full=True)
+    assert yard.shelving.routes_to_move(MOVE_AFTER_S - 1, ()) == []
+    assert yard.shelving.routes_to_move(MOVE_AFTER_S, ()) == moves
 
 
 def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> None:
@@ -151,7 +151,7 @@ def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> No
     """
     yard = Yard("a", "a")
     yard.closed.add("a")
-    yard.parking.update(0.0, full=False)
+    yard.shelving.update(0.0, full=False)
 
-    assert yard.parking.routes_to_move(MOVE_AFTER_S - 1, {"a"}) == []
-    assert yard.parking.routes_to_move(MOVE_AFTER_S, {"a", "open"}) == ["a"]
+    assert yard.shelving.routes_to_move(MOVE_AFTER_S - 1, {"a"}) == []
+    assert yard.shelving.routes_to_move(MOVE_AFTER_S, {"a", "open"}) == ["a"]

@@ -1,8 +1,8 @@
-"""Parks routes that take no calls, so that the agent can read on.
+"""Shelves routes that take no calls, so that the agent can read on.
 
-The deliveries of a parked route are shelved: they wait without their bodies, and after a while they
-go to the longest tier. Otherwise the deliveries of one route would fill the agent's memory, and the
-tasks of all other routes would wait behind them.
+The deliveries of a shelved route wait without their bodies, and after a while they go to the
+longest tier. Otherwise the deliveries of one route would fill the agent's memory, and the tasks of
+all other routes would wait behind them.
 """
 
 from collections.abc import Container
@@ -11,10 +11,10 @@ from agent.execution.slots import Slots
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 
-PARK_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
+SHELVE_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
 
 
-class RouteParking:
+class RouteShelving:
     """Knows which routes have been closed for long."""
 
     def __init__(
@@ -30,9 +30,9 @@ class RouteParking:
         self._since_s: dict[str, float] = {}
 
     def update(self, now_s: float, *, full: bool) -> None:
-        """Park the routes that have been closed for some seconds, and unpark open ones.
+        """Shelve the routes that have been closed for some seconds, and unshelve open ones.
 
-        Routes are parked only while the agent is `full`.
+        Routes are shelved only while the agent is `full`.
         """
         waited_for = self._table.routes
         self._since_s = {
@@ -42,9 +42,9 @@ class RouteParking:
         }
         for route in waited_for:
             if route not in self._since_s:
-                self._table.unpark(route)
-            elif full and now_s - self._since_s[route] >= PARK_AFTER_S:
-                self._table.park(route)
+                self._table.unshelve(route)
+            elif full and now_s - self._since_s[route] >= SHELVE_AFTER_S:
+                self._table.shelve(route)
 
     def routes_to_move(self, now_s: float, stuck: Container[str]) -> list[str]:
         """Return the routes whose deliveries must go to a tier.
