@@ -10,6 +10,7 @@ from typing import Any
 from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.ticker import Ticker
+from agent.execution.admission import Admission
 from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
@@ -91,6 +92,7 @@ class Agent:
         dispatcher: Dispatcher,
         claimer: Claimer,
         ticker: Ticker,
+        admission: Admission,
         slots: Slots,
         settler: Settler,
         intake: Intake,
@@ -106,6 +108,7 @@ class Agent:
         self._dispatcher = dispatcher
         self._claimer = claimer
         self._ticker = ticker
+        self._admission = admission
         self._slots = slots
         self._settler = settler
         self._intake = intake
@@ -185,7 +188,7 @@ class Agent:
                 counted(self._slots.running, "call"),
                 timeout_s,
             )
-        self._slots.close()
+        self._admission.close()
         await self._leave_group()
         crash.reach("drain.group_left")
         await self._finish_calls(stop, timeout_s)

@@ -20,6 +20,8 @@ from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.records import Records, Wakeups
 from agent.dispatch.route_shelving import RouteShelving
 from agent.dispatch.ticker import Ticker
+from agent.execution.admission import Admission
+from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
@@ -82,6 +84,7 @@ def dispatch(
     main_topic: str,
     decoder: RecordDecoder,
     ledger: Ledger,
+    admission: Admission,
     slots: Slots,
     wakeups: Wakeups,
     clock: Clock,
@@ -107,7 +110,7 @@ def dispatch(
         table=table,
         partitions=partitions,
         quarantine=quarantine,
-        slots=slots.size,
+        slots=admission.slots,
         main_topic=main_topic,
         limits=limits,
     )
@@ -126,6 +129,7 @@ def dispatch(
         quarantine=quarantine,
         answers=answers,
         bodies=BodyLoader(ledger=ledger, table=table, decoder=decoder),
+        admission=admission,
         slots=slots,
         records=records,
         wakeups=wakeups,
@@ -133,7 +137,7 @@ def dispatch(
         limits=limits,
     )
     ticker = Ticker(
-        shelving=RouteShelving(table=table, slots=slots, limits=limits),
+        shelving=RouteShelving(table=table, admission=admission, limits=limits),
         backpressure=backpressure,
         relief=HeadOfLine(
             ledger=ledger, partitions=partitions, table=table, publishing=publishing, limits=limits
@@ -291,13 +295,19 @@ class Builder:
             publishing=self.publishing,
         )
 
-    def slots(self, settler: Settler, freed: asyncio.Event) -> Slots:
+    def slots(
+        self,
+        settler: Settler,
+        admission: Admission,
+        suspects: CrashSuspects,
+        freed: asyncio.Event,
+    ) -> Slots:
         """Return the slots."""
         return Slots(
-            size=self.parts.config.agent.slots,
+            admission=admission,
+            suspects=suspects,
             worker=self.worker,
             settler=settler,
-            routes=self.routes,
             guards=self.guards,
             longest_tier=self.longest_tier,
             clock=self.clock,
@@ -306,7 +316,9 @@ class Builder:
             freed=freed,
         )
 
-    def dispatch(self, sources: Mapping[str, Source], slots: Slots, wakeups: Wakeups) -> Dispatch:
+    def dispatch(
+        self, sources: Mapping[str, Source], admission: Admission, slots: Slots, wakeups: Wakeups
+    ) -> Dispatch:
         """Return the parts that decide about the records of the main topic and the tiers."""
         topics = self.parts.topics
         return dispatch(
@@ -319,6 +331,7 @@ class Builder:
                 ledger_id=self.parts.ledger_id, group=topics.group, naming=self.routes.naming
             ),
             ledger=self.ledger,
+            admission=admission,
             slots=slots,
             wakeups=wakeups,
             clock=self.clock,
@@ -431,13 +444,24 @@ class Builder:
         """
         wakeups = Wakeups()
         settler = self.settler(reply_limit_bytes)
-        slots = self.slots(settler, freed=wakeups.claim)
-        parts = self.dispatch(work, slots, wakeups)
+        suspects = CrashSuspects(counts=self.counts)
+        admission = Admission(
+            slots=self.parts.config.agent.slots,
+            leases=self.heartbeat,
+            routes=self.routes,
+            guards=self.guards,
+            suspects=suspects,
+            settler=settler,
+            clock=self.clock,
+        )
+        slots = self.slots(settler, admission, suspects, freed=wakeups.claim)
+        parts = self.dispatch(work, admission, slots, wakeups)
         intake = self.intake(inbox)
         return Agent(
             dispatcher=parts.dispatcher,
             claimer=parts.claimer,
             ticker=parts.ticker,
+            admission=admission,
             slots=slots,
             settler=settler,
             intake=intake,

@@ -9,6 +9,7 @@ from agent.dispatch.answers import AnswerHandler
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.records import Records, Wakeups
+from agent.execution.admission import Admission
 from agent.execution.slots import Slots
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
@@ -55,6 +56,7 @@ class Claimer:
         quarantine: QuarantineQueue,
         answers: AnswerHandler,
         bodies: BodyLoader,
+        admission: Admission,
         slots: Slots,
         records: Records,
         wakeups: Wakeups,
@@ -69,6 +71,7 @@ class Claimer:
         self._quarantine = quarantine
         self._answers = answers
         self._bodies = bodies
+        self._admission = admission
         self._slots = slots
         self._records = records
         self._wakeups = wakeups
@@ -110,39 +113,26 @@ class Claimer:
         """Claim as many deliveries as there are free slots, until cancelled."""
         while True:
             await self._wakeups.claim.wait()
-            if self._slots.room() < GATHER_SHARE * self._slots.size:
+            if self._admission.room() < GATHER_SHARE * self._admission.slots:
                 await self._clock.sleep(GATHER_S)
             self._wakeups.claim.clear()
-            if suspect := self._table.take_suspect(self._may_claim):
+            if suspect := self._table.take_suspect(self._admission.may_claim):
                 await self.claim([suspect], Purpose.RUN_SUSPECT)
             limit = min(self._limits.page, self._room())
-            if batch := self._table.take_ready(limit, self._slots.room_for):
+            if batch := self._table.take_ready(limit, self._admission.room_for):
                 await self.claim(batch, Purpose.RUN)
 
     async def no_claim(self) -> None:
-        """Return once no claim is under way; if the slots are closed, no other claim follows."""
+        """Return once no claim is under way; once admission is closed, no other follows."""
         async with self._claiming:
             return
 
     def _room(self) -> int:
+        """Return how many tasks to claim; none while a suspect waits until nothing else runs."""
         waits = self._table.any_suspect(
-            lambda suspect: suspect.alone and self._slots.room_for(suspect.route) > 0
+            lambda suspect: suspect.alone and self._admission.room_for(suspect.route) > 0
         )
-        fresh = self._leases.current.fresh(self._clock.now_s())
-        return self._slots.room() if fresh and not waits else 0
-
-    def _may_claim(self, suspect: Delivery) -> bool:
-        """Return whether a crash suspect may be claimed now.
-
-        A suspect that must run alone waits until nothing else is claimed under the lease. If it
-        killed the agent, the other tasks would be lost with it.
-        """
-        lease = self._leases.current
-        return (
-            lease.fresh(self._clock.now_s())
-            and self._slots.takes_suspect(suspect)
-            and not (suspect.alone and lease.running)
-        )
+        return 0 if waits else self._admission.room()
 
     async def claim(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
         """Claim the tasks of these deliveries; start, move or give back what was claimed."""
@@ -150,7 +140,7 @@ class Claimer:
             lease, began_s = self._leases.current, self._clock.now_s()
             claim = Claim(lease.next_owner(), lease, began_s, purpose)
             lease.running += 1  # the lease must not look idle while a claim is under way
-            with self._slots.reserved(batch):
+            with self._admission.reserved(batch):
                 answers = await self._ledger.claim(
                     [delivery.claimable() for delivery in batch],
                     claim.owner,

@@ -7,7 +7,7 @@ all other routes would wait behind them.
 
 from collections.abc import Container
 
-from agent.execution.slots import Slots
+from agent.execution.admission import Admission
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 
@@ -21,11 +21,11 @@ class RouteShelving:
         self,
         *,
         table: InFlightTable,
-        slots: Slots,
+        admission: Admission,
         limits: Limits,
     ) -> None:
         self._table = table
-        self._slots = slots
+        self._admission = admission
         self._limits = limits
         self._since_s: dict[str, float] = {}
 
@@ -38,7 +38,7 @@ class RouteShelving:
         self._since_s = {
             route: self._since_s.get(route, now_s)
             for route in waited_for
-            if self._slots.closed(route)
+            if self._admission.closed_route(route)
         }
         for route in waited_for:
             if route not in self._since_s:
@@ -57,6 +57,6 @@ class RouteShelving:
             route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S
         ]
         many = [route for route in long if self._table.ready_for(route) > self._limits.crowd]
-        others = {*self._table.routes, *self._slots.running_routes()} if many else ()
-        moved = many if any(not self._slots.closed(route) for route in others) else []
+        others = {*self._table.routes, *self._admission.busy_routes()} if many else ()
+        moved = many if any(not self._admission.closed_route(route) for route in others) else []
         return [route for route in long if route in moved or route in stuck]

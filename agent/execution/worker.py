@@ -1,5 +1,6 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
+from agent.execution.admission import Permit
 from agent.handlers import Attempt, Handlers
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent
@@ -18,15 +19,11 @@ class Worker:
         self._clock = clock
         self._deadline_s = deadline_s
 
-    async def work(
-        self, delivery: Delivery, limit_s: float | None, *, refused_alone: bool
-    ) -> Outcome:
+    async def work(self, delivery: Delivery, permit: Permit) -> Outcome:
         """Run the attempt and return its outcome.
 
-        Without a `limit_s`, its calls have the route's own time limit. `refused_alone` means that
-        the task met AUTH before and that its route has answered other calls since. A cancelled
-        attempt raises CancelledError; `delivery.spent` then says what it has spent, and the caller
-        releases the claim.
+        A cancelled attempt raises CancelledError; `delivery.spent` then says what it has spent, and
+        the caller releases the claim.
         """
         row = delivery.row
         if row is None or delivery.value is None:
@@ -45,8 +42,8 @@ class Worker:
             snoozes=delivery.snoozes,
             left_s=left_s,
             route=delivery.route,
-            limit_s=limit_s,
-            refused_alone=refused_alone,
+            limit_s=permit.limit_s,
+            refused_alone=permit.refused_alone,
             may_call=lambda: delivery.leased(self._clock.now_s()),
             paid=delivery.pay,
         )

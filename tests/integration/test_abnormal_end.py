@@ -7,16 +7,16 @@ from tests.integration.deployment import Deployment
 WITH_A_BUG = """
 import sys
 from agent.cli.main import main
-from agent.execution.slots import Slots
+from agent.execution.admission import Admission
 
-room = Slots.room
+room = Admission.room
 
-def buggy(slots):
-    if slots.running >= 4:
+def buggy(admission):
+    if admission._busy.total() >= 4:
         raise RuntimeError("a bug of ours")
-    return room(slots)
+    return room(admission)
 
-Slots.room = buggy
+Admission.room = buggy
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -4,15 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import SimpleNamespace
 from typing import cast
 
+from agent.execution.admission import Admission, Permit
+from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
-from agent.lease import Lease
+from agent.lease import Lease, Leases
 from agent.outcome import Outcome
 from agent.ports import Partition, Row
 from agent.process.containment import MemoryWatch
@@ -59,11 +62,9 @@ class FakeWorker:
     limits_s: list[float | None] = field(default_factory=list)
     alone: list[bool] = field(default_factory=list)
 
-    async def work(
-        self, _entry: Delivery, limit_s: float | None, *, refused_alone: bool
-    ) -> Outcome:
-        self.limits_s.append(limit_s)
-        self.alone.append(refused_alone)
+    async def work(self, _delivery: Delivery, permit: Permit) -> Outcome:
+        self.limits_s.append(permit.limit_s)
+        self.alone.append(permit.refused_alone)
         return await self.act()
 
 
@@ -93,13 +94,27 @@ class Bench:
         self.clock = SystemClock()
         self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, take_turn=take_turn)
 
+    def admission(self, suspects: CrashSuspects) -> Admission:
+        """Return an admission for eight slots, under a lease that has just begun."""
+        lease = Lease(1, self.clock.now_s())
+        return Admission(
+            slots=8,
+            leases=cast("Leases", SimpleNamespace(current=lease)),
+            routes=self.table,
+            guards=self.guards,
+            suspects=suspects,
+            settler=cast("Settler", self.settler),
+            clock=self.clock,
+        )
+
     def slots(self) -> Slots:
         """Return the slots."""
+        suspects = CrashSuspects(counts=self.counts)
         return Slots(
-            size=8,
+            admission=self.admission(suspects),
+            suspects=suspects,
             worker=cast("Worker", self.worker),
             settler=cast("Settler", self.settler),
-            routes=self.table,
             guards=self.guards,
             longest_tier=LONGEST,
             clock=self.clock,

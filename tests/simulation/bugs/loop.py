@@ -137,23 +137,21 @@ def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
 
 
 def _expired_called() -> AbstractContextManager[Any]:
-    start = slots.Slots.start
+    without_run = slots._without_run
 
-    def anyway(self: slots.Slots, entry: Delivery) -> None:
-        if entry.row is not None and entry.row.expired:
-            self._run(entry)
-        else:
-            start(self, entry)
+    def anyway(delivery: Delivery) -> Any:
+        expired = delivery.row is not None and delivery.row.expired
+        return None if expired else without_run(delivery)
 
-    return patched(slots.Slots, "start", anyway)
+    return patched(slots, "_without_run", anyway)
 
 
 def _answer_given_back() -> AbstractContextManager[Any]:
     attempt = slots.Slots._attempt
 
-    async def forgotten(self: slots.Slots, entry: Delivery) -> Any:
-        outcome = await attempt(self, entry)
-        return outcome if entry.partition.number == 0 else Released()
+    async def forgotten(self: slots.Slots, delivery: Delivery, permit: Any) -> Any:
+        outcome = await attempt(self, delivery, permit)
+        return outcome if delivery.partition.number == 0 else Released()
 
     return patched(slots.Slots, "_attempt", forgotten)
 

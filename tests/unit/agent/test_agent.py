@@ -61,6 +61,7 @@ def idle_agent() -> Agent:
             "dispatcher",
             "claimer",
             "ticker",
+            "admission",
             "slots",
             "settler",
             "intake",
@@ -157,7 +158,7 @@ def test_an_agent_of_which_a_part_broke_drains_too() -> None:
 
     with pytest.raises(RuntimeError, match="a bug"):
         asyncio.run(agent.run(Stop(lambda: None), until_done=False, drain_timeout_s=1))
-    slots.close.assert_called_once_with()
+    agent._admission.close.assert_called_once_with()  # type: ignore[attr-defined]
 
 
 def test_what_broke_is_said_though_nothing_can_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:

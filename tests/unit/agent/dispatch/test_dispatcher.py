@@ -68,6 +68,7 @@ def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
 
 def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
+    slots = Bench(routes(), ending(Released())).slots()
     dispatch = wiring.dispatch(
         partitions=Partitions(
             {
@@ -79,7 +80,8 @@ def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:
         ),
         decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
         ledger=cast("Ledger", None),
-        slots=Bench(routes(), ending(Released())).slots(),
+        admission=slots._admission,
+        slots=slots,
         clock=SystemClock(),
         counts=counts,
         leases=cast("Leases", SimpleNamespace(current=Lease(1, 0.0))),

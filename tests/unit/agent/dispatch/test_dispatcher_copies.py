@@ -46,6 +46,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         for name in (
             "ledger",
             "slots",
+            "admission",
             "clock",
             "counts",
             "leases",
@@ -54,7 +55,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
             "failures",
         )
     }
-    parts["slots"].size, parts["clock"].now_s.return_value = 64, 0.0
+    parts["admission"].slots, parts["clock"].now_s.return_value = 64, 0.0
     naming = MagicMock()
     naming.name_of.return_value = "route"
     dispatch = wiring.dispatch(

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from agent.dispatch.route_shelving import MOVE_AFTER_S, SHELVE_AFTER_S, RouteShelving
-from agent.execution.slots import Slots
+from agent.execution.admission import Admission
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
@@ -33,10 +33,10 @@ class Yard:
         )
         self.shelving = RouteShelving(
             table=self.entries,
-            slots=cast(
-                "Slots",
+            admission=cast(
+                "Admission",
                 SimpleNamespace(
-                    closed=self.closed.__contains__, running_routes=lambda: self.running
+                    closed_route=self.closed.__contains__, busy_routes=lambda: self.running
                 ),
             ),
             limits=LIMITS,

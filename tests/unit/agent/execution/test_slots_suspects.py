@@ -27,7 +27,7 @@ class Run:
 
         async def run() -> tuple[bool, int]:
             slots = self.started()
-            found = slots.takes_suspect(self.entry(99, losses)), slots.room()
+            found = slots._admission.may_claim(self.entry(99, losses)), slots._admission.room()
             await slots.finish(5.0)
             return found
 

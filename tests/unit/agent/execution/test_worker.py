@@ -6,11 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from agent.execution.admission import Permit
 from agent.execution.worker import SETTLE_MARGIN_S, Worker
 from agent.handlers import Attempt, Handlers
 from agent.inflight.delivery import Delivery
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.ports import Partition, Row
+from agent.routes import Ticket
 from schemas.task.envelope import Publication
 
 GOOD = Succeeded(b"answer", COMPLETION, Spent())
@@ -77,7 +79,9 @@ def worked(entry: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt
     worker = Worker(
         handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S
     )
-    return asyncio.run(worker.work(entry, 2.5, refused_alone=True)), handlers.attempts
+    return asyncio.run(
+        worker.work(entry, Permit(Ticket(entry.route, 0, at_s, 2.5), refused_alone=True))
+    ), handlers.attempts
 
 
 def test_an_attempt_has_the_budget_of_its_row() -> None:

@@ -1,0 +1,164 @@
+"""Admission: decides which tasks may be claimed, and which claimed task may start now.
+
+Every rule that can keep a task from a slot is asked here, and nowhere else.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.guard_gate import GuardGate
+from agent.execution.settler import Settler
+from agent.inflight.delivery import Delivery
+from agent.lease import Leases
+from agent.outcome import Outcome
+from agent.ports import Clock
+from agent.routes import Router, Ticket
+from schemas.task.guard import Guard
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The permission to run one attempt. Give it back with `Admission.ended`.
+
+    `refused_alone` means that the task met AUTH before and that its route has answered other calls
+    since.
+    """
+
+    ticket: Ticket
+    refused_alone: bool
+
+    @property
+    def limit_s(self) -> float | None:
+        """Return the time limit of a probe's call; None for any other call."""
+        return self.ticket.limit_s
+
+
+class Refusal(Enum):
+    """Why a claimed task may not start now. Its claim is given back."""
+
+    CLOSED = "the agent is leaving"
+    LEASE = "the lease of its claim is no longer good"
+    SUSPECT = "another crash suspect runs"
+    ROUTE = "its route takes no call now"
+
+
+class Admission:
+    """The rules by which the slots of one agent are filled."""
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        leases: Leases,
+        routes: Router,
+        guards: GuardGate,
+        suspects: CrashSuspects,
+        settler: Settler,
+        clock: Clock,
+    ) -> None:
+        self.slots = slots
+        self._leases = leases
+        self._routes = routes
+        self._guards = guards
+        self._suspects = suspects
+        self._settler = settler
+        self._clock = clock
+        self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
+        self._closed = False
+
+    # ---- before a claim
+
+    def room(self) -> int:
+        """Return how many more tasks may be claimed."""
+        may_claim = (
+            not self._closed
+            and not self._suspects.alone
+            and self._guards.known
+            and self._settler.unsettled <= 2 * self.slots
+            and self._leases.current.fresh(self._clock.now_s())
+        )
+        return self.slots - self._busy.total() if may_claim else 0
+
+    def room_for(self, route: str) -> int:
+        """Return how many more tasks of a route may be claimed, by the rules of the route alone."""
+        return self._routes.room(route, self._clock.now_s(), self._busy[route], self.slots)
+
+    def may_claim(self, suspect: Delivery) -> bool:
+        """Return whether this crash suspect may be claimed.
+
+        A suspect that must run alone waits until nothing else is claimed under the lease. If it
+        killed the agent, the other tasks would be lost with it.
+        """
+        if self.room() <= 0 or self.room_for(suspect.route) <= 0:
+            return False
+        alone = not self._busy and not self._leases.current.running
+        return self._suspects.may_run(suspect) and (alone or not suspect.alone)
+
+    @contextmanager
+    def reserved(self, deliveries: Collection[Delivery]) -> Iterator[None]:
+        """Reserve slots for a claim that is under way."""
+        # The claim may change the route of a delivery that came without its body.
+        routes = [delivery.route for delivery in deliveries]
+        self._busy.update(routes)
+        try:
+            yield
+        finally:
+            for route in routes:
+                self._free(route)
+
+    def closed_route(self, route: str) -> bool:
+        """Return whether a route takes no calls but probes."""
+        return self._routes.closed(route, self._clock.now_s())
+
+    def busy_routes(self) -> Collection[str]:
+        """Return the routes whose tasks run or are being claimed."""
+        return self._busy.keys()
+
+    # ---- before an attempt
+
+    def grant(self, delivery: Delivery) -> Permit | Guard | Refusal:
+        """Decide about a claimed task: it may run now, a guard stops it, or it is given back."""
+        now_s, row = self._clock.now_s(), delivery.row
+        if self._closed:
+            return Refusal.CLOSED
+        if not delivery.leased(now_s):
+            return Refusal.LEASE
+        if not self._suspects.may_run(delivery):
+            return Refusal.SUSPECT
+        if row is not None and (guard := self._guards.stops(row, delivery.route)):
+            return guard
+        ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)
+        if ticket is None:
+            return Refusal.ROUTE
+        return Permit(ticket, self._routes.answered_since(delivery.route, delivery.refused_s))
+
+    def ended(self, permit: Permit, outcome: Outcome) -> Outcome:
+        """Take a permit back; return the outcome to settle.
+
+        An attempt that failed by an outage is not counted if its route has stopped.
+        """
+        return self._routes.ended(permit.ticket, outcome, self._clock.now_s())
+
+    def enter(self, delivery: Delivery) -> None:
+        """Note that a delivery has a slot."""
+        self._busy[delivery.route] += 1
+        self._suspects.enter(delivery)
+
+    def leave(self, delivery: Delivery) -> None:
+        """Note that a delivery has left its slot."""
+        self._suspects.leave(delivery)
+        self._free(delivery.route)
+
+    def close(self) -> None:
+        """Grant nothing more."""
+        self._closed = True
+
+    def _free(self, route: str) -> None:
+        """Free a slot. Routes come from tasks, so a route without tasks is dropped."""
+        self._busy[route] -= 1
+        if not self._busy[route]:
+            del self._busy[route]
