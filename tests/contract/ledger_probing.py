@@ -19,8 +19,8 @@ from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, LedgerDatabas
 PROBE_S = 300.0
 
 
-class Duty:
-    """The duty of one agent, and what it did."""
+class ObservedKeeper:
+    """The guard keeper of one agent, and what it did."""
 
     def __init__(self, ledger_db: LedgerDatabase, *, answers: bool = True) -> None:
         self.orders: list[Order] = []
@@ -29,7 +29,7 @@ class Duty:
         self.guards = GuardGate(
             clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn
         )
-        self.duty = GuardKeeper(
+        self.keeper = GuardKeeper(
             transactions=ledger_db.transactions,
             clock=SystemClock(),
             group=GROUP,
@@ -43,8 +43,8 @@ class Duty:
 
     async def look(self) -> None:
         """Make one pass, and wait for the prompts that it sent."""
-        await self.duty.look()
-        for prompt in list(self.duty._prompts):
+        await self.keeper.look()
+        for prompt in list(self.keeper._prompts):
             await prompt
 
     async def _ask(self, route: str) -> bool:
@@ -82,9 +82,9 @@ def patient(ledger_db: LedgerDatabase) -> None:
     ledger_db.ago(tables.guard.c.probe_at, 4)
 
 
-async def looking(ledger_db: LedgerDatabase, duty: Duty) -> Guard:
+async def looking(ledger_db: LedgerDatabase, keeper: ObservedKeeper) -> Guard:
     """Let a guard's look begin, by a route that answers or by a success on it."""
-    await duty.look()
+    await keeper.look()
     guard = the(raised(ledger_db))
     assert guard.looking
     return guard
@@ -111,7 +111,7 @@ def run_probe(ledger_db: LedgerDatabase, task_id: int, *outcome: object) -> None
 
 
 async def whole_look(
-    ledger_db: LedgerDatabase, duty: Duty, task_ids: Sequence[int], outcome: object
+    ledger_db: LedgerDatabase, keeper: ObservedKeeper, task_ids: Sequence[int], outcome: object
 ) -> int:
     """Run the next look with the first of these tasks; return how many tasks it had.
 
@@ -119,16 +119,16 @@ async def whole_look(
     ends.
     """
     ledger_db.ago(tables.guard.c.probe_at, 1)
-    guard = await looking(ledger_db, duty)
+    guard = await looking(ledger_db, keeper)
     chosen = task_ids[: guard.look_left]
     let_through(ledger_db, *chosen)
     for task_id in chosen:
         run_probe(ledger_db, task_id, outcome)
     ledger_db.set(tables.guard, guard.id, look_left=0)
-    await duty.look()
+    await keeper.look()
     return len(chosen)
 
 
-async def look_at(ledger_db: LedgerDatabase, duty: Duty) -> object:
+async def look_at(ledger_db: LedgerDatabase, keeper: ObservedKeeper) -> object:
     (row,) = ledger_db.rows(tables.guard)
     return row.called_at

@@ -167,7 +167,7 @@ class HandClock:
 
 
 @dataclass
-class Duty:
+class ObservedCallUp:
     """The duty of one agent, and the orders that it wrote."""
 
     ledger_db: LedgerDatabase
@@ -206,7 +206,7 @@ class Duty:
 
 async def test_a_route_that_opens_calls_up_its_tasks(ledger_db: LedgerDatabase) -> None:
     """A few tasks are called up at first, and the others once the route has stayed open."""
-    duty = Duty(ledger_db)
+    duty = ObservedCallUp(ledger_db)
     await duty.look(60)
     duty.stop()
     ids = waiting(ledger_db, 50)
@@ -224,7 +224,7 @@ async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The route opened for a moment, so only a few tasks were called up."""
-    duty = Duty(ledger_db)
+    duty = ObservedCallUp(ledger_db)
     await duty.look(60)
     duty.stop()
     waiting(ledger_db, 50)
@@ -243,7 +243,7 @@ async def test_an_agent_that_starts_calls_up_for_all_open_routes(ledger_db: Ledg
     Their names may be known from tasks alone.
     """
     open_ids = [*waiting(ledger_db, 3), *waiting(ledger_db, 3, "some-model")]
-    duty = Duty(ledger_db)
+    duty = ObservedCallUp(ledger_db)
     duty.stop("closed")
     waiting(ledger_db, 3, "closed")
 
@@ -256,7 +256,7 @@ async def test_without_a_route_that_opened_nothing_is_asked(
     ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger is not read each second for nothing."""
-    duty, asked = Duty(ledger_db), count(1)
+    duty, asked = ObservedCallUp(ledger_db), count(1)
     step = call_up.step
 
     def counted(*args: Any) -> call_up.CallUpPage:

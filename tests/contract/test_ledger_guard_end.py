@@ -14,7 +14,7 @@ from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, end, ended, exhausted, open_all, raised
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
-from tests.contract.ledger_probing import Duty, fail_as_a_whole, look_at, the
+from tests.contract.ledger_probing import ObservedKeeper, fail_as_a_whole, look_at, the
 
 
 async def test_a_guard_with_nothing_left_is_opened(ledger_db: LedgerDatabase) -> None:
@@ -22,11 +22,11 @@ async def test_a_guard_with_nothing_left_is_opened(ledger_db: LedgerDatabase) ->
     end(ledger_db, exhausted())
     for row in ledger_db.rows(tables.task):
         ledger_db.set(tables.task, row.id, status=int(Status.CANCELLED))
-    duty = Duty(ledger_db, answers=False)
+    keeper = ObservedKeeper(ledger_db, answers=False)
 
-    await duty.look()
+    await keeper.look()
 
-    assert (raised(ledger_db), duty.asked) == ([], [])
+    assert (raised(ledger_db), keeper.asked) == ([], [])
     assert ledger_db.rows(tables.audit)[-1].detail.endswith("nothing of it is left")
 
 
@@ -38,7 +38,7 @@ async def test_while_a_task_runs_something_is_left(ledger_db: LedgerDatabase) ->
         if row.id != running[0][0].task_id:
             ledger_db.set(tables.task, row.id, status=int(Status.CANCELLED))
 
-    await Duty(ledger_db).look()
+    await ObservedKeeper(ledger_db).look()
 
     assert 5 < the(raised(ledger_db)).probe_due_s <= 10
 
@@ -62,16 +62,16 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
     ]
     ended(ledger_db, [(row, owner) for row, _ in stopped], *[outcome for _, outcome in stopped])
     open_all(ledger_db)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await duty.look()
+    await keeper.look()
 
-    assert len(duty.called) == len(set(duty.called))
-    assert set(ids) <= set(duty.called)
-    assert (await look_at(ledger_db, duty)) is None
+    assert len(keeper.called) == len(set(keeper.called))
+    assert set(ids) <= set(keeper.called)
+    assert (await look_at(ledger_db, keeper)) is None
     ledger_db.ago(tables.guard.c.opened_at, 11)
-    await duty.look()
-    assert await look_at(ledger_db, duty) is not None
+    await keeper.look()
+    assert await look_at(ledger_db, keeper) is not None
     assert ledger_db.run(lambda c: rows.read(c, GROUP)) == []
 
 
@@ -88,11 +88,11 @@ async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -
         for row in ledger_db.rows(tables.batch)
     ]
     ledger_db.run(lambda c: c.execute(tables.guard.insert(), guards))
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
     left = []
     for _ in range(3):
-        await duty.look()
+        await keeper.look()
         left.append(len(raised(ledger_db)))
 
     assert left == [2 * MOST, MOST, 0]
@@ -108,12 +108,12 @@ async def test_what_was_moved_for_its_route_is_not_called_up(ledger_db: LedgerDa
         Moved(Failure(ErrorClass.ROUTE, "route x is closed"), SPENT, "1h", 3600.0),
     )
     open_all(ledger_db)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await duty.look()
+    await keeper.look()
 
-    assert elsewhere[0][0].task_id not in duty.called
-    assert duty.called
+    assert elsewhere[0][0].task_id not in keeper.called
+    assert keeper.called
 
 
 async def test_a_late_move_is_called_up_too(ledger_db: LedgerDatabase) -> None:
@@ -121,13 +121,13 @@ async def test_a_late_move_is_called_up_too(ledger_db: LedgerDatabase) -> None:
     fail_as_a_whole(ledger_db)
     late = claimed(ledger_db, 1)
     open_all(ledger_db)
-    duty = Duty(ledger_db)
-    await duty.look()
+    keeper = ObservedKeeper(ledger_db)
+    await keeper.look()
 
     ended(ledger_db, late, moved(Failure("GUARD", "why"), SPENT, LONGEST, 1))
-    await duty.look()
+    await keeper.look()
 
-    assert late[0][0].task_id in duty.called
+    assert late[0][0].task_id in keeper.called
 
 
 async def test_guards_of_the_past_are_forgotten(ledger_db: LedgerDatabase) -> None:

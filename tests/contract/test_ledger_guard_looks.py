@@ -18,7 +18,7 @@ from tests.contract.ledger_guards import deaths, end, ended, exhausted, raised
 from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
 from tests.contract.ledger_probing import (
     PROBE_S,
-    Duty,
+    ObservedKeeper,
     fail_as_a_whole,
     let_through,
     looking,
@@ -35,15 +35,15 @@ async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) ->
     """
     waiting = fail_as_a_whole(ledger_db, 41)
     ledger_db.set(tables.guard, the(raised(ledger_db)).id, cause="exhausted")
-    before, duty = deaths(ledger_db), Duty(ledger_db)
+    before, keeper = deaths(ledger_db), ObservedKeeper(ledger_db)
     sizes = []
 
     while waiting:
-        sizes.append(await whole_look(ledger_db, duty, waiting, exhausted()))
+        sizes.append(await whole_look(ledger_db, keeper, waiting, exhausted()))
         waiting = waiting[sizes[-1] :]
         assert 20 < the(raised(ledger_db)).probe_due_s <= 30
     ledger_db.ago(tables.guard.c.probe_at, 1)
-    await duty.look()
+    await keeper.look()
 
     assert sizes == [1, 2, 4, 8, 16]
     assert deaths(ledger_db) - before == 31
@@ -54,23 +54,23 @@ async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) ->
 async def test_the_route_is_asked_before_each_look(ledger_db: LedgerDatabase) -> None:
     """An answer or a success before the end of the last look is no evidence for the next one."""
     waiting = fail_as_a_whole(ledger_db, 20)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await whole_look(ledger_db, duty, waiting, exhausted())
-    await whole_look(ledger_db, duty, waiting[1:], exhausted())
+    await whole_look(ledger_db, keeper, waiting, exhausted())
+    await whole_look(ledger_db, keeper, waiting[1:], exhausted())
 
-    assert len(duty.asked) == 2
+    assert len(keeper.asked) == 2
 
 
 async def test_a_success_of_others_saves_the_prompt(ledger_db: LedgerDatabase) -> None:
     """Another batch's success is as much evidence about the route as an answered prompt."""
     fail_as_a_whole(ledger_db)
     end(ledger_db, SUCCEEDED, into="another")
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    guard = await looking(ledger_db, duty)
+    guard = await looking(ledger_db, keeper)
 
-    assert (duty.asked, guard.vouched) == ([], True)
+    assert (keeper.asked, guard.vouched) == ([], True)
 
 
 async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(
@@ -81,9 +81,9 @@ async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(
     The next look has one task and comes five minutes later.
     """
     one, *_ = fail_as_a_whole(ledger_db)
-    before, duty = deaths(ledger_db), Duty(ledger_db, answers=False)
+    before, keeper = deaths(ledger_db), ObservedKeeper(ledger_db, answers=False)
 
-    assert await whole_look(ledger_db, duty, [one], exhausted()) == 1
+    assert await whole_look(ledger_db, keeper, [one], exhausted()) == 1
 
     guard = the(raised(ledger_db))
     assert (deaths(ledger_db), ledger_db.status(one)) == (before, Status.RETRYING)
@@ -97,13 +97,13 @@ async def test_an_outage_between_looks_ends_the_doubling(ledger_db: LedgerDataba
     The next look tries one task, which cannot die.
     """
     waiting = fail_as_a_whole(ledger_db, 40)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
     for _ in range(2):
-        waiting = waiting[await whole_look(ledger_db, duty, waiting, exhausted()) :]
+        waiting = waiting[await whole_look(ledger_db, keeper, waiting, exhausted()) :]
     assert the(raised(ledger_db)).look_size == 4
-    before, duty.answers = deaths(ledger_db), False
+    before, keeper.answers = deaths(ledger_db), False
 
-    assert await whole_look(ledger_db, duty, waiting, exhausted()) == 1
+    assert await whole_look(ledger_db, keeper, waiting, exhausted()) == 1
 
     assert deaths(ledger_db) == before
     assert the(raised(ledger_db)).look_size == 1
@@ -112,9 +112,9 @@ async def test_an_outage_between_looks_ends_the_doubling(ledger_db: LedgerDataba
 async def test_a_failed_attempt_with_others_left_is_as_expected(ledger_db: LedgerDatabase) -> None:
     """The task has attempts left: it waits in its own tier, and the look is over."""
     one, *_ = fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await whole_look(ledger_db, duty, [one], RETRY)
+    await whole_look(ledger_db, keeper, [one], RETRY)
 
     assert ledger_db.status(one) is Status.RETRYING
     assert the(raised(ledger_db)).look_size == 2
@@ -124,7 +124,7 @@ async def test_a_death_of_its_own_input_is_as_expected(ledger_db: LedgerDatabase
     """Such a death is no evidence against the route; the next look has two tasks."""
     one, *_ = fail_as_a_whole(ledger_db)
 
-    await whole_look(ledger_db, Duty(ledger_db), [one], DEAD)
+    await whole_look(ledger_db, ObservedKeeper(ledger_db), [one], DEAD)
 
     assert the(raised(ledger_db)).look_size == 2
 
@@ -132,20 +132,20 @@ async def test_a_death_of_its_own_input_is_as_expected(ledger_db: LedgerDatabase
 async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerDatabase) -> None:
     """The task may kill every agent that takes it, and is no evidence about its route."""
     one, *_ = fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
     lease = ledger_db.agent()
     ledger_db.claimed(one, lease.next_owner(), fence=1)
     ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
-    await duty.look()
+    await keeper.look()
     heard_of = the(raised(ledger_db))
 
     assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [one])) == (1, 0)
 
     assert ledger_db.count(tables.guard_look) == 0
-    assert await duty.guards.moved(heard_of, one) is not None
-    await duty.look()
+    assert await keeper.guards.moved(heard_of, one) is not None
+    await keeper.look()
     guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size) == (False, 1)
     assert guard.probe_due_s > 290
@@ -156,12 +156,12 @@ async def test_a_cancelled_task_tells_nothing_and_another_goes_at_once(
 ) -> None:
     """A task that was cancelled while it waited for its turn does not count for the look."""
     one, *_ = fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
     ledger_db.set(tables.task, one, status=int(Status.CANCELLED), owner=0)
 
-    await duty.look()
+    await keeper.look()
 
     guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size, guard.probe_due_s) == (False, 1, 0)
@@ -172,8 +172,8 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
 ) -> None:
     """Its risen fence shows that it died; it waits for a turn like the other tasks."""
     one, *_ = fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
     run_probe(ledger_db, one, exhausted())
     assert ledger_db.status(one) is Status.DEAD
@@ -181,7 +181,7 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
     rows = [ledger_db.task(one)]
     ledger_db.run(lambda c: replay_tasks._move(c, GROUP, wish, rows))
 
-    await duty.look()
+    await keeper.look()
 
     assert ledger_db.status(one) is Status.PENDING
     assert the(raised(ledger_db)).look_size == 2
@@ -190,11 +190,11 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
 async def test_a_task_whose_route_was_closed_tells_nothing(ledger_db: LedgerDatabase) -> None:
     """The task was moved without a call, so its look does not double."""
     one, *_ = fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
     await whole_look(
         ledger_db,
-        duty,
+        keeper,
         [one],
         Moved(Failure(ErrorClass.ROUTE, "route is closed"), SPENT, "1h", 3600.0),
     )
@@ -207,11 +207,11 @@ async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(
 ) -> None:
     """The task waited for its turn for longer than `guard.probe_s`; the look ended without it."""
     one, *_ = fail_as_a_whole(ledger_db)
-    before, duty = deaths(ledger_db), Duty(ledger_db)
-    await looking(ledger_db, duty)
+    before, keeper = deaths(ledger_db), ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
     ledger_db.ago(tables.guard.c.look_at, PROBE_S + 1)
-    await duty.look()
+    await keeper.look()
     assert not the(raised(ledger_db)).looking
 
     run_probe(ledger_db, one, exhausted())
@@ -222,14 +222,14 @@ async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(
 async def test_a_call_that_takes_long_is_waited_for(ledger_db: LedgerDatabase) -> None:
     """A look does not end while a task of it runs: a provider may take ten minutes to time out."""
     one, *_ = fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(one, owner, fence=1)
     ledger_db.ago(tables.guard.c.look_at, 2 * PROBE_S)
 
-    await duty.look()
+    await keeper.look()
     ended(ledger_db, [(row, owner)], exhausted())
 
     assert the(raised(ledger_db)).looking
@@ -242,11 +242,11 @@ async def test_one_prompt_is_enough_for_the_guards_of_a_route(ledger_db: LedgerD
     for number in range(5):
         end(ledger_db, *[exhausted()] * 12, into=f"batch {number}")
     assert len(raised(ledger_db)) == 5
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await duty.look()
+    await keeper.look()
 
-    assert len(duty.asked) == 1
+    assert len(keeper.asked) == 1
     assert [(one.looking, one.vouched) for one in raised(ledger_db)] == [(True, True)] * 5
 
 
@@ -282,19 +282,19 @@ async def test_looks_over_lost_agents_double_while_others_succeed(
     """
     one, two, *_ = guard_for_losses(ledger_db, 4)
     end(ledger_db, SUCCEEDED, into="another")
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
 
     assert lose_agent_over(ledger_db, one) == (0, 1)
     assert lose_agent_over(ledger_db, two) == (1, 0)
 
-    await duty.look()
+    await keeper.look()
     guard = the(raised(ledger_db))
     assert (ledger_db.status(one), ledger_db.status(two)) == (Status.DEAD, Status.PENDING)
     assert (guard.looking, guard.look_size) == (False, 2)
     assert guard.probe_due_s > 290
-    assert duty.asked == []
+    assert keeper.asked == []
 
 
 async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(
@@ -305,13 +305,13 @@ async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(
     A prompt would be no evidence about it.
     """
     one, *_ = guard_for_losses(ledger_db, 4)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
 
     assert lose_agent_over(ledger_db, one) == (1, 0)
 
-    await duty.look()
+    await keeper.look()
     assert deaths(ledger_db) == 0
     assert the(raised(ledger_db)).look_size == 1
 
@@ -322,8 +322,8 @@ async def test_a_success_opens_the_guard_however_the_look_began(
 ) -> None:
     """A route that does not answer our prompt may still take the tasks."""
     one, *_ = fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db, answers=answers)
+    keeper = ObservedKeeper(ledger_db, answers=answers)
 
-    await whole_look(ledger_db, duty, [one], SUCCEEDED)
+    await whole_look(ledger_db, keeper, [one], SUCCEEDED)
 
     assert raised(ledger_db) == []

@@ -10,7 +10,7 @@ from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
 from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, LedgerDatabase
 from tests.contract.ledger_probing import (
-    Duty,
+    ObservedKeeper,
     fail_as_a_whole,
     let_through,
     looking,
@@ -112,11 +112,11 @@ async def test_looks_over_refusals_double_and_stay_apart(ledger_db: LedgerDataba
     claims = claimed(ledger_db, 40)
     ended(ledger_db, claims, *[refused()] * 40)
     waiting = [row.task_id for row, _ in claims[12:]]
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
     sizes = []
 
     for _ in range(3):
-        sizes.append(await whole_look(ledger_db, duty, waiting, refused()))
+        sizes.append(await whole_look(ledger_db, keeper, waiting, refused()))
         waiting = waiting[sizes[-1] :]
         assert 290 < the(raised(ledger_db)).probe_due_s <= 300
 
@@ -129,12 +129,12 @@ async def test_a_success_in_a_look_opens_a_guard_for_refusals(ledger_db: LedgerD
     claims = claimed(ledger_db, 14)
     ended(ledger_db, claims, *[refused()] * 14)
     one = claims[12][0].task_id
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
 
     run_probe(ledger_db, one, SUCCEEDED)
-    await duty.look()
+    await keeper.look()
 
     assert raised(ledger_db) == []
     end(ledger_db, *[refused()] * 20)
@@ -150,7 +150,7 @@ async def test_a_guard_with_no_tasks_left_is_opened_and_forgives_nothing(
     """
     end(ledger_db, *[refused()] * 12)
 
-    await Duty(ledger_db).look()
+    await ObservedKeeper(ledger_db).look()
     assert raised(ledger_db) == []
     end(ledger_db, *[refused()] * 30)
 

@@ -13,7 +13,7 @@ from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
 from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, LedgerDatabase, new_task
 from tests.contract.ledger_probing import (
-    Duty,
+    ObservedKeeper,
     fail_as_a_whole,
     let_through,
     looking,
@@ -26,23 +26,23 @@ from tests.contract.ledger_probing import (
 async def test_a_healthy_group_has_nothing_to_do(ledger_db: LedgerDatabase) -> None:
     """One pass finds no guard and stops nothing."""
     end(ledger_db, SUCCEEDED)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await duty.look()
+    await keeper.look()
 
-    assert (duty.orders, duty.asked) == ([], [])
-    assert duty.stops(ledger_db, BATCH) is None
+    assert (keeper.orders, keeper.asked) == ([], [])
+    assert keeper.stops(ledger_db, BATCH) is None
 
 
 async def test_a_raised_guard_is_heard_of(ledger_db: LedgerDatabase) -> None:
     """From the next pass on, the guard's tasks are stopped; those of another batch are not."""
     fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await duty.look()
+    await keeper.look()
 
-    assert duty.stops(ledger_db, BATCH) is not None
-    assert duty.stops(ledger_db, "healthy") is None
+    assert keeper.stops(ledger_db, BATCH) is not None
+    assert keeper.stops(ledger_db, "healthy") is None
 
 
 async def test_a_task_in_hand_takes_the_turn_once(ledger_db: LedgerDatabase) -> None:
@@ -51,7 +51,7 @@ async def test_a_task_in_hand_takes_the_turn_once(ledger_db: LedgerDatabase) -> 
     An agent whose answer was lost may ask again.
     """
     one, two, *_ = fail_as_a_whole(ledger_db, 14)
-    guard = await looking(ledger_db, Duty(ledger_db))
+    guard = await looking(ledger_db, ObservedKeeper(ledger_db))
 
     def turn(task_id: int) -> bool:
         return ledger_db.run(lambda c: guard_probes.take_turn(c, guard.id, task_id))
@@ -63,7 +63,7 @@ async def test_a_task_in_hand_takes_the_turn_once(ledger_db: LedgerDatabase) -> 
 async def test_a_look_begins_once_though_many_agents_see_it_due(ledger_db: LedgerDatabase) -> None:
     """Two agents act at once: one of them asks the route and begins the look."""
     fail_as_a_whole(ledger_db)
-    first, second = Duty(ledger_db), Duty(ledger_db)
+    first, second = ObservedKeeper(ledger_db), ObservedKeeper(ledger_db)
 
     await asyncio.gather(first.look(), second.look())
     before = the(raised(ledger_db))
@@ -82,17 +82,17 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(
     """
     _, first, *_ = moved_ones = fail_as_a_whole(ledger_db, 14)
     ledger_db.ago(tables.task.c.due_at, -60, first)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await duty.look()
-    await duty.look()
+    await keeper.look()
+    await keeper.look()
 
     assert len(moved_ones) == 4
-    assert duty.called == [first]
+    assert keeper.called == [first]
     assert ledger_db.rows(tables.guard_look)[0].task_id == first
-    assert await duty.guards.moved(the(raised(ledger_db)), first) is None
+    assert await keeper.guards.moved(the(raised(ledger_db)), first) is None
 
 
 async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(
@@ -100,12 +100,12 @@ async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(
 ) -> None:
     """A task that an agent holds anyway needs no record, and no way through a long topic."""
     fail_as_a_whole(ledger_db)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
 
-    await duty.look()
+    await keeper.look()
 
-    assert duty.called == []
+    assert keeper.called == []
 
 
 async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
@@ -118,16 +118,16 @@ async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
     one, *others = fail_as_a_whole(ledger_db, 14)
     retrying = claimed(ledger_db, 1)
     ended(ledger_db, retrying, RETRY)
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     let_through(ledger_db, one)
     run_probe(ledger_db, one, SUCCEEDED)
 
-    await duty.look()
-    await duty.look()
+    await keeper.look()
+    await keeper.look()
 
     assert raised(ledger_db) == []
-    assert sorted(duty.called) == sorted(others)
+    assert sorted(keeper.called) == sorted(others)
     assert {
         ledger_db.claim(task_id, ledger_db.agent().next_owner(), fence=1) for task_id in others
     } == {ClaimAnswer.CLAIMED}
@@ -146,7 +146,7 @@ async def test_the_success_of_another_task_opens_nothing(ledger_db: LedgerDataba
     fail_as_a_whole(ledger_db)
     ended(ledger_db, running, SUCCEEDED)
 
-    await Duty(ledger_db).look()
+    await ObservedKeeper(ledger_db).look()
 
     assert len(raised(ledger_db)) == 1
 
@@ -161,16 +161,16 @@ async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(
     tasks = [claimed(ledger_db, 1, into=name) for name in ("one", "two")]
     for claim in tasks:
         ended(ledger_db, claim, exhausted())
-    duty = Duty(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
 
-    await duty.look()
-    await duty.look()
-    await duty.look()
+    await keeper.look()
+    await keeper.look()
+    await keeper.look()
 
-    assert duty.asked == [ROUTE]
+    assert keeper.asked == [ROUTE]
     assert raised(ledger_db) == []
     ids = [claim[0][0].task_id for claim in tasks]
-    assert sorted(duty.called) == sorted(ids)
+    assert sorted(keeper.called) == sorted(ids)
     for task_id in ids:
         run_probe(ledger_db, task_id, exhausted())
     assert deaths(ledger_db) == 2
@@ -179,10 +179,13 @@ async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(
 async def test_a_route_that_does_not_answer_stays_closed(ledger_db: LedgerDatabase) -> None:
     """The next prompt is five minutes later, whichever agent asks."""
     end(ledger_db, exhausted())
-    first, second = Duty(ledger_db, answers=False), Duty(ledger_db, answers=False)
+    first, second = (
+        ObservedKeeper(ledger_db, answers=False),
+        ObservedKeeper(ledger_db, answers=False),
+    )
 
-    for duty in (first, second, first):
-        await duty.look()
+    for keeper in (first, second, first):
+        await keeper.look()
     assert (first.asked, second.asked, len(raised(ledger_db))) == ([ROUTE], [], 1)
     patient(ledger_db)
     await second.look()
@@ -196,17 +199,17 @@ async def test_a_success_of_others_opens_the_guard_of_a_silent_route(
     """Another batch's success is as good as a prompt."""
     end(ledger_db, exhausted())
     end(ledger_db, SUCCEEDED, into="another")
-    duty = Duty(ledger_db, answers=False)
+    keeper = ObservedKeeper(ledger_db, answers=False)
 
-    await duty.look()
+    await keeper.look()
 
-    assert (raised(ledger_db), duty.asked) == ([], [])
+    assert (raised(ledger_db), keeper.asked) == ([], [])
 
 
 async def test_the_answer_to_a_prompt_vouches_for_the_route(ledger_db: LedgerDatabase) -> None:
     """The answer counts for another batch too, for ten minutes, but counts as nobody's task."""
     end(ledger_db, exhausted())
-    await Duty(ledger_db).look()
+    await ObservedKeeper(ledger_db).look()
 
     assert end(ledger_db, exhausted(), into="another") == [Verdict.SETTLED]
     assert {row.batch_id for row in ledger_db.rows(tables.tally) if row.outcome == "probe"} == {0}
@@ -225,13 +228,13 @@ async def test_a_probe_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> 
             [(ledger_db.claimed(task_id, owner), owner)],
             Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0),
         )
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await duty.look()
+    await keeper.look()
 
-    assert [ledger_db.task(task_id).task_key for task_id in duty.called] == [b"b"]
+    assert [ledger_db.task(task_id).task_key for task_id in keeper.called] == [b"b"]
 
 
 async def test_a_probe_does_not_cut_an_attempts_own_wait_short(ledger_db: LedgerDatabase) -> None:
@@ -247,14 +250,14 @@ async def test_a_probe_does_not_cut_an_attempts_own_wait_short(ledger_db: Ledger
     ended(ledger_db, snoozed, Snooze(Failure("RATE", "429"), SPENT, 60.0))
     for row, _ in last:
         ledger_db.set(tables.task, row.task_id, status=int(Status.CANCELLED))
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await duty.look()
-    await duty.look()
+    await keeper.look()
+    await keeper.look()
 
-    assert duty.called == []
+    assert keeper.called == []
     assert 290 < the(raised(ledger_db)).probe_due_s <= 300  # its look had nothing to try
 
 
@@ -265,10 +268,10 @@ async def test_waiting_tasks_are_probes_where_none_was_moved(ledger_db: LedgerDa
     for row in ledger_db.rows(tables.task):
         ledger_db.set(tables.task, row.id, status=int(Status.CANCELLED))
     (fresh,) = ledger_db.load("fresh")
-    duty = Duty(ledger_db)
-    await looking(ledger_db, duty)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await duty.look()
+    await keeper.look()
 
-    assert duty.called == [fresh]
+    assert keeper.called == [fresh]

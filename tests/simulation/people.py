@@ -3,8 +3,6 @@
 They cancel, replay, open guards, resume routes and apply topics.
 """
 
-from typing import Any
-
 from agent.ledger import route_resumes as resumes
 from producer.app import Parts
 from producer.ledger import cancel, guards, store
@@ -22,14 +20,14 @@ ACTOR = "somebody"
 async def cancel_batch(machine: Machine) -> None:
     """Do what `producer cancel --batch` does."""
     parts = await machine.parts()
-    found = await _run(parts, lambda c: store.find_batch(c, BATCH))
+    found = await parts.transactions.write(store.find_batch, BATCH)
     if found is None:
         return
-    await _run(parts, lambda c: cancel.mark(c, found, ACTOR))
+    await parts.transactions.write(cancel.mark, found, ACTOR)
     crash.reach("cancel.marked")
     after = cancel.FIRST_KEY
     while after is not None:
-        _, after = await _run(parts, lambda c, key=after: cancel.cancel_page(c, found.id, key))
+        _, after = await parts.transactions.write(cancel.cancel_page, found.id, after)
         crash.reach("cancel.page_cancelled")
 
 
@@ -57,8 +55,8 @@ async def replay_all(machine: Machine, *, cancelled: bool = False, hesitates_s: 
 
 
 async def _resume(parts: Parts) -> None:
-    await _run(parts, lambda c: runs.drop_unstored(c, GROUP))
-    for run in await _run(parts, lambda c: runs.unfinished(c, GROUP)):
+    await parts.transactions.write(runs.drop_unstored, GROUP)
+    for run in await parts.transactions.write(runs.unfinished, GROUP):
         await _replay(parts).apply(run)
 
 
@@ -83,22 +81,18 @@ def _replay(parts: Parts) -> Replay:
 async def open_guards(machine: Machine) -> None:
     """Do what `producer guard open` does."""
     parts = await machine.parts()
-    for one in await _run(parts, lambda c: guards.read(c, GROUP)):
+    for one in await parts.transactions.write(guards.read, GROUP):
         if one.raised:
-            await _run(parts, lambda c, one=one: guards.open_one(c, one, ACTOR, "it is well again"))
+            await parts.transactions.write(guards.open_one, one, ACTOR, "it is well again")
 
 
 async def resume_route(machine: Machine, route: str) -> None:
     """Do what `agent resume` does."""
     parts = await machine.parts()
-    await _run(parts, lambda c: resumes.resume(c, GROUP, route, ACTOR))
+    await parts.transactions.write(resumes.resume, GROUP, route, ACTOR)
 
 
 async def apply_topics(machine: Machine, partitions: int) -> None:
     """Do what `producer topics apply` does."""
     parts = await machine.parts()
     await parts.family.apply(partitions, None)
-
-
-async def _run(parts: Parts, work: Any) -> Any:
-    return await parts.transactions.write(work)
