@@ -37,7 +37,7 @@ class Permit:
         return self.ticket.limit_s
 
 
-class Refusal(Enum):
+class NotAdmitted(Enum):
     """Why a claimed task may not start now. Its claim is given back."""
 
     CLOSED = "the agent is leaving"
@@ -120,20 +120,20 @@ class Admission:
 
     # ---- before an attempt
 
-    def grant(self, delivery: Delivery) -> Permit | Guard | Refusal:
+    def grant(self, delivery: Delivery) -> Permit | Guard | NotAdmitted:
         """Decide about a claimed task: it may run now, a guard stops it, or it is given back."""
         now_s, row = self._clock.now_s(), delivery.row
         if self._closed:
-            return Refusal.CLOSED
+            return NotAdmitted.CLOSED
         if not delivery.leased(now_s):
-            return Refusal.LEASE
+            return NotAdmitted.LEASE
         if not self._suspects.may_run(delivery):
-            return Refusal.SUSPECT
+            return NotAdmitted.SUSPECT
         if row is not None and (guard := self._guards.stops(row, delivery.route)):
             return guard
         ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)
         if ticket is None:
-            return Refusal.ROUTE
+            return NotAdmitted.ROUTE
         return Permit(ticket, self._routes.answered_since(delivery.route, delivery.refused_s))
 
     def ended(self, permit: Permit, outcome: Outcome) -> Outcome:

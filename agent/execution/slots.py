@@ -6,7 +6,7 @@ A task runs under its claim's lease. Losing its partition does not end it.
 import asyncio
 import logging
 
-from agent.execution.admission import Admission, Permit, Refusal
+from agent.execution.admission import Admission, NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
@@ -68,7 +68,7 @@ class Slots:
             self._settle(delivery, outcome)
             return
         decision = self._admission.grant(delivery)
-        if isinstance(decision, Refusal):
+        if isinstance(decision, NotAdmitted):
             self.give_back(delivery)
         else:
             self._start(delivery, decision)
@@ -133,7 +133,7 @@ class Slots:
             self._freed.set()
 
     async def _pass_guard_and_attempt(
-        self, delivery: Delivery, decision: Permit | Guard | Refusal
+        self, delivery: Delivery, decision: Permit | Guard | NotAdmitted
     ) -> Outcome:
         """Wait for the task's turn if a guard stops it, then run the attempt if it may start."""
         if isinstance(decision, Guard):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.execution.admission import Admission, Permit, Refusal
+from agent.execution.admission import Admission, NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.inflight.delivery import Delivery
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
@@ -61,11 +61,11 @@ def stop_the_route(_admitted: Admission, bench: Bench, _delivery: Delivery) -> N
 @pytest.mark.parametrize(
     ("happened", "reason"),
     [
-        (close, Refusal.CLOSED),
-        (lose_lease, Refusal.LEASE),
-        (run_a_suspect, Refusal.SUSPECT),
+        (close, NotAdmitted.CLOSED),
+        (lose_lease, NotAdmitted.LEASE),
+        (run_a_suspect, NotAdmitted.SUSPECT),
         (raise_a_guard, RAISED),
-        (stop_the_route, Refusal.ROUTE),
+        (stop_the_route, NotAdmitted.ROUTE),
     ],
 )
 def test_a_task_that_may_not_start_gets_the_reason(

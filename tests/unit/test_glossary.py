@@ -1,0 +1,43 @@
+"""The glossary: one word, one meaning; and a class has a name of its own."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/glossary.md").read_text("utf-8")
+
+
+def section(title: str) -> list[tuple[str, ...]]:
+    """Return the rows of the table under a heading."""
+    text = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [tuple(cell.strip() for cell in line.split(" | ")) for line in lines[1:]]
+
+
+def test_words_are_listed_once_and_in_order() -> None:
+    """Each word has one row, where a reader looks for it."""
+    words = [row[0].removeprefix("| ") for row in section("Words")]
+    assert words == sorted(set(words), key=str.lower)
+
+
+def test_each_word_lives_somewhere_or_is_reserved() -> None:
+    """A word names the file in which it lives, unless a later version will use it."""
+    for word, meaning, where in section("Words"):
+        named = re.fullmatch(r"`([\w/]+\.py)` \|", where)
+        assert bool(named) != meaning.startswith("reserved: "), word
+        assert named is None or (ROOT / named[1]).exists(), word
+
+
+def test_class_names_are_unique() -> None:
+    """A class name that occurs twice is on the glossary's list, with the reason."""
+    names = Counter(
+        node.name
+        for package in ("agent", "producer", "schemas")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    allowed = {row[0].strip("|` ") for row in section("Class names that occur twice")}
+    assert {name for name, count in names.items() if count > 1} == allowed
