@@ -6,21 +6,15 @@ Every permission goes back.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import orjson
 import pytest
 
 from agent.execution import slots
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery
 from agent.judge import Effect
 from agent.outcome import Outcome, Released, Retry, Snooze, Succeeded
-from agent.ports import Record
-from agent.routes import RouteNames, Router
+from agent.routes import Router
 from agent.routes.evidence import RouteEvidence
-from schemas.settings.config import Config
-from schemas.task.envelope import Publication, encode
 from tests.support.routes import GOOD, ROUTE, call, failed, routes, snoozed
-from tests.support.slots import PARTITION, Bench, claimed, ending, started
+from tests.support.slots import Bench, claimed, ending, started
 
 REFUSED = snoozed("AUTH")
 
@@ -105,22 +99,6 @@ def test_every_permission_goes_back(
 
     assert idle(bench.table)
     assert not bench.table.closed(ROUTE, bench.clock.now_s())
-
-
-@pytest.mark.parametrize(
-    ("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)]
-)
-def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
-    """A record's route comes from the model in its value, or is the default one."""
-    arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
-    headers = list(encode(Publication("00" * 16, "g", "b", 7, 0)))
-
-    read = arrivals.read(
-        Record(PARTITION, 0, 0, b"k", None if line is None else orjson.dumps(line), headers)
-    )
-
-    assert isinstance(read, Delivery)
-    assert read.route == route
 
 
 def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key() -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from agent.llm.client import ChatClient
 from agent.ports import Call, CallFailed, Reply
-from agent.rehearsal.child import rehearsal_child
 from agent.rehearsal.wire import Connection, Ending, Request, ResponsePlan, response
 
 HELLO = b"POST /a HTTP/1.1\r\nContent-Length: 2\r\nX-Name: One\r\n\r\nhi"
@@ -147,18 +146,6 @@ def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     child.kill()
     child.wait()
     child.stdout.close()
-
-
-def test_an_address_of_ipv6_is_one_that_can_be_called() -> None:
-    """An IPv6 address stands in brackets; otherwise its last number would be the port."""
-    if "00000000000000000000000000000001" not in Path("/proc/net/if_inet6").read_text():
-        pytest.skip("no IPv6 here")
-
-    with rehearsal_child("--host ::1 --latency 0") as url:
-        reply = asyncio.run(_ended(url))
-
-    assert url.startswith("http://[::1]:")
-    assert isinstance(reply, Reply)
 
 
 def dial(url: str, found: str) -> None:

@@ -1,21 +1,17 @@
 """The accounts of routes, and the cheap prompt that tells a provider's fault from a task's."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import orjson
 import pytest
 
-from agent.judge import Effect
 from agent.ports import LLM, Call, CallFailed, Reply
-from agent.routes import RouteNames, Router
+from agent.routes import RouteNames
 from agent.routes.accounts import Accounts, keys_in_clear
-from agent.routes.probe_sender import ProbeSender
 from schemas.errors import ConfigError
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
-from tests.support.routes import ROUTE, call, failed, stopped
+from tests.support.routes import ROUTE
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://main", api_key=Secret("main key"), model="mini", timeout_s=60.0),
@@ -139,115 +135,3 @@ def test_a_bad_account_names_its_route() -> None:
 
 
 # ---- the prompt
-
-
-class StepClock:
-    """A clock that ends the duty at its first wait."""
-
-    def __init__(self, at_s: float) -> None:
-        self.at_s = at_s
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def utc_s(self) -> float:
-        raise AssertionError("no date is asked for")
-
-    async def sleep(self, _delay_s: float) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
-        raise asyncio.CancelledError
-
-
-def due() -> Router:
-    """Return routes whose default one is due for the prompt at 109 s."""
-    table = stopped()
-    for now_s in (102.0, 105.0):
-        call(table, failed(), now_s, task_id=7)
-    table.room(ROUTE, 109.0, 0, 64)
-    return table
-
-
-def prober(table: Router, llm: FakeLLM, at_s: float = 109.0) -> ProbeSender:
-    config = Config(llm=LLMConfig(base_url="http://main", model="mini"))
-    accounts = Accounts(config=config, naming=table.naming, connect=lambda _url, _key: llm)
-    return ProbeSender(routes=table, accounts=accounts, clock=StepClock(at_s))
-
-
-def ran(one: ProbeSender) -> None:
-    """Let the duty look once."""
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(one.run())
-
-
-def test_the_prompt_is_sent_when_it_is_due() -> None:
-    """The prompt has a few tokens and a telling id; its answer opens the route."""
-    table, llm = due(), FakeLLM()
-    ran(prober(table, llm))
-
-    (sent,) = llm.calls
-    body = orjson.loads(sent.body)
-    assert (sent.request_id, sent.timeout_s, body["max_tokens"]) == (
-        "docllm-probe/default#1",
-        60.0,
-        16,
-    )
-    assert body["messages"] == [{"role": "user", "content": "Reply with OK."}]
-    assert not table.closed(ROUTE, 109.0)
-
-
-def test_nothing_is_sent_before() -> None:
-    """No prompt is sent on routes that are well, nor while tasks serve as probes."""
-    llm = FakeLLM()
-    ran(prober(stopped(), llm))
-
-    assert llm.calls == []
-
-
-def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
-    """A prompt that hangs after a resume makes room for one task, and not for a second.
-
-    A second task would be given back at once.
-    """
-    table = due()
-    assert table.prompts(109.0)
-    table.resume(ROUTE, 110.0)
-
-    assert table.room(ROUTE, 110.0, 0, 64) == 1
-    assert table.admit(ROUTE, 1, 110.0) is not None
-    assert table.room(ROUTE, 110.0, 1, 64) == 0
-
-
-@pytest.mark.parametrize("answer", [CallFailed("NETWORK", "refused"), Reply(503, {}, b"")])
-def test_a_prompt_that_fails_leaves_the_route_stopped(answer: Reply | CallFailed) -> None:
-    """A failed prompt leaves the route stopped, and a task has the next turn."""
-    table = due()
-    ran(prober(table, FakeLLM(answer=answer)))
-
-    assert table.closed(ROUTE, 109.0)
-    assert table.room(ROUTE, 114.0, 0, 64) == 1
-
-
-def test_a_bug_in_the_prompt_ends_no_agent(caplog: pytest.LogCaptureFixture) -> None:
-    """A bug in the prompt is logged and says nothing about the route."""
-    table = due()
-    ran(prober(table, FakeLLM(answer=RuntimeError("oops"))))
-
-    assert table.closed(ROUTE, 109.0)
-    assert [record.levelno for record in caplog.records][-1] == logging.ERROR
-
-
-def test_others_may_ask_too() -> None:
-    """Others may send the prompt, with the route's own model and limit.
-
-    Route names are encoded in the id.
-    """
-    llm = FakeLLM()
-    one = prober(stopped(), llm)
-
-    assert asyncio.run(one.ask("other/model", 7.0)).effect is Effect.UP
-    assert (llm.calls[0].request_id, llm.calls[0].timeout_s) == (
-        "docllm-probe/other%2Fmodel#1",
-        7.0,
-    )
-    assert orjson.loads(llm.calls[0].body)["model"] == "other/model"

@@ -1,6 +1,5 @@
 """Selections of dead letters, and impossible ones."""
 
-import argparse
 from datetime import datetime
 from typing import Any
 
@@ -9,17 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.cli import arguments, selection_options
 from producer.ledger.selection import Selection, from_json
 from schemas.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
-
-
-def parsed(*words: str) -> Selection:
-    parser = argparse.ArgumentParser()
-    selection_options.add_selection(parser)
-    return selection_options.selection(parser.parse_args(words), NOW)
 
 
 def test_nothing_said_narrows_nothing() -> None:
@@ -47,15 +39,6 @@ def test_a_fingerprint_has_six_digits_at_least(fingerprint: str) -> None:
     """A fingerprint has at least six digits; the error for another says where to find them."""
     with pytest.raises(ConfigError, match="first 6 hexadecimal digits"):
         Selection(fingerprint=fingerprint)
-
-
-def test_a_fingerprint_means_all_that_begin_so() -> None:
-    """A prefix selects all fingerprints that begin with it, even an odd number of digits."""
-    assert Selection(fingerprint="abcdef1").fingerprint_range == (
-        b"\xab\xcd\xef\x10" + bytes(12),
-        b"\xab\xcd\xef\x1f" + b"\xff" * 12,
-    )
-    assert parsed("--fingerprint", "ABCDEF").fingerprint == "abcdef"
 
 
 @pytest.mark.parametrize(
@@ -101,87 +84,6 @@ def test_records_are_replayed_only_when_they_are_named() -> None:
     ):
         assert chosen.names_records, chosen
     assert not Selection(dispositions=("rejected",), batch="b").names_records
-
-
-def test_a_record_is_named_by_its_number() -> None:
-    """`quarantine:N` is a record; with a batch named, it is a task's id."""
-    assert parsed("--id", "quarantine:12").record == 12
-    assert parsed("--batch", "b", "--id", "quarantine:12").key == "quarantine:12"
-    for name in (
-        "quarantine:",
-        "quarantine:x",
-        "quarantine:-1",
-        "quarantine:1 ",
-        "Quarantine:1",
-        "quarantine:" + "9" * 30,
-        "quarantine:\u0661",
-    ):
-        assert (parsed("--id", name).record, parsed("--id", name).key) == (None, name)
-
-
-def test_options_become_a_selection() -> None:
-    """Every option has its field; times are by the database's clock."""
-    chosen = parsed(
-        *(
-            "--disposition",
-            "permanent",
-            "--disposition",
-            "expired",
-            "--disposition",
-            "permanent",
-            "--batch",
-            "a b",
-            "--type",
-            "t",
-        ),
-        *("--tenant", "x", "--since", "2h", "--until", "2026-03-01", "--limit", "7"),
-    )
-
-    assert chosen == Selection(
-        dispositions=("permanent", "expired"),
-        batch="a b",
-        type="t",
-        tenant="x",
-        since=NOW.replace(hour=10),
-        until=NOW.replace(hour=0),
-        limit=7,
-    )
-
-
-def test_an_option_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """An option that is not UTF-8 is a usage error: nothing in the ledger has such a name."""
-    with pytest.raises(SystemExit) as ended:
-        parsed("--batch", "a\udcff")
-
-    assert ended.value.code == 2
-    assert "is not UTF-8" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("text", "found"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])
-def test_a_rate_is_read(text: str, found: float) -> None:
-    """A rate is a number, with or without its unit."""
-    assert arguments.per_second(text) == found
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1/s", "fast", "1/m", "inf", "nan"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
-    """The error for an invalid rate shows a valid one."""
-    with pytest.raises(argparse.ArgumentTypeError, match="write for example 50/s"):
-        arguments.per_second(text)
-
-
-@pytest.mark.parametrize(
-    "option", ["--fingerprint", "--batch", "--type", "--tenant", "--since", "--until", "--id"]
-)
-def test_an_empty_text_does_not_widen_a_selection(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An empty option is refused by name: ignored, an unset variable would select everything."""
-    with pytest.raises(SystemExit) as ended:
-        parsed("--disposition", "permanent", option, "")
-
-    assert ended.value.code == 2
-    assert f"argument {option}: the value is empty" in capsys.readouterr().err
 
 
 def test_a_selection_without_words_has_no_empty_ones() -> None:

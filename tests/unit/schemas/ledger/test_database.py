@@ -1,39 +1,19 @@
 """Which database errors may pass, and how long the pauses between tries are."""
 
-import sqlite3
-import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
-from pymysql.connections import Connection as PyMySQL
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import OperationalError
 
-from producer.bus.topic_family import SETTINGS
-from producer.ledger import quarantine
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
-from schemas.ledger import tables
-from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
 from schemas.ledger.database import LEAST_PACKET_BYTES, Database, Stopped
 from schemas.ledger.errors import (
-    CONFLICTS,
     DENIED,
-    FULL,
-    LOST,
-    READ_ONLY,
     TOO_LONG,
-    TURNED_AWAY,
-    busy,
-    code,
-    lost,
-    passing,
 )
-from schemas.ledger.mysql_connection import MySQLConnection, unverified
 from schemas.runtime.outage import Outage
-from schemas.task.envelope import MAX_TASK_BYTES
 from tests.unit.producer.bus.embedded.test_group import HandClock
 
 
@@ -41,10 +21,6 @@ def server_error(number: int, *, cut: bool = False) -> OperationalError:
     return OperationalError(
         "a statement", {}, Exception(number, "said the server"), connection_invalidated=cut
     )
-
-
-def file_error(text: str) -> OperationalError:
-    return OperationalError("a statement", {}, sqlite3.OperationalError(text))
 
 
 @pytest.fixture
@@ -70,100 +46,6 @@ def failing(*errors: Exception) -> Callable[[Connection], str]:
         return "done"
 
     return work
-
-
-@pytest.mark.parametrize("number", sorted(CONFLICTS | TOO_LONG))
-def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
-    """Deadlocks, lock waits, slow statements and old snapshots are retried."""
-    error = server_error(number)
-
-    assert (code(error), passing(error), busy(error), lost(error)) == (number, True, True, False)
-
-
-@pytest.mark.parametrize("number", sorted(TURNED_AWAY))
-def test_who_is_turned_away_learns_nothing_about_a_row(number: int) -> None:
-    """A refused connection says nothing about a row.
-
-    A fault run found that a server answered one connection and had none for the next, and a task
-    was settled as dead.
-    """
-    error = server_error(number)
-
-    assert (passing(error), busy(error), lost(error)) == (True, True, False)
-
-
-@pytest.mark.parametrize("number", sorted(LOST))
-def test_a_connection_that_is_lost_may_come_back(number: int) -> None:
-    """A lost connection is lost, not busy: whether the server answers decides what happens."""
-    error = server_error(number)
-
-    assert (passing(error), busy(error), lost(error)) == (True, False, True)
-
-
-@pytest.mark.parametrize("number", sorted(READ_ONLY))
-def test_a_read_only_server_says_nothing_about_a_row(number: int) -> None:
-    """A read-only server is busy until another connection finds the primary.
-
-    It answers, but takes no write at all.
-    """
-    error = server_error(number)
-
-    assert (passing(error), busy(error), lost(error)) == (True, True, False)
-
-
-@pytest.mark.parametrize("number", sorted(FULL))
-def test_a_full_disk_of_the_server_says_nothing_about_a_row(number: int) -> None:
-    """A full disk of the server says nothing about a row.
-
-    A fault run found that agents ended with 5, and settled tasks as dead, while MariaDB's disk was
-    full.
-    """
-    error = server_error(number)
-
-    assert (passing(error), busy(error), lost(error)) == (True, True, False)
-
-
-def test_a_connection_that_the_driver_gave_up_is_lost() -> None:
-    """A connection that the driver gave up counts as lost, with any error number or none."""
-    assert lost(server_error(0, cut=True))
-    assert passing(server_error(0, cut=True))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "database is locked",
-        "disk I/O error",
-        "database or disk is full",
-        "unable to open database file",
-    ],
-)
-def test_a_busy_or_full_file_may_pass(text: str) -> None:
-    """A busy or full SQLite file may pass: the other writer ends, or somebody clears the disk."""
-    assert passing(file_error(text))
-    assert busy(file_error(text))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        server_error(1062),
-        server_error(1064),
-        server_error(1142),
-        file_error("no such table: task"),
-        IntegrityError("a statement", {}, sqlite3.IntegrityError("UNIQUE constraint failed")),
-        ProgrammingError("a statement", {}, Exception("database is locked, says a text of ours")),
-        ValueError(1213, "a bug of ours"),
-    ],
-)
-def test_everything_else_does_not_pass(error: Exception) -> None:
-    """Bugs, duplicates, missing tables and missing rights do not pass: a retry would hide them."""
-    assert not passing(error)
-
-
-def test_waiting_for_a_connection_of_the_pool_may_pass() -> None:
-    """A wait for a pooled connection may pass: all connections are in use, which is no fault."""
-    assert passing(PoolTimeout("QueuePool limit reached"))
 
 
 def test_work_is_done_again_until_it_is_through(database: Database, pauses: list[float]) -> None:
@@ -371,7 +253,7 @@ def test_a_server_that_takes_small_statements_alone_is_unsafe(
     monkeypatch.setattr(database, "_alone", lambda _work: packet)
 
     with pytest.raises(
-        UnsafeStateError, match=rf"takes {packet} bytes .* set max_allowed_packet=64M"
+        UnsafeStateError, match=rf"accepts at most {packet} bytes .* set max_allowed_packet=64M"
     ) as refused:
         database.reach()
 
@@ -379,53 +261,3 @@ def test_a_server_that_takes_small_statements_alone_is_unsafe(
     database.reach()
     database.close()
     assert "hunter2" not in str(refused.value)
-
-
-def test_the_least_packet_holds_the_largest_statement() -> None:
-    """The least packet holds the largest record, as a task's input and in the quarantine.
-
-    As a task's input it stands behind a page that was not full yet.
-    """
-    largest = int(SETTINGS["max.message.bytes"])
-    headers = bytes(quarantine.KEPT_HEADER_BYTES)
-    before = {
-        "task_id": 1,
-        "raw_key": b"",
-        "headers": b"",
-        "body": bytes(STATEMENT_BYTES // 2 - 100),
-    }
-    task = {
-        "task_id": 2,
-        "raw_key": bytes(largest - MAX_TASK_BYTES),
-        "headers": headers,
-        "body": bytes(MAX_TASK_BYTES),
-    }
-
-    server = Mock(dialect=Mock())
-    server.dialect.name = "mysql"
-    insert_rows(server, tables.task_input, [before, task])
-    kept = bytes(quarantine.KEPT_BYTES + quarantine.BEGINNING_BYTES + quarantine.KEPT_HEADER_BYTES)
-
-    (statement, *_), _ = server.exec_driver_sql.call_args
-    written = PyMySQL(defer_connect=True).escape(kept)
-    assert server.exec_driver_sql.call_count == 1
-    assert max(len(statement), len(written)) + 10_000 < LEAST_PACKET_BYTES
-
-
-def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Connections share one TLS context.
-
-    Each try used to load the system's certificates and verify nothing. That cost 25 ms and
-    megabytes, eight times a second in an outage.
-    """
-    made: list[object] = []
-    monkeypatch.setattr(
-        ssl, "create_default_context", lambda **options: made.append(options) or unverified()
-    )
-
-    tries = [MySQLConnection(host="127.0.0.1", user="u", defer_connect=True) for _ in range(3)]
-    MySQLConnection(host="127.0.0.1", user="u", ssl_ca=str(tmp_path / "ca.pem"), defer_connect=True)
-
-    assert [one.ctx for one in tries] == [unverified()] * 3  # type: ignore[attr-defined]
-    assert made == [{"cafile": str(tmp_path / "ca.pem"), "capath": None}]
-    assert unverified().verify_mode is ssl.CERT_NONE

@@ -1,0 +1,29 @@
+"""A record becomes a delivery that knows its route."""
+
+import orjson
+import pytest
+
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.delivery import Delivery
+from agent.ports import Record
+from agent.routes import RouteNames
+from schemas.settings.config import Config
+from schemas.task.envelope import Publication, encode
+from tests.support.routes import ROUTE
+from tests.support.slots import PARTITION
+
+
+@pytest.mark.parametrize(
+    ("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)]
+)
+def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
+    """A record's route comes from the model in its value, or is the default one."""
+    arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
+    headers = list(encode(Publication("00" * 16, "g", "b", 7, 0)))
+
+    read = arrivals.read(
+        Record(PARTITION, 0, 0, b"k", None if line is None else orjson.dumps(line), headers)
+    )
+
+    assert isinstance(read, Delivery)
+    assert read.route == route

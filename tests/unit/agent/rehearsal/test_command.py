@@ -1,0 +1,31 @@
+"""The options of the rehearsal LLM."""
+
+import pytest
+
+from agent.rehearsal import run
+from agent.rehearsal.child import rehearsal_child
+from schemas.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "options", [["--faults", "x=1"], ["--latency", "fast"], ["--latency", "2-1"]]
+)
+def test_options_that_are_wrong(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong option is exit code 2 with the right form."""
+    assert run(options) == 2
+    assert capsys.readouterr().err
+
+
+def test_options_with_an_open_quote_are_usage() -> None:
+    """Options with an open quote are a usage error, and nothing is started."""
+    with pytest.raises(ConfigError, match="--rehearsal-options"), rehearsal_child("--latency '1"):
+        pass
+
+
+def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """An invalid port is refused. The rehearsal LLM used to listen on what was left of it."""
+    with pytest.raises(SystemExit) as ended:
+        run(["--port", "99999"])
+
+    assert ended.value.code == 2
+    assert "'99999' is not a port" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""The name of a task's route, and the route of a record."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.routes import DEFAULT, RouteNames, Router, route_of
+from schemas.settings.config import Config, LLMConfig, RouteConfig
+from tests.unit.agent.routes.test_router import CONFIG
+
+NAMES = RouteNames(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "model", "route"),
+    [
+        ("document", None, DEFAULT),
+        ("document", "", DEFAULT),
+        ("note", None, DEFAULT),
+        ("scan", None, "vision-1"),
+        ("scan", "fast-8b", "copy"),
+        ("document", "vision-1", "vision-1"),
+        ("document", "mini", DEFAULT),
+        ("document", "other/model", "other/model"),
+    ],
+)
+def test_a_task_belongs_to_the_route_of_its_model(
+    type_name: str, model: str | None, route: str
+) -> None:
+    """A task belongs to the route of its model, else of its type, else to the default route.
+
+    A model that nobody configured has a route of its own.
+    """
+    assert NAMES.name_of(type_name, model) == route
+    assert Router(config=CONFIG, group="g", jitter=lambda: 0.5).name_of(type_name, model) == route
+
+
+@pytest.mark.parametrize(
+    "model", ["m" * 65, "m ", " m", " ", "m\n2026 ERROR all is lost", "fast", DEFAULT, "é" * 191]
+)
+def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
+    """Long, unprintable or taken names get a name with a hash; the model is remembered."""
+    name = NAMES.name_of("document", model)
+
+    assert len(name) <= 64
+    assert name.isprintable()
+    assert name == name.strip()
+    assert name not in {*CONFIG.routes, DEFAULT}
+    assert (
+        name == NAMES.name_of("document", model),
+        name == NAMES.name_of("document", f"{model}2"),
+    ) == (True, False)
+    assert NAMES.model_of(name) == model
+
+
+def test_a_route_knows_its_model() -> None:
+    """A route knows its model: the configured one, or its own name, or the default model."""
+    assert [NAMES.model_of(name) for name in (DEFAULT, "fast", "vision-1", "other")] == [
+        "mini",
+        "fast-8b",
+        "vision-1",
+        "other",
+    ]
+    assert RouteNames(Config()).model_of(DEFAULT) is None
+
+
+def test_the_default_route_can_be_configured() -> None:
+    """Tasks that name the default route's model, or none, belong to it."""
+    names = RouteNames(
+        Config(llm=LLMConfig(model="mini"), routes={DEFAULT: RouteConfig(model="large")})
+    )
+
+    assert [names.name_of("document", model) for model in (None, "large", "mini")] == [
+        DEFAULT,
+        DEFAULT,
+        "mini",
+    ]
+    assert names.model_of(DEFAULT) == "large"
+
+
+def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
+    """Shortened names are forgotten, so a million models do not fill the memory."""
+    names = RouteNames(Config())
+    for number in range(1500):
+        names.name_of("document", f"{number}" * 65)
+
+    assert len(names._models) == 1000
+
+
+@pytest.mark.parametrize(
+    ("line", "route"),
+    [
+        ({"id": "a", "prompt": "p"}, DEFAULT),
+        ({"id": "a", "prompt": "p", "model": "fast-8b"}, "copy"),
+        ({"id": "a", "prompt": "p", "type": "scan"}, "vision-1"),
+        (
+            {
+                "custom_id": "a",
+                "method": "POST",
+                "url": "/v1/chat/completions",
+                "body": {"model": "other"},
+            },
+            "other",
+        ),
+        ({"custom_id": "a", "body": {"messages": []}}, DEFAULT),
+        ({"custom_id": "a", "body": [], "model": "other"}, DEFAULT),
+        ({"id": "a", "model": 5, "type": ["scan"]}, DEFAULT),
+    ],
+)
+def test_a_record_tells_its_route(line: dict[str, object], route: str) -> None:
+    """A record's value gives its route, in either format."""
+    assert route_of(orjson.dumps(line), NAMES) == route
+
+
+def test_no_value_no_route() -> None:
+    """A record without a readable body belongs to the default route."""
+    assert [route_of(value, NAMES) for value in (None, b"", b"[1]", b"\xff", b"{" * 3000)] == [
+        DEFAULT
+    ] * 5
+
+
+@given(st.binary() | st.recursive(st.none() | st.text() | st.integers(0, 9), lambda inner: st.dictionaries(st.sampled_from(
+    ["type", "model", "body", "custom_id"]), inner)).map(orjson.dumps))  # fmt: skip
+def test_no_value_breaks_the_reading(value: bytes) -> None:
+    """Any value of a record gives a route that fits the ledger."""
+    name = route_of(value, NAMES)
+
+    assert 1 <= len(name) <= 64
+    assert name.isprintable()

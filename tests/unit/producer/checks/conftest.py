@@ -1,0 +1,19 @@
+"""Every LLM answers the tests of `check`, and is remembered."""
+
+import pytest
+
+from producer.checks import llm as check_llm
+from schemas.settings.config import LLMConfig
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[LLMConfig]:
+    """Collect every LLM that is asked; all of them answer."""
+    found: list[LLMConfig] = []
+
+    async def ask(llm: LLMConfig, _route: str | None = None) -> str:
+        found.append(llm)
+        return "answers"
+
+    monkeypatch.setattr(check_llm, "ask", ask)
+    return found

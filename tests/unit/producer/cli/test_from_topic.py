@@ -1,0 +1,32 @@
+"""The options of `replay --from-topic`."""
+
+import argparse
+import asyncio
+
+import pytest
+
+from producer.__main__ import _parser
+from producer.cli import from_topic, replay
+from schemas.errors import ConfigError
+from schemas.settings.config import Config
+
+
+def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead letters can be loaded by disposition, which is how quarantined records are selected.
+
+    All other selections need a ledger, which is lost.
+    """
+    taken: list[list[str]] = []
+
+    async def load(_: Config, options: argparse.Namespace) -> int:
+        taken.append(options.disposition)
+        return 0
+
+    monkeypatch.setattr(from_topic, "load", load)
+    line = ["replay", "--from-topic", "--disposition", "rejected"]
+    asyncio.run(replay.replay(Config(), _parser().parse_args(line)))
+    assert taken == [["rejected"]]
+
+    for other in (["--batch", "b"], ["--all"], ["--resume"]):
+        with pytest.raises(ConfigError, match="takes no other options"):
+            asyncio.run(replay.replay(Config(), _parser().parse_args([*line, *other])))

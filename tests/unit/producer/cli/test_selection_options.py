@@ -1,0 +1,92 @@
+"""Options become a selection of dead letters."""
+
+import argparse
+
+import pytest
+
+from producer.cli import selection_options
+from producer.ledger.selection import Selection
+from tests.unit.producer.ledger.test_selection import NOW
+
+
+def parsed(*words: str) -> Selection:
+    parser = argparse.ArgumentParser()
+    selection_options.add_selection(parser)
+    return selection_options.selection(parser.parse_args(words), NOW)
+
+
+def test_a_fingerprint_means_all_that_begin_so() -> None:
+    """A prefix selects all fingerprints that begin with it, even an odd number of digits."""
+    assert Selection(fingerprint="abcdef1").fingerprint_range == (
+        b"\xab\xcd\xef\x10" + bytes(12),
+        b"\xab\xcd\xef\x1f" + b"\xff" * 12,
+    )
+    assert parsed("--fingerprint", "ABCDEF").fingerprint == "abcdef"
+
+
+def test_a_record_is_named_by_its_number() -> None:
+    """`quarantine:N` is a record; with a batch named, it is a task's id."""
+    assert parsed("--id", "quarantine:12").record == 12
+    assert parsed("--batch", "b", "--id", "quarantine:12").key == "quarantine:12"
+    for name in (
+        "quarantine:",
+        "quarantine:x",
+        "quarantine:-1",
+        "quarantine:1 ",
+        "Quarantine:1",
+        "quarantine:" + "9" * 30,
+        "quarantine:\u0661",
+    ):
+        assert (parsed("--id", name).record, parsed("--id", name).key) == (None, name)
+
+
+def test_options_become_a_selection() -> None:
+    """Every option has its field; times are by the database's clock."""
+    chosen = parsed(
+        *(
+            "--disposition",
+            "permanent",
+            "--disposition",
+            "expired",
+            "--disposition",
+            "permanent",
+            "--batch",
+            "a b",
+            "--type",
+            "t",
+        ),
+        *("--tenant", "x", "--since", "2h", "--until", "2026-03-01", "--limit", "7"),
+    )
+
+    assert chosen == Selection(
+        dispositions=("permanent", "expired"),
+        batch="a b",
+        type="t",
+        tenant="x",
+        since=NOW.replace(hour=10),
+        until=NOW.replace(hour=0),
+        limit=7,
+    )
+
+
+def test_an_option_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """An option that is not UTF-8 is a usage error: nothing in the ledger has such a name."""
+    with pytest.raises(SystemExit) as ended:
+        parsed("--batch", "a\udcff")
+
+    assert ended.value.code == 2
+    assert "is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", ["--fingerprint", "--batch", "--type", "--tenant", "--since", "--until", "--id"]
+)
+def test_an_empty_text_does_not_widen_a_selection(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty option is refused by name: ignored, an unset variable would select everything."""
+    with pytest.raises(SystemExit) as ended:
+        parsed("--disposition", "permanent", option, "")
+
+    assert ended.value.code == 2
+    assert f"argument {option}: the value is empty" in capsys.readouterr().err

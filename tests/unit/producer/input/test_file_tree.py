@@ -1,0 +1,163 @@
+"""The files that a folder or a glob means, and their order."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from producer.input.documents import (
+    documents_batch,
+    read_documents,
+)
+from producer.input.lines import Bad
+from schemas.errors import ConfigError
+from tests.unit.producer.input.test_documents import PROMPT, fill, ids, read
+
+
+def test_a_folder_gives_every_file_in_sorted_order(tmp_path: Path) -> None:
+    """Ids are paths below the folder, sorted as whole paths, numbered from 1.
+
+    Hidden files are left out.
+    """
+    names = ["b.txt", "a/z.txt", "a.txt", "a/b/c.txt", "A.txt", "\u00e4.txt"]
+    fill(tmp_path, *names, ".hidden", ".git/config")
+
+    lines = read(tmp_path)
+
+    assert ids(lines) == sorted(names)
+    assert [line.line for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.txt", ["a.txt", "b.txt"]),
+        ("**/*.txt", ["a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt"]),
+        ("**", ["a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "sub/e.md"]),
+        ("sub/*", ["c.txt", "e.md"]),
+        ("sub/**/*.txt", ["c.txt", "deep/d.txt"]),
+        ("*/deep/?.txt", ["sub/deep/d.txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("sub/e.md", ["e.md"]),
+        ("sub", ["c.txt", "deep/d.txt", "e.md"]),
+        (".hidden/*", ["f.txt"]),
+        ("**/.h*/*", [".hidden/f.txt"]),
+    ],
+)
+def test_a_glob_gives_ids_below_its_fixed_part(
+    tmp_path: Path, pattern: str, expected: list[str]
+) -> None:
+    """A glob's ids begin behind its part before the first wildcard.
+
+    A hidden name must be written with its dot.
+    """
+    fill(tmp_path, "a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "sub/e.md", ".hidden/f.txt")
+
+    assert ids(read(tmp_path / pattern)) == expected
+
+
+def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
+    """A link to a file of the tree is a document; one that leaves the tree is reported.
+
+    So is a link that leads nowhere. A linked folder inside the tree adds nothing.
+    """
+    root = fill(tmp_path / "root", "a.txt", "sub/b.txt")
+    outside = fill(tmp_path / "outside", "secret.txt")
+    (root / "inside.txt").symlink_to(root / "a.txt")
+    (root / "dangling.txt").symlink_to(root / "none")
+    (root / "out.txt").symlink_to(outside / "secret.txt")
+    (root / "out").symlink_to(outside)
+    (root / "again").symlink_to(root / "sub")
+
+    lines = read(root)
+
+    assert ids(lines) == ["a.txt", "inside.txt", "sub/b.txt"]
+    assert sorted(line.error for line in lines if isinstance(line, Bad)) == [
+        "dangling.txt is a link to nothing",
+        "out is a link out of the folder",
+        "out.txt is a link out of the folder",
+    ]
+
+
+def test_a_loop_of_links_is_a_bad_document(tmp_path: Path) -> None:
+    """A loop of links is reported and stops nothing, also among the files to leave out."""
+    fill(tmp_path, "a.txt")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+
+    lines = read(tmp_path, leave_out=[tmp_path / "back"])
+
+    assert ids(lines) == ["a.txt"]
+    assert [line.error for line in lines if isinstance(line, Bad)] == [
+        "loop is a link that cannot be followed: Too many levels of symbolic links",
+        "there is a link that cannot be followed: Too many levels of symbolic links",
+    ]
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """Make a folder with `c.txt`, `a/b.txt`, and a file 1,100 folders down."""
+    root = fill(tmp_path / "deep", "a/b.txt", "c.txt")
+    here = Path.cwd()
+    os.chdir(root)
+    for _ in range(1100):
+        Path("a").mkdir(exist_ok=True)
+        os.chdir("a")
+    Path("x.txt").touch()
+    os.chdir(here)
+    yield root
+    subprocess.run(["rm", "-rf", root], check=True)  # pytest's own removal would recurse too deep
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"), [("", ["a/b.txt", "c.txt"]), ("**/a/**/*.txt", ["a/b.txt"])]
+)
+def test_folders_may_be_deep(deep: Path, pattern: str, found: list[str]) -> None:
+    """Folders may be deeper than Python's recursion limit; only too long an id is bad."""
+    lines = read(deep / pattern)
+
+    assert ids(lines) == found
+    assert [line.field for line in lines if isinstance(line, Bad)] == ["id"]
+
+
+def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
+    """A pipe is reported and not opened, because it would block the reader for ever."""
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [line.error for line in read(tmp_path)] == ["pipe is not a regular file"]
+
+
+@pytest.mark.parametrize("source", ["n" * 300 + "/docs", "n" * 300 + "/*.txt"])
+def test_a_folder_that_cannot_be_looked_at_is_a_usage_error(source: str) -> None:
+    """A name that is too long, or in a folder that may not be entered, is a usage error.
+
+    Both used to end with a traceback.
+    """
+    for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
+        with pytest.raises(ConfigError, match="cannot be looked at: File name too long"):
+            use()
+
+
+def test_a_pattern_may_be_longer_than_a_name(tmp_path: Path) -> None:
+    """A pattern may be longer than a name can be: a set of letters counts as one."""
+    fill(tmp_path, "a.txt")
+
+    assert ids(read(tmp_path / f"[{'abc' * 100}].txt")) == ["a.txt"]
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document folder that cannot be listed is named in the error.
+
+    That folder has no id of its own, so the error used to have no name.
+    """
+    monkeypatch.setattr("os.scandir", lambda _: (tmp_path / "none").iterdir())
+
+    (bad,) = read(tmp_path)
+
+    assert isinstance(bad, Bad)
+    assert bad.error == f"{tmp_path} cannot be listed: No such file or directory"

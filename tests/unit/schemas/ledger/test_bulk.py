@@ -1,0 +1,43 @@
+"""Many rows in one statement: the size of a statement."""
+
+from unittest.mock import Mock
+
+from pymysql.connections import Connection as PyMySQL
+
+from producer.bus.topic_family import SETTINGS
+from producer.ledger import quarantine
+from schemas.ledger import tables
+from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
+from schemas.ledger.database import LEAST_PACKET_BYTES
+from schemas.task.envelope import MAX_TASK_BYTES
+
+
+def test_the_least_packet_holds_the_largest_statement() -> None:
+    """The least packet holds the largest record, as a task's input and in the quarantine.
+
+    As a task's input it stands behind a page that was not full yet.
+    """
+    largest = int(SETTINGS["max.message.bytes"])
+    headers = bytes(quarantine.KEPT_HEADER_BYTES)
+    before = {
+        "task_id": 1,
+        "raw_key": b"",
+        "headers": b"",
+        "body": bytes(STATEMENT_BYTES // 2 - 100),
+    }
+    task = {
+        "task_id": 2,
+        "raw_key": bytes(largest - MAX_TASK_BYTES),
+        "headers": headers,
+        "body": bytes(MAX_TASK_BYTES),
+    }
+
+    server = Mock(dialect=Mock())
+    server.dialect.name = "mysql"
+    insert_rows(server, tables.task_input, [before, task])
+    kept = bytes(quarantine.KEPT_BYTES + quarantine.BEGINNING_BYTES + quarantine.KEPT_HEADER_BYTES)
+
+    (statement, *_), _ = server.exec_driver_sql.call_args
+    written = PyMySQL(defer_connect=True).escape(kept)
+    assert server.exec_driver_sql.call_count == 1
+    assert max(len(statement), len(written)) + 10_000 < LEAST_PACKET_BYTES

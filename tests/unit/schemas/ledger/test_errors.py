@@ -1,0 +1,119 @@
+"""Database errors: which may pass, and which say something about a row."""
+
+import sqlite3
+
+import pytest
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from schemas.ledger.errors import (
+    CONFLICTS,
+    FULL,
+    LOST,
+    READ_ONLY,
+    TOO_LONG,
+    TURNED_AWAY,
+    busy,
+    code,
+    lost,
+    passing,
+)
+from tests.unit.schemas.ledger.test_database import server_error
+
+
+def file_error(text: str) -> OperationalError:
+    return OperationalError("a statement", {}, sqlite3.OperationalError(text))
+
+
+@pytest.mark.parametrize("number", sorted(CONFLICTS | TOO_LONG))
+def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
+    """Deadlocks, lock waits, slow statements and old snapshots are retried."""
+    error = server_error(number)
+
+    assert (code(error), passing(error), busy(error), lost(error)) == (number, True, True, False)
+
+
+@pytest.mark.parametrize("number", sorted(TURNED_AWAY))
+def test_who_is_turned_away_learns_nothing_about_a_row(number: int) -> None:
+    """A refused connection says nothing about a row.
+
+    A fault run found that a server answered one connection and had none for the next, and a task
+    was settled as dead.
+    """
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
+@pytest.mark.parametrize("number", sorted(LOST))
+def test_a_connection_that_is_lost_may_come_back(number: int) -> None:
+    """A lost connection is lost, not busy: whether the server answers decides what happens."""
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, False, True)
+
+
+@pytest.mark.parametrize("number", sorted(READ_ONLY))
+def test_a_read_only_server_says_nothing_about_a_row(number: int) -> None:
+    """A read-only server is busy until another connection finds the primary.
+
+    It answers, but takes no write at all.
+    """
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
+@pytest.mark.parametrize("number", sorted(FULL))
+def test_a_full_disk_of_the_server_says_nothing_about_a_row(number: int) -> None:
+    """A full disk of the server says nothing about a row.
+
+    A fault run found that agents ended with 5, and settled tasks as dead, while MariaDB's disk was
+    full.
+    """
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
+def test_a_connection_that_the_driver_gave_up_is_lost() -> None:
+    """A connection that the driver gave up counts as lost, with any error number or none."""
+    assert lost(server_error(0, cut=True))
+    assert passing(server_error(0, cut=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "database is locked",
+        "disk I/O error",
+        "database or disk is full",
+        "unable to open database file",
+    ],
+)
+def test_a_busy_or_full_file_may_pass(text: str) -> None:
+    """A busy or full SQLite file may pass: the other writer ends, or somebody clears the disk."""
+    assert passing(file_error(text))
+    assert busy(file_error(text))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        server_error(1062),
+        server_error(1064),
+        server_error(1142),
+        file_error("no such table: task"),
+        IntegrityError("a statement", {}, sqlite3.IntegrityError("UNIQUE constraint failed")),
+        ProgrammingError("a statement", {}, Exception("database is locked, says a text of ours")),
+        ValueError(1213, "a bug of ours"),
+    ],
+)
+def test_everything_else_does_not_pass(error: Exception) -> None:
+    """Bugs, duplicates, missing tables and missing rights do not pass: a retry would hide them."""
+    assert not passing(error)
+
+
+def test_waiting_for_a_connection_of_the_pool_may_pass() -> None:
+    """A wait for a pooled connection may pass: all connections are in use, which is no fault."""
+    assert passing(PoolTimeout("QueuePool limit reached"))
