@@ -36,7 +36,7 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 unit: $(READY) ## unit tests alone; no server is started
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/pytest -q -n 2 tests/unit
 
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
