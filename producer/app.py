@@ -292,7 +292,7 @@ def _lock_file(folder: Path) -> BinaryIO:
 
 
 def _require_schema(config: Config, database: Database) -> None:
-    if config.embedded and migrations.found(database) is None:
+    if config.embedded and migrations.present_revision(database) is None:
         migrations.migrate(database)
     migrations.require(database)
 

@@ -84,10 +84,10 @@ class Checks:
 
     async def _schema(self) -> str:
         def compare(database: Database) -> str:
-            if self._config.embedded and migrations.found(database) is None:
+            if self._config.embedded and migrations.present_revision(database) is None:
                 return f"{TO_COME} it"
             migrations.require(database)
-            return f"revision {migrations.wanted()}, ledger {database.auto(migrations.ledger_id)}"
+            return f"revision {migrations.own_revision()}, ledger {database.auto(migrations.ledger_id)}"
 
         if is_ledger_missing(self._config):
             return f"{TO_COME} it"

@@ -35,8 +35,8 @@ def insert_rows(
     if connection.dialect.name == "sqlite":
         connection.execute(insert_new(connection, table) if keep else insert(table), list(rows))
         return
-    first = next(iter(table.primary_key.columns)).name
-    tail = f" ON DUPLICATE KEY UPDATE {first}={table.name}.{first}" if keep else ""
+    key_column = next(iter(table.primary_key.columns)).name
+    tail = f" ON DUPLICATE KEY UPDATE {key_column}={table.name}.{key_column}" if keep else ""
     head = f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - our own names
     for values in _pages(rows):
         connection.exec_driver_sql(head + values + tail, execution_options=_AS_IT_IS)

@@ -31,10 +31,13 @@ Result = TypeVar("Result")
 
 # The server does not know the user, the password or the database.
 _REFUSED = frozenset({1044, 1045, 1049, 1698})
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
-# During an outage longer than the first value, pauses grow up to the second.
-_LONG_S, _LONG_PAUSE_S = 10.0, 4.0
-_IN_VAIN = 10  # tries, some five seconds, after which conflicts with others count as an outage too
+# Between two tries; pauses grow up to the longest, and further during a long outage.
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+_LONG_OUTAGE_S = 10.0
+_LONG_OUTAGE_PAUSE_S = 4.0
+# After so many tries, some five seconds, conflicts with others count as an outage too.
+_CONFLICTS_UNTIL_OUTAGE = 10
 TIMEOUT_S = 30
 _TOO_LONG_PAUSE_S = 10.0
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
@@ -93,19 +96,19 @@ class Database:
         lacks a right, and the last database error if the tries are used up or the error cannot
         pass.
         """
-        return self._again(lambda: self._once(self.engine.begin(), work), tries)
+        return self._retry(lambda: self._try_once(self.engine.begin(), work), tries)
 
     def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
         """Do the same with each statement committed by itself; on SQLite for reading only."""
-        return self._again(lambda: self._alone(work), tries)
+        return self._retry(lambda: self._autocommit(work), tries)
 
     def answers(self) -> bool:
         """Return whether the server answers on a fresh connection."""
         try:
             self._auto.dispose()
-            self._alone(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
+            self._autocommit(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
         except SQLAlchemyError as error:
-            self.outage.failed(_said(error))
+            self.outage.failed(_driver_error(error))
             return False
         self.outage.answered()
         return True
@@ -132,14 +135,16 @@ class Database:
         question = f"SELECT {LEAST_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
         try:
             packet = int(
-                self._alone(lambda connection: connection.exec_driver_sql(question).scalar_one())
+                self._autocommit(
+                    lambda connection: connection.exec_driver_sql(question).scalar_one()
+                )
             )
         except SQLAlchemyError as error:
-            said = _said(error)
-            how = "refuses the connection" if code(error) in _REFUSED else "does not answer"
+            cause = _driver_error(error)
+            problem = "refuses the connection" if code(error) in _REFUSED else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(
-                f"the database {self.where} {how}: {said}; check {setting}"
+                f"the database {self.where} {problem}: {cause}; check {setting}"
             ) from None
         if packet < LEAST_PACKET_BYTES:
             raise UnsafeStateError(
@@ -162,10 +167,10 @@ class Database:
         self.engine.dispose()
         self._auto.dispose()
 
-    def _alone(self, work: Callable[[Connection], Result]) -> Result:
-        return self._once(self._auto.connect(), work)
+    def _autocommit(self, work: Callable[[Connection], Result]) -> Result:
+        return self._try_once(self._auto.connect(), work)
 
-    def _once(
+    def _try_once(
         self, opened: AbstractContextManager[Connection], work: Callable[[Connection], Result]
     ) -> Result:
         with opened as connection:
@@ -176,7 +181,7 @@ class Database:
                     connection.invalidate()
                 raise
 
-    def _again(self, once: Callable[[], Result], tries: int | None) -> Result:
+    def _retry(self, once: Callable[[], Result], tries: int | None) -> Result:
         count = 0
         while True:
             try:
@@ -185,9 +190,9 @@ class Database:
                 count += 1
                 self.require_right(error)
                 if not self._reads_only and too_long(error):
-                    log.warning("%s", self._ended(error))
-                if away(error) or (passing(error) and count >= _IN_VAIN):
-                    self.outage.failed(_said(error))
+                    log.warning("%s", self._too_long_message(error))
+                if away(error) or (passing(error) and count >= _CONFLICTS_UNTIL_OUTAGE):
+                    self.outage.failed(_driver_error(error))
                 if not passing(error) or count == tries or (self._reads_only and too_long(error)):
                     raise
                 if too_long(error):
@@ -203,9 +208,9 @@ class Database:
             refused = refusal(error, self.engine.url.database)
             raise DeniedError(f"the database {self.where} {refused}") from None
 
-    def _ended(self, error: SQLAlchemyError) -> str:
-        why = "ended a statement that took too long; docllm tries it again"
-        return f"the database {self.where} {why}: {_said(error)}"
+    def _too_long_message(self, error: SQLAlchemyError) -> str:
+        what_happened = "ended a statement that took too long; docllm tries it again"
+        return f"the database {self.where} {what_happened}: {_driver_error(error)}"
 
     def rest(self, count: int) -> None:
         """Pause before the next try, longer after each of `count` failures.
@@ -214,13 +219,14 @@ class Database:
         """
         if self.stopping.is_set():
             raise Stopped
-        most = _LONG_PAUSE_S if self.outage.lasts_s > _LONG_S else _LONGEST_PAUSE_S
-        longest = min(most, _FIRST_PAUSE_S * 2 ** min(count, 10))
+        is_long = self.outage.lasts_s > _LONG_OUTAGE_S
+        limit_s = _LONG_OUTAGE_PAUSE_S if is_long else _LONGEST_PAUSE_S
+        longest_s = min(limit_s, _FIRST_PAUSE_S * 2 ** min(count, 10))
         # The jitter spreads retries; it protects nothing.
-        self._pause(longest * random.uniform(0.5, 1))  # noqa: S311
+        self._pause(longest_s * random.uniform(0.5, 1))  # noqa: S311
 
 
-def _said(error: SQLAlchemyError) -> object:
+def _driver_error(error: SQLAlchemyError) -> object:
     """Return the driver's own error, because SQLAlchemy adds the statement."""
     return getattr(error, "orig", None) or error
 
@@ -246,6 +252,5 @@ def _prepare_sqlite(dbapi: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails under a second writer, whatever the
     # timeout.
-    connection.exec_driver_sql(
-        "BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE"
-    )
+    reads = connection.get_execution_options().get("reads")
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -14,7 +14,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 CONFLICTS = frozenset(
     {1213, 1205, 1020, 1180, 1317, 3100, 3101, 1412, 1637, 1689, 1037, 1038, 1041, 1135, 3032}
 )
-DEADLOCK, LOCK_WAIT = 1213, 1205
+DEADLOCK = 1213
+LOCK_WAIT = 1205
 # The server ended a statement that took longer than the server, or a read-only program, allows.
 TOO_LONG = frozenset({1969, 3024})
 # The connection was lost in the middle of a statement, which may be the cause.
@@ -22,8 +23,8 @@ LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 19
 # The server let nobody in. It does not run, all its connections are in use, this host or user is
 # beyond its limits, a cluster's node is not ready, a proxy has no server behind it, or a password
 # is just being exchanged.
-NO_WAY = 2003
-TURNED_AWAY = frozenset({2002, NO_WAY, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 9001})
+UNREACHABLE = 2003
+TURNED_AWAY = frozenset({2002, UNREACHABLE, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 9001})
 # The user is known but lacks the right: to a table, a column, the server, a routine, the database.
 DENIED = frozenset({1142, 1143, 1227, 1370, 1044})
 # The server became read-only by a failover; another connection finds the new primary.
@@ -74,16 +75,16 @@ def refusal(error: BaseException, database: str | None) -> str:
     The message names no account: the server's text holds our address, which need not be the
     account's.
     """
-    said = str(getattr(error, "orig", error).args[-1])
+    message = str(getattr(error, "orig", error).args[-1])
     right = denied_right(error)
     grant = f"run: GRANT {right} ON `{database}`.* TO ..." if right else "grant it"
-    return f"refuses a right: {said}; {grant} ({WHERE_GRANTS})"
+    return f"refuses a right: {message}; {grant} ({WHERE_GRANTS})"
 
 
 def denied_right(error: BaseException) -> str:
     """Return the missing right, such as INSERT, or an empty text if the server does not name it."""
-    found = _DENIED_RIGHT.match(str(getattr(error, "orig", error).args[-1]))
-    return found[1] if found else ""
+    match = _DENIED_RIGHT.match(str(getattr(error, "orig", error).args[-1]))
+    return match[1] if match else ""
 
 
 def away(error: BaseException) -> bool:
@@ -101,14 +102,10 @@ def busy(error: BaseException) -> bool:
 
     The connection is refused, others hold locks, the server is read-only, or its disk is full.
     """
-    full = isinstance(getattr(error, "orig", None), sqlite3.OperationalError) and any(
-        word in str(error).lower() for word in _SQLITE_BUSY
-    )
-    return (
-        code(error) in CONFLICTS | TOO_LONG | TURNED_AWAY | READ_ONLY | FULL
-        or full
-        or isinstance(error, PoolTimeout)
-    )
+    if isinstance(getattr(error, "orig", None), sqlite3.OperationalError):
+        return any(word in str(error).lower() for word in _SQLITE_BUSY)
+    is_busy = code(error) in CONFLICTS | TOO_LONG | TURNED_AWAY | READ_ONLY | FULL
+    return is_busy or isinstance(error, PoolTimeout)
 
 
 def passing(error: BaseException) -> bool:

@@ -27,8 +27,8 @@ class MySQLConnection(Connection):
         """
         if not sslp:
             return unverified()
-        made: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]  # not in stubs
-        return made
+        context: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]  # not in stubs
+        return context
 
 
 @cache

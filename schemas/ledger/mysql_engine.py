@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event
 
 from schemas.errors import ConfigError
-from schemas.ledger.errors import NO_WAY
+from schemas.ledger.errors import UNREACHABLE
 
 # The server ends a statement after this share of the client's timeout. Otherwise the statement
 # would run on beside its own repetition once the client gives up.
@@ -94,19 +94,19 @@ class Sockets:
 
     def watch(self, engine: Engine) -> None:
         """Register every connection that the engine opens."""
-        event.listen(engine, "connect", self._opened)
+        event.listen(engine, "connect", self._register)
 
     def cut(self) -> None:
         """Make every call that waits for an answer fail."""
         with self._lock:
             # PyMySQL has no public name for it
             sockets = [connection._sock for connection in self._connections]  # noqa: SLF001
-        for one in sockets:
-            if one is not None:
+        for opened in sockets:
+            if opened is not None:
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    opened.shutdown(socket.SHUT_RDWR)
 
-    def _opened(self, dbapi: Any, _record: object) -> None:
+    def _register(self, dbapi: Any, _record: object) -> None:
         with self._lock:
             self._connections.add(dbapi)
 
@@ -127,7 +127,7 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
         )
     except OSError as error:
         raise dialect.loaded_dbapi.OperationalError(
-            NO_WAY, f"{error}; check the files that the ssl_ options name"
+            UNREACHABLE, f"{error}; check the files that the ssl_ options name"
         ) from None
     except UnicodeError:  # the error's text quotes the password
         raise ConfigError(

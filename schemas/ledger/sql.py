@@ -109,26 +109,20 @@ def _utc_default_sqlite(_element: utc_default, _compiler: SQLCompiler, **_kw: An
 
 @compiles(utc_after)
 def _utc_after(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
-    return (
-        f"(UTC_TIMESTAMP(6) + INTERVAL ROUND({compiler.process(element.clauses, **kw)} * 1000000) "
-        "MICROSECOND)"
-    )
+    seconds = compiler.process(element.clauses, **kw)
+    return f"(UTC_TIMESTAMP(6) + INTERVAL ROUND({seconds} * 1000000) MICROSECOND)"
 
 
 @compiles(utc_after, "sqlite")
 def _utc_after_sqlite(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
-    return (
-        f"(strftime({_SQLITE_FORMAT}, 'now', printf('%+.3f seconds', "
-        f"{compiler.process(element.clauses, **kw)})) || '000')"
-    )
+    seconds = f"printf('%+.3f seconds', {compiler.process(element.clauses, **kw)})"
+    return f"(strftime({_SQLITE_FORMAT}, 'now', {seconds}) || '000')"
 
 
 @compiles(seconds_until)
 def _seconds_until(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> str:
-    return (
-        "(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), "
-        f"{compiler.process(element.clauses, **kw)}) / 1000000)"
-    )
+    time = compiler.process(element.clauses, **kw)
+    return f"(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), {time}) / 1000000)"
 
 
 @compiles(seconds_until, "sqlite")
@@ -143,5 +137,5 @@ def insert_new(connection: Connection, table: Table[Any]) -> Insert:
     """
     if connection.dialect.name == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()
-    first = next(iter(table.primary_key.columns))
-    return mysql.insert(table).on_duplicate_key_update({first.name: first})
+    key_column = next(iter(table.primary_key.columns))
+    return mysql.insert(table).on_duplicate_key_update({key_column.name: key_column})

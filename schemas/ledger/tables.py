@@ -23,8 +23,10 @@ from schemas.ledger.sql import (
 
 metadata = MetaData()
 
-_OPTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",
-            "mariadb_engine": "InnoDB", "mariadb_charset": "utf8mb4", "mariadb_collate": "utf8mb4_bin"}  # fmt: skip
+_OPTIONS: dict[str, Any] = {
+    "mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",
+    "mariadb_engine": "InnoDB", "mariadb_charset": "utf8mb4", "mariadb_collate": "utf8mb4_bin",
+}  # fmt: skip
 
 
 def _table(title: str, *parts: Column[Any] | Index | UniqueConstraint) -> Table[Any]:
@@ -271,14 +273,12 @@ guard = _table(
     # When all tasks that the guard moved were called up, after it was opened.
     Column("called_at", UtcTime),
     Column("look_size", Integer, nullable=False, server_default=text("1")),
-    Column(
-        "look_left", Integer, nullable=False, server_default=text("-1")
-    ),  # free places; -1: no look
+    # Free places; -1: no look.
+    Column("look_left", Integer, nullable=False, server_default=text("-1")),
     # When the present look began; without one, when the last look ended or the guard was raised.
     Column("look_at", UtcTime, nullable=False, server_default=text("'2000-01-01 00:00:00.000000'")),
-    Column(
-        "vouched", Tiny, nullable=False, server_default=text("0")
-    ),  # the route worked when the look began
+    # Whether the route worked when the look began.
+    Column("vouched", Tiny, nullable=False, server_default=text("0")),
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
 )
 
@@ -286,9 +286,8 @@ guard_look = _table(
     "guard_look",
     _key("guard_id"),
     _key("task_id"),
-    Column(
-        "fence", Integer, nullable=False
-    ),  # of the task when it joined; it rises when an attempt fails
+    # Of the task when it joined; it rises when an attempt fails.
+    Column("fence", Integer, nullable=False),
     Index("ix_guard_look_task", "task_id"),
 )
 

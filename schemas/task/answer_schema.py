@@ -15,18 +15,16 @@ from urllib.parse import unquote, urljoin
 
 from schemas.task.patterns import objects_in
 
-MOST = 100_000
-MOST_COPIED = 300_000
-MOST_COMPOSITE = 1_000
+MAX_TRIALS = 100_000  # of subschemas on one value
+MAX_COPIED_PARTS = 300_000  # of a value, in the errors about it
+MAX_COMPOSITE_CHOICES = 1_000  # lists and objects in enums
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
-_LISTS, _ONES, _NAMED = (
-    ("allOf", "anyOf", "oneOf"),
-    ("not", "if", "then", "else"),
-    ("dependentSchemas", "dependencies"),
-)
-# Keywords whose subschemas apply to every part of a value; then keywords whose subschemas apply to
-# one part.
+# Keywords whose subschemas apply to the value itself: one, those of a list, those of an object.
+_SINGLE = ("not", "if", "then", "else")
+_IN_LISTS = ("allOf", "anyOf", "oneOf")
+_IN_OBJECTS = ("dependentSchemas", "dependencies")
+# Keywords whose subschemas apply to every part of a value.
 _EACH = (
     "additionalProperties",
     "unevaluatedProperties",
@@ -36,15 +34,15 @@ _EACH = (
     "contains",
     "propertyNames",
 )
-_EACH_NAMED, _ONE_LISTS, _ONE_NAMED = (
-    ("patternProperties",),
-    ("items", "prefixItems"),
-    ("properties",),
-)
+_EACH_IN_OBJECTS = ("patternProperties",)
+# Keywords whose subschemas apply to one part of a value each.
+_PART_IN_LISTS = ("items", "prefixItems")
+_PART_IN_OBJECTS = ("properties",)
 # To see which parts were evaluated, the validator goes through the subschemas beside such a keyword
 # again, and so does each of these subschemas that has such a keyword itself.
-_UNEVALUATED, _TIMES_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems"), 3
-_MOST_LOOKUPS = 1_000_000
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_TIMES_UNEVALUATED = 3
+_MAX_LOOKUPS = 1_000_000
 _DATA = ("enum", "const", "default", "examples")  # they hold values, no subschemas
 
 
@@ -55,7 +53,7 @@ def too_much(schema: dict[str, Any]) -> bool:
     passed, whether it is a schema or not.
     """
     document = _Document(schema)
-    return document.lookups > _MOST_LOOKUPS or document.most > MOST
+    return document.lookups > _MAX_LOOKUPS or document.most > MAX_TRIALS
 
 
 def trials(schema: dict[str, Any]) -> int:
@@ -76,26 +74,26 @@ def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
         return True
     parts, depth = _size(value)
     most = document.most
-    trials: int = most ** (min(depth, 64) if document.circles else 1)
-    return parts * depth * trials * document.most_listed(parts) <= MOST_COPIED
+    trials: int = most ** (min(depth, 64) if document.is_circular else 1)
+    return parts * depth * trials * document.most_listed(parts) <= MAX_COPIED_PARTS
 
 
 def repeated_id(schema: dict[str, Any]) -> str | None:
     """Return an `$id` that two subschemas share, or None. The validator fails on such a schema."""
-    seen: set[str] = set()
-    waiting: list[tuple[Any, str]] = [(schema, "")]
-    while waiting:
-        node, base = waiting.pop()
+    ids: set[str] = set()
+    unvisited: list[tuple[Any, str]] = [(schema, "")]
+    while unvisited:
+        node, base = unvisited.pop()
         if isinstance(node, list):
-            waiting.extend((inner, base) for inner in node)
+            unvisited.extend((child, base) for child in node)
         elif isinstance(node, dict):
             name = _id(node)
             if name and not name.startswith("#"):
                 base = _joined(base, name)
-                if base in seen:
+                if base in ids:
                     return name
-                seen.add(base)
-            waiting.extend((inner, base) for key, inner in node.items() if key not in _DATA)
+                ids.add(base)
+            unvisited.extend((child, base) for key, child in node.items() if key not in _DATA)
     return None
 
 
@@ -111,13 +109,13 @@ def composite_choices(schema: dict[str, Any]) -> int:
 
     The validator compares each of them as a whole, one after another.
     """
-    choices = (
-        one
-        for node in objects_in(schema)
-        if isinstance(some := node.get("enum"), list)
-        for one in some
+    enums = (node.get("enum") for node in objects_in(schema))
+    return sum(
+        isinstance(choice, dict | list)
+        for enum in enums
+        if isinstance(enum, list)
+        for choice in enum
     )
-    return sum(isinstance(one, dict | list) for one in choices)
 
 
 class _Document:
@@ -125,17 +123,16 @@ class _Document:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.nodes = list(objects_in(schema))
-        inner = (
-            node for node in self.nodes if node is not schema and isinstance(node.get("$id"), str)
-        )
-        self._roots = [(_id(node), node) for node in (schema, *inner)]
+        inner = [node for node in self.nodes if isinstance(node.get("$id"), str)]
+        roots = [schema, *(node for node in inner if node is not schema)]
+        self._roots = [(_id(node), node) for node in roots]
         self._anchors: dict[str, list[dict[str, Any]]] = {}
         for node in self.nodes:
             for name in _ANCHORS:
                 if isinstance(node.get(name), str):
                     self._anchors.setdefault(node[name], []).append(node)
-        self._known: dict[int, int] = {}
-        self.circles = False  # set while `most` is computed
+        self._trials: dict[int, int] = {}
+        self.is_circular = False  # set while `most` is computed
 
     @property
     def has_alternatives(self) -> bool:
@@ -151,7 +148,7 @@ class _Document:
         try:
             return max(map(self.trials, self.nodes))
         except RecursionError:
-            return MOST + 1
+            return MAX_TRIALS + 1
 
     def most_listed(self, parts: int) -> int:
         """Return the most errors that one object of the schema can have for one value.
@@ -159,9 +156,8 @@ class _Document:
         The value has `parts` parts. There is one error for each name that is required, or that is
         not allowed. An error of an `enum` holds the whole `enum`, and counts as many.
         """
-        return (
-            max(_listed(node) + (parts if "propertyNames" in node else 0) for node in self.nodes)
-            + 1
+        return 1 + max(
+            _errors_listed(node) + (parts if "propertyNames" in node else 0) for node in self.nodes
         )
 
     @property
@@ -176,25 +172,22 @@ class _Document:
         The count covers the value, one part of it, and one part of that part. The object itself is
         one of the subschemas; a circle counts once.
         """
-        known = self._known.get(id(node))
-        if known is None:
-            self._known[id(node)] = 0
-            of_one_part = max(
-                map(self.trials, _within(node, (), _ONE_LISTS, _ONE_NAMED)), default=0
-            )
-            of_each_part = sum(map(self.trials, _within(node, _EACH, (), _EACH_NAMED)))
+        count = self._trials.get(id(node))
+        if count is None:
+            self._trials[id(node)] = 0
+            one_part = _subschemas(node, (), _PART_IN_LISTS, _PART_IN_OBJECTS)
+            each_part = _subschemas(node, _EACH, (), _EACH_IN_OBJECTS)
+            count = 1 + max(map(self.trials, one_part), default=0)
+            count += sum(map(self.trials, each_part))
             times = _TIMES_UNEVALUATED if any(name in node for name in _UNEVALUATED) else 1
-            known = min(
-                MOST + 1,
-                1 + of_one_part + of_each_part + times * sum(map(self.trials, self._beside(node))),
-            )
-            self._known[id(node)] = known
-        self.circles = self.circles or not known
-        return known
+            count += times * sum(map(self.trials, self._beside_value(node)))
+            count = self._trials[id(node)] = min(MAX_TRIALS + 1, count)
+        self.is_circular = self.is_circular or not count
+        return count
 
-    def _beside(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _beside_value(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the subschemas that the same value is tried on."""
-        yield from _within(node, _ONES, _LISTS, _NAMED)
+        yield from _subschemas(node, _SINGLE, _IN_LISTS, _IN_OBJECTS)
         for name in _REFERENCES:
             if isinstance(reference := node.get(name), str):
                 yield from self._targets(reference)
@@ -213,38 +206,34 @@ class _Document:
         ]
         for name, root in self._roots:
             if not base or name.endswith(base):
-                found = _at(root, path)
-                if isinstance(found, dict):
-                    yield found
+                target = _pointed_at(root, path)
+                if isinstance(target, dict):
+                    yield target
 
 
-def _listed(node: dict[str, Any]) -> int:
-    by_name = [
-        one
-        for name in ("dependentRequired", "dependencies")
-        if isinstance(some := node.get(name), dict)
-        for one in some.values()
-    ]
-    return sum(
-        len(names)
-        for names in (node.get("required"), node.get("enum"), *by_name)
-        if isinstance(names, list)
-    )
+def _errors_listed(node: dict[str, Any]) -> int:
+    lists = [node.get("required"), node.get("enum")]
+    for name in ("dependentRequired", "dependencies"):
+        if isinstance(dependencies := node.get(name), dict):
+            lists += dependencies.values()
+    return sum(len(names) for names in lists if isinstance(names, list))
 
 
 def _id(node: dict[str, Any]) -> str:
     return name.rstrip("#") if isinstance(name := node.get("$id"), str) else ""
 
 
-def _within(
-    node: dict[str, Any], ones: Iterable[str], lists: Iterable[str], named: Iterable[str]
+def _subschemas(
+    node: dict[str, Any], single: Iterable[str], in_lists: Iterable[str], in_objects: Iterable[str]
 ) -> Iterator[dict[str, Any]]:
-    found = [node.get(name) for name in ones]
-    found += [one for name in lists if isinstance(some := node.get(name), list) for one in some]
-    found += [
-        one for name in named if isinstance(some := node.get(name), dict) for one in some.values()
-    ]
-    yield from (one for one in found if isinstance(one, dict))
+    children = [node.get(name) for name in single]
+    for name in in_lists:
+        if isinstance(items := node.get(name), list):
+            children += items
+    for name in in_objects:
+        if isinstance(members := node.get(name), dict):
+            children += members.values()
+    yield from (child for child in children if isinstance(child, dict))
 
 
 def _size(value: Any) -> tuple[int, int]:
@@ -254,31 +243,27 @@ def _size(value: Any) -> tuple[int, int]:
         parts, depth = parts + len(level), depth + 1
         level = [
             part
-            for one in level
-            if isinstance(one, dict | list)
-            for part in (one.values() if isinstance(one, dict) else one)
+            for node in level
+            if isinstance(node, dict | list)
+            for part in (node.values() if isinstance(node, dict) else node)
         ]
     return parts, depth
 
 
-def _at(root: Any, path: Iterable[str]) -> Any:
+def _pointed_at(root: Any, path: Iterable[str]) -> Any:
     """Return the target of a JSON pointer (RFC 6901) given as its parts, or None."""
-    found = root
+    target = root
     for name in path:
-        if isinstance(found, dict):
-            found = found.get(name)
-        elif isinstance(found, list):
-            found = _item(found, name)
+        if isinstance(target, dict):
+            target = target.get(name)
+        elif isinstance(target, list):
+            target = _item(target, name)
         else:
             return None
-    return found
+    return target
 
 
 def _item(items: list[Any], name: str) -> Any:
-    is_index = (
-        name.isascii()
-        and name.isdecimal()
-        and len(name) <= len(str(len(items)))
-        and str(int(name)) == name
-    )
-    return items[int(name)] if is_index and int(name) < len(items) else None
+    is_number = name.isascii() and name.isdecimal() and len(name) <= len(str(len(items)))
+    is_index = is_number and str(int(name)) == name and int(name) < len(items)
+    return items[int(name)] if is_index else None

@@ -6,7 +6,11 @@ compressed.
 
 import zlib
 
-COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB = 0, 1, 2, 3
+# As stored in `task_result.codec`.
+COMPLETION = 0
+COMPLETION_ZLIB = 1
+VALUE = 2
+VALUE_ZLIB = 3
 _PACKED = (COMPLETION_ZLIB, VALUE_ZLIB)
 _VALUES = (VALUE, VALUE_ZLIB)
 

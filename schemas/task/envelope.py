@@ -24,8 +24,8 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: RawHeaders) ->
 
     A million small headers take far more memory than their text.
     """
-    said = sum(_HEADER_BYTES + len(name) + len(text or b"") for name, text in headers)
-    return len(key or b"") + len(value or b"") + said
+    header_bytes = sum(_HEADER_BYTES + len(name) + len(text or b"") for name, text in headers)
+    return len(key or b"") + len(value or b"") + header_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +92,17 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
 
 
 def encode_each(
-    alike: Publication, tasks: Iterable[tuple[int, int]]
+    first: Publication, tasks: Iterable[tuple[int, int]]
 ) -> Iterator[list[tuple[str, bytes]]]:
     """Yield the headers of publications that differ only in these task ids and fences."""
-    headers = encode(alike)
-    place = [name for name, _ in headers].index("docllm-task")
+    headers = encode(first)
+    position = [name for name, _ in headers].index("docllm-task")
     for task_id, fence in tasks:
         yield [
-            *headers[:place],
+            *headers[:position],
             ("docllm-task", b"%d" % task_id),
             ("docllm-fence", b"%d" % fence),
-            *headers[place + 2 :],
+            *headers[position + 2 :],
         ]
 
 
@@ -111,51 +111,51 @@ def decode(headers: RawHeaders | None) -> Publication:
 
     Raises NotOursError if a header that every publication has is missing, doubled or out of bounds.
     """
-    ours = _ours(headers or ())
-    version = _required(ours, "docllm-v")
+    own = _own_headers(headers or ())
+    version = _required(own, "docllm-v")
     if version != VERSION.encode():
         raise NotOursError(f"docllm-v is {version[:20]!r}, this version reads {VERSION}")
     return Publication(
-        ledger=_word(ours, "docllm-ledger", 32),
-        group=_word(ours, "docllm-group", 100),
-        batch=ours.get(BATCH_HEADER, b"")[:255].decode("utf-8", "replace"),
-        task_id=_number(ours, "docllm-task"),
-        fence=_number(ours, "docllm-fence"),
-        attempt=_number(ours, "docllm-attempt", 0),
-        due_ms=_number(ours, "docllm-due-ms", 0),
-        origin=ours.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
+        ledger=_word(own, "docllm-ledger", 32),
+        group=_word(own, "docllm-group", 100),
+        batch=own.get(BATCH_HEADER, b"")[:255].decode("utf-8", "replace"),
+        task_id=_number(own, "docllm-task"),
+        fence=_number(own, "docllm-fence"),
+        attempt=_number(own, "docllm-attempt", 0),
+        due_ms=_number(own, "docllm-due-ms", 0),
+        origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
     )
 
 
-def _ours(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+def _own_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    own: dict[str, bytes] = {}
     for name, value in headers:
         if name == UNREADABLE:
             raise NotOursError("the name of a header is not UTF-8")
         if name.startswith("docllm-"):
-            if name in found:
+            if name in own:
                 raise NotOursError(f"header {name[:40]} is there twice")
-            found[name] = value or b""
-    return found
+            own[name] = value or b""
+    return own
 
 
-def _required(ours: dict[str, bytes], name: str) -> bytes:
-    if name not in ours:
+def _required(own: dict[str, bytes], name: str) -> bytes:
+    if name not in own:
         raise NotOursError(f"header {name} is missing")
-    return ours[name]
+    return own[name]
 
 
-def _word(ours: dict[str, bytes], name: str, limit: int) -> str:
-    value = _required(ours, name)
+def _word(own: dict[str, bytes], name: str, limit: int) -> str:
+    value = _required(own, name)
     if len(value) > limit or not value.isascii() or not (word := value.decode()).isprintable():
         raise NotOursError(f"header {name} is too long, not ASCII, or holds control characters")
     return word
 
 
-def _number(ours: dict[str, bytes], name: str, default: int | None = None) -> int:
-    if default is not None and name not in ours:
+def _number(own: dict[str, bytes], name: str, default: int | None = None) -> int:
+    if default is not None and name not in own:
         return default
-    value = _required(ours, name)
+    value = _required(own, name)
     if not value.isdigit() or len(value) > _MAX_DIGITS:
         raise NotOursError(f"header {name} is {value[:20]!r}, not a number")
     return int(value)

@@ -22,13 +22,12 @@ def fingerprint(error_class: str, text: str) -> bytes:
     """
     common = _QUOTED.sub("", text[:_READ_CHARS].lower())
     common = _NUMBERS.sub("#", _WORD.sub(_without_number, common))
-    return hashlib.blake2b(
-        f"{error_class}\0{' '.join(common.split())}".encode("utf-8", "replace"), digest_size=16
-    ).digest()
+    name = f"{error_class}\0{' '.join(common.split())}"
+    return hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=16).digest()
 
 
-def _without_number(found: re.Match[str]) -> str:
-    word = found[0]
+def _without_number(match: re.Match[str]) -> str:
+    word = match[0]
     is_id = any(letter.isdigit() for letter in word) or (
         len(word) >= _HEX_CHARS and _HEX.issuperset(word)
     )

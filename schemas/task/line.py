@@ -68,7 +68,7 @@ def parse(value: bytes) -> TaskLine:
 
     Raises LineError if the line is no task.
     """
-    return _task(value, _DOCLLM, again=False)
+    return _task(value, _DOCLLM, is_accepted=False)
 
 
 def parse_again(value: bytes) -> TaskLine:
@@ -76,15 +76,15 @@ def parse_again(value: bytes) -> TaskLine:
 
     Its size and schema are not checked again.
     """
-    return _task(value, _DOCLLM | {"schema": line_fields.json_object}, again=True)
+    return _task(value, _DOCLLM | {"schema": line_fields.json_object}, is_accepted=True)
 
 
-def _task(value: bytes, checks: Mapping[str, Check], *, again: bool) -> TaskLine:
+def _task(value: bytes, checks: Mapping[str, Check], *, is_accepted: bool) -> TaskLine:
     with reading(memory=False):
         if len(value) > MAX_TASK_BYTES:
             raise too_large(len(value))
         line = read_object(value)
-        if not again:
+        if not is_accepted:
             refuse_many(line, value)
         task = _openai(line) if "custom_id" in line or "body" in line else _docllm(line, checks)
         for name in _SENT:
@@ -107,26 +107,26 @@ def too_large(size_bytes: int) -> LineError:
 
 
 def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
-    found = _checked(line, checks)
-    if "id" not in found:
+    fields = _checked(line, checks)
+    if "id" not in fields:
         raise LineError(
             "id",
             "is missing",
             'give each task an id of its own, for example "id": "report-2024.txt"',
         )
-    source: dict[str, Any] = found.pop("input", {})
-    _check_prompt(found, with_input=bool(source))
-    _check_prompt_chars(found.get("prompt", ""), source.get("text", ""))
-    return TaskLine(key=found.pop("id"), format="docllm", **found, **source)
+    source: dict[str, Any] = fields.pop("input", {})
+    _check_prompt(fields, with_input=bool(source))
+    _check_prompt_chars(fields.get("prompt", ""), source.get("text", ""))
+    return TaskLine(key=fields.pop("id"), format="docllm", **fields, **source)
 
 
-def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
+def _check_prompt(fields: dict[str, Any], *, with_input: bool) -> None:
     """Refuse a document that the prompt does not use, and a placeholder that nothing fills.
 
     Such a mistake would be paid for, and be wrong, in every task of a batch.
     """
-    prompt = found.get("prompt")
-    if prompt is None and found.get("type", _DOCUMENT) == _DOCUMENT:
+    prompt = fields.get("prompt")
+    if prompt is None and fields.get("type", _DOCUMENT) == _DOCUMENT:
         raise LineError(
             "prompt", "is missing", f"say what to do, for example Summarize: {PLACEHOLDER}"
         )
@@ -160,35 +160,35 @@ def _check_prompt_chars(prompt: str, document: str) -> None:
 
 
 def _openai(line: dict[str, Any]) -> TaskLine:
-    found = _checked(line, _OPENAI)
+    fields = _checked(line, _OPENAI)
     for name in _OPENAI:
-        if name not in found:
+        if name not in fields:
             raise LineError(
                 name,
                 "is missing",
                 "a line of the OpenAI batch format has custom_id, method, url and body",
             )
-    body = found["body"]
+    body = fields["body"]
     return TaskLine(
-        key=found["custom_id"], format="openai", type="openai", model=body.get("model"), body=body
+        key=fields["custom_id"], format="openai", type="openai", model=body.get("model"), body=body
     )
 
 
 def _checked(line: dict[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
-    found = {}
+    fields = {}
     for name, value in line.items():
         check = checks.get(name)
         if check is None:
             raise _unknown(name, checks)
-        found[name] = check(name, value)
-    return found
+        fields[name] = check(name, value)
+    return fields
 
 
 def _unknown(name: str, checks: Mapping[str, Check]) -> LineError:
-    near = difflib.get_close_matches(name[:100], checks, 1)
+    matches = difflib.get_close_matches(name[:100], checks, 1)
     fix = (
-        f"did you mean {near[0]}?"
-        if near
+        f"did you mean {matches[0]}?"
+        if matches
         else f"known are: {', '.join(checks)}; put your own fields into metadata"
     )
     return LineError(name[:100], "is not a known field", fix)
@@ -217,11 +217,7 @@ def _body(name: str, value: Any) -> dict[str, Any]:
             f"{name}.stream", "asks for a stream", "leave it out: docllm reads whole answers"
         )
     messages = body.get("messages")
-    if (
-        type(messages) is not list
-        or not messages
-        or not all(type(message) is dict for message in messages)
-    ):
+    if type(messages) is not list or {type(message) for message in messages} != {dict}:
         raise LineError(
             f"{name}.messages",
             "is not a list of messages",

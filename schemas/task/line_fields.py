@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schemas.task.answer_schema import (
-    MOST,
-    MOST_COMPOSITE,
+    MAX_COMPOSITE_CHOICES,
+    MAX_TRIALS,
     composite_choices,
     repeated_id,
     too_much,
@@ -31,9 +31,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_URI = re.compile(r"file:///[!-~]+")
 _RFC3339 = re.compile(
-    r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+    r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
-_OURS_TO_SET = ("messages", "model", "stream")
+_SET_BY_DOCLLM = ("messages", "model", "stream")
 _JSON_NAMES = {
     str: "a text",
     int: "a whole number",
@@ -44,12 +45,12 @@ _JSON_NAMES = {
 }
 
 
-def wrong_type(field: str, value: Any, wanted: str) -> LineError:
+def wrong_type(field: str, value: Any, right: str) -> LineError:
     """Return the error for a value of the wrong JSON type; `wanted` names the right type."""
     if value is None:
-        return LineError(field, "is null", f"write {wanted}, or leave the field out")
+        return LineError(field, "is null", f"write {right}, or leave the field out")
     return LineError(
-        field, f"is {_JSON_NAMES.get(type(value), 'of another type')}", f"write {wanted}"
+        field, f"is {_JSON_NAMES.get(type(value), 'of another type')}", f"write {right}"
     )
 
 
@@ -128,9 +129,9 @@ def json_object(field: str, value: Any) -> dict[str, Any]:
 
 def params(field: str, value: Any) -> dict[str, Any]:
     """Return the extra parameters of the call; refuse those that the task or docllm sets."""
-    for taken in _OURS_TO_SET:
-        if taken in json_object(field, value):
-            raise LineError(f"{field}.{taken}", "cannot be set here", _FIX_PARAMS[taken])
+    for name in _SET_BY_DOCLLM:
+        if name in json_object(field, value):
+            raise LineError(f"{field}.{name}", "cannot be set here", _FIX_PARAMS[name])
     return dict(value)
 
 
@@ -158,18 +159,18 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
             "or leave the second one out and refer to the first by $ref"
         )
         raise LineError(field, f"has the $id {name} twice", fix)
-    if composite_choices(value) > MOST_COMPOSITE:
+    if composite_choices(value) > MAX_COMPOSITE_CHOICES:
         fix = "list texts and numbers, or describe the lists and objects by items and properties"
         raise LineError(
-            field, f"has more than {MOST_COMPOSITE} lists and objects in its enums", fix
+            field, f"has more than {MAX_COMPOSITE_CHOICES} lists and objects in its enums", fix
         )
     if too_much(value):
-        found = f"tries more than {MOST} subschemas on one value and its parts"
-        raise LineError(field, found, "use fewer alternatives that refer to alternatives")
+        problem = f"tries more than {MAX_TRIALS} subschemas on one value and its parts"
+        raise LineError(field, problem, "use fewer alternatives that refer to alternatives")
     try:
         validator_of(value)
-    except ValueError as wrong:
-        reason = str(wrong)[:200]
+    except ValueError as error:
+        reason = str(error)[:200]
         raise LineError(
             field,
             f"is not a valid JSON Schema: {reason}",
@@ -196,21 +197,21 @@ def _no_time(field: str) -> LineError:
 
 def source(field: str, value: Any) -> dict[str, Any]:
     """Return the input of a task: `text`, or `uri` with an optional `size` (bytes) and `sha256`."""
-    found = json_object(field, value)
-    if ("text" in found) == ("uri" in found):
+    given = json_object(field, value)
+    if ("text" in given) == ("uri" in given):
         raise LineError(
             field,
             "needs exactly one of text and uri",
             'write {"text": "..."} or {"uri": "file:///..."}',
         )
-    checks, kept = _TEXT if "text" in found else _URI, {}
-    for part, inner in found.items():
+    checks, stored = _TEXT if "text" in given else _URI, {}
+    for part, part_value in given.items():
         if part not in checks:
             raise LineError(
                 f"{field}.{part}", "is not known here", f"known are: {', '.join(checks)}"
             )
-        kept[part] = checks[part](f"{field}.{part}", inner)
-    return kept
+        stored[part] = checks[part](f"{field}.{part}", part_value)
+    return stored
 
 
 def _any_text(field: str, value: Any) -> str:

@@ -73,11 +73,9 @@ def reading(*, memory: bool) -> _Reading:
 
 def _shown(text: str) -> str:
     cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
-    return (
-        cut
-        if cut.isprintable()
-        else "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in cut)
-    )
+    if cut.isprintable():
+        return cut
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in cut)
 
 
 def read_object(value: bytes) -> dict[str, Any]:
@@ -87,8 +85,8 @@ def read_object(value: bytes) -> dict[str, Any]:
     """
     try:
         line = orjson.loads(value)
-    except orjson.JSONDecodeError as broken:
-        raise _not_json(value, broken) from None
+    except orjson.JSONDecodeError as error:
+        raise _not_json(value, error) from None
     if type(line) is not dict:
         raise LineError(
             "",
@@ -99,16 +97,18 @@ def read_object(value: bytes) -> dict[str, Any]:
     return line
 
 
-def _not_json(value: bytes, broken: orjson.JSONDecodeError) -> LineError:
+def _not_json(value: bytes, error: orjson.JSONDecodeError) -> LineError:
     try:
         value.decode()
-    except UnicodeDecodeError as wrong:
-        return LineError("", f"{NOT_UTF8} at byte {wrong.start + 1}", "save the file as UTF-8")
-    if "depth" in broken.msg:
+    except UnicodeDecodeError as decode_error:
+        return LineError(
+            "", f"{NOT_UTF8} at byte {decode_error.start + 1}", "save the file as UTF-8"
+        )
+    if "depth" in error.msg:
         return _too_deep()
     return LineError(
         "",
-        f"is not JSON: {broken.msg} at column {broken.colno}",
+        f"is not JSON: {error.msg} at column {error.colno}",
         "write one whole JSON object on each line",
     )
 
@@ -137,10 +137,8 @@ def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
 
 def refuse_many(line: dict[str, Any], value: bytes) -> None:
     """Raise LineError if a line has more values than an agent can read without a standstill."""
-    if (
-        value.count(b",") + value.count(b"[") >= MAX_VALUES
-        and values_in(line, MAX_VALUES) > MAX_VALUES
-    ):
+    may_have_many = value.count(b",") + value.count(b"[") >= MAX_VALUES
+    if may_have_many and values_in(line, MAX_VALUES) > MAX_VALUES:
         raise LineError(
             "",
             f"holds more than {MAX_VALUES} JSON values",
@@ -169,28 +167,28 @@ def _exact(digits: str) -> Any:
 
 def values_in(value: Any, most: int) -> int:
     """Return how many JSON values a value contains, including itself; stop above `most`."""
-    count, waiting = 0, [value]
-    while waiting and count <= most:
-        one = waiting.pop()
+    count, unvisited = 0, [value]
+    while unvisited and count <= most:
+        node = unvisited.pop()
         count += 1
-        if isinstance(one, dict):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        if isinstance(node, dict):
+            unvisited.extend(node.values())
+        elif isinstance(node, list):
+            unvisited.extend(node)
     return count
 
 
-def _leaves(found: Any) -> Iterator[Any]:
+def _leaves(value: Any) -> Iterator[Any]:
     """Yield the values inside a value that contain no other values."""
-    left = [found]
-    while left:
-        one = left.pop()
-        if type(one) is dict:
-            left.extend(one.values())
-        elif type(one) is list:
-            left.extend(one)
+    unvisited = [value]
+    while unvisited:
+        node = unvisited.pop()
+        if type(node) is dict:
+            unvisited.extend(node.values())
+        elif type(node) is list:
+            unvisited.extend(node)
         else:
-            yield one
+            yield node
 
 
 def _write(line: dict[str, Any]) -> bytes:
@@ -202,9 +200,9 @@ def _write(line: dict[str, Any]) -> bytes:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in values:
             raise LineError(name[:100], "occurs twice in one object", "keep one of the two")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

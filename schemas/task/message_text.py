@@ -11,10 +11,6 @@ def text_of(content: Any) -> Any:
     """
     if not isinstance(content, list):
         return content
-    named = (
-        part.get("text")
-        for part in content
-        if isinstance(part, dict) and part.get("type") == "text"
-    )
-    texts = [text for text in named if isinstance(text, str)]
+    parts = (part for part in content if isinstance(part, dict) and part.get("type") == "text")
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
     return "".join(texts) if texts else content

@@ -25,31 +25,34 @@ _TOKEN = re.compile(
 )
 _MOST_REPEATED = 10_000
 _MOST_KB = 1_000_000.0
-_UNICODE_KB, _WIDE_KB, _NARROW_KB = 50.0, 1.0, 0.1
+# What one character of a pattern compiles to: a Unicode class, a wide class, any other.
+_UNICODE_KB = 50.0
+_WIDE_KB = 1.0
+_NARROW_KB = 0.1
 _NEGATED = (".", "[^", "\\S", "\\D", "\\W")
 
 
 def objects_in(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield every JSON object inside a value, including the value itself."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+    unvisited: list[Any] = [schema]
+    while unvisited:
+        node = unvisited.pop()
+        if isinstance(node, dict):
+            yield node
+            unvisited.extend(node.values())
+        elif isinstance(node, list):
+            unvisited.extend(node)
 
 
 def patterns_in(schema: dict[str, Any]) -> set[str]:
     """Return the patterns of a schema."""
-    found: set[str] = set()
+    patterns: set[str] = set()
     for node in objects_in(schema):
         if isinstance(pattern := node.get("pattern"), str):
-            found.add(pattern)
-        if isinstance(named := node.get("patternProperties"), dict):
-            found.update(named)
-    return found
+            patterns.add(pattern)
+        if isinstance(by_pattern := node.get("patternProperties"), dict):
+            patterns.update(by_pattern)
+    return patterns
 
 
 def excess_of_patterns(schema: dict[str, Any]) -> str | None:
@@ -85,22 +88,25 @@ def compiled_kb(pattern: str) -> float:
 
     Counted repetitions are written out: `(\pL{10}x){3}` has 30 classes.
     """
-    outer: list[float] = []
-    total = last = 0.0
+    outer_kb: list[float] = []
+    total_kb = last_kb = 0.0
     for token in _TOKEN.finditer(pattern):
         text = token[0]
         if token[1] is not None:  # {n}, {n,} or {n,m} repeats the atom or group before it
-            more = last * (max(_count(token[1]), _count(token[2]), 1) - 1)
-            total, last = min(total + more, _MOST_KB), min(last + more, _MOST_KB)
+            repeated_kb = last_kb * (max(_count(token[1]), _count(token[2]), 1) - 1)
+            total_kb, last_kb = (
+                min(total_kb + repeated_kb, _MOST_KB),
+                min(last_kb + repeated_kb, _MOST_KB),
+            )
         elif text == "(":
-            outer.append(total)
-            total = last = 0.0
+            outer_kb.append(total_kb)
+            total_kb = last_kb = 0.0
         elif text == ")":
-            last, total = total, (outer.pop() if outer else 0.0) + total
+            last_kb, total_kb = total_kb, (outer_kb.pop() if outer_kb else 0.0) + total_kb
         else:
-            last = _atom_kb(text)
-            total += last
-    return min(total + sum(outer), _MOST_KB)
+            last_kb = _atom_kb(text)
+            total_kb += last_kb
+    return min(total_kb + sum(outer_kb), _MOST_KB)
 
 
 def _atom_kb(text: str) -> float:

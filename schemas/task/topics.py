@@ -62,17 +62,10 @@ class Topics:
 
         An old tier is a tier of this group under another configuration.
         """
-        tiers = (
-            name.removeprefix(self.name(_TIER))
-            for name in names
-            if name.startswith(self.name(_TIER))
-        )
-        return replace(
-            self,
-            old_tiers=tuple(
-                sorted((tier for tier in tiers if tier not in self.tiers), key=duration_s)
-            ),
-        )
+        prefix = self.name(_TIER)
+        tiers = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        old = sorted((tier for tier in tiers if tier not in self.tiers), key=duration_s)
+        return replace(self, old_tiers=tuple(old))
 
     def name(self, destination: str) -> str:
         """Return the Kafka topic of a destination."""

@@ -72,10 +72,10 @@ def described(error: BaseException) -> str:
     """Return an exception's message, even if creating the message fails."""
     try:
         return str(error)
-    except BaseException as wrong:
-        if is_interrupt(wrong):
+    except BaseException as second:
+        if is_interrupt(second):
             raise
-        return f"(its message cannot be read: {type(wrong).__name__})"
+        return f"(its message cannot be read: {type(second).__name__})"
 
 
 def is_panic(error: BaseException) -> bool:

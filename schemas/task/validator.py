@@ -15,7 +15,8 @@ _COMPILED_BYTES = 16 << 20
 _MOST_STEPS_BACK = 10_000
 _VALIDATORS: DigestCache[jsonschema_rs.Validator] = DigestCache(64 << 20)
 # A validator takes several times the bytes of its schema.
-_LEAST_BYTES, _TIMES_AS_WRITTEN = 1_000, 8
+_LEAST_BYTES = 1_000
+_TIMES_AS_WRITTEN = 8
 
 
 def validator_of(schema: dict[str, Any]) -> jsonschema_rs.Validator:
@@ -44,8 +45,8 @@ def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
             return jsonschema_rs.validator_for(
                 schema, mask="the value", offline=True, pattern_options=options
             )
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as wrong:
-        raise ValueError(_first_line(str(wrong))) from None
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        raise ValueError(_first_line(str(error))) from None
     except MemoryError:
         raise  # it does not mean that the schema is wrong
     except Exception as error:
@@ -75,8 +76,6 @@ def first_error(
 
 def _first_line(text: str) -> str:
     line = " ".join(text.splitlines()[:1])
-    return (
-        f"{line[-180:]} that takes at most {_COMPILED_BYTES >> 20} MiB with the others"
-        if line.endswith('is not a "regex"')
-        else line
-    )
+    if not line.endswith('is not a "regex"'):
+        return line
+    return f"{line[-180:]} that takes at most {_COMPILED_BYTES >> 20} MiB with the others"

@@ -56,8 +56,8 @@ def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None
     first, second = migrations.migrate(database), migrations.migrate(database)
 
     assert (first, second) == (
-        (None, migrations.wanted()),
-        (migrations.wanted(), migrations.wanted()),
+        (None, migrations.own_revision()),
+        (migrations.own_revision(), migrations.own_revision()),
     )
     migrations.require(database)
     (drawn,) = ledger_ids(database)
@@ -79,7 +79,7 @@ print(migrate(Database({url!r}))[1])
 
     printed = [one.communicate(timeout=60)[0].strip() for one in started]
 
-    assert printed == [migrations.wanted()] * 4
+    assert printed == [migrations.own_revision()] * 4
     assert len(ledger_ids(opened())) == 1
 
 
@@ -269,7 +269,7 @@ def test_an_older_schema_is_refused_with_the_command(
     """An agent on an older schema names both revisions and the command."""
     database = opened()
     migrations.migrate(database)
-    older = migrations.wanted()
+    older = migrations.own_revision()
     monkeypatch.setattr(migrations, "wanted", lambda: "9999")
 
     with pytest.raises(
@@ -289,7 +289,7 @@ def test_a_newer_schema_is_refused_and_left_alone(opened: Callable[[], Database]
         with pytest.raises(UnsafeStateError, match=r"8888.*update docllm"):
             refused(database)
 
-    assert migrations.found(database) == "8888"
+    assert migrations.present_revision(database) == "8888"
 
 
 def test_a_ledger_without_an_id_is_refused(opened: Callable[[], Database]) -> None:

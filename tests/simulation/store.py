@@ -250,11 +250,11 @@ class SimDatabase(Database):
 
     def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
         """Return the result of `work`, run in one transaction."""
-        return self._again(lambda: self._struck(work, "BEGIN IMMEDIATE"), tries)
+        return self._retry(lambda: self._struck(work, "BEGIN IMMEDIATE"), tries)
 
     def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
         """Return the result of `work`, with each statement committed by itself."""
-        return self._again(lambda: self._struck(work, ""), tries)
+        return self._retry(lambda: self._struck(work, ""), tries)
 
     def _struck(self, work: Callable[[Connection], Result], begin: str) -> Result:
         if self.away_s:

@@ -20,28 +20,30 @@ VERSIONS = Path(__file__).parent / "versions"
 _ALEMBIC = table("alembic_version", column("version_num"))
 _LOCK = "docllm.migrate"
 _LOCK_TRIES = 60  # of one second each
-_IN_USE = """\
-another program uses the ledger's tables; stop agents and loads, then run: python -m producer migrate"""
+_IN_USE = (
+    "another program uses the ledger's tables; stop agents and loads, "
+    "then run: python -m producer migrate"
+)
 
 
-def wanted() -> str:
+def own_revision() -> str:
     """Return the revision that this version of docllm works with."""
-    return max(_known())
+    return max(_own_revisions())
 
 
-def found(database: Database) -> str | None:
+def present_revision(database: Database) -> str | None:
     """Return the revision of the database, None if it is empty."""
-    return database.auto(_found)
+    return database.auto(_stored_revision)
 
 
 def require(database: Database) -> None:
     """Raise UnsafeStateError unless the schema has the revision that this version works with."""
-    there = found(database)
-    _refuse_newer(there)
-    if there != wanted():
-        state = "is empty" if there is None else f"has schema {there}"
+    revision = present_revision(database)
+    _refuse_newer(revision)
+    if revision != own_revision():
+        state = "is empty" if revision is None else f"has schema {revision}"
         raise UnsafeStateError(
-            f"the database {state}, this version needs {wanted()}; run: python -m producer migrate"
+            f"the database {state}, this version needs {own_revision()}; run: python -m producer migrate"
         )
 
 
@@ -55,7 +57,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
     """
     from schemas.ledger.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
-    before = found(database)
+    before = present_revision(database)
     _refuse_newer(before)
     try:
         with database.engine.connect() as connection:
@@ -72,7 +74,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
         if locked_out(error):
             raise UnsafeStateError(f"{_IN_USE} ({getattr(error, 'orig', error)})") from None
         raise
-    return before, wanted()
+    return before, own_revision()
 
 
 def ledger_id(connection: Connection) -> str:
@@ -83,7 +85,7 @@ def ledger_id(connection: Connection) -> str:
     return bytes(found_id).hex()
 
 
-def _known() -> set[str]:
+def _own_revisions() -> set[str]:
     """Return the revisions of this version.
 
     They follow one another. A file's name begins with its number, which is its revision.
@@ -91,17 +93,17 @@ def _known() -> set[str]:
     return {path.name.partition("_")[0] for path in VERSIONS.glob("[0-9]*.py")}
 
 
-def _found(connection: Connection) -> str | None:
+def _stored_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table(_ALEMBIC.name):
         return None
     return connection.execute(select(_ALEMBIC.c.version_num)).scalar()
 
 
-def _refuse_newer(there: str | None) -> None:
-    if there is not None and there not in _known():
+def _refuse_newer(revision: str | None) -> None:
+    if revision is not None and revision not in _own_revisions():
         raise UnsafeStateError(
-            f"the database has schema {there}, which this version ({VERSION}, "
-            f"schema {wanted()}) does not know; update docllm"
+            f"the database has schema {revision}, which this version ({VERSION}, "
+            f"schema {own_revision()}) does not know; update docllm"
         )
 
 

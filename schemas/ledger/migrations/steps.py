@@ -13,12 +13,14 @@ OPTIONS: dict[str, Any] = {
 
 def add_column(table: str, column: sa.Column[Any]) -> None:
     """Add a column unless it exists; MySQL has no IF NOT EXISTS for it."""
-    existing = {one["name"] for one in sa.inspect(op.get_bind()).get_columns(table)}
+    existing = {column_info["name"] for column_info in sa.inspect(op.get_bind()).get_columns(table)}
     if column.name not in existing:
         op.add_column(table, column)
 
 
 def add_index(name: str, table: str, columns: list[str]) -> None:
     """Create an index unless it exists."""
-    if name not in {one["name"] for one in sa.inspect(op.get_bind()).get_indexes(table)}:
+    if name not in {
+        index_info["name"] for index_info in sa.inspect(op.get_bind()).get_indexes(table)
+    }:
         op.create_index(name, table, columns)

@@ -17,11 +17,11 @@ def scripts() -> ScriptDirectory:
 
 def upgrade(connection: Connection) -> None:
     """Run the missing migrations, up to the newest revision."""
-    found = scripts()
+    directory = scripts()
     with EnvironmentContext(
         AlembicConfig(),
-        found,
-        fn=lambda revision, _context: found._upgrade_revs("head", revision),  # noqa: SLF001
+        directory,
+        fn=lambda revision, _context: directory._upgrade_revs("head", revision),  # noqa: SLF001
     ) as environment:
         environment.configure(
             connection=connection, on_version_apply=lambda **_: crash.reach("migrate.revision")

@@ -250,14 +250,14 @@ def test_a_server_that_takes_small_statements_alone_is_unsafe(
     for ever.
     """
     database = Database("mysql+pymysql://u:hunter2@127.0.0.1:1/d", connections=1)
-    monkeypatch.setattr(database, "_alone", lambda _work: packet)
+    monkeypatch.setattr(database, "_autocommit", lambda _work: packet)
 
     with pytest.raises(
         UnsafeStateError, match=rf"accepts at most {packet} bytes .* set max_allowed_packet=64M"
     ) as refused:
         database.reach()
 
-    monkeypatch.setattr(database, "_alone", lambda _work: LEAST_PACKET_BYTES)
+    monkeypatch.setattr(database, "_autocommit", lambda _work: LEAST_PACKET_BYTES)
     database.reach()
     database.close()
     assert "hunter2" not in str(refused.value)

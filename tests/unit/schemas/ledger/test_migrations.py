@@ -19,12 +19,12 @@ from schemas.settings.sources import load_config
 
 def test_the_wanted_revision_is_alembics_head() -> None:
     """The newest file by name is the head of Alembic's chain."""
-    assert migrations.wanted() == scripts().get_current_head()
+    assert migrations.own_revision() == scripts().get_current_head()
 
 
 def test_every_revision_is_known_by_its_files_name() -> None:
     """Every script's revision is the beginning of its file name."""
-    assert migrations._known() == {script.revision for script in scripts().walk_revisions()}
+    assert migrations._own_revisions() == {script.revision for script in scripts().walk_revisions()}
 
 
 def test_asking_for_the_revision_loads_no_alembic() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from schemas.task.answer_schema import MOST, too_much
+from schemas.task.answer_schema import MAX_TRIALS, too_much
 
 LEVELS = 30
 
@@ -132,7 +132,7 @@ def test_what_people_write_is_little(name: str) -> None:
 
 def test_what_is_little_is_soon_tried() -> None:
     """The worst accepted schema is as fast as many a plain one: each subschema is tried once."""
-    levels = MOST.bit_length() - 3
+    levels = MAX_TRIALS.bit_length() - 3
     schema = {
         "$ref": "#/$defs/0",
         "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(levels)},

@@ -169,7 +169,7 @@ def test_enums_of_lists_are_limited() -> None:
 
     Texts and numbers are looked up, and may be many.
     """
-    most = answer_schema.MOST_COMPOSITE
+    most = answer_schema.MAX_COMPOSITE_CHOICES
     parse(with_schema({"enum": [[number] for number in range(most)]}))
     parse(with_schema({"enum": [str(number) for number in range(5 * most)]}))
 
