@@ -276,7 +276,7 @@ class Reaping:
                 await self._leave()
         except TimeoutError:
             raise UnreachableError(
-                "the database does not answer: it does not know that this reaper left"
+                "the database does not answer: it still lists this reaper as running"
             ) from None
         for task in ended:
             task.result()

@@ -40,4 +40,6 @@ class Publishing:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.warning("orders are left to the relay: %s", task.exception())
+            log.warning(
+                "publish orders were not sent and are left to the relay: %s", task.exception()
+            )

@@ -146,7 +146,9 @@ def _reset(
 def _name(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> None:
     """Log which tasks are crash suspects now, and which died of their losses."""
     suspects = [row for row in back if row.lease_losses + 1 >= SUSPECT_LOSSES]
-    told = [(row, "is dead of it") for row in dead] + [(row, "is a suspect") for row in suspects]
+    told = [(row, "died of its losses") for row in dead] + [
+        (row, "is a suspect") for row in suspects
+    ]
     query = select(batch.c.id, batch.c.name).where(
         batch.c.id.in_(sorted({row.batch_id for row, _ in told[:NAMED_MOST]}))
     )
@@ -160,7 +162,9 @@ def _name(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> N
             row.lease_losses + 1,
         )
     if len(told) > NAMED_MOST:
-        log.warning("and %d more tasks are suspects or dead of it", len(told) - NAMED_MOST)
+        log.warning(
+            "and %d more tasks are suspects or died of their losses", len(told) - NAMED_MOST
+        )
 
 
 def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:

@@ -86,7 +86,7 @@ def _as_attempt(one: Settlement, longest: Tier) -> Settlement:
         return one
     failure, spent = failure_of(one.outcome), one.outcome.spent
     log.warning(
-        "task %d ended as %s more than %d times: from now on it counts",
+        "task %d ended as %s more than %d times: from now on its attempts count",
         one.row.task_id,
         failure.error_class,
         FREE_ENDS,

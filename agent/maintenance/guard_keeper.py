@@ -177,7 +177,7 @@ class GuardKeeper:
         if await self._transactions.write(guard_probes.running, guard):
             await self._transactions.write(guard_probes.put_off, guard, IDLE_S)
         else:
-            await self._open(guard, "nothing of it is left", forgiven=False)
+            await self._open(guard, "none of its tasks is left", forgiven=False)
 
     async def _ask_route(self, route: str, asked: guard_probes.Asked) -> None:
         answered = await self._ask(route)

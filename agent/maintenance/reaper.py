@@ -66,7 +66,7 @@ def rounds(
     rescuing = (
         duty(name="judging other agents", work=rescuer.judge),
         duty(name="resetting lost tasks", work=rescuer.reset),
-        duty(name="telling which agents are gone", work=rescuer.tell),
+        duty(name="reporting agents that are gone", work=rescuer.tell),
     )
     relaying = (
         duty(name="relaying orders", work=relay.relay_once),
@@ -74,7 +74,7 @@ def rounds(
     )
     tidying = (
         duty(name="the sweep", work=sweeper.sweep),
-        duty(name="going on with cancels", work=canceller.cancel),
+        duty(name="continuing cancels", work=canceller.cancel),
         duty(name="summing up counts", work=partial(write, sweeping.compact)),
         duty(name="forgetting old agents", work=partial(write, leases.forget)),
         duty(name="taking back losses", work=rescuer.take_back_losses),

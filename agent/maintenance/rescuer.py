@@ -70,7 +70,7 @@ class Rescuer:
         """Undo the losses of tasks that were only beside a task that killed its agent."""
         while undone := await self._transactions.write(reaping.absolve, self._group):
             log.warning(
-                "%d losses of tasks beside one that killed its agent are taken back", undone
+                "%d losses are taken back from tasks beside one that killed its agent", undone
             )
             if undone < losses.PAGE:
                 break
@@ -103,8 +103,8 @@ class Rescuer:
                 if waiting or died:
                     crash.reach("reap.reset")
                     log.warning(
-                        "%d tasks of lost agents or past their deadline wait again, "
-                        "%d are dead of it",
+                        "%d tasks of lost agents or past their deadline run again, "
+                        "%d died of their losses",
                         waiting,
                         died,
                     )

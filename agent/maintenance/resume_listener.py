@@ -49,4 +49,4 @@ class ResumeListener:
         heard, self._heard = self._heard, resumes
         for route, resumed_at in resumes.items():
             if heard is not None and heard.get(route) != resumed_at and self._resumed(route):
-                log.info("route %s is resumed: a person said so", route)
+                log.info("route %s is resumed by a person", route)

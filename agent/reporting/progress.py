@@ -63,7 +63,7 @@ class Progress:
                 try:
                     counts = [batch.counts for batch in (await self._read()).batches]
                 except DatabaseError as error:
-                    log.debug("no progress to show: %s", getattr(error, "orig", error))
+                    log.debug("progress cannot be read: %s", getattr(error, "orig", error))
                 else:
                     final = sum(one["succeeded"] + one["dead"] + one["cancelled"] for one in counts)
                     shown.show(final, sum(one["total"] for one in counts))

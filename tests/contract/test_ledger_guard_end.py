@@ -27,7 +27,7 @@ async def test_a_guard_with_nothing_left_is_opened(ledger_db: LedgerDatabase) ->
     await keeper.look()
 
     assert (raised(ledger_db), keeper.asked) == ([], [])
-    assert ledger_db.rows(tables.audit)[-1].detail.endswith("nothing of it is left")
+    assert ledger_db.rows(tables.audit)[-1].detail.endswith("none of its tasks is left")
 
 
 async def test_while_a_task_runs_something_is_left(ledger_db: LedgerDatabase) -> None:

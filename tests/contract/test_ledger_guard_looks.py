@@ -48,7 +48,7 @@ async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) ->
     assert sizes == [1, 2, 4, 8, 16]
     assert deaths(ledger_db) - before == 31
     assert raised(ledger_db) == []
-    assert ledger_db.rows(tables.audit)[-1].detail.endswith("nothing of it is left")
+    assert ledger_db.rows(tables.audit)[-1].detail.endswith("none of its tasks is left")
 
 
 async def test_the_route_is_asked_before_each_look(ledger_db: LedgerDatabase) -> None:

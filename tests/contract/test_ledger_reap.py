@@ -472,6 +472,6 @@ def test_the_log_names_suspects_and_culprits(
         in caplog.text
     )
     assert (
-        f"task {dead.task_id} of batch batch is dead of it: 3 agents were lost over it"
+        f"task {dead.task_id} of batch batch died of its losses: 3 agents were lost over it"
         in caplog.text
     )

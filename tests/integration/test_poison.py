@@ -49,5 +49,5 @@ def test_a_poison_task_takes_no_other_with_it(embedded: Deployment) -> None:
     assert {row.error_class for row in embedded.ledger.dead_letters()} == {"WORKER_LOST"}
     assert embedded.ledger.counts()["succeeded"] == TASKS - 1
     assert "in the middle of its work" in done.err
-    assert "is dead of it" in done.err
+    assert "died of its losses" in done.err
     assert checker.not_ended_once(embedded.evidence()) == []
