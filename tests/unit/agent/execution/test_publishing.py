@@ -1,0 +1,59 @@
+"""Publish orders are sent in the background by the agent that wrote them."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from agent.execution.publishing import Publishing
+from agent.ports import Order
+
+ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
+
+
+class FakeRelay:
+    """Sends when it is told to, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.go_on = asyncio.Event()
+        self.sent: list[Order] = []
+        self._error = error
+
+    async def send(self, orders: Sequence[Order]) -> None:
+        await self.go_on.wait()
+        if self._error is not None:
+            raise self._error
+        self.sent += orders
+
+
+def test_an_agent_waits_for_its_orders_for_a_limited_time() -> None:
+    """Orders that are late stay with the relay."""
+
+    async def run() -> tuple[list[Order], list[Order]]:
+        relay = FakeRelay()
+        publishing = Publishing(relay)
+        publishing.send([ORDER])
+        publishing.send([])
+        await publishing.finish(0.0)
+        before = list(relay.sent)
+        relay.go_on.set()
+        await publishing.finish(5.0)
+        return before, relay.sent
+
+    assert asyncio.run(run()) == ([], [ORDER])
+
+
+def test_orders_that_fail_are_left_to_the_relay(caplog: pytest.LogCaptureFixture) -> None:
+    """The agent goes on, and its log says why."""
+
+    async def run() -> None:
+        relay = FakeRelay(ConnectionError("no broker"))
+        relay.go_on.set()
+        publishing = Publishing(relay)
+        publishing.send([ORDER])
+        await publishing.finish(5.0)
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+    assert "orders are left to the relay: no broker" in caplog.text

@@ -1,0 +1,66 @@
+"""A delivery: a record in flight, and what may be done with it."""
+
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.lease import Lease
+from agent.outcome import Spent
+from agent.ports import Claimable, Partition
+from schemas.task.envelope import Publication
+from tests.support.slots import claimed
+
+PUBLICATION = Publication("ledger", "g", "b", 7, 2)
+
+
+def delivered() -> Delivery:
+    """Return a delivery as it comes from its topic."""
+    return Delivery(
+        Partition("g.tasks", "id", 3, 1), 41, 1_700, PUBLICATION, b"{}", b"digest", "default"
+    )
+
+
+def test_a_new_delivery_is_asked_about_and_has_no_claim() -> None:
+    """No call may begin for it."""
+    delivery = delivered()
+
+    assert delivery.state is DeliveryState.ASKING
+    assert not delivery.leased(0.0)
+    assert not delivery.suspect
+    assert not delivery.alone
+    assert delivery.spent == Spent()
+
+
+def test_a_delivery_states_its_task_and_its_record() -> None:
+    """The ledger compares the digest with the stored bytes."""
+    delivery = delivered()
+
+    assert delivery.task_id == 7
+    assert delivery.claimable() == Claimable(PUBLICATION, b"digest")
+    assert delivery.origin() == ("g.tasks", 3, 41, 1_700)
+
+
+def test_a_call_may_begin_while_the_lease_is_good() -> None:
+    """The lease of its own claim counts, not the newest one."""
+    delivery = claimed(1, 100.0)
+
+    assert delivery.leased(100.0)
+    delivery.lease = Lease(1, -1000.0)
+    assert not delivery.leased(100.0)
+
+
+def test_a_task_over_which_two_agents_were_lost_is_a_suspect() -> None:
+    """Three losses make it run alone."""
+    losses = [claimed(1, 0.0, lease_losses=count) for count in range(4)]
+
+    assert [(one.suspect, one.alone) for one in losses] == [
+        (False, False),
+        (False, False),
+        (True, False),
+        (True, True),
+    ]
+
+
+def test_a_delivery_without_its_body_keeps_its_digest() -> None:
+    """The body is read from the ledger again."""
+    delivery = delivered()
+    delivery.shed()
+
+    assert (delivery.value, delivery.digest) == (None, b"digest")

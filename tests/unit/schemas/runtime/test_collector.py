@@ -1,0 +1,27 @@
+"""The collector of cyclic garbage."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from schemas.runtime.collector import COLLECT_AT, calm
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_the_collector_runs_rarely_and_skips_what_stays() -> None:
+    """Objects of the start are exempt; the others are collected at the threshold."""
+    frozen = gc.get_freeze_count()
+
+    calm()
+
+    assert gc.isenabled()
+    assert gc.get_threshold()[0] == COLLECT_AT
+    assert gc.get_freeze_count() > frozen

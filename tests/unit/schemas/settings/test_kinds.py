@@ -1,0 +1,132 @@
+"""The checks of setting values: the accepted forms, and refusals that show no value."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.settings import kinds
+
+VALUE = "sk-s3cret"
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "result"),
+    [
+        (kinds.text, " a ", "a"),
+        (kinds.truth, True, True),
+        (kinds.whole(1, 9), "9", 9),
+        (kinds.whole(1, 9), 1, 1),
+        (kinds.real(0.5, 2), "0.5", 0.5),
+        (kinds.real(0.5, 2), 2, 2.0),
+        (kinds.path, "~", Path.home()),
+        (kinds.paths, "/a:/b", (Path("/a"), Path("/b"))),
+        (kinds.paths, [], ()),
+        (kinds.tiers, "30s, 5m,1h", ("30s", "5m", "1h")),
+        (kinds.tiers, ["1m"], ("1m",)),
+        (kinds.names, "a, b", ("a", "b")),
+        (kinds.function, "my.module:summarize", "my.module:summarize"),
+        (kinds.http_url, "http://[::1]:8000/v1", "http://[::1]:8000/v1"),
+        (kinds.client_setting("socket.keepalive.enable"), True, "true"),
+        (kinds.client_setting("debug"), "broker", "broker"),
+        (kinds.client_setting("fetch.max.bytes"), 5, "5"),
+    ],
+)
+def test_a_value_of_the_right_form_is_taken(
+    check: Callable[[Any], Any], value: object, result: object
+) -> None:
+    """Values come from the file with their types, from the environment as text."""
+    assert check(value) == result
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (kinds.text, " "),
+        (kinds.text, 7),
+        (kinds.truth, "true"),
+        (kinds.whole(1, 9), 10),
+        (kinds.whole(1, 9), True),
+        (kinds.whole(1, 9), 1.0),
+        (kinds.whole(1, 9), "nine"),
+        (kinds.real(0.5, 2), "nan"),
+        (kinds.real(0.5, 2), False),
+        (kinds.path, "a\0b"),
+        (kinds.path, "~nobody-of-this-name/x"),
+        (kinds.tiers, "5m,30s"),
+        (kinds.tiers, "5m,300s"),
+        (kinds.tiers, ""),
+        (kinds.tiers, "soon"),
+        (kinds.tiers, 30),
+        (kinds.names, {"a": 1}),
+        (kinds.function, "module.function"),
+        (kinds.database_url, "postgresql://u@h/d"),
+        (kinds.database_url, "mysql://u:p@ss@h/d"),
+        (kinds.database_url, "mysql://u:p@h:3306"),
+        (kinds.database_url, "mysql://u:p@h/d?ssl_disabled=false"),
+        (kinds.database_url, "mysql://u:p@h/d?ssl_check_hostname=true"),
+        (kinds.database_url, "mysql://u:p@h/d?ssl_ca=/ca&ssl_check_hostname=no"),
+        (kinds.redis_url, "localhost:6379"),
+        (kinds.http_url, "https://"),
+        (kinds.http_url, "file:///etc"),
+        (kinds.http_url, "http://[::1"),
+        (kinds.client_setting("acks"), "0"),
+        (kinds.client_setting("error_cb"), "x"),
+        (kinds.client_setting("fetch.max.bytes"), [1]),
+    ],
+)
+def test_a_value_of_the_wrong_form_is_refused_with_the_right_form(
+    check: Callable[[Any], Any], value: object
+) -> None:
+    """Every check raises the same error, whatever it is given."""
+    with pytest.raises(ValueError, match=r"write|docllm sets|librdkafka|trusted"):
+        check(value)
+
+
+@pytest.mark.parametrize(
+    ("url", "driver"),
+    [
+        ("mysql://u:p@h:3306/d", "mysql+pymysql://u:p@h:3306/d"),
+        ("mariadb://u:p%40ss@h/d?ssl_ca=/ca", "mysql+pymysql://u:p%40ss@h/d?ssl_ca=/ca"),
+        ("sqlite:////data/ledger.sqlite", "sqlite:////data/ledger.sqlite"),
+    ],
+)
+def test_the_url_of_a_database_names_the_driver(url: str, driver: str) -> None:
+    """MariaDB and MySQL share one driver."""
+    assert kinds.database_url(url).reveal() == driver
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        kinds.truth,
+        kinds.whole(1, 9),
+        kinds.real(1, 9),
+        kinds.tiers,
+        kinds.function,
+        kinds.database_url,
+        kinds.redis_url,
+        kinds.http_url,
+    ],
+)
+def test_a_refusal_shows_no_value(check: Callable[[Any], Any]) -> None:
+    """A secret may stand in the wrong place."""
+    with pytest.raises(ValueError, match="write") as refusal:
+        check(VALUE)
+    assert VALUE not in str(refusal.value)
+
+
+@given(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()))
+)
+def test_a_number_is_within_its_limits_or_refused(value: object) -> None:
+    """No value passes a check by its type alone."""
+    for check in (kinds.whole(1, 9), kinds.real(1, 9)):
+        try:
+            number = check(value)
+        except ValueError:
+            continue
+        assert 1 <= number <= 9
