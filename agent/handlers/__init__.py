@@ -18,6 +18,17 @@ from agent.handlers.documents import DocumentError, Documents
 from agent.handlers.runner import Handlers
 
 __all__ = [
-    "Answer", "Attempt", "CallRefusedError", "ChildExecutor", "Context", "DocumentError", "Documents", "GiveUpError", "Handler", "Handlers",
-    "LeaseLostError", "Tools", "TryAgainError",
-]  # fmt: skip
+    "Answer",
+    "Attempt",
+    "CallRefusedError",
+    "ChildExecutor",
+    "Context",
+    "DocumentError",
+    "Documents",
+    "GiveUpError",
+    "Handler",
+    "Handlers",
+    "LeaseLostError",
+    "Tools",
+    "TryAgainError",
+]

@@ -13,13 +13,7 @@ async def chat(context: Context) -> Answer | Dead:
     """
     task = context.task
     if task.body is None and task.prompt is None:
-        return Dead(
-            Failure(
-                ErrorClass.NO_PROMPT, f"the task has no prompt, and type {task.type} has no handler"
-            ),
-            context.spent,
-        )
-    document = await context.document()
-    return await context.complete(
-        chat_body(task, document, context.model), schema=task.schema, verbatim=task.body is not None
-    )
+        reason = f"the task has no prompt, and type {task.type} has no handler"
+        return Dead(Failure(ErrorClass.NO_PROMPT, reason), context.spent)
+    body = chat_body(task, await context.document(), context.model)
+    return await context.complete(body, schema=task.schema, verbatim=task.body is not None)

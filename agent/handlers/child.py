@@ -95,9 +95,11 @@ class ChildExecutor:
         self._shared = None if self._shared is pool else self._shared
         # Before Python 3.14 there is no public way to them.
         children = list((pool._processes or {}).values())  # noqa: SLF001
-        ending = (*self._ending, pool._executor_manager_thread)  # noqa: SLF001 - nor to this
+        threads = (*self._ending, pool._executor_manager_thread)  # noqa: SLF001 - nor to this
         self._ending = [
-            one for one in ending if isinstance(one, threading.Thread) and one.is_alive()
+            thread
+            for thread in threads
+            if isinstance(thread, threading.Thread) and thread.is_alive()
         ]
         pool.shutdown(wait=False)
         for child in children:

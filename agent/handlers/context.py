@@ -125,10 +125,8 @@ class Context:
     @property
     def name(self) -> str:
         """Return the task's number, batch and id, for a line in the log."""
-        return (
-            f"task {self._attempt.task_id} "
-            f"({one_line(self._attempt.batch)}/{one_line(self.task.key)})"
-        )
+        place = f"{one_line(self._attempt.batch)}/{one_line(self.task.key)}"
+        return f"task {self._attempt.task_id} ({place})"
 
     @property
     def model(self) -> str | None:

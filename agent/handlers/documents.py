@@ -56,7 +56,7 @@ class Documents:
     ) -> None:
         self._roots = tuple(roots)
         self._own = tuple(own)
-        self._roots_told = False
+        self._roots_logged = False
         self._executor = executor
         self._max_bytes = max_bytes
 
@@ -71,12 +71,12 @@ class Documents:
         try:
             with contained():
                 raw = self._read(uri, size)
-                _compare(raw, uri, sha256)
+                _require_digest(raw, uri, sha256)
                 return DocumentText().read(raw, final=True)
         except (DocumentError, MemoryError):
             raise
-        except NoTextError as wrong:
-            raise DocumentError(_REFUSED, f"{uri} {wrong}") from None
+        except NoTextError as error:
+            raise DocumentError(_REFUSED, f"{uri} {error}") from None
         except Exception as error:
             raise DocumentError(
                 _UNREADABLE, f"{uri} cannot be read, because its reader fails: {told(error)}"
@@ -86,7 +86,7 @@ class Documents:
         try:
             handle = self._open(_path(uri), uri)
             try:
-                self._check(os.fstat(handle), uri, size)
+                self._require_same(os.fstat(handle), uri, size)
                 with os.fdopen(handle, "rb", closefd=False) as file:
                     raw = file.read(self._max_bytes + 1)
             finally:
@@ -97,48 +97,48 @@ class Documents:
             raise DocumentError(_CHANGED, f"{uri} changed while it was read")
         return raw
 
-    def _check(self, found: os.stat_result, uri: str, size: int | None) -> None:
-        if not stat.S_ISREG(found.st_mode):
+    def _require_same(self, status: os.stat_result, uri: str, size: int | None) -> None:
+        if not stat.S_ISREG(status.st_mode):
             raise DocumentError(_REFUSED, f"{uri} is not a regular file")
-        if size is not None and found.st_size != size:
+        if size is not None and status.st_size != size:
             raise DocumentError(
                 _CHANGED,
-                f"{uri} has changed since it was loaded: {found.st_size} bytes, not {size}",
+                f"{uri} has changed since it was loaded: {status.st_size} bytes, not {size}",
             )
-        if found.st_size > self._max_bytes:
+        if status.st_size > self._max_bytes:
             raise DocumentError(
-                _REFUSED, f"{uri} has {found.st_size} bytes; at most {self._max_bytes} are read"
+                _REFUSED, f"{uri} has {status.st_size} bytes; at most {self._max_bytes} are read"
             )
 
     def _open(self, path: Path, uri: str) -> int:
-        real, roots = Path(os.path.realpath(path)), resolved(self._roots)
-        root = root_of(real, roots, resolved(self._own))
+        target, roots = Path(os.path.realpath(path)), resolved(self._roots)
+        root = root_of(target, roots, resolved(self._own))
         if root is not None:
-            return _open_below(root, real.relative_to(root).parts)
-        if any(real.is_relative_to(one) and real != one for one in roots):
+            return _open_below(root, target.relative_to(root).parts)
+        if any(target.is_relative_to(allowed) and target != allowed for allowed in roots):
             raise DocumentError(
                 _REFUSED,
                 f"{uri} is hidden or a file of docllm's own; "
                 "no agent reads it, name another document",
             )
-        self._tell_roots()
+        self._log_roots()
         raise DocumentError(
             _REFUSED,
             f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may "
             "be read",
         )
 
-    def _tell_roots(self) -> None:
+    def _log_roots(self) -> None:
         """Log the roots once. A task's error, which other people read, names none of them."""
-        if not self._roots_told:
-            self._roots_told = True
+        if not self._roots_logged:
+            self._roots_logged = True
             log.warning(
                 "a document is not below an allowed root; allowed are: %s",
                 ", ".join(map(str, self._roots)) or "none",
             )
 
 
-def _compare(raw: bytes, uri: str, sha256: str | None) -> None:
+def _require_digest(raw: bytes, uri: str, sha256: str | None) -> None:
     if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
         raise DocumentError(
             _CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one"

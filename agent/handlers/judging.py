@@ -17,8 +17,7 @@ PARSE_APART_BYTES = 1 << 20
 _TOO_LONG = Failure(
     ErrorClass.BAD_OUTPUT,
     "the answer takes too long to compare with the schema; simplify the schema: "
-    "fewer alternatives, shorter enums, patterns "
-    "without look-arounds",
+    "fewer alternatives, shorter enums, patterns without look-arounds",
 )
 
 Judged = Succeeded | Retry | Snooze | Dead
@@ -33,10 +32,8 @@ async def judged(reply: Reply | CallFailed, terms: Terms, apart: Executor) -> Ju
     except TimeoutError:
         return unjudged(_TOO_LONG, await _without_schema(reply, terms, apart), terms)
     except Exception as error:  # noqa: BLE001 - a reply that kills two children is at fault
-        failure = Failure(
-            ErrorClass.BAD_OUTPUT,
-            one_line(f"the reply ended the process that judged it: {told(error)}"),
-        )
+        text = one_line(f"the reply ended the process that judged it: {told(error)}")
+        failure = Failure(ErrorClass.BAD_OUTPUT, text)
         return unjudged(failure, await _without_schema(reply, terms, apart), terms)
 
 

@@ -19,17 +19,17 @@ def load(types: Mapping[str, TypeConfig]) -> dict[str, Handler]:
     Modules of the current folder are found, as with `python -m`. Raises ConfigError with a line for
     each handler that cannot be used.
     """
-    found: dict[str, Handler] = {}
+    handlers: dict[str, Handler] = {}
     faults: list[str] = []
-    for name, own in types.items():
-        if own.handler is not None:
+    for name, task_type in types.items():
+        if task_type.handler is not None:
             try:
-                found[name] = _handler(own.handler)
-            except ConfigError as wrong:
-                faults.append(f"types.{name}.handler: {wrong}")
+                handlers[name] = _handler(task_type.handler)
+            except ConfigError as error:
+                faults.append(f"types.{name}.handler: {error}")
     if faults:
         raise ConfigError("\n".join(faults))
-    return found
+    return handlers
 
 
 def _handler(path: str) -> Handler:
@@ -60,14 +60,14 @@ def _module(name: str) -> Any:
         sys.path.append(folder)
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as wrong:
-        if wrong.name is not None and f"{name}.".startswith(f"{wrong.name}."):
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(
-                f"there is no module {wrong.name} in {folder} or on the path; "
+                f"there is no module {error.name} in {folder} or on the path; "
                 "correct the name, or install it"
             ) from None
         raise ConfigError(
-            f"module {name} needs a module that is missing: {wrong.name}; install it"
+            f"module {name} needs a module that is missing: {error.name}; install it"
         ) from None
     except Exception as error:
         raise ConfigError(

@@ -21,12 +21,12 @@ def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[s
     `model` is used if the task names none; without either, the body names no model. Raises
     DocumentError if the prompt would be too long with its document.
     """
-    named = task.model or model
-    chosen = {"model": named} if named else {}
+    model_name = task.model or model
+    model_field = {"model": model_name} if model_name else {}
     if task.body is not None:
-        return chosen | task.body
+        return model_field | task.body
     return {
-        **chosen,
+        **model_field,
         "messages": [_message(task, document)],
         **_response_format(task),
         **task.params,

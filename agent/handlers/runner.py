@@ -58,18 +58,12 @@ class Handlers:
                 task = parse_again(attempt.value)
         except MemoryError:
             raise
-        except Exception as wrong:  # noqa: BLE001 - an unreadable task must not harm other tasks
-            return Dead(
-                Failure(
-                    ErrorClass.UNDECODABLE,
-                    one_line(f"the record is not a task line: {described(wrong)}"),
-                ),
-                Spent(),
-                Disposition.UNDECODABLE,
-            )
-        return await self._handle(
-            Context(task=task, attempt=attempt, tools=self._tools), attempt.left_s
-        )
+        except Exception as error:  # noqa: BLE001 - an unreadable task must not harm other tasks
+            text = one_line(f"the record is not a task line: {described(error)}")
+            failure = Failure(ErrorClass.UNDECODABLE, text)
+            return Dead(failure, Spent(), Disposition.UNDECODABLE)
+        context = Context(task=task, attempt=attempt, tools=self._tools)
+        return await self._handle(context, attempt.left_s)
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)
@@ -83,17 +77,17 @@ class Handlers:
             if is_to_end(error, attempt):
                 raise
             self._tools.failed(error)
-            return _raised(error, context, late=limit.expired())
+            return _raised(error, context, timed_out=limit.expired())
 
 
 def _outcome(result: Any, context: Context) -> Outcome:
     """Return the outcome of what a handler returned; a JSON value is stored as the result."""
     if isinstance(result, Answer):
-        last = result.outcome.spent is context.spent
-        return result.outcome if last else replace(result.outcome, spent=context.spent)
+        is_last = result.outcome.spent is context.spent
+        return result.outcome if is_last else replace(result.outcome, spent=context.spent)
     if isinstance(result, Succeeded | Dead):
-        own = result.spent.called or not context.spent.called
-        return result if own else replace(result, spent=context.spent)
+        is_complete = result.spent.called or not context.spent.called
+        return result if is_complete else replace(result, spent=context.spent)
     if isinstance(result, Outcome):
         raise TypeError(
             f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError"
@@ -104,7 +98,7 @@ def _outcome(result: Any, context: Context) -> Outcome:
     return Succeeded(zlib.compress(body, 1), VALUE_ZLIB, context.spent)
 
 
-def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
+def _raised(raised: BaseException, context: Context, *, timed_out: bool) -> Outcome:
     """Return the outcome of an attempt whose handler raised."""
     error = _cause(raised)
     if isinstance(error, CallRefusedError):
@@ -114,32 +108,32 @@ def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
     if isinstance(error, TryAgainError):
-        return context.failed(
-            Failure(ErrorClass.HANDLER, one_line(described(error))), after_s=error.after_s
-        )
+        failure = Failure(ErrorClass.HANDLER, one_line(described(error)))
+        return context.failed(failure, after_s=error.after_s)
     if isinstance(error, GiveUpError):
         return context.failed(Failure(ErrorClass.HANDLER_GAVE_UP, one_line(described(error))))
-    text = one_line("the handler did not end within its claim" if late else _named(error))
+    text = one_line(
+        "the handler did not end within its claim" if timed_out else _description(error)
+    )
     log.warning(
         "%s: handler of type %s failed: %s",
         context.name,
         context.task.type,
         text,
-        extra={FRAMES: _where(error)},
+        extra={FRAMES: _frames_text(error)},
     )
-    given_up = not late and action_of(error, context.rules) is Action.GIVE_UP
-    return context.failed(
-        Failure(ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER, text)
-    )
+    given_up = not timed_out and action_of(error, context.rules) is Action.GIVE_UP
+    error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
+    return context.failed(Failure(error_class, text))
 
 
-def _named(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError) and not error.args:
         return f"{type(error).__name__}: {_ABANDONED}"
     return told(error)
 
 
-def _where(error: BaseException) -> str:
+def _frames_text(error: BaseException) -> str:
     """Return the traceback from the handler on.
 
     It leaves out the error's message, which may hold a secret.
@@ -147,9 +141,8 @@ def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     frames = traceback.StackSummary.from_list(frames[1:] if len(frames) > 1 else frames)
     if len(frames) > _FRAMES:
-        frames = traceback.StackSummary.from_list(
-            [*frames[: _FRAMES // 2], *frames[-_FRAMES // 2 :]]
-        )
+        both_ends = [*frames[: _FRAMES // 2], *frames[-_FRAMES // 2 :]]
+        frames = traceback.StackSummary.from_list(both_ends)
     return "".join(frames.format()).rstrip()
 
 
@@ -159,4 +152,5 @@ def _cause(error: BaseException) -> BaseException:
     Of several errors raised together it is the first refused call, or else the first error.
     """
     raised = list(leaves(error))
-    return next((one for one in raised if isinstance(one, CallRefusedError)), raised[0])
+    refusals = (cause for cause in raised if isinstance(cause, CallRefusedError))
+    return next(refusals, raised[0])

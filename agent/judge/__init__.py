@@ -11,6 +11,18 @@ from schemas.task.fingerprint import fingerprint
 from schemas.task.wording import one_line
 
 __all__ = [
-    "CLASSES", "Action", "ClassRule", "Effect", "Terms", "Tier", "action_of", "effect_of", "fingerprint", "judge", "one_line",
-    "refused", "tiers_of", "unjudged",
-]  # fmt: skip
+    "CLASSES",
+    "Action",
+    "ClassRule",
+    "Effect",
+    "Terms",
+    "Tier",
+    "action_of",
+    "effect_of",
+    "fingerprint",
+    "judge",
+    "one_line",
+    "refused",
+    "tiers_of",
+    "unjudged",
+]

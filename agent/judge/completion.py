@@ -59,14 +59,10 @@ def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Compl
 def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Completion:
     try:
         value = orjson.loads(body)
-    except orjson.JSONDecodeError as wrong:
+    except orjson.JSONDecodeError as error:
         if body.lstrip().startswith(b"{"):
-            return Completion(
-                Failure(
-                    ErrorClass.BAD_OUTPUT,
-                    one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)"),
-                )
-            )
+            text = one_line(f"the reply is not JSON: {error.msg} ({len(body)} bytes)")
+            return Completion(Failure(ErrorClass.BAD_OUTPUT, text))
         value = None  # a page of a server that stands in front of the provider
     if not isinstance(value, dict):
         return Completion(
@@ -77,14 +73,14 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
         )
     model, usage = value.get("model"), value.get("usage")
     return Completion(
-        _contained_check(value, schema, verbatim=verbatim),
+        _contained_failure_in(value, schema, verbatim=verbatim),
         model if isinstance(model, str) else "",
         _count(usage, "prompt_tokens", "input_tokens"),
         _count(usage, "completion_tokens", "output_tokens"),
     )
 
 
-def _contained_check(
+def _contained_failure_in(
     value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
 ) -> Failure | None:
     """Return what `_check` returns, or a failure if a library fails on the reply.
@@ -93,7 +89,7 @@ def _contained_check(
     """
     try:
         with contained():
-            return _check(value, schema, verbatim=verbatim)
+            return _failure_in(value, schema, verbatim=verbatim)
     except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
         return judging_failed(error)
 
@@ -110,11 +106,11 @@ def _count(usage: Any, *names: str) -> int:
     """
     if not isinstance(usage, dict):
         return 0
-    found = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
-    return int(min(max(found, 0), _MOST_TOKENS))
+    count = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
+    return int(min(max(count, 0), _MOST_TOKENS))
 
 
-def _check(
+def _failure_in(
     value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
 ) -> Failure | None:
     choices = value.get("choices")
@@ -129,57 +125,55 @@ def _check(
             "the reply has no choices with a message; "
             "is the address that of an OpenAI-compatible API?",
         )
-    ended = _ended(choice.get("finish_reason"), message)
+    ended = _ending_failure(choice.get("finish_reason"), message)
     if verbatim:
         return ended if ended is not None and ended.error_class == ErrorClass.SERVER else None
-    return ended or _answered(text_of(message.get("content")), schema)
+    return ended or _answer_failure(text_of(message.get("content")), schema)
 
 
-def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:
+def _ending_failure(reason: Any, message: dict[str, Any]) -> Failure | None:
     if refusal := message.get("refusal"):
-        return Failure(ErrorClass.FILTERED, one_line(f"the model refused: {_named(refusal)}"))
+        return Failure(ErrorClass.FILTERED, one_line(f"the model refused: {_word(refusal)}"))
     if isinstance(reason, str | None) and reason in _FINISHED:
         return None
-    error_class = _ENDINGS.get(_named(reason), ErrorClass.BAD_OUTPUT)
+    error_class = _ENDINGS.get(_word(reason), ErrorClass.BAD_OUTPUT)
     return Failure(
-        error_class, one_line(f"finish_reason {_named(reason)}") + _ADVICE.get(error_class, "")
+        error_class, one_line(f"finish_reason {_word(reason)}") + _ADVICE.get(error_class, "")
     )
 
 
-def _named(value: Any) -> str:
+def _word(value: Any) -> str:
     """Return a text as it is, and the type of anything else, which may be nested too deep."""
     return value if isinstance(value, str) else f"({type(value).__name__})"
 
 
-def _answered(content: Any, schema: dict[str, Any] | None) -> Failure | None:
+def _answer_failure(content: Any, schema: dict[str, Any] | None) -> Failure | None:
     if not isinstance(content, str) or not content.strip():
         return Failure(ErrorClass.BAD_OUTPUT, "the answer is empty")
-    return None if schema is None else _fits(content, schema)
+    return None if schema is None else _schema_failure(content, schema)
 
 
-def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
+def _schema_failure(content: str, schema: dict[str, Any]) -> Failure | None:
     try:
         answer = orjson.loads(content)
-    except orjson.JSONDecodeError as wrong:
-        return Failure(ErrorClass.BAD_OUTPUT, one_line(f"the answer is not JSON: {wrong.msg}"))
+    except orjson.JSONDecodeError as error:
+        return Failure(ErrorClass.BAD_OUTPUT, one_line(f"the answer is not JSON: {error.msg}"))
     try:
         validator = validator_of(schema)
-    except ValueError as wrong:
+    except ValueError as error:
         return Failure(
-            ErrorClass.BAD_REQUEST, one_line(f"the schema of the request cannot be used: {wrong}")
+            ErrorClass.BAD_REQUEST, one_line(f"the schema of the request cannot be used: {error}")
         )
     try:
         if validator.is_valid(answer):
             return None
-        error = first_error(validator, answer) if is_soon_explained(schema, answer) else None
+        mismatch = first_error(validator, answer) if is_soon_explained(schema, answer) else None
     except ValueError:
         return Failure(
             ErrorClass.BAD_OUTPUT, "the answer is nested too deep to be compared with the schema"
         )
-    if error is None:
+    if mismatch is None:
         return Failure(ErrorClass.BAD_OUTPUT, "the answer does not fit the schema")
-    place = "/".join(map(str, error.instance_path))
-    return Failure(
-        ErrorClass.BAD_OUTPUT,
-        one_line(f"the answer does not fit the schema at /{place}: {error.message}"),
-    )
+    place = "/".join(map(str, mismatch.instance_path))
+    text = one_line(f"the answer does not fit the schema at /{place}: {mismatch.message}")
+    return Failure(ErrorClass.BAD_OUTPUT, text)

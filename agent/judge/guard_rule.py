@@ -22,11 +22,15 @@ from schemas.task.guard import GuardCause
 # They surround the route's name in the error text of a task that was moved for its closed route.
 CLOSED_BEFORE, CLOSED_AFTER = "route ", " is closed"
 WINDOW_S = 600.0
-DEATHS, SHARE, RUN = 10, 0.5, 10
+DEATHS = 10  # so many dead tasks, and more than SHARE of all, raise a guard
+SHARE = 0.5
+RUN = 10  # so do so many dead tasks in a row, all of one error
 REFUSALS = 12
 # A key is at the end of a good run if at least GOOD_ENDED of its tasks have ended. The dead tasks
 # must be less than the share GOOD_DEAD of these, and the tasks left at most the share GOOD_LEFT.
-GOOD_ENDED, GOOD_DEAD, GOOD_LEFT = 1000, 0.05, 0.05
+GOOD_ENDED = 1000
+GOOD_DEAD = 0.05
+GOOD_LEFT = 0.05
 LOOK_MOST = 512  # tasks of one look, so that reading a look stays cheap
 # If tasks are known to be at fault, looks follow each other this many times faster than every
 # `guard.probe_s`.
@@ -74,8 +78,8 @@ class GuardWatch:
     _stamp: bytes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        for one in reversed(list(self.lately)):
-            self._add(one)
+        for ended in reversed(list(self.lately)):
+            self._add(ended)
 
     def may_die(self, stamp: bytes, *, of_call: bool = True) -> bool:
         """Return whether a task whose attempts this error used up may die; count it if so.
@@ -120,17 +124,18 @@ class GuardWatch:
         """Count a task that died of its own input."""
         self._count(EndedAlike(None))
 
-    def _count(self, one: EndedAlike) -> None:
-        self.ended += one.count
-        self._add(one)
+    def _count(self, ended: EndedAlike) -> None:
+        self.ended += ended.count
+        self._add(ended)
 
-    def _add(self, one: EndedAlike) -> None:
-        self._total += one.count
-        self._deaths += one.count if one.exhausted else 0
-        self._run = (
-            one.count + (self._run if one.exhausted == self._stamp else 0) if one.exhausted else 0
-        )
-        self._stamp = one.exhausted
+    def _add(self, ended: EndedAlike) -> None:
+        self._total += ended.count
+        self._deaths += ended.count if ended.exhausted else 0
+        if not ended.exhausted or ended.exhausted != self._stamp:
+            self._run = 0
+        if ended.exhausted:
+            self._run += ended.count
+        self._stamp = ended.exhausted
 
     def _raise(self, cause: GuardCause, why: str) -> None:
         self.raised, self.cause, self.why = True, cause, why

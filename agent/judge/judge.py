@@ -28,7 +28,7 @@ from schemas.task.wording import one_line
 _SUCCESS = range(200, 300)
 # These statuses may concern one task alone: a firewall, or a model that only this task names. 401
 # concerns the key, which all tasks share.
-_OF_ONE = frozenset({400, 403, 404})
+_MAY_BE_OF_ONE_TASK = frozenset({400, 403, 404})
 _PACK_FROM_BYTES = 4 << 10
 _TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
@@ -82,18 +82,19 @@ def unjudged(
 
 
 def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
-    if terms.refused_alone and not (isinstance(answer, Reply) and answer.status in _OF_ONE):
+    if terms.refused_alone and not (
+        isinstance(answer, Reply) and answer.status in _MAY_BE_OF_ONE_TASK
+    ):
         terms = replace(terms, refused_alone=False)
     if isinstance(answer, CallFailed):
-        return refused(
-            Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms
-        )
+        failure = Failure(answer.error_class, one_line(answer.text))
+        return refused(failure, _spent(terms, _NO_HEADERS), terms)
     if answer.status not in _SUCCESS:
         return refused(classified(answer), _spent(terms, answer.headers), terms, answer.headers)
-    found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
-    spent = _spent(terms, answer.headers, found)
-    if found.failure is not None:
-        return refused(found.failure, spent, terms, answer.headers)
+    completion_read = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
+    spent = _spent(terms, answer.headers, completion_read)
+    if completion_read.failure is not None:
+        return refused(completion_read.failure, spent, terms, answer.headers)
     return Succeeded(*_packed(answer.body), spent)
 
 
@@ -116,28 +117,22 @@ def refused(
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
-    if action is Action.SNOOZE and not (
-        failure.error_class == ErrorClass.AUTH and terms.refused_alone
-    ):
-        limits = failure.error_class == ErrorClass.RATE
-        return Snooze(
-            failure,
-            spent,
-            waiting.delay(
-                headers,
-                snoozes=terms.snoozes,
-                jitter=terms.jitter,
-                utc_s=terms.utc_s,
-                limits=limits,
-            ),
+    is_alone = failure.error_class == ErrorClass.AUTH and terms.refused_alone
+    if action is Action.SNOOZE and not is_alone:
+        delay_s = waiting.delay(
+            headers,
+            snoozes=terms.snoozes,
+            jitter=terms.jitter,
+            utc_s=terms.utc_s,
+            limits=failure.error_class == ErrorClass.RATE,
         )
+        return Snooze(failure, spent, delay_s)
     if terms.attempt + 1 >= terms.max_attempts:
         return Dead(failure, spent, Disposition.EXHAUSTED)
     wanted_s = max(terms.least_s, waiting.asked_for(headers, terms.utc_s) or 0.0)
     tier = choose(terms.tiers, attempt=terms.attempt, wanted_s=wanted_s)
-    return Retry(
-        failure, spent, tier.name, retry_delay(tier, wanted_s=wanted_s, jitter=terms.jitter)
-    )
+    delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=terms.jitter)
+    return Retry(failure, spent, tier.name, delay_s)
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:
@@ -147,19 +142,18 @@ def _packed(body: bytes) -> tuple[bytes, int]:
 
 
 def _spent(
-    terms: Terms, headers: Mapping[str, str], found: completion.Completion | None = None
+    terms: Terms, headers: Mapping[str, str], read: completion.Completion | None = None
 ) -> Spent:
-    trace_id = next(
-        (headers[name] for name in _TRACE_HEADERS if headers.get(name)), terms.request_id
-    )[:_NAME_CHARS]
-    if found is None:
+    trace_ids = (headers[name] for name in _TRACE_HEADERS if headers.get(name))
+    trace_id = next(trace_ids, terms.request_id)[:_NAME_CHARS]
+    if read is None:
         return Spent(model=terms.model, trace_id=trace_id, duration_ms=terms.duration_ms)
-    price = terms.prices.get(found.model) or terms.prices.get(terms.model)
+    price = terms.prices.get(read.model) or terms.prices.get(terms.model)
     return Spent(
-        model=(found.model or terms.model)[:_NAME_CHARS],
-        tokens_in=found.tokens_in,
-        tokens_out=found.tokens_out,
-        cost_micro=price.cost_micro(found.tokens_in, found.tokens_out) if price else 0,
+        model=(read.model or terms.model)[:_NAME_CHARS],
+        tokens_in=read.tokens_in,
+        tokens_out=read.tokens_out,
+        cost_micro=price.cost_micro(read.tokens_in, read.tokens_out) if price else 0,
         trace_id=trace_id,
         duration_ms=terms.duration_ms,
     )

@@ -22,7 +22,8 @@ _STATUS = re.compile("[45][0-9]{2}")
 # quote, and neither are the marks around JSON.
 _QUOTED = re.compile(
     rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*:\s*)?"""
-    r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*)(?:(?P=quote)|\\?\Z)""",
+    r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))"""
+    r"(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*)(?:(?P=quote)|\\?\Z)",
     re.DOTALL,
 )
 
@@ -51,13 +52,14 @@ class Signal:
 
 def _row(statuses: str, error_class: ErrorClass, codes: str = "", words: str = "") -> Signal:
     """Return a row. `4xx` means a hundred statuses; `words` are separated by bars."""
-    hundreds = [
-        range(int(name[0]) * 100, int(name[0]) * 100 + 100) if name.endswith("xx") else (int(name),)
-        for name in statuses.split()
-    ]
-    numbers = frozenset(number for hundred in hundreds for number in hundred)
+    numbers: set[int] = set()
+    for name in statuses.split():
+        if name.endswith("xx"):
+            numbers.update(range(int(name[0]) * 100, int(name[0]) * 100 + 100))
+        else:
+            numbers.add(int(name))
     return Signal(
-        numbers,
+        frozenset(numbers),
         error_class,
         frozenset(codes.lower().split()),
         tuple(filter(None, words.lower().split("|"))),
@@ -66,37 +68,32 @@ def _row(statuses: str, error_class: ErrorClass, codes: str = "", words: str = "
 
 _NO_MONEY = (
     "insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded "
-    "project_spend_limit_exceeded insufficient_balance "
-    "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached "
-    "billing_not_active billing_error "
+    "project_spend_limit_exceeded insufficient_balance organization_usage_limit_exceeded "
+    "enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error "
     "budget_exceeded exceeded_current_quota_error arrearage"
 )
 _NO_MONEY_WORDS = (
-    "spend limit|spending limit|spending cap|credit balance is too low|insufficient "
-    "balance|credits are depleted|budget has been exceeded"
-    "|exceededbudget|exceeded budget|reached your specified api usage limits|reached your "
-    "specified workspace api usage limits"
+    "spend limit|spending limit|spending cap|credit balance is too low|insufficient balance"
+    "|credits are depleted|budget has been exceeded|exceededbudget|exceeded budget"
+    "|reached your specified api usage limits|reached your specified workspace api usage limits"
 )
 _NO_ROOM = (
     "resource_unavailable capacity_exceeded service_tier_capacity_exceeded nocapacity "
-    "engine_overloaded engine_overloaded_error "
-    "overloaded_error"
+    "engine_overloaded engine_overloaded_error overloaded_error"
 )
 _NO_ROOM_WORDS = (
-    "overloaded|high demand|resource unavailable|no deployments available|server busy|no "
-    "capacity|queue is full|loading model"
-    "|currently loading"
+    "overloaded|high demand|resource unavailable|no deployments available|server busy"
+    "|no capacity|queue is full|loading model|currently loading"
 )
 _CONTEXT = (
     "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded "
     "string_above_max_length"
 )
 _CONTEXT_WORDS = (
-    "maximum context length|model's context length|context length exceeded|context "
-    "window|contextwindowexceeded|exceed context size"
-    "|exceed context limit|exceeds the available context|prompt is too long|input is too "
-    "long|input token count|reduce the length"
-    "|must have less than|`max_new_tokens` must be"
+    "maximum context length|model's context length|context length exceeded|context window"
+    "|contextwindowexceeded|exceed context size|exceed context limit"
+    "|exceeds the available context|prompt is too long|input is too long|input token count"
+    "|reduce the length|must have less than|`max_new_tokens` must be"
 )
 _FILTERS = (
     "content_filter responsibleaipolicyviolation content_policy_violation "
@@ -109,18 +106,16 @@ _FILTER_WORDS = (
 _TOO_FAST = "rate_limit_error rate_limit_exceeded resource_exhausted"
 _NO_ENTRY = (
     "invalid_api_key authentication_error permission_error model_not_found invalid_model "
-    "model_not_available model_decommissioned "
-    "model_terms_required dedicated_endpoint_not_running organization_restricted"
+    "model_not_available model_decommissioned model_terms_required "
+    "dedicated_endpoint_not_running organization_restricted"
 )
 _NO_ENTRY_WORDS = (
-    "api key not valid|api key expired|incorrect api key|invalid authorization header|multiple "
-    "authentication credentials"
-    "|organization has been disabled|location is not supported|free tier is not available in your "
-    "country"
-    "|invalid model name|invalid model id|not a valid model id|model identifier is invalid|model "
-    "not exist|no models loaded"
-    "|plain http request was sent|http request to an https server|required ssl certificate|the ssl "
-    "certificate error"
+    "api key not valid|api key expired|incorrect api key|invalid authorization header"
+    "|multiple authentication credentials|organization has been disabled"
+    "|location is not supported|free tier is not available in your country"
+    "|invalid model name|invalid model id|not a valid model id|model identifier is invalid"
+    "|model not exist|no models loaded|plain http request was sent"
+    "|http request to an https server|required ssl certificate|the ssl certificate error"
 )
 # The provider has checked the model's answer against the request; another try may do better.
 _NO_ANSWER = "json_validate_failed tool_use_failed"
@@ -173,7 +168,8 @@ TABLE = (
     _row("4xx",             ErrorClass.BAD_REQUEST),
 )
 # fmt: on
-_NO_STATUS, _NOT_TOLD = ErrorClass.SERVER, ErrorClass.BAD_REQUEST
+_NO_STATUS = ErrorClass.SERVER  # of a status that is in no row
+_NOT_NAMED = ErrorClass.BAD_REQUEST  # of a body that names no cause
 
 
 def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
@@ -182,10 +178,10 @@ def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
     A request is bad if the body names no other cause, such as money or the key. A body that was
     `cut` may have named one further on, so such a reply is AMBIGUOUS.
     """
-    found = of_value(status, _parsed(body), body)
-    if cut and found.error_class == _NOT_TOLD:
-        return Failure(ErrorClass.AMBIGUOUS, one_line(f"{found.text} (its body was cut)"))
-    return found
+    failure = of_value(status, _parsed(body), body)
+    if cut and failure.error_class == _NOT_NAMED:
+        return Failure(ErrorClass.AMBIGUOUS, one_line(f"{failure.text} (its body was cut)"))
+    return failure
 
 
 def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
@@ -194,22 +190,19 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     `body` is shown if the value has no message.
     """
     repeated = _repeated(value)
-    codes = [
-        code for part in chain(_parts(value), _parts(_parsed(repeated))) for code in _codes(part)
-    ]
+    parts = chain(_parts(value), _parts(_parsed(repeated)))
+    codes = [code for part in parts for code in _codes(part)]
     message = _message(value) or body[:1000].decode("utf-8", "replace")
     if repeated:
         message = f"{message}: {_message(_parsed(repeated)) or repeated}"
     # Only the part of the message that can be shown is judged, without its quotes. The quotes and
     # the rest may repeat the document, which must not choose the class of its own failure.
-    known, text = frozenset(code.lower() for code in codes), _unquoted(message[:TEXT_CHARS]).lower()
-    error_class = next(
-        (row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS
-    )
-    named = next((code for code in codes if not code.isdigit()), "")
-    return Failure(
-        error_class, one_line(f"{status} {named}: {message}" if named else f"{status}: {message}")
-    )
+    text = _unquoted(message[:TEXT_CHARS]).lower()
+    lowered = frozenset(code.lower() for code in codes)
+    classes = (row.error_class for row in TABLE if row.fits(status, lowered, text))
+    name = next((code for code in codes if not code.isdigit()), "")
+    shown = f"{status} {name}: {message}" if name else f"{status}: {message}"
+    return Failure(next(classes, _NO_STATUS), one_line(shown))
 
 
 def hidden_status(value: Any) -> int:
@@ -219,9 +212,9 @@ def hidden_status(value: Any) -> int:
     of its other codes, or else 500.
     """
     codes = [code.lower() for part in _parts(value) for code in _codes(part)]
-    named = (int(code) for code in codes if _STATUS.fullmatch(code))
-    known = (min(row.statuses) for row in TABLE if not row.codes.isdisjoint(codes))
-    return next(chain(named, known), 500)
+    in_codes = (int(code) for code in codes if _STATUS.fullmatch(code))
+    in_table = (min(row.statuses) for row in TABLE if not row.codes.isdisjoint(codes))
+    return next(chain(in_codes, in_table), 500)
 
 
 def _unquoted(text: str) -> str:
@@ -229,17 +222,17 @@ def _unquoted(text: str) -> str:
 
     Quoted names, of one word, stay. So does the message of an error that is quoted as JSON.
     """
-    return _QUOTED.sub(_kept, text)
+    return _QUOTED.sub(_kept_part, text)
 
 
-def _kept(found: re.Match[str]) -> str:
-    if found["mark"]:
-        return _unquoted(found["said"])
-    return "" if len(found["said"].split()) > 1 else found[0]
+def _kept_part(match: re.Match[str]) -> str:
+    if match["mark"]:
+        return _unquoted(match["said"])
+    return "" if len(match["said"].split()) > 1 else match[0]
 
 
 def _message(value: Any) -> str:
-    return next((text for part in _parts(value) if (text := _text(part))), "")
+    return next(filter(None, map(_text, _parts(value))), "")
 
 
 def _repeated(value: Any) -> str:
@@ -247,10 +240,8 @@ def _repeated(value: Any) -> str:
 
     OpenRouter's own message says only that there was an error.
     """
-    return next(
-        (raw for part in _parts(value) if isinstance(raw := part.get("raw"), str) and raw.strip()),
-        "",
-    )
+    raws = (part.get("raw") for part in _parts(value))
+    return next((raw for raw in raws if isinstance(raw, str) and raw.strip()), "")
 
 
 def _parsed(body: bytes | str) -> Any:
@@ -278,6 +269,5 @@ def _codes(part: dict[str, Any]) -> list[str]:
 
 
 def _text(part: dict[str, Any]) -> str:
-    return next(
-        (part[name] for name in _TEXTS if isinstance(part.get(name), str) and part[name]), ""
-    )
+    texts = (part.get(name) for name in _TEXTS)
+    return next((text for text in texts if isinstance(text, str) and text), "")

@@ -12,10 +12,12 @@ from email.utils import parsedate_to_datetime
 LONGEST_ASKED_S = 86_400.0
 LONGEST_BACK_OFF_S = 60.0
 _DOUBLINGS = 6
-# A number above _EPOCH_S is a time since 1970, and above _EPOCH_MS it is in milliseconds.
-_EPOCH_S, _EPOCH_MS = 1e9, 1e11
+# A number above the first is a time since 1970, and above the second it is in milliseconds.
+_EPOCH_S = 1e9
+_EPOCH_MS = 1e11
 _PART = r"\d+(?:\.\d+)?(?:ms|us|µs|ns|d|h|m|s)"
-_DURATION, _PARTS = re.compile(rf"(?:{_PART}){{1,9}}"), re.compile(r"([\d.]+)([a-zµ]+)")
+_DURATION = re.compile(rf"(?:{_PART}){{1,9}}")
+_PARTS = re.compile(r"([\d.]+)([a-zµ]+)")
 _UNIT_S = {
     "d": 86_400.0,
     "h": 3600.0,
@@ -51,8 +53,8 @@ def asked_for(headers: Mapping[str, str], utc_s: float, *, limits: bool = False)
     (with `limits`), or else None. A date is meant by the provider's clock, so it is compared with
     the reply's own date: the clock here may be wrong.
     """
-    sent_s = _until(headers.get("date", "").strip(), 0.0)
-    utc_s = utc_s if sent_s is None else sent_s
+    replied_s = _until(headers.get("date", "").strip(), 0.0)
+    utc_s = utc_s if replied_s is None else replied_s
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return clamped(milliseconds / 1000)

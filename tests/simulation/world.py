@@ -292,7 +292,9 @@ class World:
                 (foreign_records, "parse", mishaps.parsing(self._parse)),
                 (runner, "parse_again", mishaps.parsing_again(parse_again)),
             ]
-            replaced += [(completion, "_answered", mishaps.judging(completion._answered))]
+            replaced += [
+                (completion, "_answer_failure", mishaps.judging(completion._answer_failure))
+            ]
             replaced += [(completion, "validator_of", mishaps.validating(validator_of))]
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             for module, name, value in replaced:

@@ -466,7 +466,7 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
 
 
 @every_failure
-@pytest.mark.parametrize("place", ["_check", "_count", "text_of"])
+@pytest.mark.parametrize("place", ["_failure_in", "_count", "text_of"])
 def test_whatever_fails_in_judging_is_bad_output(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str
 ) -> None:
