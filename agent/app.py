@@ -1,4 +1,7 @@
-"""The agent's composition root: chooses adapters, starts threads, and closes what it opened."""
+"""The agent's composition root: chooses adapters, starts threads, and closes what it opened.
+
+Tested by tests/integration/test_cli.py and tests/integration/test_drain.py.
+"""
 
 import asyncio
 import os

@@ -3,6 +3,8 @@
 Adapters implement them, simulations replace them by fakes, and one contract suite for each port
 runs against all of them. `Publisher` and `TopicAdmin` live with their users in `producer/ports.py`
 and are named here to complete the page.
+
+Tested by tests/contract/test_ledger_claim.py and tests/contract/test_source.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

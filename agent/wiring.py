@@ -1,6 +1,8 @@
 """Builds the parts of one agent from database, bus, executors and clock.
 
 A simulation passes its own versions of these.
+
+Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test_simulation.py.
 """
 
 import asyncio

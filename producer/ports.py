@@ -1,6 +1,8 @@
 """The protocols that the producer needs to put tasks on topics.
 
 Their adapters are in `producer/bus/kafka` and `producer/bus/embedded`.
+
+Tested by tests/contract/test_publisher.py and tests/contract/test_topic_admin.py.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence

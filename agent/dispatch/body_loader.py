@@ -1,4 +1,7 @@
-"""Reads the bodies of claimed deliveries that came, or waited, without a body."""
+"""Reads the bodies of claimed deliveries that came, or waited, without a body.
+
+Tested by tests/unit/agent/dispatch/test_dispatcher_foreign.py.
+"""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,7 @@
-"""Asks the ledger about deliveries, claims tasks for free slots, and starts what it claimed."""
+"""Asks the ledger about deliveries, claims tasks for free slots, and starts what it claimed.
+
+Tested by tests/unit/agent/dispatch/test_dispatcher_foreign.py.
+"""
 
 import asyncio
 from collections.abc import Sequence

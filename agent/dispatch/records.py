@@ -1,4 +1,7 @@
-"""Finishes records, so that watermarks move, and wakes the loops that ask and claim."""
+"""Finishes records, so that watermarks move, and wakes the loops that ask and claim.
+
+Tested by tests/unit/agent/dispatch/test_dispatcher_copies.py.
+"""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Does the work that is due by time alone: shelving, pauses, relief, moves to a tier."""
+"""Does the work that is due by time alone: shelving, pauses, relief, moves to a tier.
+
+Tested by tests/simulation/test_simulation.py.
+"""
 
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.claimer import Claimer, Purpose

@@ -1,4 +1,7 @@
-"""The handler of every type without a handler of its own: one chat completion is the result."""
+"""The handler of every type without a handler of its own: one chat completion is the result.
+
+Tested by tests/unit/agent/handlers/test_runner.py.
+"""
 
 from agent.handlers.context import Answer, Context
 from agent.handlers.request import chat_body

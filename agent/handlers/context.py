@@ -1,4 +1,7 @@
-"""A handler's view of an attempt: its task, its document, and calls with judged answers."""
+"""A handler's view of an attempt: its task, its document, and calls with judged answers.
+
+Tested by tests/unit/agent/handlers/test_runner.py.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

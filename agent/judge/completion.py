@@ -1,4 +1,7 @@
-"""Reads a success: why it ended, what it used, and whether its answer is what was asked for."""
+"""Reads a success: why it ended, what it used, and whether its answer is what was asked for.
+
+Tested by tests/unit/agent/judge/test_judge.py.
+"""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,6 +1,8 @@
 """Claims, queries without a claim (`ask`), releases and head-of-line relief, as SQL.
 
 Every statement names the state it expects; zero rows is an answer.
+
+Tested by tests/contract/test_ledger_claim.py.
 """
 
 from collections.abc import Iterable, Sequence

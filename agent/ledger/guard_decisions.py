@@ -2,6 +2,8 @@
 
 The guard row of a key is locked before any decision, so that all agents count one after another.
 Locks are taken in this order: tasks, guards, the tasks of looks.
+
+Tested by tests/contract/test_ledger_guard.py.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,6 +1,8 @@
 """Reads from the tally how the tasks of a key ended, to decide whether its guard is raised.
 
 No query here grows with the number of tasks, because the tally is summed up again and again.
+
+Tested by tests/contract/test_ledger_guard.py.
 """
 
 from collections import Counter

@@ -2,6 +2,8 @@
 
 A look tries some tasks of the guard. Every agent runs these statements. Each statement checks its
 own condition, so that one agent wins and the others find nothing to do.
+
+Tested by tests/contract/test_ledger_probe.py and tests/contract/test_ledger_guard_looks.py.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -3,6 +3,8 @@
 A loss is charged to every task in a lost agent's hands. A task is found guilty only if it was alone
 in a lost agent. The losses that other tasks were charged beside it are then undone. The rows are
 few. They are deleted at the next counted end of their task, or after a day.
+
+Tested by tests/contract/test_ledger_reap.py.
 """
 
 from collections import Counter

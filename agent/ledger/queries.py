@@ -1,4 +1,7 @@
-"""Small queries of an agent: how large a reply may be, and whether a group still has work."""
+"""Small queries of an agent: how large a reply may be, and whether a group still has work.
+
+Tested by tests/contract/test_ledger_plans.py.
+"""
 
 from typing import Any
 

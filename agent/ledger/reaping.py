@@ -1,6 +1,8 @@
 """Finds and resets the tasks of lost or overdue claims, as SQL.
 
 No task is taken from a live lease: every reset checks its reason again under lock.
+
+Tested by tests/contract/test_ledger_reap.py.
 """
 
 import logging

@@ -1,6 +1,8 @@
 """A person's order that a route may take calls again, as SQL.
 
 There is one row for each route of a group, and every agent reads it.
+
+Tested by tests/contract/test_ledger_resume.py.
 """
 
 from datetime import datetime

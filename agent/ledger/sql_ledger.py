@@ -5,6 +5,8 @@ Each kind of call has its own executor. A call is retried until the server answe
 A group of settles does not fail together. While the server is away, the group waits and nothing is
 decided. A group that cannot be written although the server answers is split in halves, down to one
 row, which then dies alone.
+
+Tested by tests/contract/test_ledger_split.py and tests/contract/test_ledger_outage.py.
 """
 
 import logging

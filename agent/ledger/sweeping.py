@@ -1,4 +1,7 @@
-"""Housekeeping of the reaper, as SQL: replaces records that Kafka lost, sums up old counts."""
+"""Housekeeping of the reaper, as SQL: replaces records that Kafka lost, sums up old counts.
+
+Tested by tests/contract/test_ledger_sweep.py.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

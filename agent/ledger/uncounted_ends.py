@@ -2,6 +2,8 @@
 
 These ends are bugs of ours (`INTERNAL`) and releases after a call. If they never counted, a task
 that always ends so would be paid for again and again.
+
+Tested by tests/contract/test_ledger_settle.py.
 """
 
 import logging

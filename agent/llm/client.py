@@ -3,6 +3,8 @@
 Every failure is a value. This module may not judge a status or interpret a body, but it masks its
 own key in every body that can be no completion. aiohttp could be used instead;
 `bench/llm_clients.py` compares the two.
+
+Tested by tests/contract/test_llm.py and tests/contract/test_llm_failures.py.
 """
 
 from collections.abc import Iterator

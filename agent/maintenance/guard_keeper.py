@@ -2,6 +2,8 @@
 
 It refreshes what this agent knows of guards, runs their looks, opens them, and calls up the tasks
 that they moved.
+
+Tested by tests/contract/test_ledger_guard_end.py.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """The duty that looks for routes resumed by a person.
 
 `python -m agent resume ROUTE` writes them into the ledger.
+
+Tested by tests/contract/test_ledger_resume.py.
 """
 
 import logging

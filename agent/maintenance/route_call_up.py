@@ -1,4 +1,7 @@
-"""The duty that calls up tasks that wait in a tier for a closed route, once the route opens."""
+"""The duty that calls up tasks that wait in a tier for a closed route, once the route opens.
+
+Tested by tests/contract/test_ledger_call_up.py.
+"""
 
 import logging
 from functools import partial

@@ -1,6 +1,8 @@
 """Finds the commands of agents and their script that Redis refuses to its user.
 
 A script whose command is refused does not say which, so both `check` and an agent ask here.
+
+Tested by tests/contract/test_redis_share.py.
 """
 
 import hashlib

@@ -1,4 +1,7 @@
-"""`dead`: lists dead tasks and records by error, and shows everything about one of them."""
+"""`dead`: lists dead tasks and records by error, and shows everything about one of them.
+
+Tested by tests/integration/test_cli.py.
+"""
 
 import argparse
 import shutil

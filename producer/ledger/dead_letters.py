@@ -1,6 +1,8 @@
 """Groups dead letters and quarantined records by error: how many, since when, at what cost.
 
 Read only. The database counts, so of a million dead letters only the groups come into memory.
+
+Tested by tests/contract/test_ledger_dead.py.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,7 @@
-"""Everything about one task or one quarantined record, for a person who asks why. Read only."""
+"""Everything about one task or one quarantined record, for a person who asks why. Read only.
+
+Tested by tests/contract/test_ledger_dead.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

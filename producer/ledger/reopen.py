@@ -1,6 +1,8 @@
 """Reopens a cancelled batch that has no cancelled tasks, so its dead tasks can be replayed.
 
 If a batch has cancelled tasks, replaying them reopens it.
+
+Tested by tests/contract/test_ledger_replay_cancelled.py.
 """
 
 from sqlalchemy import Connection, update

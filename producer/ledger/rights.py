@@ -1,4 +1,7 @@
-"""Which rights the database's user lacks for what the programs do. Changes nothing."""
+"""Which rights the database's user lacks for what the programs do. Changes nothing.
+
+Tested by tests/contract/test_ledger_rights.py.
+"""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,8 @@
 """Turns a selection into queries on the ledger. Changes nothing.
 
 `dead` shows dead letters with these queries, and replays store their items with them.
+
+Tested by tests/contract/test_ledger_dead.py and tests/contract/test_ledger_replay_runs.py.
 """
 
 from datetime import datetime

@@ -2,6 +2,8 @@
 
 Rows, inputs and order are written in one transaction. A load that is killed is simply started
 again: it recognizes the tasks that exist, and any relay sends the orders that were left.
+
+Tested by tests/contract/test_ledger_load.py and tests/integration/test_cli.py.
 """
 
 import asyncio

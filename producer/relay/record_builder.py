@@ -4,6 +4,8 @@ The records are the same whoever sends them. The value is the task as it was loa
 the headers describe this publication. An item that could only put an inert record on a topic gives
 no record: its task is final, or its fence moved on. A dead letter is never left out because of its
 task's state.
+
+Tested by tests/contract/test_ledger_relay.py and tests/contract/test_ledger_letters.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The plan of a replay: what it would do and cost. Read only."""
+"""The plan of a replay: what it would do and cost. Read only.
+
+Tested by tests/contract/test_ledger_replay_runs.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

@@ -3,6 +3,8 @@
 Each record is read again as the intake reads it, by today's rules. A record that is a valid task
 line now becomes a task, once; its row stays and shows when. A record that still is no task stays as
 it was.
+
+Tested by tests/contract/test_ledger_replay_records.py.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,6 +3,8 @@
 A replay may be killed at any moment. The group's next replay resumes the stored run, and applied
 items are not applied again. Several replays may run at once; they share the waiting items and the
 run's rate.
+
+Tested by tests/contract/test_replay.py.
 """
 
 import secrets

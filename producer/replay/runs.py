@@ -3,6 +3,8 @@
 So a run that was killed while it was applied is resumed, and a run that was killed while it was
 stored is dropped, because nothing of it was applied. This module has what tasks and records share;
 `replay/tasks.py` and `replay/records.py` apply them.
+
+Tested by tests/contract/test_ledger_replay_runs.py.
 """
 
 from collections.abc import Iterable, Sequence

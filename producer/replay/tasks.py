@@ -4,6 +4,8 @@ A `dead` or `cancelled` task becomes `pending` with a new fence, and its record 
 task is checked under its lock: it is replayed only if it still has the state and the fence that it
 was stored with. So replaying twice is replaying once, whoever else replays, cancels or runs
 meanwhile.
+
+Tested by tests/contract/test_ledger_replay.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

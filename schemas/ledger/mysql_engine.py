@@ -1,4 +1,7 @@
-"""Connections to MySQL and MariaDB: opened, limited in time, and cut when a program leaves."""
+"""Connections to MySQL and MariaDB: opened, limited in time, and cut when a program leaves.
+
+Tested by tests/contract/test_ledger_database.py.
+"""
 
 import socket
 import threading

@@ -2,6 +2,8 @@
 
 All expressions use the database's own clock, in UTC. `NOW()` and `CURRENT_TIMESTAMP` are local time
 and are not used.
+
+Tested by tests/contract/test_ledger_database.py and tests/contract/test_ledger_plans.py.
 """
 
 from datetime import datetime

@@ -2,6 +2,8 @@
 
 Rows that change often have a fixed width and are NOT NULL with sentinels, because a NULL that
 becomes a value moves the row. Text is in other tables.
+
+Tested by tests/integration/test_migrations.py.
 """
 
 from typing import Any

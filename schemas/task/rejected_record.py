@@ -1,4 +1,7 @@
-"""A record that names no trustworthy task, as a value."""
+"""A record that names no trustworthy task, as a value.
+
+Tested by tests/contract/test_ledger_quarantine.py.
+"""
 
 from dataclasses import dataclass
 

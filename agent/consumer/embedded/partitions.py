@@ -1,6 +1,8 @@
 """The partitions of an embedded source: their positions, their commits, their pauses.
 
 It reports assigned, revoked and rewound partitions to the loop; it writes nothing to the bus.
+
+Tested by tests/contract/test_source.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

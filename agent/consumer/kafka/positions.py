@@ -1,6 +1,8 @@
 """Finds a partition's starting offset and its bounds, as the brokers know them.
 
 Only asks; runs on the consumer thread.
+
+Tested by tests/contract/test_source_offsets.py.
 """
 
 import logging

@@ -1,6 +1,8 @@
 """Reads topics of Kafka as a member of a consumer group.
 
 This is the side that the event loop sees; the work is done on the reader's thread.
+
+Tested by tests/contract/test_source.py.
 """
 
 import asyncio

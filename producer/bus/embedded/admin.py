@@ -1,4 +1,7 @@
-"""Topics of the embedded bus, and the positions of groups on them."""
+"""Topics of the embedded bus, and the positions of groups on them.
+
+Tested by tests/contract/test_topic_admin.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Writes records to the embedded bus, in short transactions on an executor of its own."""
+"""Writes records to the embedded bus, in short transactions on an executor of its own.
+
+Tested by tests/contract/test_publisher.py.
+"""
 
 import random
 import sqlite3

@@ -1,4 +1,7 @@
-"""Reads whole topics of the embedded bus. Changes nothing."""
+"""Reads whole topics of the embedded bus. Changes nothing.
+
+Tested by tests/contract/test_topic_reader.py.
+"""
 
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial

@@ -1,6 +1,8 @@
 """Topics of the bus: make, describe, grow, delete, trim.
 
 This module only reads the offsets of groups; `group` alone writes them.
+
+Tested by tests/contract/test_topic_admin.py.
 """
 
 import json

@@ -1,6 +1,8 @@
 """Publishes records on Kafka: one thread serves all callers, group after group.
 
 This module knows bytes, nothing of tasks.
+
+Tested by tests/contract/test_publisher.py and tests/integration/test_kafka_publisher.py.
 """
 
 import asyncio

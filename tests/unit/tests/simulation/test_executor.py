@@ -1,49 +1,13 @@
-"""The simulation's own parts claim only what real ones would.
-
-Promises are judged by what they say of a run.
-"""
+"""Calls of a simulated executor end as real ones do."""
 
 import random
 from collections.abc import Coroutine
 from typing import Any
 
-from tests.simulation.broker import Broker
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
 from tests.simulation.executor import SimExecutor
 from tests.simulation.store import AwayError
 from tests.simulation.weather import Weather
-
-
-def test_a_strangers_commit_is_not_the_end_of_the_owners_work() -> None:
-    """A foreign commit does not end the owner's work.
-
-    An owner that has yet to reach that offset has work left, and none once it has.
-    """
-    # Protects nothing.
-    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311
-    broker.create("t", 1)
-    group = broker.group("g")
-    group.take(("t", 0), "owner")
-
-    group.commit(("t", 0), 3, "stranger")
-    before = group.ahead()
-    group.commit(("t", 0), 3, "owner")
-
-    assert before == 1
-    assert group.ahead() == 0
-
-
-def test_who_begins_behind_a_strangers_commit_is_not_behind_it() -> None:
-    """A new owner that begins at a foreign commit is not behind it."""
-    # Protects nothing.
-    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311
-    broker.create("t", 1)
-    group = broker.group("g")
-
-    group.commit(("t", 0), 3, "stranger")
-    group.take(("t", 0), "owner")
-
-    assert group.ahead() == 0
 
 
 def test_a_database_that_is_back_early_is_found_within_a_second() -> None:

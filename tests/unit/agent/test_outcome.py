@@ -1,0 +1,32 @@
+"""The ends of an attempt, as values."""
+
+import pytest
+
+from agent.outcome import Cancelled, Dead, Failure, Released, Spent
+from schemas.task.failures import Disposition, ErrorClass
+
+
+@pytest.mark.parametrize(
+    ("spent", "called"),
+    [
+        (Spent(), False),
+        (Spent(duration_ms=1200), False),
+        (Spent(trace_id="b/t#1"), True),
+        (Spent("m", 12, 3, 900, "b/t#1", 1200), True),
+    ],
+)
+def test_an_attempt_with_a_trace_has_made_a_call(spent: Spent, called: bool) -> None:  # noqa: FBT001
+    """A call may have been billed even if nobody knows its usage."""
+    assert spent.called is called
+
+
+def test_an_attempt_that_did_not_begin_costs_nothing() -> None:
+    """Only the caller knows better."""
+    assert Cancelled().spent == Released().spent == Spent()
+
+
+def test_a_task_is_given_up_as_permanent_unless_the_judge_says_more() -> None:
+    """Another attempt would fail alike."""
+    death = Dead(Failure(ErrorClass.BAD_REQUEST, "400"), Spent())
+
+    assert death.disposition is Disposition.PERMANENT

@@ -1,0 +1,80 @@
+"""Each source file has a unit test named after it, or its docstring names the tests that cover it."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+UNIT = ROOT / "tests" / "unit"
+PACKAGES = ("schemas", "producer", "agent")
+TESTED_BY = re.compile(r"^Tested by (tests/\S+\.py(?: and\s+tests/\S+\.py)*)\.$", re.MULTILINE)
+
+
+def modules() -> Iterator[Path]:
+    """Yield the source files that define a function or a class; migrations are data."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if path.name not in {"__init__.py", "__main__.py"} and "migrations" not in path.parts:
+                definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+                if any(isinstance(node, definitions) for node in ast.parse(path.read_text()).body):
+                    yield path.relative_to(ROOT)
+
+
+def unit_tests(module: Path) -> list[Path]:
+    """Return the unit tests of a module: `test_<name>.py` or `test_<name>_<aspect>.py`."""
+    folder = UNIT / module.parent
+    return [*folder.glob(f"test_{module.stem}.py"), *folder.glob(f"test_{module.stem}_*.py")]
+
+
+def named_tests(module: Path) -> list[Path]:
+    """Return the tests that a module's docstring names."""
+    docstring = ast.get_docstring(ast.parse((ROOT / module).read_text())) or ""
+    said = TESTED_BY.search(docstring)
+    return [ROOT / name for name in re.findall(r"tests/\S+\.py", said[1])] if said else []
+
+
+def test_a_module_has_tests_of_its_name_or_names_them() -> None:
+    """A reader finds the tests of a file without a search."""
+    untested = [
+        f"write {Path('tests/unit', module.parent, f'test_{module.name}')}, "
+        f"or end the docstring of {module} with: Tested by tests/….py."
+        for module in modules()
+        if not unit_tests(module) and not named_tests(module)
+    ]
+    assert untested == []
+
+
+def test_tests_that_a_module_names_exist() -> None:
+    """A renamed test file is renamed in the docstrings too."""
+    missing = [
+        (str(module), str(test.relative_to(ROOT)))
+        for module in modules()
+        for test in named_tests(module)
+        if not test.is_file()
+    ]
+    assert missing == []
+
+
+def test_a_unit_test_stands_where_its_module_stands() -> None:
+    """A test file that is named after no module stands at the top and tests several."""
+    places = {
+        Path("tests/unit", module.parent, f"test_{module.stem}")
+        for package in (*PACKAGES, "tests")
+        for module in (
+            path.relative_to(ROOT)
+            for path in (ROOT / package).rglob("*.py")
+            if UNIT not in path.parents
+        )
+    } | {Path("tests/unit/schemas/ledger/test_migrations")}
+    strays = [
+        path
+        for path in (path.relative_to(ROOT) for path in UNIT.rglob("test_*.py"))
+        if path.parent != Path("tests/unit")
+        and not any(
+            path.parent == place.parent
+            and (path.stem == place.name or path.stem.startswith(f"{place.name}_"))
+            for place in places
+        )
+    ]
+    assert strays == []
