@@ -23,6 +23,7 @@ from agent.routes.limit import Limit
 from agent.routes.probe_schedule import ProbeSchedule
 from agent.routes.window import Window, run_for
 from schemas.task.failures import Disposition, ErrorClass
+from schemas.task.route_state import RouteState
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Route:
         jitter: Callable[[], float],
     ) -> None:
         self.name = name
-        self.stopped = self.parked = False
+        self.state = RouteState.OPEN
         self.reason = ""
         self.since_s = self.used_s = float("-inf")
         self.generation = 0
@@ -90,6 +91,16 @@ class Route:
         self._prompts = 0  # running cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
         self._ok = self._bad = 0  # outcomes that other agents have not heard of
+
+    @property
+    def stopped(self) -> bool:
+        """Return whether the route takes no calls but probes."""
+        return self.state is not RouteState.OPEN
+
+    @property
+    def parked(self) -> bool:
+        """Return whether the route is stopped until a person acts."""
+        return self.state is RouteState.PARKED
 
     # ---- admission
 
@@ -253,7 +264,8 @@ class Route:
     def stop(self, now_s: float, reason: str, *, parked: bool) -> None:
         """Stop the route, whatever its own calls say."""
         self._now_s = now_s
-        self.reason, self.parked = reason, parked
+        self.reason = reason
+        self.state = RouteState.PARKED if parked else RouteState.STOPPED
         self._circuit.stop()
 
     def go(self, now_s: float) -> None:
@@ -265,17 +277,18 @@ class Route:
             self._limit.restart(now_s)
 
     def _changed(self, stopped: bool) -> None:  # noqa: FBT001 - the listener's form
-        self.stopped = stopped
         self.generation += 1
         self._limit.restart(self._now_s)
         if stopped:
+            if self.state is RouteState.OPEN:
+                self.state = RouteState.STOPPED
             self.probes.begin(self._now_s, parked=self.parked)
             self._say_stopped()
         else:
             log.info(
                 "route %s takes calls again, after %.0f s", self.name, self._now_s - self.since_s
             )
-            self.parked, self._locked, self.reason = False, 0, ""
+            self.state, self._locked, self.reason = RouteState.OPEN, 0, ""
         self.since_s = self._now_s
 
     def _say_stopped(self) -> None:

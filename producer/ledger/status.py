@@ -5,6 +5,7 @@ Read only. Counts come from the tally; no query in here grows with the number of
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, or_, select
@@ -30,20 +31,29 @@ _NO_FAILURES = frozenset({*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE})
 REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
 
 
+class AgentState(StrEnum):
+    """The state of an agent; the names are shown to people and programs."""
+
+    ALIVE = "alive"
+    SILENT = "silent"  # its last heartbeat is some seconds old
+    LOST = "lost"  # it was declared lost, and its tasks were reset
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
     """One agent; `silent_s` is the age of its last heartbeat by the database's clock."""
 
     id: int
     name: str
-    state: str
+    state: AgentState
     silent_s: float
     notice: str
 
     @property
     def works(self) -> bool:
         """Return whether this agent takes tasks: it is alive, and does more than reaping."""
-        return self.state == "alive" and not self.name.endswith(REAPER)
+        return self.state is AgentState.ALIVE and not self.name.endswith(REAPER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +124,11 @@ def _missing_agents(connection: Connection, agents: Sequence[AgentStatus]) -> li
     A lost agent's claims run again within seconds. After a minute, a lost agent is shown only if it
     still holds tasks.
     """
-    missing = [agent for agent in agents if agent.state in {"lost", "silent"}]
+    missing = [agent for agent in agents if agent.state in {AgentState.LOST, AgentState.SILENT}]
     lost_ids = {
-        agent.id for agent in missing if agent.state == "lost" and agent.silent_s > LOST_SHOWN_S
+        agent.id
+        for agent in missing
+        if agent.state is AgentState.LOST and agent.silent_s > LOST_SHOWN_S
     }
     if not lost_ids:
         return missing
@@ -143,11 +155,11 @@ def _agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
 def _agent_status(row: Row[Any]) -> AgentStatus:
     silent_s = round(max(0.0, float(row.silent_s)), 1)
     if row.stopped_at is not None:
-        state = "stopped"
+        state = AgentState.STOPPED
     elif row.lost_at is not None:
-        state = "lost"
+        state = AgentState.LOST
     else:
-        state = "silent" if silent_s > SILENT_S else "alive"
+        state = AgentState.SILENT if silent_s > SILENT_S else AgentState.ALIVE
     return AgentStatus(row.id, row.name, state, silent_s, row.notice)
 
 
@@ -315,7 +327,9 @@ def _reasons(
     Notices of agents are always included, the other reasons only while a batch is open.
     """
     notices = tuple(
-        dict.fromkeys(agent.notice for agent in agents if agent.notice and agent.state == "alive")
+        dict.fromkeys(
+            agent.notice for agent in agents if agent.notice and agent.state is AgentState.ALIVE
+        )
     )
     if not any(agent.open for agent in batches):
         return notices  # inbox lines that nobody reads are in no batch yet

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import history, quarantine, selection_query
+from producer.ledger import history, quarantine, selection_query, status
 from producer.ledger.dead_letters import Group, listed
 from producer.ledger.selection import Selection
 from schemas.ledger import tables
@@ -218,6 +218,26 @@ def test_many_groups_have_their_own_examples(ledger_db: LedgerDatabase) -> None:
 
 
 # ---- one task, one record
+
+
+def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDatabase) -> None:
+    """During an upgrade, agents of the newer version store names that this one does not know."""
+    (task_id,) = dead(ledger_db, "a")
+    newer = {"error_class": "NEWER", "disposition": "newer"}
+    ledger_db.run(lambda c: c.execute(tables.dead_letter.update().values(**newer)))
+    attempts = tables.task_attempt.update().values(error_class="NEWER", outcome="newer")
+    ledger_db.run(lambda c: c.execute(attempts))
+    ledger_db.run(lambda c: c.execute(tables.tally.update().values(outcome="NEWER")))
+
+    (group,) = groups(ledger_db)
+    found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+    (batch,) = ledger_db.run(lambda c: status.read(c, GROUP)).batches
+
+    assert (group.disposition, group.example.error_class) == ("newer", "NEWER")
+    assert found is not None
+    assert [(each.outcome, each.error_class) for each in found.history] == [("newer", "NEWER")]
+    assert batch.failures["dead NEWER"] == 1
+    assert ledger_db.task(task_id).status == Status.DEAD
 
 
 def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:

@@ -282,10 +282,11 @@ def test_a_look_is_over_when_nothing_more_is_learnt(
         (Look(failed=1), GuardCause.WORKER_LOST, True, 290),
         (Look(cancelled=1), GuardCause.BAD_REQUEST, True, 0),
         (Look(), GuardCause.EXHAUSTED, True, 290),
+        (Look(failed=1), "of_a_newer_version", True, 290),
     ],
 )
 def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(
-    look: Look, cause: GuardCause, in_s: float, *, vouched: bool
+    look: Look, cause: str, in_s: float, *, vouched: bool
 ) -> None:
     """A prompt tells nothing of a handler, or of what kills agents; a wrong parameter is to cost tens of tasks."""
     assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import jsonschema_rs
 import orjson
 
-from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus, _failures
+from producer.ledger.status import AgentState, AgentStatus, BatchStatus, GroupStatus, _failures
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status
@@ -56,7 +56,7 @@ def test_what_status_prints_fits_the_published_schema() -> None:
     full = GroupStatus(
         "docllm",
         "0" * 32,
-        (AgentStatus(7, "host-1", "alive", 0.3, ""),),
+        (AgentStatus(7, "host-1", AgentState.ALIVE, 0.3, ""),),
         (batch,),
         2,
         ("no agent alive",),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus
+from producer.ledger.status import AgentState, AgentStatus, BatchStatus, GroupStatus
 from producer.screen.output import bar, complain, note, status_lines, status_table
 
 STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
@@ -59,7 +59,7 @@ def test_a_reader_that_left_is_no_error() -> None:
 def group_with(batch: str) -> GroupStatus:
     counts = dict.fromkeys(STATES, 0)
     one = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
-    agent = AgentStatus(1, batch, "alive", 1.0, batch)
+    agent = AgentStatus(1, batch, AgentState.ALIVE, 1.0, batch)
     return GroupStatus("g", "l", (agent,), (one,), 0, (f"{batch} waits",))
 
 

@@ -6,9 +6,11 @@ from enum import StrEnum
 import orjson
 import pytest
 
+from producer.ledger.status import AgentState
 from schemas.ledger.bulk import _literal
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
 from schemas.task.guard import GuardCause
+from schemas.task.route_state import RouteState
 
 STORED: dict[type[StrEnum], str] = {
     ErrorClass: (
@@ -21,6 +23,8 @@ STORED: dict[type[StrEnum], str] = {
     AttemptOutcome: "retry snooze moved dead cancelled released",
     TallyOutcome: "loaded replayed succeeded cancelled probe",
     GuardCause: "no_success exhausted handler bad_request worker_lost",
+    RouteState: "open stopped parked",
+    AgentState: "alive silent lost stopped",
 }
 
 
