@@ -60,7 +60,7 @@ class SqlLedger:
         self._longest_tier = longest_tier
         self._clock = clock
         self._claiming = Transactions(database=database, executor=executors.claim)
-        self._settling = executors.settle
+        self._settle_executor = executors.settle
         self._background = Transactions(database=database, executor=executors.background)
 
     async def ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
@@ -96,7 +96,7 @@ class SqlLedger:
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle a group, in one transaction if possible."""
-        return await self._settling(lambda: self._settle(settlements))
+        return await self._settle_executor(lambda: self._settle(settlements))
 
     async def _pages(
         self,
@@ -113,7 +113,7 @@ class SqlLedger:
         if not isinstance(written, Exception):
             return written
         if len(settlements) == 1:
-            return self._alone(settlements[0], written)
+            return self._settle_as_dead(settlements[0], written)
         half = len(settlements) // 2
         first, first_orders = self._settle(settlements[:half])
         crash.reach("settle.split")
@@ -152,26 +152,28 @@ class SqlLedger:
                         return error
                     self._database.rest(failures)
 
-    def _alone(self, one: Settlement, error: Exception) -> tuple[list[Verdict], list[Order]]:
-        """Settle a row that cannot be written as dead, without its body.
+    def _settle_as_dead(
+        self, settlement: Settlement, error: Exception
+    ) -> tuple[list[Verdict], list[Order]]:
+        """Settle a task as dead, without a body, because its outcome cannot be written.
 
         If that fails too, leave the task to its hard deadline.
         """
         why = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
         log.error(
             "the outcome of task %d cannot be written (%s); it is settled as dead",
-            one.row.task_id,
+            settlement.row.task_id,
             why,
         )
-        for spent in (one.outcome.spent, Spent()):  # perhaps the cost cannot be written
+        for spent in (settlement.outcome.spent, Spent()):  # perhaps the cost cannot be written
             written = self._write(
-                [replace(one, outcome=Dead(Failure(ErrorClass.SETTLE, why), spent))]
+                [replace(settlement, outcome=Dead(Failure(ErrorClass.SETTLE, why), spent))]
             )
             if not isinstance(written, Exception):
                 return written
         log.error(
             "task %d cannot be settled as dead either: %s",
-            one.row.task_id,
+            settlement.row.task_id,
             getattr(written, "orig", type(written).__name__),
         )
         return [Verdict.GIVEN_UP], []
