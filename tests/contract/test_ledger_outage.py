@@ -160,7 +160,7 @@ def test_a_server_that_takes_small_statements_alone_is_named(ledger_db: LedgerDa
     ledger_db.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=4194304"))
     try:
         with pytest.raises(
-            UnsafeStateError, match=r"takes 4194304 bytes .* set max_allowed_packet=64M"
+            UnsafeStateError, match=r"accepts at most 4194304 bytes .* set max_allowed_packet=64M"
         ):
             database.reach()
     finally:
