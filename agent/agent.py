@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from agent.dispatch.claimer import Claimer
@@ -16,7 +15,8 @@ from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.intake import Intake
 from agent.maintenance.duty import Round
-from agent.ports import Clock, Event, Source
+from agent.maintenance.group_work import GroupWork
+from agent.ports import Clock, Source
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts, look
 from schemas.errors import DocllmError, UnreachableError
@@ -68,21 +68,6 @@ class Stop:
             leaving()
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Queries that decide whether the group's work is done, by the ledger and the bus.
-
-    `notes` returns warnings for a person who believes that all work is done. `any_dead` returns
-    whether a task of the group is dead.
-    """
-
-    open_tasks: Callable[[], Awaitable[bool]]
-    orders: Callable[[], Awaitable[int]]
-    any_work: Callable[[], Awaitable[bool]]
-    notes: Callable[[], Awaitable[Sequence[str]]]
-    any_dead: Callable[[], Awaitable[bool]]
-
-
 class Agent:
     """The parts of one agent, assembled by `wiring`."""
 
@@ -96,10 +81,11 @@ class Agent:
         slots: Slots,
         settler: Settler,
         intake: Intake,
-        sources: Sequence[tuple[Source, Callable[[Event], None]]],
+        sources: Sequence[Source],
+        inbox: Source | None,
         publishing: Publishing,
         failures: Failures,
-        finished: Finished,
+        group_work: GroupWork,
         duties: Sequence[Round],
         clock: Clock,
         counts: Counts,
@@ -113,9 +99,11 @@ class Agent:
         self._settler = settler
         self._intake = intake
         self._sources = sources
+        self._inbox = inbox
+        self._all_sources = [*sources, *([inbox] if inbox is not None else [])]
         self._publishing = publishing
         self._failures = failures
-        self._finished = finished
+        self._group_work = group_work
         self._clock = clock
         self._duties = duties
         self._counts = counts
@@ -123,11 +111,11 @@ class Agent:
 
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, or has records in its inbox."""
-        return await self._finished.any_work()
+        return await self._group_work.any_work()
 
     async def any_dead(self) -> bool:
         """Return whether a task of the group is dead."""
-        return await self._finished.any_dead()
+        return await self._group_work.any_dead()
 
     async def leave(self) -> None:
         """Record in the ledger that this agent stopped. Only for an agent that never ran."""
@@ -145,8 +133,10 @@ class Agent:
         part that broke.
         """
         tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
-        for source, deliver in self._sources:
-            source.start(deliver)
+        for source in self._sources:
+            source.start(self._dispatcher.deliver)
+        if self._inbox is not None:
+            self._inbox.start(self._intake.deliver)
         endings = [
             asyncio.create_task(stop.asked.wait()),
             asyncio.create_task(self._failures.wait()),
@@ -214,7 +204,7 @@ class Agent:
 
         A consumer's thread must not outlive the event loop.
         """
-        await asyncio.gather(*(source.leave() for source, _ in self._sources))
+        await asyncio.gather(*(source.leave() for source in self._all_sources))
 
     async def _finish_calls(self, stop: Stop, timeout_s: float) -> None:
         finishing = asyncio.create_task(self._slots.finish(timeout_s))
@@ -236,20 +226,20 @@ class Agent:
         """
         while not await self._done():
             await self._clock.sleep(LOOK_S)
-        for note in await self._finished.notes():
+        for note in await self._group_work.notes():
             log.warning("%s", note)
 
     async def _done(self) -> bool:
         if self._slots.running or self._settler.unsettled or not self._intake.idle:
             return False
-        if await self._finished.open_tasks() or await self._finished.orders():
+        if await self._group_work.open_tasks() or await self._group_work.orders():
             return False
-        for source, _ in self._sources:
+        for source in self._all_sources:
             await source.commit()
             rest = await source.at_rest()
             if not rest.joined or rest.lag:
                 return False
-        return not await self._finished.open_tasks()
+        return not await self._group_work.open_tasks()
 
 
 class Reaping:

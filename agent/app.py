@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from agent.agent import Agent, Reaping
 from agent.consumer.known_topics import TopicIds
@@ -24,9 +25,13 @@ from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.data_folder import DataFolder
+from agent.reporting.progress import Progress
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+from agent.routes.accounts import Accounts
 from agent.routes.sharing.board import Board
 from agent.routes.sharing.sync import BoardSync
-from agent.wiring import Builder
+from agent.wiring.agent import Chosen, agent, notice
 from producer.app import Parts, bus_path
 from producer.bus.embedded.lock import AGENTS
 from producer.ledger.status import REAPER
@@ -137,26 +142,23 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         ThreadExecutor("documents", 4),
         ChildExecutor(),
     )
-    locks, role = agent_locks(parts), " (rehearsal LLM)" if rehearsal else ""
-    beats = beat_database(parts)
-    builder = Builder(
-        limits=Limits(),
-        parts=parts,
-        known=await parts.family.require(),
+    counts = Counts()
+    routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
+    accounts = Accounts(
+        config=parts.config,
+        naming=routes.naming,
         connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),
-        executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),
-        reading=reading,
-        apart=child,
-        jitter=random.random,
-        locks=locks,
-        heartbeat=lambda notice: make_heartbeat(parts, beats, notice, locks, role),
     )
+    locks, beats = agent_locks(parts), beat_database(parts)
+    role = " (rehearsal LLM)" if rehearsal else ""
+    heartbeat = make_heartbeat(parts, beats, partial(notice, parts, counts, routes), locks, role)
+    beating = HeartbeatThread(heartbeat)
+    ids = TopicIds(family=parts.family, clock=parts.clock, known=await parts.family.require())
     board = make_board(parts)
-    sharing = (
-        BoardSync(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random)
-        if board
-        else None
-    )
+    duties = [ids.run, _progress(parts, counts).run, data_folder(parts).run]
+    if board is not None:
+        sharing = BoardSync(routes=routes, board=board, clock=parts.clock, jitter=random.random)
+        duties.append(sharing.run)
     async with AsyncExitStack() as closing:  # closes every part, whatever went wrong before
         for executor in (reading, settle, claim):
             closing.callback(executor.close)
@@ -164,28 +166,43 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         closing.callback(parts.transactions.database.abandon)
         if board is not None:
             closing.push_async_callback(board.close)
-        closing.push_async_callback(builder.accounts.close)
+        closing.push_async_callback(accounts.close)
         closing.callback(beats.close)
         reply_limit_bytes = await parts.transactions.read(queries.reply_limit_bytes)
-        await builder.heartbeat.register()
-        beating = HeartbeatThread(builder.heartbeat)
-        agent = builder.agent(
-            work={
-                destination: make_source(parts, destination, builder.ids)
+        await heartbeat.register()
+        chosen = Chosen(
+            parts=parts,
+            limits=Limits(),
+            sources={
+                destination: make_source(parts, destination, ids)
                 for destination in ("tasks", *parts.topics.tier_destinations)
             },
-            inbox=make_source(parts, "inbox", builder.ids) if parts.config.inbox.enabled else None,
+            inbox=make_source(parts, "inbox", ids) if parts.config.inbox.enabled else None,
+            executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),
+            reading=reading,
+            apart=child,
+            jitter=random.random,
+            counts=counts,
+            routes=routes,
+            accounts=accounts,
+            heartbeat=heartbeat,
+            locks=locks,
             reply_limit_bytes=reply_limit_bytes,
-            duties=(
-                builder.ids.run,
-                builder.progress().run,
-                data_folder(parts).run,
-                *((sharing.run,) if sharing else ()),
-            ),
+            duties=duties,
             leave=lambda: parts.transactions.executor(beating.stop),
         )
+        made = agent(chosen)
         beating.start()
-        yield agent
+        yield made
+
+
+def _progress(parts: Parts, counts: Counts) -> Progress:
+    return Progress(
+        transactions=parts.transactions,
+        group=parts.topics.group,
+        clock=parts.clock,
+        counts=counts,
+    )
 
 
 def _rehearsed(config: Config) -> Config:

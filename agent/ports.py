@@ -307,6 +307,10 @@ class Ledger(Protocol):
         """
         ...
 
+    async def take_turn(self, guard_id: int, task_id: int) -> bool:
+        """Return whether a task may join the look of the guard that stops it."""
+        ...
+
     async def quarantine(self, records: Sequence[RejectedRecord]) -> list[Order]:
         """Store records that name no trustworthy task; return orders for their dead letters."""
         ...

@@ -5,12 +5,12 @@ runs although its guard is raised does no harm, because its settle holds it back
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from agent.judge import Tier
 from agent.judge.guard_rule import moved
 from agent.outcome import Failure, Moved, Spent
-from agent.ports import Clock, Row
+from agent.ports import Clock, Ledger, Row
 from schemas.runtime import crash
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard
@@ -20,18 +20,12 @@ MOVES_PER_S = 500.0
 
 
 class GuardGate:
-    """The raised guards that one agent knows, and the decision about each task.
+    """The raised guards that one agent knows, and the decision about each task."""
 
-    `take_turn` gets a guard's id and a task's id. It asks the ledger whether the task may join the
-    guard's look.
-    """
-
-    def __init__(
-        self, *, clock: Clock, longest_tier: Tier, take_turn: Callable[[int, int], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, *, clock: Clock, longest_tier: Tier, ledger: Ledger) -> None:
         self._clock = clock
         self._longest_tier = longest_tier
-        self._take_turn = take_turn
+        self._ledger = ledger
         self.known = False  # nothing may start before the guards have been read once
         self._raised: dict[tuple[int, str, str], Guard] = {}
         self._members: frozenset[int] = frozenset()
@@ -66,7 +60,7 @@ class GuardGate:
         """
         if self._may_ask(guard, task_id):
             self._asked[guard.id] += 1
-            if await self._take_turn(guard.id, task_id):
+            if await self._ledger.take_turn(guard.id, task_id):
                 crash.reach("guard.turn_taken")
                 self._granted.add(task_id)
                 return None

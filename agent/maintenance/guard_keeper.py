@@ -8,14 +8,16 @@ Tested by tests/contract/test_ledger_guard_end.py.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
+from agent.judge import Effect
 from agent.ledger import guard_probes
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
+from agent.routes.probe_sender import ProbeSender
 from producer.ledger import guards as rows
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
@@ -26,6 +28,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 IDLE_S = 10.0
+PROMPT_S = 60.0
 # One pass stays short: the most guards that it looks after, in turn, and the most pages of 500
 # tasks that it calls up for each.
 MOST, PAGES = 50, 4
@@ -36,8 +39,7 @@ NAMED_MOST = 5  # guards that one reminder names
 class GuardKeeper:
     """Looks after the guards of one group.
 
-    `ask` sends our own prompt to a route and returns whether it was answered. `route_of` returns
-    the route of a task's value.
+    `route_of` returns the route of a task's value.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class GuardKeeper:
         group: str,
         guards: GuardGate,
         probe_s: float,
-        ask: Callable[[str], Awaitable[bool]],
+        prober: ProbeSender,
         route_of: Callable[[bytes], str],
         publishing: Publishing,
     ) -> None:
@@ -57,7 +59,7 @@ class GuardKeeper:
         self._group = group
         self._guards = guards
         self._probe_s = probe_s
-        self._ask = ask
+        self._prober = prober
         self._route_of = route_of
         self._publishing = publishing
         self._known: dict[int, Guard] = {}
@@ -182,7 +184,7 @@ class GuardKeeper:
             await self._open(guard, "none of its tasks is left", forgiven=False)
 
     async def _ask_route(self, route: str, asked: guard_probes.Asked) -> None:
-        answered = await self._ask(route)
+        answered = (await self._prober.ask(route, PROMPT_S)).effect is Effect.UP
         if answered:
             await self._transactions.write(guard_probes.route_answered, route)
             crash.reach("guard.answered")

@@ -6,13 +6,13 @@ Tested by tests/contract/test_ledger_resume.py.
 """
 
 import logging
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
 from agent.ledger import route_resumes
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
+from agent.routes import Router
 from schemas.ledger.transactions import Transactions
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ LOOK_S = 2.0
 
 
 class ResumeListener:
-    """Calls `resumed` with each route that a person resumes after this duty began.
+    """Resumes each route that a person resumes after this duty began.
 
     Earlier resumes were meant for the agents that ran then.
     """
@@ -32,12 +32,12 @@ class ResumeListener:
         transactions: Transactions,
         clock: Clock,
         group: str,
-        resumed: Callable[[str], object],
+        routes: Router,
     ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._group = group
-        self._resumed = resumed
+        self._routes = routes
         self._duty = Duty(name="looking for resumed routes", work=self.look, clock=clock)
         self._heard: dict[str, datetime] | None = None
 
@@ -50,5 +50,7 @@ class ResumeListener:
         resumes = await self._transactions.read(route_resumes.resumed, self._group)
         heard, self._heard = self._heard, resumes
         for route, resumed_at in resumes.items():
-            if heard is not None and heard.get(route) != resumed_at and self._resumed(route):
+            if heard is None or heard.get(route) == resumed_at:
+                continue
+            if self._routes.resume(route, self._clock.now_s()):
                 log.info("route %s is resumed by a person", route)

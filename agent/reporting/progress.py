@@ -7,11 +7,12 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
 
-from producer.ledger.status import GroupStatus
+from agent.reporting.telemetry import Counts
+from producer.ledger import status
 from producer.screen.output import bar
 from schemas.ledger.database import DatabaseError
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -31,26 +32,15 @@ def in_front() -> bool:
 
 
 class Progress:
-    """The progress of one agent's group.
-
-    `summary` returns what this agent did, and `notice` why it does nothing, if so. `deaths` returns
-    lines about tasks that died in it since the last call.
-    """
+    """The progress of one agent's group, and what this agent did for it."""
 
     def __init__(
-        self,
-        *,
-        read: Callable[[], Awaitable[GroupStatus]],
-        clock: Clock,
-        summary: Callable[[], str],
-        notice: Callable[[], str],
-        deaths: Callable[[], Sequence[str]],
+        self, *, transactions: Transactions, group: str, clock: Clock, counts: Counts
     ) -> None:
-        self._read = read
+        self._transactions = transactions
+        self._group = group
         self._clock = clock
-        self._summary = summary
-        self._notice = notice
-        self._deaths = deaths
+        self._counts = counts
 
     async def run(self) -> None:
         """Show progress until cancelled."""
@@ -61,25 +51,28 @@ class Progress:
         with bar("tasks") as shown:
             while True:
                 try:
-                    counts = [batch.counts for batch in (await self._read()).batches]
+                    read = await self._transactions.read(status.read, self._group)
                 except DatabaseError as error:
                     log.debug("progress cannot be read: %s", getattr(error, "orig", error))
                 else:
-                    final = sum(one["succeeded"] + one["dead"] + one["cancelled"] for one in counts)
-                    shown.show(final, sum(one["total"] for one in counts))
+                    counts = [batch.counts for batch in read.batches]
+                    final = sum(
+                        count["succeeded"] + count["dead"] + count["cancelled"] for count in counts
+                    )
+                    shown.show(final, sum(count["total"] for count in counts))
                 await self._clock.sleep(LOOK_S)
 
     async def _log(self) -> None:
-        said = ""
+        summary = ""
         while True:
             await self._clock.sleep(LOG_S)
-            if said != (said := self._summary()):
-                log.info("%s", said)
+            if summary != (summary := self._counts.summary()):
+                log.info("%s", summary)
 
     async def _warn(self) -> None:
         """Log why work waits, when that begins and now and then while it lasts."""
         while True:
-            if notice := self._notice():
+            if notice := self._counts.notice():
                 log.warning("%s", notice)
             await self._clock.sleep(WARN_S if notice else LOOK_S)
 
@@ -90,5 +83,5 @@ class Progress:
         """
         while True:
             await self._clock.sleep(WARN_S)
-            for line in self._deaths():
+            for line in self._counts.deaths.news(self._group):
                 log.warning("%s", line)

@@ -6,15 +6,19 @@ from typing import cast
 
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
+from agent.judge import Effect
 from agent.ledger import guard_probes
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.ports import Order
+from agent.routes.evidence import RouteEvidence
+from agent.routes.probe_sender import ProbeSender
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
 from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
+from tests.support.slots import turns
 
 PROBE_S = 300.0
 
@@ -27,7 +31,7 @@ class ObservedKeeper:
         self.asked: list[str] = []
         self.answers = answers
         self.guards = GuardGate(
-            clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn
+            clock=SystemClock(), longest_tier=LONGEST, ledger=turns(self._take_turn)
         )
         self.keeper = GuardKeeper(
             transactions=ledger_db.transactions,
@@ -35,7 +39,7 @@ class ObservedKeeper:
             group=GROUP,
             guards=self.guards,
             probe_s=PROBE_S,
-            ask=self._ask,
+            prober=cast("ProbeSender", SimpleNamespace(ask=self._ask)),
             route_of=lambda value: "another" if b"another" in value else ROUTE,
             publishing=cast("Publishing", SimpleNamespace(send=self._ordered)),
         )
@@ -47,9 +51,9 @@ class ObservedKeeper:
         for prompt in list(self.keeper._prompts):
             await prompt
 
-    async def _ask(self, route: str) -> bool:
+    async def _ask(self, route: str, _limit_s: float) -> RouteEvidence:
         self.asked.append(route)
-        return self.answers
+        return RouteEvidence(Effect.UP if self.answers else Effect.NONE)
 
     async def _take_turn(self, guard_id: int, task_id: int) -> bool:
         return self._ledger_db.run(lambda c: guard_probes.take_turn(c, guard_id, task_id))

@@ -3,9 +3,13 @@
 Every running agent learns it.
 """
 
+from types import SimpleNamespace
+from typing import cast
+
 from agent.ledger.route_resumes import resume, resumed, routes_in_use
 from agent.maintenance.resume_listener import ResumeListener
 from agent.ports import Clock
+from agent.routes import Router
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from tests.contract.ledger_parts import DEAD, GROUP, SNOOZE, LedgerDatabase
@@ -25,8 +29,12 @@ class Agent:
             transactions=ledger_db.transactions,
             clock=clock,
             group=GROUP,
-            resumed=self.told.append,
+            routes=cast("Router", SimpleNamespace(resume=self._resume)),
         )
+
+    def _resume(self, route: str, _now_s: float) -> bool:
+        self.told.append(route)
+        return True
 
     async def hears(self) -> list[str]:
         """Look once; return the new routes."""

@@ -5,13 +5,17 @@ These are agents, as `agent.app` builds them, and the loader.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
-from agent.agent import Agent, Stop
+from agent.agent import Stop
+from agent.consumer.known_topics import TopicIds
 from agent.ledger.sql_ledger import Executors
 from agent.membership.heartbeat import Heartbeat
 from agent.reporting.telemetry import Counts
-from agent.wiring import Builder
+from agent.routes import Router
+from agent.routes.accounts import Accounts
+from agent.wiring.agent import Chosen, agent, notice
 from producer.app import Parts
 from producer.input.lines import Bad, Good
 from producer.ledger import store
@@ -110,28 +114,56 @@ class AgentProgram(Program):
         clock = parts.clock
         assert isinstance(clock, VirtualClock)
         self.clock = clock
-        builder = Builder(
-            parts=parts,
-            limits=machine.limits,
-            known=await parts.family.require(),
+        self.counts = counts = Counts()
+        routes = Router(config=parts.config, group=parts.topics.group, jitter=machine.rng.random)
+        accounts = Accounts(
+            config=parts.config,
+            naming=routes.naming,
             connect=lambda _base_url, _api_key: machine.llm,
-            executors=Executors(
-                claim=machine.executor(clock),
-                settle=machine.executor(clock),
-                background=parts.transactions.executor,
-            ),
-            reading=InlineExecutor(),
-            apart=InlineExecutor(),
-            jitter=machine.rng.random,
-            locks=None,
-            heartbeat=lambda notice: self._heartbeat(clock, notice),
         )
-        self.counts = builder.counts
-        self.leases.add((await builder.heartbeat.register()).agent_id)
-        beating = machine.loop.spawn(self.beat, builder.heartbeat.run())
+        heartbeat = self._heartbeat(clock, partial(notice, parts, counts, routes))
+        ids = TopicIds(family=parts.family, clock=clock, known=await parts.family.require())
+        self.leases.add((await heartbeat.register()).agent_id)
+        beating = machine.loop.spawn(self.beat, heartbeat.run())
         self._beats_from_s = machine.loop.time()
-        agent = self._agent(builder, beating)
-        await agent.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)
+        names = ("tasks", *parts.topics.tier_destinations, "inbox")
+        handles = {name: machine.source(parts, name, ids.current) for name in names}
+        self.sources = list(handles.values())
+        inbox = handles.pop("inbox")
+        made = agent(
+            Chosen(
+                parts=parts,
+                limits=machine.limits,
+                sources=handles,
+                inbox=inbox,
+                executors=Executors(
+                    claim=machine.executor(clock),
+                    settle=machine.executor(clock),
+                    background=parts.transactions.executor,
+                ),
+                reading=InlineExecutor(),
+                apart=InlineExecutor(),
+                jitter=machine.rng.random,
+                counts=counts,
+                routes=routes,
+                accounts=accounts,
+                heartbeat=heartbeat,
+                locks=None,
+                reply_limit_bytes=REPLY_LIMIT_BYTES,
+                duties=(ids.run,),
+                leave=partial(self._leave, heartbeat, beating),
+            )
+        )
+        await made.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)
+
+    async def _leave(self, heartbeat: Heartbeat, beating: "asyncio.Task[None]") -> None:
+        async def stop_beating() -> None:
+            beating.cancel()
+            await asyncio.wait([beating])
+            await heartbeat.stop()
+
+        # A stalled main loop does not keep the heartbeat thread from recording the stop.
+        await self._machine.loop.spawn(self.beat, stop_beating())
 
     def _heartbeat(self, clock: VirtualClock, notice: Callable[[], str]) -> Heartbeat:
         machine = self._machine
@@ -145,30 +177,6 @@ class AgentProgram(Program):
             version="0",
             locks=None,
             notice=notice,
-        )
-
-    def _agent(self, builder: Builder, beating: "asyncio.Task[None]") -> Agent:
-        async def stop_beating() -> None:
-            beating.cancel()
-            await asyncio.wait([beating])
-            await builder.heartbeat.stop()
-
-        async def leave() -> None:
-            # A stalled main loop does not keep the heartbeat thread from recording the stop.
-            await self._machine.loop.spawn(self.beat, stop_beating())
-
-        names = ("tasks", *builder.parts.topics.tier_destinations, "inbox")
-        handles = {
-            name: self._machine.source(builder.parts, name, builder.ids.current) for name in names
-        }
-        self.sources = list(handles.values())
-        inbox = handles.pop("inbox")
-        return builder.agent(
-            work=handles,
-            inbox=inbox,
-            reply_limit_bytes=REPLY_LIMIT_BYTES,
-            duties=(builder.ids.run,),
-            leave=leave,
         )
 
 

@@ -17,7 +17,7 @@ from agent.inflight.delivery import Delivery
 from agent.judge import Tier
 from agent.lease import Lease, Leases
 from agent.outcome import Outcome
-from agent.ports import Partition, Row
+from agent.ports import Ledger, Partition, Row
 from agent.process.containment import MemoryWatch
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
@@ -73,6 +73,11 @@ async def no_turn(_guard_id: int, _task_id: int) -> bool:
     return False
 
 
+def turns(take_turn: Callable[[int, int], Awaitable[bool]]) -> Ledger:
+    """Return a ledger that only decides which tasks join a guard's look."""
+    return cast("Ledger", SimpleNamespace(take_turn=take_turn))
+
+
 class Bench:
     """Slots over fakes, with the routes and guards that they use.
 
@@ -92,7 +97,7 @@ class Bench:
             Counts(),
         )
         self.clock = SystemClock()
-        self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, take_turn=take_turn)
+        self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=turns(take_turn))
 
     def admission(self, suspects: CrashSuspects) -> Admission:
         """Return an admission for eight slots, under a lease that has just begun."""

@@ -1,12 +1,15 @@
 """How an agent ends its parts."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 from unittest.mock import MagicMock
 
 import pytest
 
 from agent import agent as lifecycle
-from agent.agent import Agent, Finished, Reaping, Stop
+from agent.agent import Agent, Reaping, Stop
+from agent.maintenance.group_work import GroupWork
 from agent.process.failures import Failures
 from schemas.errors import UnreachableError
 
@@ -53,6 +56,12 @@ async def no_notes() -> list[str]:
     return []
 
 
+def group(**answers: object) -> GroupWork:
+    """Return the work of a group that has nothing to do, or these answers about it."""
+    idle = dict.fromkeys(("open_tasks", "orders", "any_work", "any_dead"), nothing)
+    return cast("GroupWork", SimpleNamespace(**({"notes": no_notes} | idle | answers)))
+
+
 def idle_agent() -> Agent:
     """Return an agent without sources, whose group has nothing to do."""
     parts = {
@@ -77,11 +86,15 @@ def idle_agent() -> Agent:
         )
         part.configure_mock(running=0, unsettled=0, idle=nothing, finish=nothing, no_claim=nothing)
     parts["intake"].idle = True
-    finished = Finished(
-        open_tasks=nothing, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing
-    )  # type: ignore[arg-type]
+    group_work = group()
     return Agent(
-        **parts, failures=Failures(), finished=finished, sources=[], duties=[], leave=nothing
+        **parts,
+        failures=Failures(),
+        group_work=group_work,
+        sources=[],
+        inbox=None,
+        duties=[],
+        leave=nothing,
     )  # type: ignore[arg-type]
 
 
@@ -118,9 +131,7 @@ def test_who_takes_the_work_for_done_hears_what_is_to_come(
     async def notes() -> list[str]:
         return ["batch b: its load has not ended"]
 
-    agent._finished = Finished(
-        open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes, any_dead=nothing
-    )  # type: ignore[arg-type]
+    agent._group_work = group(notes=notes)
     asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
 
     said = [
@@ -138,9 +149,7 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
     async def broken() -> bool:
         raise RuntimeError("the ledger cannot be asked")
 
-    agent._finished = Finished(
-        open_tasks=broken, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing
-    )  # type: ignore[arg-type]
+    agent._group_work = group(open_tasks=broken)
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
         asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))

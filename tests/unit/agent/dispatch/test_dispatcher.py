@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from agent import wiring
 from agent.dispatch.records import Wakeups
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import RecordDecoder
@@ -18,7 +17,8 @@ from agent.outcome import Cancelled, Outcome, Released
 from agent.ports import Assigned, Ledger, Record, Source, Verdict
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from agent.wiring import Dispatch
+from agent.wiring import core
+from agent.wiring.core import Dispatch
 from schemas.runtime.clock import SystemClock
 from tests.support.routes import routes
 from tests.support.slots import PARTITION, Bench, claimed, ending
@@ -69,7 +69,7 @@ def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
 def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
     slots = Bench(routes(), ending(Released())).slots()
-    dispatch = wiring.dispatch(
+    dispatch = core.dispatch(
         partitions=Partitions(
             {
                 PARTITION.topic: cast(

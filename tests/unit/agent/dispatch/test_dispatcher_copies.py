@@ -8,7 +8,6 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent import wiring
 from agent.dispatch.records import Wakeups
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
@@ -26,7 +25,8 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.ports import Assigned, ClaimAnswer, Partition, Record, Row, Verdict
-from agent.wiring import Dispatch
+from agent.wiring import core
+from agent.wiring.core import Dispatch
 from schemas.task.envelope import Publication, encode
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
@@ -58,7 +58,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
     parts["admission"].slots, parts["clock"].now_s.return_value = 64, 0.0
     naming = MagicMock()
     naming.name_of.return_value = "route"
-    dispatch = wiring.dispatch(
+    dispatch = core.dispatch(
         partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
         decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         deadline_s=60.0,

@@ -10,7 +10,7 @@ import pytest
 from agent.dispatch.claimer import Purpose
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.ports import ClaimAnswer
-from agent.wiring import Dispatch
+from agent.wiring.core import Dispatch
 from tests.unit.agent.dispatch.test_dispatcher_copies import PARTITION, ROW, made, record
 
 WAITING = replace(ROW, status=0)

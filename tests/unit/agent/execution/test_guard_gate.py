@@ -13,6 +13,7 @@ from agent.outcome import Failure, Moved
 from agent.ports import Row
 from producer.ledger.guards import as_json
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
+from tests.support.slots import turns
 
 RAISED = Guard(
     id=1,
@@ -76,7 +77,9 @@ def guards(
     time: Time | None = None,
     members: Collection[int] = (),
 ) -> GuardGate:
-    found = GuardGate(clock=time or Time(), longest_tier=Tier("1h", 3600.0), take_turn=take_turn)
+    found = GuardGate(
+        clock=time or Time(), longest_tier=Tier("1h", 3600.0), ledger=turns(take_turn)
+    )
     found.replace(raised, members)
     return found
 
@@ -93,7 +96,7 @@ def test_nothing_is_stopped_without_a_guard() -> None:
     """Without a guard nothing is stopped, once the ledger was read."""
     assert guards().stops(row(1), "default") is None
     assert guards().known
-    assert not GuardGate(clock=Time(), longest_tier=Tier("1h", 3600.0), take_turn=refuse).known
+    assert not GuardGate(clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=turns(refuse)).known
 
 
 def test_a_guard_stops_its_own_key_and_no_other() -> None:

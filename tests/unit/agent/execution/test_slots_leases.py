@@ -7,7 +7,7 @@ from agent.inflight.delivery import Delivery
 from agent.lease import FRESH_S
 from agent.outcome import Released
 from tests.support.routes import GOOD, routes
-from tests.support.slots import LONGEST, RAISED, Bench, claimed, ending, started
+from tests.support.slots import LONGEST, RAISED, Bench, claimed, ending, started, turns
 
 
 def silent(entry: Delivery) -> None:
@@ -35,7 +35,7 @@ def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() ->
         silent(entry)
         return True
 
-    bench.guards = GuardGate(clock=bench.clock, longest_tier=LONGEST, take_turn=take_turn)
+    bench.guards = GuardGate(clock=bench.clock, longest_tier=LONGEST, ledger=turns(take_turn))
     bench.guards.replace([replace(RAISED, look_left=1)])
 
     assert started(bench, entry) == [Released()]

@@ -7,11 +7,14 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from agent.reporting.progress import WARN_S, Progress
-from producer.ledger.status import GroupStatus
+from agent.reporting.telemetry import Counts
+from schemas.ledger.transactions import Transactions
 
 
 class Hour:
@@ -33,21 +36,21 @@ class Hour:
         return self.passed_s
 
 
-async def nobody_looks() -> GroupStatus:
-    raise AssertionError
-
-
 def warnings(
     notice: str, caplog: pytest.LogCaptureFixture, deaths: Callable[[], list[str]] = list
 ) -> list[str]:
     """Return the warnings of an agent with this notice in an hour, without a terminal."""
     clock = Hour()
-    progress = Progress(
-        read=nobody_looks,
-        clock=clock,
+    counts = SimpleNamespace(
         summary=lambda: "0 succeeded",
         notice=lambda: notice,
-        deaths=deaths,
+        deaths=SimpleNamespace(news=lambda _group: deaths()),
+    )
+    progress = Progress(
+        transactions=cast("Transactions", None),
+        group="g",
+        clock=clock,
+        counts=cast("Counts", counts),
     )
     with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
         asyncio.run(progress.run())

@@ -1,0 +1,67 @@
+"""Whether the work of a group is done, by the ledger and the bus.
+
+Tested by tests/integration/test_until_done.py.
+"""
+
+from collections.abc import Sequence
+
+from agent.ledger import queries
+from agent.reporting.telemetry import told_dead
+from producer.ledger import dead_letters, outbox, status, store
+from producer.ports import TopicAdmin
+from producer.relay.relay import Relay
+from schemas.errors import UnreachableError
+from schemas.ledger.transactions import Transactions
+from schemas.task.topics import Topics
+
+
+class GroupWork:
+    """The work of one group."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        relay: Relay,
+        admin: TopicAdmin,
+        topics: Topics,
+        reads_inbox: bool,
+    ) -> None:
+        self._read = transactions.read
+        self._relay = relay
+        self._admin = admin
+        self._topics = topics
+        self._reads_inbox = reads_inbox
+
+    async def open_tasks(self) -> bool:
+        """Return whether a task of the group is not final."""
+        return await self._read(queries.open_tasks, self._topics.group)
+
+    async def orders(self) -> int:
+        """Return how many publish orders are left."""
+        await self._relay.drop_settled()
+        return (await self._read(outbox.waiting, self._topics.group))[0]
+
+    async def any_work(self) -> bool:
+        """Return whether the group has or ever had tasks, or has records in its inbox."""
+        if await self._read(queries.any_batch, self._topics.group):
+            return True
+        if not self._reads_inbox:
+            return False
+        reader, topic = self._topics.consumer_group("inbox"), self._topics.name("inbox")
+        try:
+            return (await self._admin.backlog(reader, [topic])).lag > 0
+        except UnreachableError:
+            return True  # an agent that cannot tell does not leave
+
+    async def any_dead(self) -> bool:
+        """Return whether a task of the group is dead."""
+        return await self._read(dead_letters.any_dead, self._topics.group)
+
+    async def notes(self) -> Sequence[str]:
+        """Return warnings for a person who believes that all work is done."""
+        group = self._topics.group
+        half_loaded = await self._read(store.half_loaded, group)
+        batches = (await self._read(status.read, group)).batches
+        dead = {batch.name: batch.counts["dead"] for batch in batches}
+        return [*map(store.half_loaded_message, half_loaded), *told_dead(group, dead)]

@@ -1,0 +1,210 @@
+"""Builds the parts through which a record passes, from the ports that they use.
+
+Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test_simulation.py.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from agent.dispatch.answers import AnswerHandler
+from agent.dispatch.backpressure import Backpressure
+from agent.dispatch.body_loader import BodyLoader
+from agent.dispatch.claimer import Claimer
+from agent.dispatch.dispatcher import Dispatcher
+from agent.dispatch.head_of_line import HeadOfLine
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.dispatch.records import Records, Wakeups
+from agent.dispatch.route_shelving import RouteShelving
+from agent.dispatch.ticker import Ticker
+from agent.execution.admission import Admission
+from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.guard_gate import GuardGate
+from agent.execution.publishing import Publishing
+from agent.execution.settler import Settler
+from agent.execution.slots import Slots
+from agent.execution.worker import Worker
+from agent.handlers import Handlers
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.limits import Limits
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
+from agent.judge import Tier
+from agent.lease import Leases
+from agent.ports import Clock, Ledger
+from agent.process.containment import MemoryWatch
+from agent.process.failures import Failures
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """The parts that run and settle claimed tasks."""
+
+    admission: Admission
+    slots: Slots
+    worker: Worker
+    settler: Settler
+
+
+def execution(
+    *,
+    size: int,
+    leases: Leases,
+    ledger: Ledger,
+    routes: Router,
+    guards: GuardGate,
+    handlers: Handlers,
+    deadline_s: float,
+    group_size: int,
+    reply_limit_bytes: int,
+    longest_tier: Tier,
+    publishing: Publishing,
+    freed: asyncio.Event,
+    memory: MemoryWatch,
+    clock: Clock,
+    counts: Counts,
+    limits: Limits,
+) -> Execution:
+    """Build the parts that run and settle claimed tasks, in `size` slots."""
+    worker = Worker(handlers=handlers, clock=clock, deadline_s=deadline_s)
+    settler = Settler(
+        ledger=ledger,
+        group_size=group_size,
+        group_bytes=limits.group_bytes,
+        reply_limit_bytes=reply_limit_bytes,
+        clock=clock,
+        publishing=publishing,
+    )
+    suspects = CrashSuspects(counts=counts)
+    admission = Admission(
+        slots=size,
+        leases=leases,
+        routes=routes,
+        guards=guards,
+        suspects=suspects,
+        settler=settler,
+        clock=clock,
+    )
+    slots = Slots(
+        admission=admission,
+        guards=guards,
+        suspects=suspects,
+        worker=worker,
+        settler=settler,
+        longest_tier=longest_tier,
+        clock=clock,
+        counts=counts,
+        memory=memory,
+        freed=freed,
+    )
+    return Execution(admission=admission, slots=slots, worker=worker, settler=settler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """The parts that decide about records."""
+
+    partitions: Partitions
+    table: InFlightTable
+    quarantine: QuarantineQueue
+    answers: AnswerHandler
+    claimer: Claimer
+    dispatcher: Dispatcher
+    ticker: Ticker
+
+
+def dispatch(
+    *,
+    partitions: Partitions,
+    main_topic: str,
+    decoder: RecordDecoder,
+    ledger: Ledger,
+    admission: Admission,
+    slots: Slots,
+    wakeups: Wakeups,
+    clock: Clock,
+    counts: Counts,
+    leases: Leases,
+    deadline_s: float,
+    publishing: Publishing,
+    lost_records: asyncio.Event,
+    failures: Failures,
+    limits: Limits,
+) -> Dispatch:
+    """Build the parts that decide about records."""
+    table = InFlightTable(limits=limits)
+    quarantine = QuarantineQueue(
+        ledger=ledger,
+        partitions=partitions,
+        table=table,
+        counts=counts,
+        publishing=publishing,
+        limits=limits,
+    )
+    backpressure = Backpressure(
+        table=table,
+        partitions=partitions,
+        quarantine=quarantine,
+        slots=admission.slots,
+        main_topic=main_topic,
+        limits=limits,
+    )
+    records = Records(
+        partitions=partitions, table=table, backpressure=backpressure, wakeups=wakeups
+    )
+    answers = AnswerHandler(
+        partitions=partitions, table=table, quarantine=quarantine, records=records, clock=clock
+    )
+    claimer = Claimer(
+        ledger=ledger,
+        leases=leases,
+        deadline_s=deadline_s,
+        partitions=partitions,
+        table=table,
+        quarantine=quarantine,
+        answers=answers,
+        bodies=BodyLoader(ledger=ledger, table=table, decoder=decoder),
+        admission=admission,
+        slots=slots,
+        records=records,
+        wakeups=wakeups,
+        clock=clock,
+        limits=limits,
+    )
+    ticker = Ticker(
+        shelving=RouteShelving(table=table, admission=admission, limits=limits),
+        backpressure=backpressure,
+        relief=HeadOfLine(
+            ledger=ledger, partitions=partitions, table=table, publishing=publishing, limits=limits
+        ),
+        claimer=claimer,
+        partitions=partitions,
+        table=table,
+        leases=leases,
+        wakeups=wakeups,
+        clock=clock,
+        limits=limits,
+    )
+    dispatcher = Dispatcher(
+        partitions=partitions,
+        decoder=decoder,
+        table=table,
+        quarantine=quarantine,
+        backpressure=backpressure,
+        records=records,
+        wakeups=wakeups,
+        clock=clock,
+        counts=counts,
+        lost_records=lost_records,
+        failures=failures,
+    )
+    return Dispatch(
+        partitions=partitions,
+        table=table,
+        quarantine=quarantine,
+        answers=answers,
+        claimer=claimer,
+        dispatcher=dispatcher,
+        ticker=ticker,
+    )
