@@ -194,5 +194,5 @@ def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> 
     stop = Stop(lambda: None)
     stop.signal()
 
-    with pytest.raises(UnreachableError, match="does not know that this reaper left"):
+    with pytest.raises(UnreachableError, match="still lists this reaper as running"):
         asyncio.run(asyncio.wait_for(Reaping(duties=[for_ever], leave=for_ever).run(stop), 20))

@@ -56,4 +56,4 @@ def test_orders_that_fail_are_left_to_the_relay(caplog: pytest.LogCaptureFixture
 
     asyncio.run(run())
 
-    assert "orders are left to the relay: no broker" in caplog.text
+    assert "are left to the relay: no broker" in caplog.text
