@@ -1,23 +1,28 @@
-"""Each source file has a unit test named after it, or its docstring names the tests that cover it."""
+"""Tests are found by name: those of a source file, and those of a promise."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.invariants import promises
+
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "tests" / "unit"
+README = (ROOT / "tests" / "README.md").read_text()
 PACKAGES = ("schemas", "producer", "agent")
 TESTED_BY = re.compile(r"^Tested by (tests/\S+\.py(?: and\s+tests/\S+\.py)*)\.$", re.MULTILINE)
 
 
 def modules() -> Iterator[Path]:
-    """Yield the source files that define a function or a class; migrations are data."""
+    """Yield the source files that define a function; plain values and migrations are data."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             if path.name not in {"__init__.py", "__main__.py"} and "migrations" not in path.parts:
-                definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-                if any(isinstance(node, definitions) for node in ast.parse(path.read_text()).body):
+                functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+                if any(
+                    isinstance(node, functions) for node in ast.walk(ast.parse(path.read_text()))
+                ):
                     yield path.relative_to(ROOT)
 
 
@@ -78,3 +83,27 @@ def test_a_unit_test_stands_where_its_module_stands() -> None:
         )
     ]
     assert strays == []
+
+
+def test_the_table_of_promises_names_tests_that_exist() -> None:
+    """A renamed test file is renamed in the table too."""
+    named = re.findall(r"`(\w+/[\w/]+\.py)`", README)
+
+    assert len(named) > len(titles())
+    assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_each_promise_of_the_front_page_names_its_tests() -> None:
+    """Each has small tests and whole programs, and a promise of `tests/invariants` judges it."""
+    rows = [line.strip("| ").split(" | ") for line in README.splitlines() if ".py`" in line]
+    judges = {name.partition("_")[0].upper() for name in vars(promises) if re.match(r"p\d_", name)}
+
+    assert [row[0] for row in rows] == titles()
+    assert all(len(row) == 4 for row in rows)
+    assert {judge for row in rows for judge in row[3].split()} == judges
+
+
+def titles() -> list[str]:
+    """Return the names of the promises on the front page."""
+    section = (ROOT / "README.md").read_text().partition("## What it promises")[2]
+    return re.findall(r"^\d\. \*\*(.+)\.\*\*", section.partition("\n## ")[0], re.MULTILINE)
