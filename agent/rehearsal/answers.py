@@ -68,7 +68,7 @@ def example(schema: Any, text: str) -> Any:
     try:
         return _example(schema, _Asked(schema, text, iter(range(_MOST_VALUES))), 0)
     except (ArithmeticError, AttributeError, LookupError, TypeError):
-        raise ValueError("the schema is none") from None
+        raise ValueError("the schema is not valid") from None
 
 
 @dataclass(frozen=True, slots=True)

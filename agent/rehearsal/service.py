@@ -98,7 +98,7 @@ class Service:
             text = text_of(body["messages"])
         except (orjson.JSONDecodeError, LookupError, TypeError):
             return _BAD_REQUEST, _error(
-                _BAD_REQUEST, "invalid_request_error", "the body is no chat completion request"
+                _BAD_REQUEST, "invalid_request_error", "the body is not a chat completion request"
             )
         content = "x" * _HUGE_CHARS if fault == "huge" else summary(text)
         try:

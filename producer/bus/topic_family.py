@@ -272,7 +272,7 @@ def _difference(name: str, state: TopicState | None, stored: StoredIds) -> list[
     lines = []
     if stored.topic_ids.get(name) != state.topic_id:
         lines.append(
-            f"topic {name} was made again: its id is {state.topic_id}, "
+            f"topic {name} was created again: its id is {state.topic_id}, "
             f"the ledger knows {stored.topic_ids.get(name)}"
         )
     for setting, value in SETTINGS.items():

@@ -23,7 +23,7 @@ async def migrate(config: Config, _options: argparse.Namespace) -> int:
     finally:
         database.close()
     say(
-        f"schema {after} is there already"
+        f"schema {after} is already in place"
         if before == after
         else f"schema {before or 'empty'} -> {after}"
     )

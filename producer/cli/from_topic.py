@@ -63,7 +63,7 @@ def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None
 
 
 def _report_load(loaded: Loaded, options: argparse.Namespace) -> int:
-    known = f", {loaded.known} were there already" if loaded.known else ""
+    known = f", {loaded.known} were loaded already" if loaded.known else ""
     say(
         f"{loaded.new} tasks {'would be loaded: a dry run' if options.dry_run else 'loaded'}{known}"
     )

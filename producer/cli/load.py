@@ -300,7 +300,7 @@ def _report_roots(sums: Sums) -> None:
 def _result(summary: Summary, done: str) -> str:
     if not (summary.new or summary.known or summary.bad):
         return "the input has no task line"
-    known = f"{summary.known} were there already" if summary.known else ""
+    known = f"{summary.known} were loaded already" if summary.known else ""
     new = f"{summary.new} tasks {done}" if summary.new else "nothing new"
     return f"{new}, {known}" if known else new
 

@@ -256,7 +256,7 @@ def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
         return Bad(
             number,
             "text",
-            "is not there: the line was too large to keep or could not be read",
+            "is missing: the line was too large to keep or could not be read",
             fix,
             None,
         )

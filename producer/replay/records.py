@@ -120,8 +120,8 @@ def _value(row: Row[Any]) -> bytes:
     if row.record_value is None:
         raise LineError(
             "value",
-            "is not there",
-            f"look for the record at {where}; one without a value is no task",
+            "is missing",
+            f"look for the record at {where}; a record without a value is not a task",
         )
     return bytes(row.record_value)
 

@@ -134,7 +134,7 @@ def _own_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes
             raise NotOursError("the name of a header is not UTF-8")
         if name.startswith("docllm-"):
             if name in own:
-                raise NotOursError(f"header {name[:40]} is there twice")
+                raise NotOursError(f"header {name[:40]} occurs twice")
             own[name] = value or b""
     return own
 

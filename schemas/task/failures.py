@@ -43,7 +43,10 @@ class ErrorClass(StrEnum):
     FILTERED = "FILTERED", "refused by the provider's content filter, or by the model"
     BAD_REQUEST = "BAD_REQUEST", "the provider cannot take this request"
     REPLY_TOO_LARGE = "REPLY_TOO_LARGE", "the reply exceeds what the ledger stores"
-    DOCUMENT_REFUSED = "DOCUMENT_REFUSED", "the document may not be read, is no text, or too long"
+    DOCUMENT_REFUSED = (
+        "DOCUMENT_REFUSED",
+        "the document may not be read, is not text, or is too long",
+    )
     DOCUMENT_CHANGED = "DOCUMENT_CHANGED", "the document is not the one that was loaded"
 
     # Of the ledger and the agent.

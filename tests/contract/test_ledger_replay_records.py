@@ -91,7 +91,7 @@ def test_what_still_is_no_task_stays(ledger_db: LedgerDatabase) -> None:
 
     assert states == {ItemState.REPLAYED: 1, ItemState.UNREAD: 2}
     assert "is not JSON" in unread[bad]
-    assert "is not there" in unread[none]
+    assert "is missing" in unread[none]
     assert [row.replayed_at is None for row in ledger_db.rows(tables.quarantine)] == [
         True,
         False,

@@ -149,7 +149,7 @@ class KafkaReader:
             log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
             self._broken = True
         if self._placement.is_left_out():
-            log.debug("nothing of a topic that was made again was assigned: joining anew")
+            log.debug("no partition of a recreated topic was assigned: joining the group again")
             self._broken = True
 
     def _obey(self, consumer: Consumer) -> None:

@@ -71,8 +71,8 @@ def test_an_input_that_is_loaded_again_makes_no_noise(
 
     told = capsys.readouterr()
     assert told.err == ""
-    assert "1 tasks loaded, 1 were there already" in told.out
-    assert "nothing new, 2 were there already" in told.out
+    assert "1 tasks loaded, 1 were loaded already" in told.out
+    assert "nothing new, 2 were loaded already" in told.out
 
 
 def test_documents_that_agents_may_not_read_are_told(
@@ -222,11 +222,11 @@ def test_the_estimate_is_of_the_new_tasks(
     capsys.readouterr()
 
     assert run(tmp_path, str(path), *more) == 0
-    assert f" 1 tasks {done}, 2 were there already; about 1 task, " in capsys.readouterr().out
+    assert f" 1 tasks {done}, 2 were loaded already; about 1 task, " in capsys.readouterr().out
 
     path.write_bytes(FIRST)
     assert run(tmp_path, str(path), *more) == 0
-    assert capsys.readouterr().out.endswith(" nothing new, 1 were there already\n")
+    assert capsys.readouterr().out.endswith(" nothing new, 1 were loaded already\n")
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
