@@ -9,8 +9,8 @@ from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.failures import Disposition, ErrorClass
 
 __all__ = [
-    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved", "Outcome", "Released",
-    "Retry", "Snooze", "Spent", "Succeeded",
+    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved",
+    "Outcome", "Released", "Retry", "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
 
 
