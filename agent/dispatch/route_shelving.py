@@ -11,8 +11,6 @@ from agent.execution.admission import Admission
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 
-SHELVE_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
-
 
 class RouteShelving:
     """Knows which routes have been closed for long."""
@@ -43,7 +41,7 @@ class RouteShelving:
         for route in waited_for:
             if route not in self._since_s:
                 self._table.unshelve(route)
-            elif full and now_s - self._since_s[route] >= SHELVE_AFTER_S:
+            elif full and now_s - self._since_s[route] >= self._limits.shelve_after_s:
                 self._table.shelve(route)
 
     def routes_to_move(self, now_s: float, stuck: Container[str]) -> list[str]:
@@ -54,7 +52,9 @@ class RouteShelving:
         span (`stuck` contains the route).
         """
         long = [
-            route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S
+            route
+            for route, since_s in self._since_s.items()
+            if now_s - since_s >= self._limits.move_after_s
         ]
         many = [route for route in long if self._table.ready_for(route) > self._limits.crowd]
         others = {*self._table.routes, *self._admission.busy_routes()} if many else ()

@@ -21,10 +21,15 @@ class Limits:
         shelved: records of a topic that wait without bodies; above, this topic is paused.
         rejected: rejected records; above, all topics are paused.
         paid_answers: answers of fenced settlements that wait for their tasks' next claim.
+
+    Closed routes:
+        shelve_after_s: a route is shelved when it has been closed so long and the agent is full.
+        move_after_s: its deliveries may go to a tier when it has been closed so long.
         crowd: deliveries of a closed route; above, they go to a tier if another route is open.
 
     One step:
-        page: deliveries in one question or one claim.
+        page: deliveries in one question or one claim; at least 2, since half of a question is for
+            due deliveries of the delay queue.
         move_page: deliveries of a closed route that go to a tier at each tick.
         quarantine_page, quarantine_page_bytes: rejected records in one transaction.
         group, sqlite_group, group_bytes: outcomes in one transaction. Bodies travel as hexadecimal
@@ -45,6 +50,9 @@ class Limits:
     shelved: int = 50_000
     rejected: int = 500
     paid_answers: int = 1000
+
+    shelve_after_s: float = 5.0
+    move_after_s: float = 60.0
     crowd: int = 25_000
 
     page: int = 500

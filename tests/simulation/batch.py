@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
+from tests.simulation import reached
 from tests.simulation.bugs import BUGS
 from tests.simulation.plan import draw
 from tests.simulation.store import Store
@@ -26,7 +27,8 @@ _SHARE = 25  # seeds that a process takes at a time
 class Summary:
     """The results of some seeds.
 
-    `broken` has each seed's broken promises, `struck` the troubles, `seen` the events.
+    `broken` has each seed's broken promises, `struck` the troubles, `seen` the events, `reached`
+    the seeds whose agents reached each limit.
     """
 
     seeds: int = 0
@@ -35,6 +37,7 @@ class Summary:
     took_s: float = 0.0
     struck: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World, problems: list[str]) -> None:
         """Add a run that has ended."""
@@ -44,6 +47,7 @@ class Summary:
         self.virtual_s += world.loop.time()
         self.struck += world.weather.struck
         self.seen += world.seen
+        self.reached.update(name for name in reached.ALL if world.reached[name])
 
     def merge(self, other: "Summary") -> None:
         """Add the results of other seeds, except for their time."""
@@ -52,13 +56,15 @@ class Summary:
         self.virtual_s += other.virtual_s
         self.struck += other.struck
         self.seen += other.seen
+        self.reached += other.reached
 
     @property
     def never(self) -> list[str]:
-        """Return the dangers that never occurred, if there were enough seeds."""
-        return (
-            [name for name in DANGERS if not self.seen[name]] if self.seeds >= ENOUGH_SEEDS else []
-        )
+        """Return the dangers and limits that never occurred, if there were enough seeds."""
+        if self.seeds < ENOUGH_SEEDS:
+            return []
+        dangers = [name for name in DANGERS if not self.seen[name]]
+        return dangers + [name for name in reached.ALL if not self.reached[name]]
 
     def lines(self) -> list[str]:
         """Return the figures for a person."""
@@ -71,6 +77,7 @@ class Summary:
             f"{self.seeds} seeds, {len(self.broken)} failed, {hours:.1f} virtual hours in {self.took_s:.0f} s, {speed:.0f} seeds a minute",
             f"troubles: {', '.join(f'{name} {times}' for name, times in sorted(troubles.items()))}",
             f"seen: {', '.join(f'{name} {times}' for name, times in sorted(self.seen.items()))}",
+            f"limits reached, by seeds: {', '.join(f'{name} {self.reached[name]}' for name in reached.ALL)}",
             *([f"never seen: {', '.join(self.never)}"] if self.never else []),
         ]
 

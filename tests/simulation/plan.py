@@ -5,8 +5,8 @@ Most troubles are off in most runs.
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
-from agent.inflight.limits import Limits
 from tests.simulation.mishaps import MISJUDGED, UNDECODABLE, UNREADABLE
 from tests.simulation.points import POINTS
 
@@ -86,6 +86,34 @@ RARE = {
     "refused": 0.06, UNREADABLE: 0.1, UNDECODABLE: 0.1, MISJUDGED: 0.1,
 }  # fmt: skip
 
+# Limits of a run's agents that are small enough to be reached. Half of the runs have some of them.
+NARROW: dict[str, Any] = {"span": 8, "resume_span": 6, "finished_share": 0.6}  # for relief
+SMALL: dict[str, tuple[Any, ...]] = {
+    "bodies_bytes": (300, 1000, 3000),
+    "ready": (2, 6),
+    "shelved": (2, 6),
+    "rejected": (0, 1),
+    "paid_answers": (0, 1),
+    "shelve_after_s": (0.5, 2.0),
+    "move_after_s": (1.0, 6.0),
+    "crowd": (0, 2),
+    "page": (2, 3, 5),
+    "move_page": (1, 3),
+    "quarantine_page": (1, 2),
+    "quarantine_page_bytes": (100,),
+    "group": (1, 3),
+    "sqlite_group": (1, 3),
+    "group_bytes": (20, 200),
+    "inbox_page": (1, 2),
+    "inbox_page_bytes": (50,),
+    "inbox_records": (0, 2),
+    "inbox_bytes": (100,),
+}
+# Routes are shelved, and their tasks moved, if an agent is full while a route is closed. An answer
+# is forgotten if its claim was lost.
+_SHELVING: dict[str, Any] = {"ready": 2, "shelve_after_s": 0.5, "move_after_s": 1.0, "crowd": 0}
+_FORGETTING: dict[str, Any] = {"paid_answers": 0}
+
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 
 
@@ -94,7 +122,8 @@ class Plan:
     """One run.
 
     Events are (time, kind). `crashes` are the points at which a program is killed in turn, each
-    with the pass. `kinds` are the kinds of tasks, by weight. With `linger` all agents stay after
+    with the pass. `kinds` are the kinds of tasks, by weight. `limits` are the limits of the agents
+    that are not those of production. With `linger` all agents stay after
     the last fault, otherwise one does. With `again`, when everything has ended, two people replay
     the dead letters and are interrupted.
     """
@@ -108,7 +137,6 @@ class Plan:
     max_attempts: int = 3
     sqlite: bool = True
     sweeps: bool = False
-    narrow: bool = False
     linger: bool = False
     again: bool = False
     horizon_s: float = 20.0
@@ -118,11 +146,7 @@ class Plan:
     slow_s: dict[str, float] = field(default_factory=dict)
     events: list[tuple[float, str]] = field(default_factory=list)
     crashes: list[tuple[str, int]] = field(default_factory=list)
-
-    def limits(self) -> Limits:
-        """Return the limits of its agents."""
-        narrow = Limits(span=8, resume_span=6, finished_share=0.6)
-        return narrow if self.narrow else Limits()
+    limits: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         troubles = [*self.chances, *(f"slow {name}" for name in self.slow_s)]
@@ -151,12 +175,14 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
     )
     if faults:
         _draw_faults(plan, rng)
+        # From other draws than the rest, so that new limits change nothing else of a plan.
+        _draw_limits(plan, random.Random(f"limits {seed}"))  # noqa: S311 - the same
     return plan
 
 
 def _draw_faults(plan: Plan, rng: random.Random) -> None:
     plan.again = rng.random() < 0.2
-    plan.narrow = rng.random() < 0.2  # with a narrow span, head-of-line relief occurs
+    plan.limits = {**NARROW} if rng.random() < 0.2 else {}
     plan.chances = {
         name: chance for name, (share, chance) in _CHANCES.items() if rng.random() < share
     }
@@ -181,3 +207,17 @@ def _draw_faults(plan: Plan, rng: random.Random) -> None:
         if rng.random() < share:
             often = kind in {"raises", "broken", "panics"}
             plan.kinds[kind] = rng.choice((5, 15, 40)) if often else _WEIGHTS.get(kind, 8)
+
+
+def _draw_limits(plan: Plan, rng: random.Random) -> None:
+    """Make limits small, and add events that let some of them be reached."""
+    if rng.random() < 0.5:
+        return
+    drawn = {name: (rng.random() < 0.5, rng.choice(values)) for name, values in SMALL.items()}
+    plan.limits |= {name: value for name, (is_small, value) in drawn.items() if is_small}
+    for limits, kind in ((_SHELVING, "outage"), (_FORGETTING, "zombie")):
+        if rng.random() < 0.3:
+            plan.limits |= limits
+            plan.events += [(rng.uniform(1, plan.horizon_s), kind) for _ in range(6)]
+            plan.models, plan.tasks = ("", "slow"), max(plan.tasks, 30)
+    plan.events.sort()

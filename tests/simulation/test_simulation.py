@@ -1,4 +1,4 @@
-"""The product's own agents on virtual time: new seeds, seeds that ever failed, and runs.
+"""The product's own agents on virtual time: new seeds and runs.
 
 The last tests check the simulation's own rules.
 """
@@ -8,14 +8,15 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.simulation import batch
+from tests.simulation import batch, reached
 from tests.simulation.__main__ import PLANTED
 from tests.simulation.bugs import BUGS, caught, stages
-from tests.simulation.plan import draw
-from tests.simulation.seeds import EVER_FAILED, FIRST, NUMBER, loaded
+from tests.simulation.plan import NARROW, SMALL, draw
+from tests.simulation.seeds import FIRST, NUMBER, loaded
 from tests.simulation.store import Store
 from tests.simulation.world import World
 
@@ -39,15 +40,13 @@ def test_no_seed_breaks_a_promise(store: Store) -> None:
     assert not summary.never
 
 
-@pytest.mark.parametrize("seed", EVER_FAILED)
-def test_no_seed_fails_again(seed: int, store: Store) -> None:
-    """A seed that once showed a bug shows none."""
-    assert World(draw(seed), store).run() == []
+@pytest.mark.parametrize("limits", [{}, NARROW | {name: SMALL[name][0] for name in SMALL}])
+def test_without_faults_every_call_is_made_once(limits: dict[str, Any], store: Store) -> None:
+    """Without faults one agent calls once for each task, and everything ends.
 
-
-def test_without_faults_every_call_is_made_once(store: Store) -> None:
-    """Without faults one agent calls once for each task, and everything ends."""
-    world = World(draw(3, faults=False), store)
+    So it is with the smallest limits.
+    """
+    world = World(replace(draw(3, faults=False), limits=limits), store)
 
     assert world.run() == []
     assert world.seen["repeated call"] == 0
@@ -64,6 +63,16 @@ def test_a_batch_of_bad_tasks_ends_by_itself(kind: str, store: Store) -> None:
     assert world.seen["guard raised"]
     assert world.seen["tried in a look"] > 0
     assert world.seen["succeeded"] == 0
+
+
+def test_a_danger_or_a_limit_that_no_seed_met_fails_the_summary() -> None:
+    """Enough seeds without a danger, or without a reached limit, prove nothing."""
+    summary = batch.Summary(seeds=batch.ENOUGH_SEEDS)
+    summary.seen.update(batch.DANGERS[1:])
+    summary.reached.update(reached.ALL[1:])
+
+    assert summary.never == [batch.DANGERS[0], reached.ALL[0]]
+    assert batch.Summary(seeds=1).never == []
 
 
 def test_a_seed_gives_the_same_run_again() -> None:

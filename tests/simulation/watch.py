@@ -43,6 +43,9 @@ _SEEN = {
     "reap": "SELECT count(*) FROM sim_move WHERE losses>0 AND status=0",
     "retry": "SELECT count(*) FROM task_attempt WHERE outcome='retry'",
     "moved": "SELECT count(*) FROM task_attempt WHERE outcome='moved'",
+    "moved by a closed route": (
+        "SELECT count(*) FROM task_attempt WHERE outcome='moved' AND error_class='ROUTE'"
+    ),
     "snoozed": "SELECT count(*) FROM task_attempt WHERE outcome='snooze'",
     "succeeded": "SELECT count(*) FROM sim_move WHERE status=3",
     "cancelled": "SELECT count(*) FROM sim_move WHERE status=5 AND old_status<>5",

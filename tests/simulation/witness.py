@@ -95,7 +95,7 @@ class _Witness:
             agents=dict(self._agents()),
             failures=world.failures,
             slots=world.plan.slots,
-            relief=world.plan.narrow,
+            relief="span" in world.plan.limits,
         )
 
     def _loaded(self, rows: set[str]) -> frozenset[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from agent.handlers import runner
+from agent.inflight.limits import Limits
 from agent.judge import completion
 from agent.ledger import leases
 from agent.process.containment import OutOfMemoryError
@@ -27,7 +28,7 @@ from schemas.task.untrusted import told
 from schemas.task.validator import validator_of
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
-from tests.simulation import people, tasks, watch, witness
+from tests.simulation import people, reached, tasks, watch, witness
 from tests.simulation.broker import Broker, Cursor, Group
 from tests.simulation.eventloop import EPOCH_S, PROCESS, Process, VirtualClock, VirtualLoop
 from tests.simulation.events import Events
@@ -78,7 +79,7 @@ class World:
             max_attempts=plan.max_attempts,
             sweep_slack_s=20.0 if plan.sweeps else 1e6,
             sqlite=plan.sqlite,
-            limits=plan.limits(),
+            limits=Limits(**plan.limits),
         )
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and other commands of people
@@ -96,6 +97,7 @@ class World:
         self.crashes = list(plan.crashes)
         self.armed: list[list[Any]] = []  # point, passes left
         self.seen: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()  # limits of the agents
         self._names, self._ids = count(1), count(1)
         self._events = Events(self)
         self.llm.called = self._events.called
@@ -137,6 +139,7 @@ class World:
         for line in violations(witness.evidence(self)):
             self.problem(*line.split(" ", 1))
         self.seen = watch.seen(self)
+        self.reached[reached.MOVED] += self.seen["moved by a closed route"]
 
     async def _supervise(self) -> None:
         """Keep an agent running, and restart a load that was killed."""
@@ -299,6 +302,7 @@ class World:
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))
+            stack.enter_context(reached.counting(self.reached))
             stack.enter_context(self._heard())
             yield
 
@@ -325,6 +329,7 @@ class World:
 
     def _reach(self, point: str) -> None:
         process = PROCESS.get()
+        self.reached[reached.POINTS.get(point, point)] += 1
         for one in self.armed:
             if one[0] == point and process is not None and process.alive:
                 one[1] -= 1

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from agent.dispatch.route_shelving import MOVE_AFTER_S, SHELVE_AFTER_S, RouteShelving
+from agent.dispatch.route_shelving import RouteShelving
 from agent.execution.admission import Admission
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
@@ -69,7 +69,7 @@ def test_a_closed_route_is_shelved_when_the_agent_is_full() -> None:
     yard.shelving.update(0.0, full=True)
     assert yard.entries.shelved == 0
 
-    yard.shelving.update(SHELVE_AFTER_S, full=True)
+    yard.shelving.update(LIMITS.shelve_after_s, full=True)
     later = yard.arrive(9, "a")
 
     assert (yard.entries.shelved, yard.entries.waiting, later.value) == (3, 1, None)
@@ -86,10 +86,10 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
     before = yard.arrive(8, "a", known=False)
     yard.closed.add("a")
     yard.shelving.update(0.0, full=True)
-    yard.shelving.update(SHELVE_AFTER_S, full=True)
+    yard.shelving.update(LIMITS.shelve_after_s, full=True)
     later = yard.arrive(9, "a", known=False)
 
-    assert yard.entries.take_to_ask(SHELVE_AFTER_S, 10) == [before, later]
+    assert yard.entries.take_to_ask(LIMITS.shelve_after_s, 10) == [before, later]
     assert [(one.state, one.value) for one in (before, later)] == [
         (DeliveryState.ASKING, b"body")
     ] * 2
@@ -105,7 +105,7 @@ def test_nothing_is_shelved_while_there_is_room() -> None:
     yard = Yard("a")
     yard.closed.add("a")
     yard.shelving.update(0.0, full=False)
-    yard.shelving.update(MOVE_AFTER_S, full=False)
+    yard.shelving.update(LIMITS.move_after_s, full=False)
 
     assert yard.entries.shelved == 0
 
@@ -115,10 +115,10 @@ def test_a_route_that_opens_is_shelved_no_more() -> None:
     yard = Yard("a")
     yard.closed.add("a")
     yard.shelving.update(0.0, full=True)
-    yard.shelving.update(SHELVE_AFTER_S, full=True)
+    yard.shelving.update(LIMITS.shelve_after_s, full=True)
     yard.closed.clear()
 
-    yard.shelving.update(SHELVE_AFTER_S, full=True)
+    yard.shelving.update(LIMITS.shelve_after_s, full=True)
 
     assert (yard.entries.shelved, yard.entries.waiting) == (0, 1)
 
@@ -138,9 +138,9 @@ def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
     yard.running.update(running)
     yard.shelving.update(0.0, full=True)
 
-    yard.shelving.update(MOVE_AFTER_S - 1, full=True)
-    assert yard.shelving.routes_to_move(MOVE_AFTER_S - 1, ()) == []
-    assert yard.shelving.routes_to_move(MOVE_AFTER_S, ()) == moves
+    yard.shelving.update(LIMITS.move_after_s - 1, full=True)
+    assert yard.shelving.routes_to_move(LIMITS.move_after_s - 1, ()) == []
+    assert yard.shelving.routes_to_move(LIMITS.move_after_s, ()) == moves
 
 
 def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> None:
@@ -153,5 +153,5 @@ def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> No
     yard.closed.add("a")
     yard.shelving.update(0.0, full=False)
 
-    assert yard.shelving.routes_to_move(MOVE_AFTER_S - 1, {"a"}) == []
-    assert yard.shelving.routes_to_move(MOVE_AFTER_S, {"a", "open"}) == ["a"]
+    assert yard.shelving.routes_to_move(LIMITS.move_after_s - 1, {"a"}) == []
+    assert yard.shelving.routes_to_move(LIMITS.move_after_s, {"a", "open"}) == ["a"]

@@ -387,6 +387,9 @@ KEPT = {
         agents={1: replace(CLOSE.agents[1], ended_s=15.0)}, verdicts=(Verdict(30, 30.0, 1, 13.0),)
     ),
     "a death on a route that works": replace(GOOD, counts=(WORKS, EXHAUSTED)),
+    "a death after a success by a clock that was ahead": replace(
+        GOOD, counts=(replace(WORKS, at_s=30.0), EXHAUSTED)
+    ),
     "a death in a look": replace(
         GOOD, counts=(WORKS, EXHAUSTED), guards=(replace(HELD, tried=(18,)),)
     ),

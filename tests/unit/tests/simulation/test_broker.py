@@ -1,4 +1,4 @@
-"""The simulated broker: whose work is left after a foreign commit."""
+"""The simulated broker: whose work is left, and who owns what."""
 
 import random
 
@@ -35,3 +35,17 @@ def test_who_begins_behind_a_strangers_commit_is_not_behind_it() -> None:
     group.take(("t", 0), "owner")
 
     assert group.ahead() == 0
+
+
+def test_a_topic_that_is_created_again_gets_owners() -> None:
+    """A recreated topic is assigned, even if no member noticed that it was gone."""
+    # Protects nothing.
+    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311
+    broker.create("t", 1)
+    group = broker.group("g")
+    member = group.join("t", 0.0)
+    broker.delete("t")
+
+    broker.create("t", 1)
+
+    assert group.heir == {("t", 0): member}

@@ -1,0 +1,97 @@
+"""The limits that a run's agents reached: a limit that was never reached is not proved."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from agent.dispatch.backpressure import Backpressure
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.execution.settler import Settler
+from agent.inflight.partitions import Partitions
+from agent.inflight.ready_queue import ReadyQueue
+from agent.inflight.table import InFlightTable
+from agent.intake import Intake
+from tests.simulation.bugs.bug import patched
+
+# A limit, the method that meets it, and whether the method's last call reached it.
+_AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
+    ("wide span", Partitions, "pause", lambda partitions, _: bool(partitions._wide)),
+    ("backpressure by count", Backpressure, "update", lambda pressure, _: _is_many(pressure)),
+    ("backpressure by bytes", Backpressure, "update", lambda pressure, _: _is_heavy(pressure)),
+    (
+        "backpressure by quarantine", Backpressure, "update",
+        lambda pressure, _: len(pressure._quarantine) > pressure._limits.rejected,
+    ),
+    (
+        "backpressure by shelved records", Backpressure, "update",
+        lambda pressure, _: _are_shelved(pressure),
+    ),
+    ("shelved route", ReadyQueue, "shelve", lambda queue, _: bool(queue._shelved)),
+    ("asks in pages", InFlightTable, "take_to_ask", lambda table, _: bool(table._to_ask)),
+    (
+        "claims in pages", InFlightTable, "take_ready",
+        lambda table, taken: len(taken) == table._limits.page,
+    ),
+    ("quarantine in pages", QuarantineQueue, "_page", lambda queue, _: bool(queue._rejected)),
+    ("settles in groups", Settler, "_group", lambda settler, _: bool(settler._waiting)),
+    ("inbox in pages", Intake, "_page", lambda intake, _: bool(intake._records)),
+    (
+        "inbox paused", Intake, "_pause",
+        lambda intake, _: len(intake._records) > intake._limits.inbox_records,
+    ),
+)  # fmt: skip
+# Limits that rows or crash points show, and an answer that was not kept.
+MOVED, RELIEF, FORGOTTEN = "move to a tier", "relief", "paid answer dropped"
+POINTS = {"relief.ordered": RELIEF}
+ALL = (*(name for name, *_ in _AFTER), MOVED, RELIEF, FORGOTTEN)
+
+
+def _is_many(pressure: Any) -> bool:
+    return bool(pressure._table.waiting >= pressure._high)
+
+
+def _is_heavy(pressure: Any) -> bool:
+    held = pressure._table.bodies_bytes + pressure._quarantine.bytes
+    return bool(held >= pressure._limits.bodies_bytes)
+
+
+def _are_shelved(pressure: Any) -> bool:
+    tiers = [topic for topic in pressure._partitions.topics if topic != pressure._main_topic]
+    waiting = (pressure._table.shelved, *map(pressure._partitions.unfinished, tiers))
+    return bool(max(waiting) >= pressure._limits.shelved)
+
+
+@contextmanager
+def counting(reached: Counter[str]) -> Iterator[None]:
+    """Count in `reached` how often agents reach each limit."""
+    with ExitStack() as stack:
+        for name, owner, method, is_reached in _AFTER:
+            wrapped = _watched(getattr(owner, method), name, is_reached, reached)
+            stack.enter_context(patched(owner, method, wrapped))
+        stack.enter_context(patched(InFlightTable, "keep_paid", _keeping_paid(reached)))
+        yield
+
+
+def _watched(
+    method: Callable[..., Any], name: str, is_reached: Callable[..., bool], reached: Counter[str]
+) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def watched(self: Any, *args: Any, **options: Any) -> Any:
+        result = method(self, *args, **options)
+        reached[name] += is_reached(self, result)
+        return result
+
+    return watched
+
+
+def _keeping_paid(reached: Counter[str]) -> Callable[..., None]:
+    keep = InFlightTable.keep_paid
+
+    def kept(self: InFlightTable, delivery: Any) -> None:
+        paid = [one for one in (*self._paid, delivery) if one.paid is not None]
+        keep(self, delivery)
+        reached[FORGOTTEN] += any(one.paid is None for one in paid)
+
+    return kept
