@@ -3,7 +3,9 @@
 They exist in tests only.
 """
 
-from tests.simulation.bugs import bus, failures, leases, ledger, loop
+from tests.simulation.bugs import bus, failures, leases, ledger, limits, loop
 from tests.simulation.bugs.bug import Bug
 
-BUGS: dict[str, Bug] = loop.BUGS | ledger.BUGS | leases.BUGS | bus.BUGS | failures.BUGS
+BUGS: dict[str, Bug] = (
+    loop.BUGS | ledger.BUGS | leases.BUGS | bus.BUGS | failures.BUGS | limits.BUGS
+)

@@ -79,3 +79,16 @@ LATE_SENDERS: Stage = {
     **_ALONE, "agents": 3, "tasks": 20, "linger": True, "horizon_s": 120.0, "kinds": {"refused": 1}, "slow_s": {"database": 3.0},
     "events": sorted([(3.0 * turn + 1, "freeze") for turn in range(30)] + [(3.0 * turn + 34, "replay") for turn in range(28)]),
 }  # fmt: skip
+# Limits that every run reaches.
+SMALL: Stage = {"limits": {"bodies_bytes": 300, "ready": 2, "rejected": 0, "page": 2}}
+# Tasks of a closed route wait beside those of an open one.
+CLOSED_ROUTE: Stage = {
+    **_ALONE,
+    "tasks": 60,
+    "slots": 2,
+    "horizon_s": 60.0,
+    "models": ("", "slow"),
+    "events": [(2.0 + turn, "outage") for turn in range(8)],
+    "limits": SMALL["limits"]
+    | {"shelve_after_s": 0.5, "move_after_s": 2.0, "crowd": 0, "move_page": 3},
+}

@@ -1,0 +1,65 @@
+"""Bugs that only an agent with small limits shows: its memory is never full otherwise."""
+
+from collections import deque
+from contextlib import AbstractContextManager
+from typing import Any
+
+from agent.dispatch.backpressure import Backpressure
+from agent.inflight import table
+from agent.inflight.delivery import Delivery, DeliveryState
+from tests.simulation.bugs.bug import Bug, patched, replaced
+from tests.simulation.bugs.stages import CLOSED_ROUTE, SMALL
+
+
+def _shed_without_count(_self: table.InFlightTable, delivery: Delivery) -> None:
+    delivery.shed()
+
+
+def _never_resumed() -> AbstractContextManager[Any]:
+    update = Backpressure.update
+
+    def stuck(self: Backpressure) -> None:
+        if not self.full:
+            update(self)
+
+    return patched(Backpressure, "update", stuck)
+
+
+def _shelved_without_question(self: table.InFlightTable, delivery: Delivery) -> bool:
+    if self._ready.is_shelved(delivery.route):
+        if delivery.row is None:
+            return False
+        self.shed(delivery)
+    return True
+
+
+def _rest_of_a_move_forgotten() -> AbstractContextManager[Any]:
+    take = table.InFlightTable.take_ready_for
+
+    def first(self: table.InFlightTable, route: str, limit: int) -> list[Delivery]:
+        return take(self, route, limit)[:1]
+
+    return patched(table.InFlightTable, "take_ready_for", first)
+
+
+def _rest_of_a_page_forgotten(
+    queue: deque[Delivery], state: DeliveryState, limit: int
+) -> list[Delivery]:
+    waiting = [delivery for delivery in queue if delivery.state is state]
+    queue.clear()
+    return waiting[:limit]
+
+
+BUGS = {
+    "a dropped body still counts": Bug(
+        "P1", replaced(table.InFlightTable, "_drop", _shed_without_count), SMALL
+    ),
+    "a full agent reads no further": Bug("P1", _never_resumed, SMALL),
+    "shelving forgets a record": Bug(
+        "P1", replaced(table.InFlightTable, "_may_wait", _shelved_without_question), CLOSED_ROUTE
+    ),
+    "a move forgets the rest of its page": Bug("P1", _rest_of_a_move_forgotten, CLOSED_ROUTE),
+    "a question forgets the rest of its page": Bug(
+        "P1", replaced(table, "_take", _rest_of_a_page_forgotten), SMALL
+    ),
+}
