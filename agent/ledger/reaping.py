@@ -23,8 +23,7 @@ from sqlalchemy import (
 
 from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
-from agent.ledger import guard_decisions as guards
-from agent.ledger import losses, queries
+from agent.ledger import guard_decisions, losses, queries
 from agent.ledger.leases import REMEMBER_S
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import outbox
@@ -140,7 +139,7 @@ def _reset(
     back = [row for row in rows if row not in dead]
     _kill(connection, group, dead)
     _return(connection, group, back)
-    guards.leave_looks(connection, [(row.id, row.fence) for row in back])
+    guard_decisions.leave_looks(connection, [(row.id, row.fence) for row in back])
     _name(connection, back, dead)
     return len(back), len(dead)
 
@@ -186,16 +185,16 @@ def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequenc
     """
     if not lost:
         return []
-    stopped = guards.stopped(connection, {(row.batch_id, row.type) for row in lost})
+    stopped = guard_decisions.stopped(connection, {(row.batch_id, row.type) for row in lost})
     tried = (
-        guards.in_lost_looks(connection, group, [(row.id, row.fence) for row in lost])
+        guard_decisions.in_lost_looks(connection, group, [(row.id, row.fence) for row in lost])
         if stopped
         else set()
     )
     free = [row for row in lost if (row.batch_id, row.type) not in stopped or row.id in tried]
     left = _deaths_left(connection, group)
     if spared := {(row.batch_id, row.type) for row in free[left:]}:
-        guards.raise_for_losses(
+        guard_decisions.raise_for_losses(
             connection,
             group,
             spared,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from agent.lease import FRESH_S, Lease
-from agent.ledger import leases as rows
+from agent.ledger import leases
 from agent.membership.locks import AgentLocks
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.errors import away, deadlocked
@@ -60,7 +60,7 @@ class Heartbeat:
         """Register a new incarnation."""
         before_s = self._clock.now_s()
         agent_id = await self._transactions.write(
-            rows.register, self._name, self._group, self._version
+            leases.register, self._name, self._group, self._version
         )
         crash.reach("lease.registered")
         if self._locks is not None:
@@ -73,7 +73,7 @@ class Heartbeat:
         while True:
             started_s = self._clock.now_s()
             good = await self.beat_once()
-            wait_s = rows.HEARTBEAT_S if good else AGAIN_S
+            wait_s = leases.HEARTBEAT_S if good else AGAIN_S
             await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - started_s)))
 
     async def beat_once(self) -> bool:
@@ -97,7 +97,7 @@ class Heartbeat:
     async def stop(self) -> None:
         """Record that this agent left, after its last settle."""
         for lease in self._leases:
-            await self._transactions.write(rows.stop, lease.agent_id)
+            await self._transactions.write(leases.stop, lease.agent_id)
         if self._locks is not None:
             self._locks.close()
 
@@ -113,7 +113,7 @@ class Heartbeat:
         else:
             lease.lost = True
         if lease is not self.current and lease.running == 0 and alive:
-            await self._transactions.write_once(rows.stop, lease.agent_id)
+            await self._transactions.write_once(leases.stop, lease.agent_id)
             self._leases.remove(lease)
 
     async def _beaten(self, agent_id: int, notice: str) -> bool:
@@ -125,7 +125,7 @@ class Heartbeat:
         while True:
             tries += 1
             try:
-                return await self._transactions.write_once(rows.beat, agent_id, notice)
+                return await self._transactions.write_once(leases.beat, agent_id, notice)
             except DatabaseError as error:
                 if not deadlocked(error) or tries == DEADLOCK_TRIES:
                     raise
