@@ -1,4 +1,16 @@
 """The composition root: builds the parts of an agent, each from the parts made before it.
 
 `agent.app`, or a simulation, chooses adapters and owns threads; no part is chosen or run here.
+
+A claimed record passes through five calls, each made by the part of the line above:
+
+    claimer.claim(batch, purpose)        agent/dispatch/claimer.py
+    slots.start(delivery)                agent/execution/slots.py
+    worker.work(delivery, permit)        agent/execution/worker.py
+    settler.settle(delivery, outcome)    agent/execution/settler.py
+    dispatcher.finish(group)             agent/dispatch/dispatcher.py
+
+Before them, `dispatcher.deliver` takes the record from its source; after them, its partition's
+watermark may move. The first two ask `admission`. The settler calls back: it is given
+`dispatcher.finish` when it is started.
 """
