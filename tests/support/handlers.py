@@ -62,7 +62,7 @@ class CountingExecutor(InlineExecutor):
 
 
 @dataclass
-class Bench:
+class HandlersHarness:
     """Handlers over a fake LLM."""
 
     llm: FakeLLM
@@ -88,9 +88,9 @@ class Bench:
         )
 
 
-def bench(
+def handlers_harness(
     *replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler
-) -> Bench:
+) -> HandlersHarness:
     llm, apart = FakeLLM(list(replies) or [completion()]), CountingExecutor()
     tools = Tools(
         account={"default": Account(llm, "default-model", 30.0)}.__getitem__,
@@ -102,7 +102,7 @@ def bench(
         tiers=tiers_of(("30s", "5m", "1h")),
         types=types or {},
     )
-    return Bench(llm, Handlers(tools=tools, by_type=by_type), apart)
+    return HandlersHarness(llm, Handlers(tools=tools, by_type=by_type), apart)
 
 
 def failure_of(outcome: Outcome) -> Failure:

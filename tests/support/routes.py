@@ -80,7 +80,7 @@ def paused(table: Router, outcome: Outcome, now_s: float, name: str = ROUTE) -> 
 
 
 @dataclass(slots=True)
-class Road:
+class BusyAgent:
     """An agent with endless tasks on one route, driven as the loop drives it.
 
     `answer` returns how a call that began at a given time ends, and when.

@@ -78,7 +78,7 @@ def turns(take_turn: Callable[[int, int], Awaitable[bool]]) -> Ledger:
     return cast("Ledger", SimpleNamespace(take_turn=take_turn))
 
 
-class Bench:
+class SlotsHarness:
     """Slots over fakes, with the routes and guards that they use.
 
     `take_turn` decides which task may be the probe.
@@ -165,10 +165,10 @@ def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
     return act
 
 
-def started(bench: Bench, *entries: Delivery) -> list[Outcome]:
+def started(harness: SlotsHarness, *entries: Delivery) -> list[Outcome]:
     """Start these deliveries and wait for them; return their settled outcomes."""
-    asyncio.run(_start(bench.slots(), entries))
-    return bench.settler.outcomes
+    asyncio.run(_start(harness.slots(), entries))
+    return harness.settler.outcomes
 
 
 async def _start(slots: Slots, entries: tuple[Delivery, ...]) -> None:

@@ -43,7 +43,7 @@ from schemas.task import validator
 from schemas.task.envelope import Publication, encode
 from schemas.task.line import LineError, parse
 from schemas.task.states import Status
-from tests.support.handlers import CountingExecutor, bench, failure_of
+from tests.support.handlers import CountingExecutor, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
 from tests.support.replies import TERMS, completion
 
@@ -436,14 +436,14 @@ def test_a_task_that_cannot_be_read_is_a_dead_letter(
 ) -> None:
     """A task that cannot be read becomes a dead letter without a call."""
     monkeypatch.setattr(runner, "parse_again", failing(error))
-    it = bench()
+    harness = handlers_harness()
 
-    outcome = it.run()
+    outcome = harness.run()
 
     assert isinstance(outcome, Dead)
     assert (outcome.failure.error_class, outcome.disposition) == ("UNDECODABLE", "undecodable")
     outcome.failure.text.encode()
-    assert not it.llm.calls
+    assert not harness.llm.calls
 
 
 # ---- replies
@@ -457,7 +457,7 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
     monkeypatch.setattr(completions, "first_error", failing(error))
     monkeypatch.setattr(completions, "is_soon_explained", lambda *_: True)
 
-    outcome = bench().run({"id": "a", "prompt": "p", "schema": {"type": "array"}})
+    outcome = handlers_harness().run({"id": "a", "prompt": "p", "schema": {"type": "array"}})
 
     assert isinstance(outcome, Retry)
     assert outcome.failure.error_class == "BAD_OUTPUT"
@@ -602,7 +602,7 @@ def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
     async def handler(_context: object) -> None:
         raise ValueError("page 7: \ud800 is no letter \u202eevil\x9b31m")
 
-    outcome = bench(document=handler).run()
+    outcome = handlers_harness(document=handler).run()
 
     assert isinstance(outcome, Retry)
     assert outcome.failure.text == "ValueError: page 7: \ufffd is no letter \ufffdevil 31m"

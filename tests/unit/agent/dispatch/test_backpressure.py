@@ -44,7 +44,7 @@ class FakeAside(list[object]):
     bytes = 0
 
 
-class Bench:
+class BackpressureHarness:
     """Backpressure over queues whose lengths a test sets."""
 
     def __init__(self, slots: int = 8) -> None:
@@ -70,30 +70,30 @@ def test_new_tasks_are_read_no_further_while_enough_wait_for_a_slot() -> None:
 
     A tier is always read, because its tasks are due.
     """
-    bench = Bench()
+    harness = BackpressureHarness()
 
-    assert bench.paused(LIMITS.ready - 1) == set()
-    assert bench.paused(LIMITS.ready) == {MAIN}
-    assert bench.paused(LIMITS.ready // 2) == {MAIN}
-    assert bench.paused(LIMITS.ready // 2 - 1) == set()
+    assert harness.paused(LIMITS.ready - 1) == set()
+    assert harness.paused(LIMITS.ready) == {MAIN}
+    assert harness.paused(LIMITS.ready // 2) == {MAIN}
+    assert harness.paused(LIMITS.ready // 2 - 1) == set()
 
 
 def test_many_slots_have_more_waiting_for_them() -> None:
     """Each slot has two tasks in reserve."""
-    assert Bench(slots=4000).paused(7_999) == set()
-    assert Bench(slots=4000).paused(8_000) == {MAIN}
+    assert BackpressureHarness(slots=4000).paused(7_999) == set()
+    assert BackpressureHarness(slots=4000).paused(8_000) == {MAIN}
 
 
 @pytest.mark.parametrize("heavy", ["bodies", "aside", "few but large ones"])
 def test_nothing_is_read_while_what_waits_is_heavy(heavy: str) -> None:
     """All topics are paused while bodies and rejected records take too much memory."""
-    bench = Bench()
-    bench.entries.bodies_bytes = LIMITS.bodies_bytes if heavy == "bodies" else 0
-    bench.aside += [None] * (LIMITS.rejected + 1 if heavy == "aside" else 0)
-    bench.aside.bytes = LIMITS.bodies_bytes if heavy == "few but large ones" else 0
+    harness = BackpressureHarness()
+    harness.entries.bodies_bytes = LIMITS.bodies_bytes if heavy == "bodies" else 0
+    harness.aside += [None] * (LIMITS.rejected + 1 if heavy == "aside" else 0)
+    harness.aside.bytes = LIMITS.bodies_bytes if heavy == "few but large ones" else 0
 
-    assert bench.paused() == {MAIN, TIER}
-    assert bench.pressure.full
+    assert harness.paused() == {MAIN, TIER}
+    assert harness.pressure.full
 
 
 def test_what_waits_without_a_body_is_bounded_by_topic() -> None:
@@ -101,11 +101,11 @@ def test_what_waits_without_a_body_is_bounded_by_topic() -> None:
 
     These are tasks of closed routes in the main topic, and delayed ones in a tier.
     """
-    bench = Bench()
-    bench.entries.shelved = LIMITS.shelved
-    assert bench.paused() == {MAIN}
+    harness = BackpressureHarness()
+    harness.entries.shelved = LIMITS.shelved
+    assert harness.paused() == {MAIN}
 
-    bench.entries.shelved = 0
-    bench.partitions.left[TIER] = LIMITS.shelved
+    harness.entries.shelved = 0
+    harness.partitions.left[TIER] = LIMITS.shelved
 
-    assert bench.paused() == {TIER}
+    assert harness.paused() == {TIER}

@@ -21,7 +21,7 @@ from agent.wiring import core
 from agent.wiring.core import Dispatch
 from schemas.runtime.clock import SystemClock
 from tests.support.routes import routes
-from tests.support.slots import PARTITION, Bench, claimed, ending
+from tests.support.slots import PARTITION, SlotsHarness, claimed, ending
 
 OFFSET = 7
 
@@ -68,7 +68,7 @@ def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
 
 def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
-    slots = Bench(routes(), ending(Released())).slots()
+    slots = SlotsHarness(routes(), ending(Released())).slots()
     dispatch = core.dispatch(
         partitions=Partitions(
             {

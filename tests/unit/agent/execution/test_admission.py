@@ -8,22 +8,22 @@ from agent.execution.admission import Admission, NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.inflight.delivery import Delivery
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
-from tests.support.slots import RAISED, Bench, claimed, ending
+from tests.support.slots import RAISED, SlotsHarness, claimed, ending
 
 
-def bench() -> Bench:
-    bench = Bench(routes(slots=3), ending(GOOD))
-    bench.guards.replace([])
-    return bench
+def harness() -> SlotsHarness:
+    harness = SlotsHarness(routes(slots=3), ending(GOOD))
+    harness.guards.replace([])
+    return harness
 
 
-def admission(bench: Bench) -> Admission:
-    return bench.admission(CrashSuspects(counts=bench.counts))
+def admission(harness: SlotsHarness) -> Admission:
+    return harness.admission(CrashSuspects(counts=harness.counts))
 
 
 def test_a_permit_takes_the_routes_ticket_and_gives_it_back() -> None:
     """The route counts the attempt until its outcome is known."""
-    made = bench()
+    made = harness()
     admitted = admission(made)
     delivery = claimed(1, made.clock.now_s())
 
@@ -36,26 +36,26 @@ def test_a_permit_takes_the_routes_ticket_and_gives_it_back() -> None:
     assert next(iter(made.table)).idle
 
 
-def close(admitted: Admission, _bench: Bench, _delivery: Delivery) -> None:
+def close(admitted: Admission, _harness: SlotsHarness, _delivery: Delivery) -> None:
     admitted.close()
 
 
-def lose_lease(_admitted: Admission, _bench: Bench, delivery: Delivery) -> None:
+def lose_lease(_admitted: Admission, _harness: SlotsHarness, delivery: Delivery) -> None:
     assert delivery.lease is not None
     delivery.lease.lost = True
 
 
-def run_a_suspect(admitted: Admission, bench: Bench, _delivery: Delivery) -> None:
-    admitted.enter(claimed(2, bench.clock.now_s(), lease_losses=2))
+def run_a_suspect(admitted: Admission, harness: SlotsHarness, _delivery: Delivery) -> None:
+    admitted.enter(claimed(2, harness.clock.now_s(), lease_losses=2))
 
 
-def raise_a_guard(_admitted: Admission, bench: Bench, _delivery: Delivery) -> None:
-    bench.guards.replace([RAISED])
+def raise_a_guard(_admitted: Admission, harness: SlotsHarness, _delivery: Delivery) -> None:
+    harness.guards.replace([RAISED])
 
 
-def stop_the_route(_admitted: Admission, bench: Bench, _delivery: Delivery) -> None:
+def stop_the_route(_admitted: Admission, harness: SlotsHarness, _delivery: Delivery) -> None:
     for _ in range(3):
-        call(bench.table, failed(), bench.clock.now_s())
+        call(harness.table, failed(), harness.clock.now_s())
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def stop_the_route(_admitted: Admission, bench: Bench, _delivery: Delivery) -> N
     ],
 )
 def test_a_task_that_may_not_start_gets_the_reason(
-    happened: Callable[[Admission, Bench, Delivery], None], reason: object
+    happened: Callable[[Admission, SlotsHarness, Delivery], None], reason: object
 ) -> None:
     """Each rule has its own reason, and no ticket of the route is taken."""
-    made = bench()
+    made = harness()
     admitted = admission(made)
     delivery = claimed(1, made.clock.now_s(), lease_losses=2)
 
@@ -84,7 +84,7 @@ def test_a_task_that_may_not_start_gets_the_reason(
 
 def test_a_suspect_with_a_slot_may_be_asked_about_again() -> None:
     """A suspect that joined a guard's look is asked about twice; it is not another suspect."""
-    made = bench()
+    made = harness()
     admitted = admission(made)
     delivery = claimed(1, made.clock.now_s(), lease_losses=3)
 

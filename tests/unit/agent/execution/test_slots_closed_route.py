@@ -4,15 +4,15 @@ from agent.execution.slots import Slots
 from agent.judge.guard_rule import closed_text
 from agent.outcome import Moved
 from tests.support.routes import GOOD, ROUTE, routes
-from tests.support.slots import Bench, claimed, ending
+from tests.support.slots import SlotsHarness, claimed, ending
 
 
 def test_slots_move_tasks_with_the_text_by_which_they_are_found() -> None:
     """It names the route."""
-    bench = Bench(routes(slots=3), ending(GOOD))
-    slots: Slots = bench.slots()
-    slots.move(claimed(1, bench.clock.now_s()))
+    harness = SlotsHarness(routes(slots=3), ending(GOOD))
+    slots: Slots = harness.slots()
+    slots.move(claimed(1, harness.clock.now_s()))
 
-    (outcome,) = bench.settler.outcomes
+    (outcome,) = harness.settler.outcomes
     assert isinstance(outcome, Moved)
     assert outcome.failure.text == closed_text(ROUTE)

@@ -9,7 +9,7 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Outcome, Released, Snooze, Spent
 from schemas.task.failures import ErrorClass
 from tests.support.routes import routes
-from tests.support.slots import Bench, claimed
+from tests.support.slots import SlotsHarness, claimed
 
 PAID = Spent(model="m", tokens_in=10, trace_id="b/a#1")
 
@@ -22,19 +22,19 @@ def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False
     """Run an attempt that behaves so; return its settled outcome."""
 
     async def run() -> Outcome:
-        entry = claimed(1, bench.clock.now_s())
-        bench.worker.act = lambda: act(entry)
-        slots = bench.slots()
+        entry = claimed(1, harness.clock.now_s())
+        harness.worker.act = lambda: act(entry)
+        slots = harness.slots()
         slots.start(entry)
         await asyncio.sleep(0)
         await slots.finish(0 if cancel else 5.0)
-        (outcome,) = bench.settler.outcomes
+        (outcome,) = harness.settler.outcomes
         return outcome
 
     async def unset() -> Outcome:
         raise AssertionError("replaced before it is used")
 
-    bench = Bench(routes(), unset)
+    harness = SlotsHarness(routes(), unset)
     return asyncio.run(run())
 
 

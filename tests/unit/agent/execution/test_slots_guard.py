@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agent.outcome import Dead, Moved, Released, Succeeded
 from tests.support.routes import GOOD, routes
-from tests.support.slots import RAISED, Bench, claimed, ending, started
+from tests.support.slots import RAISED, SlotsHarness, claimed, ending, started
 
 
 async def grant(_guard_id: int, _task_id: int) -> bool:
@@ -17,34 +17,34 @@ def test_stopped_tasks_are_moved_without_a_call() -> None:
 
     A task of another batch runs.
     """
-    bench = Bench(routes(), ending(GOOD))
-    bench.guards.replace([RAISED])
-    now_s = bench.clock.now_s()
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([RAISED])
+    now_s = harness.clock.now_s()
 
-    outcomes = started(bench, claimed(1, now_s), claimed(2, now_s), claimed(3, now_s, batch_id=2))
+    outcomes = started(harness, claimed(1, now_s), claimed(2, now_s), claimed(3, now_s, batch_id=2))
 
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Moved", "Moved", "Succeeded"]
-    assert bench.counts.attempts == 1
+    assert harness.counts.attempts == 1
 
 
 def test_one_goes_first_in_a_look_of_one_task() -> None:
     """It runs as any task; the others are moved."""
-    bench = Bench(routes(), ending(GOOD), grant)
-    bench.guards.replace([replace(RAISED, look_left=1)])
+    harness = SlotsHarness(routes(), ending(GOOD), grant)
+    harness.guards.replace([replace(RAISED, look_left=1)])
 
-    outcomes = started(bench, *(claimed(number, bench.clock.now_s()) for number in range(1, 5)))
+    outcomes = started(harness, *(claimed(number, harness.clock.now_s()) for number in range(1, 5)))
 
     assert [type(outcome) for outcome in outcomes].count(Succeeded) == 1
     assert [type(outcome) for outcome in outcomes].count(Moved) == 3
-    assert bench.counts.attempts == 1
+    assert harness.counts.attempts == 1
 
 
 def test_a_task_past_its_deadline_is_not_kept_by_a_guard() -> None:
     """A task past its deadline is dead without a call, even with a raised guard."""
-    bench = Bench(routes(), ending(GOOD))
-    bench.guards.replace([RAISED])
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([RAISED])
 
-    (outcome,) = started(bench, claimed(1, bench.clock.now_s(), expired=True))
+    (outcome,) = started(harness, claimed(1, harness.clock.now_s(), expired=True))
 
     assert isinstance(outcome, Dead)
     assert outcome.disposition == "expired"
@@ -52,38 +52,38 @@ def test_a_task_past_its_deadline_is_not_kept_by_a_guard() -> None:
 
 def test_a_suspect_is_stopped_too() -> None:
     """It is no exception that agents were lost over it."""
-    bench = Bench(routes(), ending(GOOD))
-    bench.guards.replace([RAISED])
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([RAISED])
 
-    outcomes = started(bench, claimed(1, bench.clock.now_s(), lease_losses=2))
+    outcomes = started(harness, claimed(1, harness.clock.now_s(), lease_losses=2))
 
     assert [type(outcome) for outcome in outcomes] == [Moved]
-    assert bench.counts.attempts == 0
+    assert harness.counts.attempts == 0
 
 
 def test_nothing_is_claimed_before_the_guards_are_known() -> None:
     """Nothing is claimed before the guards are known: a new agent might run stopped tasks."""
-    bench = Bench(routes(), ending(GOOD))
-    slots = bench.slots()
+    harness = SlotsHarness(routes(), ending(GOOD))
+    slots = harness.slots()
     assert slots._admission.room() == 0
 
-    bench.guards.replace([])
+    harness.guards.replace([])
 
     assert slots._admission.room() == 8
 
 
 def test_a_task_that_waits_for_its_turn_is_released_at_the_end() -> None:
     """A task that waits for its turn to be moved is released when the agent leaves."""
-    bench = Bench(routes(), ending(GOOD))
-    bench.guards.replace([RAISED])
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([RAISED])
 
     async def leave() -> None:
-        slots = bench.slots()
+        slots = harness.slots()
         for number in range(1, 9):
-            slots.start(claimed(number, bench.clock.now_s()))
+            slots.start(claimed(number, harness.clock.now_s()))
         await asyncio.sleep(0)
         await slots.finish(0)
 
     asyncio.run(leave())
 
-    assert {type(outcome) for outcome in bench.settler.outcomes} == {Released}
+    assert {type(outcome) for outcome in harness.settler.outcomes} == {Released}

@@ -7,7 +7,7 @@ from agent.inflight.delivery import Delivery
 from agent.lease import FRESH_S
 from agent.outcome import Released
 from tests.support.routes import GOOD, routes
-from tests.support.slots import LONGEST, RAISED, Bench, claimed, ending, started, turns
+from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, started, turns
 
 
 def silent(entry: Delivery) -> None:
@@ -18,24 +18,24 @@ def silent(entry: Delivery) -> None:
 
 def test_a_task_whose_lease_ran_out_is_given_back() -> None:
     """A claimed task is given back after its lease ran out."""
-    bench = Bench(routes(), ending(GOOD))
-    entry = claimed(1, bench.clock.now_s())
+    harness = SlotsHarness(routes(), ending(GOOD))
+    entry = claimed(1, harness.clock.now_s())
     silent(entry)
 
-    assert started(bench, entry) == [Released()]
-    assert bench.counts.attempts == 0
+    assert started(harness, entry) == [Released()]
+    assert harness.counts.attempts == 0
 
 
 def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() -> None:
     """The ledger took its time to say that it may go in the guard's look."""
-    bench = Bench(routes(), ending(GOOD))
-    entry = claimed(1, bench.clock.now_s())
+    harness = SlotsHarness(routes(), ending(GOOD))
+    entry = claimed(1, harness.clock.now_s())
 
     async def take_turn(_guard_id: int, _task_id: int) -> bool:
         silent(entry)
         return True
 
-    bench.guards = GuardGate(clock=bench.clock, longest_tier=LONGEST, ledger=turns(take_turn))
-    bench.guards.replace([replace(RAISED, look_left=1)])
+    harness.guards = GuardGate(clock=harness.clock, longest_tier=LONGEST, ledger=turns(take_turn))
+    harness.guards.replace([replace(RAISED, look_left=1)])
 
-    assert started(bench, entry) == [Released()]
+    assert started(harness, entry) == [Released()]

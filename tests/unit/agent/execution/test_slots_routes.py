@@ -14,7 +14,7 @@ from agent.outcome import Outcome, Released, Retry, Snooze, Succeeded
 from agent.routes import Router
 from agent.routes.evidence import RouteEvidence
 from tests.support.routes import GOOD, ROUTE, call, failed, routes, snoozed
-from tests.support.slots import Bench, claimed, ending, started
+from tests.support.slots import SlotsHarness, claimed, ending, started
 
 REFUSED = snoozed("AUTH")
 
@@ -43,12 +43,12 @@ def idle(table: Router) -> bool:
 
 def test_what_an_outage_did_is_settled_uncounted() -> None:
     """The routes decide, call by call, which failures are settled uncounted."""
-    bench = Bench(routes(slots=3), ending(failed()))
+    harness = SlotsHarness(routes(slots=3), ending(failed()))
 
-    assert [type(outcome) for outcome in bench.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
-    assert (bench.counts.attempts, idle(bench.table)) == (5, True)
+    assert [type(outcome) for outcome in harness.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
+    assert (harness.counts.attempts, idle(harness.table)) == (5, True)
     # callers count calls at the provider, and these attempts made none
-    assert bench.counts.summary().endswith(", 5 attempts")
+    assert harness.counts.summary().endswith(", 5 attempts")
 
 
 def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(
@@ -60,30 +60,30 @@ def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(
     """
     monkeypatch.setattr(slots, "CANCEL_S", 0.01)
 
-    Bench(routes(slots=3), stubborn).run(1, cancel=True)
+    SlotsHarness(routes(slots=3), stubborn).run(1, cancel=True)
 
     assert "1 handlers go on though they were cancelled" in caplog.text
 
 
 def test_a_task_whose_route_stopped_meanwhile_is_given_back() -> None:
     """A task whose route stopped since the claim is given back without a call."""
-    bench = Bench(routes(slots=3), ending(GOOD))
+    harness = SlotsHarness(routes(slots=3), ending(GOOD))
     for _ in range(3):
-        call(bench.table, failed(), bench.clock.now_s())
+        call(harness.table, failed(), harness.clock.now_s())
 
-    assert [type(outcome) for outcome in bench.run(4)] == [Released] * 4
-    assert (bench.counts.attempts, bench.worker.limits_s) == (0, [])
+    assert [type(outcome) for outcome in harness.run(4)] == [Released] * 4
+    assert (harness.counts.attempts, harness.worker.limits_s) == (0, [])
 
 
 def test_a_probe_has_a_limit_of_its_own() -> None:
     """Of tasks claimed together, only the probe has the probe's limit."""
-    bench = Bench(routes(slots=3), ending(GOOD))
+    harness = SlotsHarness(routes(slots=3), ending(GOOD))
     for _ in range(3):
-        call(bench.table, failed(), bench.clock.now_s() - 10.0)
+        call(harness.table, failed(), harness.clock.now_s() - 10.0)
 
-    assert [type(outcome) for outcome in bench.run(3)] == [Released, Released, Succeeded]
-    assert bench.worker.limits_s == [60.0]
-    assert not bench.table.closed(ROUTE, bench.clock.now_s())
+    assert [type(outcome) for outcome in harness.run(3)] == [Released, Released, Succeeded]
+    assert harness.worker.limits_s == [60.0]
+    assert not harness.table.closed(ROUTE, harness.clock.now_s())
 
 
 @pytest.mark.parametrize(("act", "cancel"), [(broken, False), (hanging, True)])
@@ -94,11 +94,11 @@ def test_every_permission_goes_back(
 
     Neither says anything about the route.
     """
-    bench = Bench(routes(slots=3), act)
-    bench.run(8, cancel=cancel)
+    harness = SlotsHarness(routes(slots=3), act)
+    harness.run(8, cancel=cancel)
 
-    assert idle(bench.table)
-    assert not bench.table.closed(ROUTE, bench.clock.now_s())
+    assert idle(harness.table)
+    assert not harness.table.closed(ROUTE, harness.clock.now_s())
 
 
 def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key() -> None:
@@ -113,12 +113,12 @@ def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key(
         await asyncio.sleep(0.001)  # let the clock advance
         return next(outcomes)
 
-    bench = Bench(routes(slots=3), act)
-    blocked = claimed(1, bench.clock.now_s())
-    for one in (blocked, blocked, claimed(2, bench.clock.now_s()), blocked):
-        started(bench, one)
+    harness = SlotsHarness(routes(slots=3), act)
+    blocked = claimed(1, harness.clock.now_s())
+    for one in (blocked, blocked, claimed(2, harness.clock.now_s()), blocked):
+        started(harness, one)
 
-    assert bench.worker.alone == [False, False, False, True]
+    assert harness.worker.alone == [False, False, False, True]
 
 
 def test_other_refusals_are_nobodys_own() -> None:
@@ -129,12 +129,12 @@ def test_other_refusals_are_nobodys_own() -> None:
         await asyncio.sleep(0.001)
         return next(outcomes)
 
-    bench = Bench(routes(slots=3), act)
-    limited = claimed(1, bench.clock.now_s())
-    for one in (limited, claimed(2, bench.clock.now_s()), limited):
-        started(bench, one)
+    harness = SlotsHarness(routes(slots=3), act)
+    limited = claimed(1, harness.clock.now_s())
+    for one in (limited, claimed(2, harness.clock.now_s()), limited):
+        started(harness, one)
 
-    assert bench.worker.alone == [False, False, False]
+    assert harness.worker.alone == [False, False, False]
 
 
 def test_the_last_task_is_told_from_a_wrong_key_by_the_cheap_prompt() -> None:

@@ -9,7 +9,7 @@ import pytest
 from agent.inflight.delivery import Delivery
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
 from tests.support.routes import GOOD, routes
-from tests.support.slots import Bench, claimed, ending, started
+from tests.support.slots import SlotsHarness, claimed, ending, started
 
 
 def cancelled(now_s: float) -> Delivery:
@@ -44,16 +44,16 @@ def test_what_needs_no_call_is_not_moved_away(
 
     Its answer, which is there, would be paid twice.
     """
-    bench = Bench(routes(), ending(GOOD))
+    harness = SlotsHarness(routes(), ending(GOOD))
 
     async def move() -> None:
-        slots = bench.slots()
-        slots.move(make(bench.clock.now_s()))
+        slots = harness.slots()
+        slots.move(make(harness.clock.now_s()))
         await slots.finish(5.0)
 
     asyncio.run(move())
 
-    (outcome,) = bench.settler.outcomes
+    (outcome,) = harness.settler.outcomes
     assert isinstance(outcome, kind)
 
 
@@ -64,9 +64,9 @@ def test_it_is_settled_without_a_call(
     make: Callable[[float], Delivery], kind: type[Outcome]
 ) -> None:
     """A cancelled batch, an expired deadline or a paid answer needs no call."""
-    bench = Bench(routes(), ending(GOOD))
+    harness = SlotsHarness(routes(), ending(GOOD))
 
-    (outcome,) = started(bench, make(bench.clock.now_s()))
+    (outcome,) = started(harness, make(harness.clock.now_s()))
 
     assert isinstance(outcome, kind)
-    assert bench.counts.attempts == 0
+    assert harness.counts.attempts == 0

@@ -8,19 +8,19 @@ from agent.execution.slots import Slots
 from agent.inflight.delivery import Delivery
 from agent.outcome import Released
 from tests.support.routes import GOOD, routes
-from tests.support.slots import Bench, claimed, ending
+from tests.support.slots import SlotsHarness, claimed, ending
 
 
 class Run:
     """Slots in which these tasks were started, while none has ended."""
 
     def __init__(self, *losses: int) -> None:
-        self.bench = Bench(routes(), ending(GOOD))
-        self.bench.guards.replace([])
+        self.harness = SlotsHarness(routes(), ending(GOOD))
+        self.harness.guards.replace([])
         self.entries = [self.entry(number, times) for number, times in enumerate(losses)]
 
     def entry(self, number: int, losses: int) -> Delivery:
-        return claimed(number, self.bench.clock.now_s(), lease_losses=losses)
+        return claimed(number, self.harness.clock.now_s(), lease_losses=losses)
 
     def takes(self, losses: int) -> tuple[bool, int]:
         """Return whether a suspect may be claimed beside them, and how many other tasks may."""
@@ -34,7 +34,7 @@ class Run:
         return asyncio.run(run())
 
     def started(self) -> Slots:
-        slots = self.bench.slots()
+        slots = self.harness.slots()
         for entry in self.entries:
             slots.start(entry)
         return slots
@@ -70,7 +70,7 @@ def test_a_suspect_too_many_is_given_back() -> None:
 
     asyncio.run(start())
 
-    assert run.bench.settler.outcomes == [Released(), GOOD]
+    assert run.harness.settler.outcomes == [Released(), GOOD]
 
 
 def test_a_suspect_that_runs_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -80,7 +80,7 @@ def test_a_suspect_that_runs_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def start() -> str:
         slots = run.started()
         await asyncio.sleep(0)
-        told = run.bench.counts.notice()
+        told = run.harness.counts.notice()
         await slots.finish(5.0)
         return told
 
@@ -88,4 +88,4 @@ def test_a_suspect_that_runs_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
     assert told == "task 0 of batch b runs alone in its agent: 3 agents were lost over it"
     assert told in caplog.text
-    assert run.bench.counts.notice() == ""
+    assert run.harness.counts.notice() == ""

@@ -8,7 +8,7 @@ from agent.handlers import Context, GiveUpError, Handler, TryAgainError
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import Reply
 from schemas.settings.config import TypeConfig
-from tests.support.handlers import TASK, bench, failure_of
+from tests.support.handlers import TASK, failure_of, handlers_harness
 
 
 def raising(error: Exception) -> Handler:
@@ -20,7 +20,7 @@ def raising(error: Exception) -> Handler:
 
 def test_a_handler_may_ask_for_another_attempt() -> None:
     """A requested attempt counts, waits in the smallest tier that fits, and exhausts the budget."""
-    tried = bench(document=raising(TryAgainError("the archive is closed", after_s=120)))
+    tried = handlers_harness(document=raising(TryAgainError("the archive is closed", after_s=120)))
 
     again, last = tried.run(), tried.run(attempt=4)
 
@@ -43,7 +43,7 @@ def test_a_wait_that_is_none_is_refused(after_s: float) -> None:
 
 def test_a_wait_without_end_is_a_day() -> None:
     """A requested wait is at most a day."""
-    outcome = bench(document=raising(TryAgainError("x", after_s=float("inf")))).run()
+    outcome = handlers_harness(document=raising(TryAgainError("x", after_s=float("inf")))).run()
 
     assert isinstance(outcome, Retry)
     assert outcome.delay_s == pytest.approx(86_400 * 1.1)
@@ -58,7 +58,7 @@ def test_a_handler_may_give_up() -> None:
     class NotAnInvoiceError(GiveUpError):
         pass
 
-    outcome = bench(document=raising(NotAnInvoiceError("no total in sk-abcdefgh"))).run()
+    outcome = handlers_harness(document=raising(NotAnInvoiceError("no total in sk-abcdefgh"))).run()
 
     assert isinstance(outcome, Dead)
     assert (outcome.failure, outcome.disposition) == (
@@ -73,12 +73,12 @@ def test_the_rules_of_a_type_decide_about_its_errors() -> None:
         "document": TypeConfig(retry=("KeyError",), delay_s=60.0),
         "other": TypeConfig(give_up=("KeyError",)),
     }
-    missing = bench(
+    missing = handlers_harness(
         types=types, document=raising(KeyError("total")), other=raising(KeyError("total"))
     )
 
     again, dead = missing.run(), missing.run(TASK | {"type": "other"})
-    unnamed = bench(types=types, document=raising(ValueError("total"))).run()
+    unnamed = handlers_harness(types=types, document=raising(ValueError("total"))).run()
 
     assert isinstance(again, Retry)
     assert (again.tier, again.delay_s) == ("5m", pytest.approx(330))
@@ -96,8 +96,8 @@ def test_a_types_wait_holds_for_its_calls_too() -> None:
     types = {"document": TypeConfig(delay_s=60.0)}
 
     failed, refused = (
-        bench(Reply(500, {}, b""), types=types).run(),
-        bench(Reply(429, {}, b""), types=types).run(),
+        handlers_harness(Reply(500, {}, b""), types=types).run(),
+        handlers_harness(Reply(429, {}, b""), types=types).run(),
     )
 
     assert isinstance(failed, Retry)
@@ -112,10 +112,10 @@ def test_rules_of_errors_do_not_judge_calls() -> None:
         "document": TypeConfig(retry=("KeyError",), give_up=("CallRefusedError", "DocumentError"))
     }
 
-    assert isinstance(bench(Reply(429, {}, b""), types=types).run(), Snooze)
+    assert isinstance(handlers_harness(Reply(429, {}, b""), types=types).run(), Snooze)
     assert (
         failure_of(
-            bench(types=types).run(TASK | {"input": {"uri": "file:///etc/hostname"}})
+            handlers_harness(types=types).run(TASK | {"input": {"uri": "file:///etc/hostname"}})
         ).error_class
         == "DOCUMENT_REFUSED"
     )
@@ -127,9 +127,9 @@ def test_a_handler_that_hangs_is_tried_again_whatever_its_rules() -> None:
     async def hang(context: Context) -> None:
         await asyncio.get_running_loop().create_future()
 
-    outcome = bench(types={"document": TypeConfig(give_up=("TimeoutError",))}, document=hang).run(
-        left_s=-5.0
-    )
+    outcome = handlers_harness(
+        types={"document": TypeConfig(give_up=("TimeoutError",))}, document=hang
+    ).run(left_s=-5.0)
 
     assert isinstance(outcome, Retry)
 
@@ -144,12 +144,12 @@ def test_calls_that_run_at_once_are_judged_as_one_alone(status: int, kind: type[
                 group.create_task(context.complete({"messages": []}))
             group.create_task(asyncio.sleep(60))
 
-    assert isinstance(bench(Reply(status, {}, b""), document=both).run(), kind)
+    assert isinstance(handlers_harness(Reply(status, {}, b""), document=both).run(), kind)
 
 
 def test_errors_that_come_together_are_judged_by_the_first() -> None:
     """For a group of errors, the text and rules of the first error inside apply."""
-    outcome = bench(
+    outcome = handlers_harness(
         types={"document": TypeConfig(give_up=("KeyError",))},
         document=raising(ExceptionGroup("x", [KeyError("total"), ValueError()])),
     ).run()
@@ -171,4 +171,4 @@ def test_a_handler_does_not_choose_tiers(outcome: Outcome) -> None:
     async def decide(context: Context) -> Outcome:
         return outcome
 
-    assert "raise TryAgainError" in failure_of(bench(document=decide).run()).text
+    assert "raise TryAgainError" in failure_of(handlers_harness(document=decide).run()).text

@@ -17,7 +17,7 @@ from agent.judge import judge
 from agent.outcome import Outcome, Retry, Succeeded
 from agent.ports import Reply
 from schemas.task.untrusted import ContainedError, sealed
-from tests.support.handlers import CountingExecutor, bench, completion, failure_of
+from tests.support.handlers import CountingExecutor, completion, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
 from tests.support.replies import TERMS
 from tests.unit.schemas.task.test_schema_cost import ANSWER, BOMBS, INVOICE
@@ -54,7 +54,7 @@ def test_an_answer_that_takes_long_to_judge_is_judged_apart(name: str) -> None:
     Otherwise all tasks of the agent would lose their lease.
     """
     schema, answer = FAST[name]
-    it = bench(answered(answer))
+    it = handlers_harness(answered(answer))
 
     it.run({"id": "a", "prompt": "p", "schema": schema})
 
@@ -63,7 +63,7 @@ def test_an_answer_that_takes_long_to_judge_is_judged_apart(name: str) -> None:
 
 def test_what_people_ask_for_is_judged_at_once() -> None:
     """Ordinary schemas are judged in this process."""
-    it = bench(answered(ANSWER))
+    it = handlers_harness(answered(ANSWER))
 
     outcome = it.run({"id": "a", "prompt": "p", "schema": INVOICE})
 
@@ -90,7 +90,7 @@ def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(
 
     assert failure_of(outcome).error_class == "BAD_OUTPUT"
     assert isinstance(
-        bench(completion("cut", "length")).run(
+        handlers_harness(completion("cut", "length")).run(
             {"id": "a", "prompt": "p", "schema": {"pattern": r"\pL{299}"}}
         ),
         Outcome,
@@ -230,7 +230,7 @@ def test_a_schema_that_cannot_be_weighed_is_judged_apart(
     """A schema whose cost cannot be estimated is judged in the child."""
     monkeypatch.setattr("signal.getsignal", lambda _number: None)
     monkeypatch.setattr(judging, "is_heavy_for", failing(error))
-    it = bench(answered([]))
+    it = handlers_harness(answered([]))
 
     assert isinstance(it.run({"id": "a", "prompt": "p", "schema": {"type": "array"}}), Succeeded)
     assert it.apart.calls == 1

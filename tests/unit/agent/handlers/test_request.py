@@ -8,7 +8,7 @@ import pytest
 from agent.handlers import DocumentError
 from agent.handlers.request import chat_body, request_id
 from schemas.task.line import parse
-from tests.support.handlers import OPENAI, TASK, bench
+from tests.support.handlers import OPENAI, TASK, handlers_harness
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 
@@ -93,7 +93,7 @@ def test_request_ids_are_encoded_and_short() -> None:
 
 def test_a_call_keeps_within_the_claim() -> None:
     """A call's time limit is the smallest of its route's, the claim's rest, and a probe's."""
-    ample, short, probe = bench(), bench(), bench()
+    ample, short, probe = handlers_harness(), handlers_harness(), handlers_harness()
 
     ample.run(left_s=600, limit_s=90.0)
     short.run(left_s=4)

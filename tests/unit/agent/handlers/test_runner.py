@@ -24,14 +24,14 @@ from agent.ports import CallFailed, Reply
 from agent.process.containment import cancel
 from agent.routes.evidence import by_outcome
 from producer.text.printable import ShownFormatter
-from tests.support.handlers import OPENAI, TASK, bench, completion, failure_of
+from tests.support.handlers import OPENAI, TASK, completion, failure_of, handlers_harness
 
 # ---- the default handler
 
 
 def test_a_document_is_summarized() -> None:
     """The answer is stored as it came, with its tokens and its price."""
-    tried = bench()
+    tried = handlers_harness()
 
     outcome = tried.run()
 
@@ -49,9 +49,9 @@ def test_a_document_is_summarized() -> None:
 
 def test_a_failed_call_is_judged() -> None:
     """A refused call is a snooze or a death, as the table says."""
-    assert failure_of(bench(Reply(429, {}, b"")).run()).error_class == "RATE"
-    assert failure_of(bench(Reply(400, {}, b"")).run()).error_class == "BAD_REQUEST"
-    assert failure_of(bench(CallFailed("NETWORK", "x")).run()).error_class == "NETWORK"
+    assert failure_of(handlers_harness(Reply(429, {}, b"")).run()).error_class == "RATE"
+    assert failure_of(handlers_harness(Reply(400, {}, b"")).run()).error_class == "BAD_REQUEST"
+    assert failure_of(handlers_harness(CallFailed("NETWORK", "x")).run()).error_class == "NETWORK"
 
 
 def test_a_refusal_of_one_task_alone_counts() -> None:
@@ -64,8 +64,8 @@ def test_a_refusal_of_one_task_alone_counts() -> None:
         CallFailed("AUTH", "the proxy asks for a password"),
     ]
 
-    assert [type(bench(answer).run()) for answer in answers] == [Snooze] * 4
-    assert [type(bench(answer).run(refused_alone=True)) for answer in answers] == [
+    assert [type(handlers_harness(answer).run()) for answer in answers] == [Snooze] * 4
+    assert [type(handlers_harness(answer).run(refused_alone=True)) for answer in answers] == [
         Retry,
         Retry,
         Snooze,
@@ -80,13 +80,13 @@ def test_an_openai_line_takes_a_cut_answer() -> None:
     """
     cut = completion(reason="length")
 
-    assert isinstance(bench(cut).run(OPENAI), Succeeded)
-    assert "max_tokens" in failure_of(bench(cut).run()).text
+    assert isinstance(handlers_harness(cut).run(OPENAI), Succeeded)
+    assert "max_tokens" in failure_of(handlers_harness(cut).run()).text
 
 
 def test_a_document_that_may_not_be_read_is_dead() -> None:
     """Without an allowed root no file is read and no call is made; the error names the setting."""
-    tried = bench()
+    tried = handlers_harness()
 
     outcome = tried.run(TASK | {"input": {"uri": "file:///etc/hostname"}})
 
@@ -101,7 +101,7 @@ def test_a_type_without_prompt_and_handler_is_dead() -> None:
 
     Otherwise a probe would open the route.
     """
-    tried = bench()
+    tried = handlers_harness()
 
     outcome = tried.run({"id": "a", "type": "invoice", "input": {"text": "x"}})
 
@@ -114,7 +114,7 @@ def test_a_type_without_prompt_and_handler_is_dead() -> None:
 
 def test_a_record_that_is_no_line_is_dead() -> None:
     """A value that cannot be read is undecodable, and raises nothing."""
-    outcome = bench().run(b"{")
+    outcome = handlers_harness().run(b"{")
 
     assert isinstance(outcome, Dead)
     assert outcome.disposition == "undecodable"
@@ -122,7 +122,10 @@ def test_a_record_that_is_no_line_is_dead() -> None:
 
 def test_large_replies_are_parsed_apart() -> None:
     """Replies above a mebibyte are judged in the other executor, with the same outcome."""
-    small, large = bench(completion("x" * 1000)), bench(completion("x" * (1 << 20)))
+    small, large = (
+        handlers_harness(completion("x" * 1000)),
+        handlers_harness(completion("x" * (1 << 20))),
+    )
 
     assert isinstance(small.run(), Succeeded)
     assert isinstance(large.run(), Succeeded)
@@ -134,7 +137,7 @@ def test_large_replies_are_parsed_apart() -> None:
 
 def test_the_rows_budget_is_the_only_one() -> None:
     """A bad answer is retried while the row has attempts left, and exhausted with the last."""
-    tried = bench(Reply(200, {}, b"{"))
+    tried = handlers_harness(Reply(200, {}, b"{"))
 
     ended = [tried.run(attempt=attempt, max_attempts=3) for attempt in range(3)]
 
@@ -157,7 +160,7 @@ def test_a_handler_is_given_the_text_of_an_answer_in_parts() -> None:
         return (await context.complete({"model": "m", "messages": []})).text
 
     parts = [{"type": "thinking"}, {"type": "text", "text": "Fi"}, {"type": "text", "text": "ne."}]
-    outcome = bench(completion(parts), document=once).run()
+    outcome = handlers_harness(completion(parts), document=once).run()
 
     assert isinstance(outcome, Succeeded)
     assert outcome.body == b'"Fine."'
@@ -174,7 +177,7 @@ def test_a_handlers_value_is_the_result() -> None:
         first, second = await context.complete(body), await context.complete(body)
         return {"both": first.text + second.text}
 
-    tried = bench(document=twice)
+    tried = handlers_harness(document=twice)
     outcome = tried.run(attempt=1)
 
     assert isinstance(outcome, Succeeded)
@@ -189,7 +192,7 @@ def test_a_large_value_is_packed() -> None:
     async def long(context: Context) -> str:
         return "x" * 5000
 
-    outcome = bench(document=long).run()
+    outcome = handlers_harness(document=long).run()
 
     assert isinstance(outcome, Succeeded)
     assert outcome.codec == VALUE_ZLIB
@@ -202,7 +205,7 @@ def test_a_handler_may_decide_itself() -> None:
     async def decide(context: Context) -> Outcome:
         return decided
 
-    assert bench(document=decide).run() is decided
+    assert handlers_harness(document=decide).run() is decided
 
 
 def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
@@ -212,7 +215,7 @@ def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
         await context.complete({"messages": []})
         return Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
 
-    outcome = bench(document=decide).run()
+    outcome = handlers_harness(document=decide).run()
 
     assert isinstance(outcome, Dead)
     assert outcome.spent.tokens_in == 10
@@ -233,7 +236,7 @@ def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
     async def fail(context: Context) -> None:
         raise error
 
-    tried = bench(document=fail)
+    tried = handlers_harness(document=fail)
     ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
 
     assert [type(outcome) for outcome in ended] == [Retry, Dead]
@@ -248,7 +251,7 @@ def test_a_value_that_is_no_json_is_the_handlers_error() -> None:
     async def odd(context: Context) -> object:
         return object()
 
-    assert failure_of(bench(document=odd).run()).error_class == "HANDLER"
+    assert failure_of(handlers_harness(document=odd).run()).error_class == "HANDLER"
 
 
 def test_what_was_spent_before_an_error_is_kept() -> None:
@@ -258,7 +261,7 @@ def test_what_was_spent_before_an_error_is_kept() -> None:
         await context.complete({"messages": []})
         raise ValueError
 
-    outcome = bench(document=fail).run()
+    outcome = handlers_harness(document=fail).run()
 
     assert isinstance(outcome, Retry)
     assert outcome.spent.tokens_in == 10
@@ -302,7 +305,7 @@ def test_whatever_a_handler_raises_is_its_counted_failure(error: BaseException, 
         await context.complete({"messages": []})
         raise error
 
-    tried = bench(document=fail)
+    tried = handlers_harness(document=fail)
     ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
 
     assert [type(outcome) for outcome in ended] == [Retry, Dead]
@@ -317,7 +320,7 @@ def test_the_log_says_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -
         raise KeyError(secret)
 
     secret = f"sk-{'abcdefgh'}"
-    bench(document=fail).run()
+    handlers_harness(document=fail).run()
 
     first, frame, _ = ShownFormatter("%(message)s").format(caplog.records[0]).split("\n")
     assert first == "task 7 (b/a/1): handler of type document failed: KeyError: '***'"
@@ -335,7 +338,7 @@ def test_an_attempt_that_is_cancelled_ends() -> None:
         await asyncio.sleep(0)
 
     with pytest.raises(asyncio.CancelledError):
-        bench(document=end).run()
+        handlers_harness(document=end).run()
 
 
 def test_a_handler_that_cancels_its_own_attempt_fails_and_counts() -> None:
@@ -347,7 +350,7 @@ def test_a_handler_that_cancels_its_own_attempt_fails_and_counts() -> None:
         task.cancel()
         await asyncio.sleep(0)
 
-    assert failure_of(bench(document=end).run()).error_class == "HANDLER"
+    assert failure_of(handlers_harness(document=end).run()).error_class == "HANDLER"
 
 
 def test_errors_in_groups_within_groups_are_the_handlers_failure() -> None:
@@ -359,7 +362,9 @@ def test_errors_in_groups_within_groups_are_the_handlers_failure() -> None:
             error = ExceptionGroup("g", [error])
         raise error
 
-    assert failure_of(bench(document=fail).run()) == Failure("HANDLER", "ValueError: inmost")
+    assert failure_of(handlers_harness(document=fail).run()) == Failure(
+        "HANDLER", "ValueError: inmost"
+    )
 
 
 def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
@@ -374,7 +379,7 @@ def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
         part.cancel()
         await part
 
-    outcome = bench(document=wait).run()
+    outcome = handlers_harness(document=wait).run()
 
     assert isinstance(outcome, Retry)
     assert outcome.failure == Failure(
@@ -389,7 +394,7 @@ def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
     async def hang(context: Context) -> None:
         await asyncio.get_running_loop().create_future()
 
-    outcome = bench(document=hang).run(left_s=-5.0)
+    outcome = handlers_harness(document=hang).run(left_s=-5.0)
 
     assert failure_of(outcome) == Failure("HANDLER", "the handler did not end within its claim")
 
@@ -399,7 +404,7 @@ def test_a_call_is_not_made_when_the_lease_has_run_out() -> None:
 
     Another agent may have the task by now.
     """
-    tried = bench()
+    tried = handlers_harness()
     tried.leased = False
 
     assert tried.run() == Released()
@@ -414,7 +419,7 @@ def test_a_second_call_is_not_made_when_the_lease_has_run_out() -> None:
         tried.leased = False
         return (await context.complete({"messages": []})).text
 
-    tried = bench(document=ask_twice)
+    tried = handlers_harness(document=ask_twice)
 
     outcome = tried.run()
 

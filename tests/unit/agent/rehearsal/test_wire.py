@@ -39,7 +39,7 @@ class FakeTransport(asyncio.Transport):
         self.ended = "aborted"
 
 
-class Bench:
+class ConnectionHarness:
     """A connection over a fake transport; `plan` answers all its requests."""
 
     def __init__(self, plan: ResponsePlan) -> None:
@@ -59,47 +59,47 @@ class Bench:
 
 def test_a_request_may_come_in_pieces() -> None:
     """A request in any pieces is read as one, with header names in lower case."""
-    bench = Bench(ResponsePlan(b"answer"))
+    harness = ConnectionHarness(ResponsePlan(b"answer"))
 
     for byte in HELLO:
-        bench.connection.data_received(bytes([byte]))
+        harness.connection.data_received(bytes([byte]))
 
-    assert bench.requests == [
+    assert harness.requests == [
         Request("POST", "/a", {"content-length": "2", "x-name": "One"}, b"hi")
     ]
-    assert bench.transport.written == b"answer"
+    assert harness.transport.written == b"answer"
 
 
 def test_requests_that_come_together_are_answered_in_turn() -> None:
     """Two requests in one piece get two answers, in turn."""
-    bench = Bench(ResponsePlan(b"answer"))
+    harness = ConnectionHarness(ResponsePlan(b"answer"))
 
-    bench.connection.data_received(HELLO + HELLO)
+    harness.connection.data_received(HELLO + HELLO)
 
-    assert bench.transport.written == b"answeranswer"
-    assert bench.done == [(6, False), (6, False)]
+    assert harness.transport.written == b"answeranswer"
+    assert harness.done == [(6, False), (6, False)]
 
 
 def test_a_cut_answer_is_half_and_a_reset() -> None:
     """A planned cut sends half of the answer and aborts, once."""
-    bench = Bench(ResponsePlan(b"answer", ending=Ending.CUT))
+    harness = ConnectionHarness(ResponsePlan(b"answer", ending=Ending.CUT))
 
-    bench.connection.data_received(HELLO + HELLO)
+    harness.connection.data_received(HELLO + HELLO)
 
-    assert (bench.transport.written, bench.transport.ended) == (b"ans", "aborted")
-    assert bench.done == [(3, False)]
+    assert (harness.transport.written, harness.transport.ended) == (b"ans", "aborted")
+    assert harness.done == [(3, False)]
 
 
 def test_a_hanging_call_ends_when_its_client_leaves() -> None:
     """A hanging call gets no answer and ends with its connection."""
-    bench = Bench(ResponsePlan(b"answer", ending=Ending.HANG))
+    harness = ConnectionHarness(ResponsePlan(b"answer", ending=Ending.HANG))
 
-    bench.connection.data_received(HELLO)
-    assert bench.done == []
-    bench.connection.connection_lost(None)
+    harness.connection.data_received(HELLO)
+    assert harness.done == []
+    harness.connection.connection_lost(None)
 
-    assert bench.transport.written == b""
-    assert bench.done == [(0, True)]
+    assert harness.transport.written == b""
+    assert harness.done == [(0, True)]
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_hanging_call_ends_when_its_client_leaves() -> None:
 )
 def test_what_is_no_request_is_refused(sent: bytes, status: int) -> None:
     """Unreadable bytes are answered with a status, and the connection is closed."""
-    bench = Bench(ResponsePlan(b"answer"))
+    harness = ConnectionHarness(ResponsePlan(b"answer"))
 
-    bench.connection.data_received(sent)
+    harness.connection.data_received(sent)
 
-    assert bench.transport.written.startswith(b"HTTP/1.1 %d " % status)
-    assert (bench.transport.ended, bench.requests) == ("closed", [])
+    assert harness.transport.written.startswith(b"HTTP/1.1 %d " % status)
+    assert (harness.transport.ended, harness.requests) == ("closed", [])
 
 
 def test_a_response_has_its_length() -> None:

@@ -6,7 +6,7 @@ from itertools import cycle
 from agent.judge import Effect
 from agent.outcome import Dead, Outcome, Retry
 from agent.routes.evidence import RouteEvidence
-from tests.support.routes import GOOD, ROUTE, Road, call, exhausted, failed, routes
+from tests.support.routes import GOOD, ROUTE, BusyAgent, call, exhausted, failed, routes
 
 
 def test_tasks_that_fail_again_while_others_succeed_do_not_stop_their_route() -> None:
@@ -58,11 +58,11 @@ def test_an_outage_after_a_short_failure_stops_the_route_by_fresh_tasks() -> Non
     def answer(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
         return (0.05, failed()) if int(now_s) in blip or now_s >= 40 else (0.19, GOOD)
 
-    road = Road(routes(64), answer, 64)
-    road.drive(60.0)
+    agent = BusyAgent(routes(64), answer, 64)
+    agent.drive(60.0)
 
-    assert road.calls(40.0, 60.0) <= 64 + 20
-    assert road.counted() <= 20
+    assert agent.calls(40.0, 60.0) <= 64 + 20
+    assert agent.counted() <= 20
 
 
 def test_a_task_that_kills_its_connection_counts_for_the_route() -> None:

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.outcome import Outcome
-from tests.support.routes import GOOD, ROUTE, Road, admitted, call, failed, routes, snoozed, stopped
+from tests.support.routes import (
+    GOOD,
+    ROUTE,
+    BusyAgent,
+    admitted,
+    call,
+    failed,
+    routes,
+    snoozed,
+    stopped,
+)
 
 REFUSED = snoozed("RATE", 1.5)
 PER_MINUTE = 300
@@ -74,11 +84,11 @@ class Dice:
 
 def driven(
     answer: Answer, until_s: float, *, slots: int = 64, step_s: float = 0.05, seed: int = 1
-) -> Road:
+) -> BusyAgent:
     """Return an agent after so much time with endless tasks."""
-    road = Road(routes(slots), answer, slots, random.Random(seed))  # noqa: S311
-    road.drive(until_s, step_s)
-    return road
+    agent = BusyAgent(routes(slots), answer, slots, random.Random(seed))  # noqa: S311
+    agent.drive(until_s, step_s)
+    return agent
 
 
 def test_a_token_bucket_without_headers_is_used_up() -> None:
@@ -87,17 +97,17 @@ def test_a_token_bucket_without_headers_is_used_up() -> None:
     There is less than one refusal for five answers.
     """
     bucket = TokenBucket()
-    road = driven(bucket, 300.0)
+    agent = driven(bucket, 300.0)
 
-    assert road.good(60.0, 300.0) >= 0.95 * 4 * PER_MINUTE
-    assert bucket.refused <= 0.2 * road.good(0.0, 300.0)
+    assert agent.good(60.0, 300.0) >= 0.95 * 4 * PER_MINUTE
+    assert bucket.refused <= 0.2 * agent.good(0.0, 300.0)
 
 
 @pytest.mark.parametrize("start_s", [30.0, 31.4, 33.5])
 def test_an_agent_takes_over_what_another_leaves_of_a_limit(start_s: float) -> None:
     """Without Redis a second agent gets little beside a first; a minute after that left, it has most."""
     bucket = TokenBucket()
-    first, second = Road(routes(), bucket, 64), Road(routes(), bucket, 64, now_s=start_s)
+    first, second = BusyAgent(routes(), bucket, 64), BusyAgent(routes(), bucket, 64, now_s=start_s)
     for step in range(4800):
         now_s = step / 20
         if now_s < 120:
@@ -114,9 +124,9 @@ def test_a_window_that_counts_refusals_is_used(slots: int) -> None:
 
     Refused calls are lost there, so pauses must be left alone.
     """
-    road = driven(Window(), 420.0, slots=slots)
+    agent = driven(Window(), 420.0, slots=slots)
 
-    assert road.good(0.0, 420.0) >= 0.85 * 7 * PER_MINUTE
+    assert agent.good(0.0, 420.0) >= 0.85 * 7 * PER_MINUTE
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -145,10 +155,10 @@ def test_a_provider_that_had_no_room_for_a_while_is_soon_used_fully() -> None:
     def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
         return (0.01, REFUSED) if now_s < 30 else (rng.uniform(0.5, 1.5), GOOD)
 
-    road = driven(answer, 60.0)
+    agent = driven(answer, 60.0)
 
-    assert road.calls(0.0, 30.0) <= 64 + 20
-    assert road.good(50.0, 60.0) >= 0.9 * 10 * 64
+    assert agent.calls(0.0, 30.0) <= 64 + 20
+    assert agent.good(50.0, 60.0) >= 0.9 * 10 * 64
 
 
 def test_a_limit_of_concurrent_calls_is_used() -> None:
@@ -214,7 +224,7 @@ def test_a_limiter_that_is_gone_is_soon_forgotten() -> None:
     def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
         return bucket(now_s, rng) if now_s < 300 else (1.0, GOOD)
 
-    road = driven(answer, 450.0)
+    agent = driven(answer, 450.0)
 
-    assert road.good(120.0, 300.0) >= 0.65 * 60
-    assert road.good(420.0, 450.0) >= 0.9 * 30 * 64
+    assert agent.good(120.0, 300.0) >= 0.65 * 60
+    assert agent.good(420.0, 450.0) >= 0.9 * 30 * 64

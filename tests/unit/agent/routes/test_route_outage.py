@@ -5,7 +5,7 @@ import random
 import pytest
 
 from agent.outcome import Outcome
-from tests.support.routes import GOOD, ROUTE, Road, failed, routes, snoozed
+from tests.support.routes import GOOD, ROUTE, BusyAgent, failed, routes, snoozed
 
 FROM_S, TO_S = 6.0, 66.0
 LATENCY_S = 0.19  # not a whole number of steps, so that rounding does not lengthen some calls
@@ -58,13 +58,13 @@ def test_an_outage_counts_no_more_than_what_stopped_the_route(provider: object, 
 
     After its end, the agent is back at full speed within that time.
     """
-    road = Road(routes(slots), provider, slots)  # type: ignore[arg-type]
-    road.drive(75.0)
+    agent = BusyAgent(routes(slots), provider, slots)  # type: ignore[arg-type]
+    agent.drive(75.0)
 
-    assert road.counted() <= min(10, max(3, slots))
-    assert road.calls(FROM_S, TO_S) <= slots + 30
-    assert road.most_while_closed == 1
-    assert road.good(TO_S + 5.0, TO_S + 9.0) >= 0.9 * road.good(2.0, 6.0)
+    assert agent.counted() <= min(10, max(3, slots))
+    assert agent.calls(FROM_S, TO_S) <= slots + 30
+    assert agent.most_while_closed == 1
+    assert agent.good(TO_S + 5.0, TO_S + 9.0) >= 0.9 * agent.good(2.0, 6.0)
 
 
 def test_a_provider_that_asks_for_time_is_left_alone() -> None:
@@ -72,22 +72,22 @@ def test_a_provider_that_asks_for_time_is_left_alone() -> None:
 
     The agent is at full speed after 15 s.
     """
-    road = Road(routes(64), limited, 64)
-    road.drive(90.0)
+    agent = BusyAgent(routes(64), limited, 64)
+    agent.drive(90.0)
 
-    assert road.counted() == 0
-    assert road.calls(FROM_S, TO_S) <= 64 + 14
-    assert road.good(TO_S + 15.0, TO_S + 19.0) >= 0.9 * road.good(2.0, 6.0)
+    assert agent.counted() == 0
+    assert agent.calls(FROM_S, TO_S) <= 64 + 14
+    assert agent.good(TO_S + 15.0, TO_S + 19.0) >= 0.9 * agent.good(2.0, 6.0)
 
 
 def test_an_unpaid_account_is_left_alone() -> None:
     """An unpaid account is parked, tried each minute, and runs again by itself."""
-    road = Road(routes(64), unpaid, 64)
-    road.drive(140.0)
+    agent = BusyAgent(routes(64), unpaid, 64)
+    agent.drive(140.0)
 
-    assert road.counted() == 0
-    assert road.calls(FROM_S, TO_S) <= 64 + 1
-    assert road.good(132.0, 136.0) >= 0.9 * road.good(2.0, 6.0)
+    assert agent.counted() == 0
+    assert agent.calls(FROM_S, TO_S) <= 64 + 1
+    assert agent.good(132.0, 136.0) >= 0.9 * agent.good(2.0, 6.0)
 
 
 def test_a_firewall_that_refuses_some_documents_does_not_park_the_route() -> None:
@@ -95,15 +95,15 @@ def test_a_firewall_that_refuses_some_documents_does_not_park_the_route() -> Non
 
     By chance, three refusals in a row come every few seconds.
     """
-    road = Road(
+    agent = BusyAgent(
         routes(64),
         lambda _now_s, rng: (LATENCY_S, snoozed("AUTH", 1.5) if rng.random() < 0.1 else GOOD),
         64,
     )
-    road.drive(60.0)
+    agent.drive(60.0)
 
-    assert road.good(0.0, 60.0) >= 0.85 * road.calls(0.0, 60.0)
-    assert road.good(56.0, 60.0) >= 0.85 * 4.0 * 64 / 0.2
+    assert agent.good(0.0, 60.0) >= 0.85 * agent.calls(0.0, 60.0)
+    assert agent.good(56.0, 60.0) >= 0.85 * 4.0 * 64 / 0.2
 
 
 def test_independent_failures_hardly_ever_stop_a_route() -> None:

@@ -12,7 +12,7 @@ import pytest
 from agent.outcome import Outcome
 from agent.routes.sharing.sync import BoardSync
 from tests.contract.memory_board import MemoryServer
-from tests.support.routes import GOOD, ROUTE, Road, call, failed, routes, snoozed
+from tests.support.routes import GOOD, ROUTE, BusyAgent, call, failed, routes, snoozed
 
 STEP_S, PAUSE_STEPS = 0.05, 10
 FROM_S, TO_S = 6.0, 66.0
@@ -60,14 +60,14 @@ class Fleet:
     def __post_init__(self) -> None:
         self.server = MemoryServer(self.clock.now_s)
         self.roads = [
-            Road(routes(self.slots), answer, self.slots, rng=random.Random(n))  # noqa: S311
+            BusyAgent(routes(self.slots), answer, self.slots, rng=random.Random(n))  # noqa: S311
             for n, answer in enumerate(self.answers)
         ]
         boards = [self.server.board(f"agent {number}") for number in range(len(self.roads))]
         pairs = zip(self.roads, boards, strict=True)
         self.duties = [
-            BoardSync(routes=road.table, board=board, clock=self.clock, jitter=lambda: 0.5)
-            for road, board in pairs
+            BoardSync(routes=agent.table, board=board, clock=self.clock, jitter=lambda: 0.5)
+            for agent, board in pairs
         ]
 
     def drive(self, until_s: float) -> None:
@@ -78,23 +78,23 @@ class Fleet:
         while self.clock.at_s < until_s:
             self.clock.at_s += STEP_S
             step = round(self.clock.at_s / STEP_S)
-            for number, (road, duty) in enumerate(zip(self.roads, self.duties, strict=True)):
+            for number, (agent, duty) in enumerate(zip(self.roads, self.duties, strict=True)):
                 if number not in self.dead:
-                    road.drive(self.clock.at_s, STEP_S)
+                    agent.drive(self.clock.at_s, STEP_S)
                     if (step + number) % PAUSE_STEPS == 0:
                         await duty.sync()
 
     def closed(self) -> list[bool]:
         """Return the agents that take no calls now."""
-        return [road.table.closed(ROUTE, self.clock.at_s) for road in self.roads]
+        return [agent.table.closed(ROUTE, self.clock.at_s) for agent in self.roads]
 
     def calls(self, from_s: float, to_s: float) -> int:
         """Return how many calls all agents began in an interval."""
-        return sum(road.calls(from_s, to_s) for road in self.roads)
+        return sum(agent.calls(from_s, to_s) for agent in self.roads)
 
     def good(self, from_s: float, to_s: float) -> int:
         """Return how many successes all agents had in an interval."""
-        return sum(road.good(from_s, to_s) for road in self.roads)
+        return sum(agent.good(from_s, to_s) for agent in self.roads)
 
 
 def test_a_fleet_probes_as_one_agent_does() -> None:
@@ -103,7 +103,7 @@ def test_a_fleet_probes_as_one_agent_does() -> None:
     fleet.drive(80.0)
 
     assert fleet.calls(FROM_S + 3.0, TO_S) <= 25
-    assert sum(road.counted() for road in fleet.roads) <= 8 * 10
+    assert sum(agent.counted() for agent in fleet.roads) <= 8 * 10
     assert fleet.good(TO_S + 6.0, TO_S + 10.0) >= 0.9 * fleet.good(2.0, 6.0)
     assert fleet.closed() == [False] * 8
 
@@ -127,7 +127,9 @@ def test_probes_of_the_fleet_do_not_overlap() -> None:
     fleet = Fleet([hangs] * 4, slots=4)
     fleet.drive(90.0)
 
-    starts = sorted(at_s for road in fleet.roads for at_s in road.started_s if at_s > FROM_S + 40.0)
+    starts = sorted(
+        at_s for agent in fleet.roads for at_s in agent.started_s if at_s > FROM_S + 40.0
+    )
     assert len(starts) > 10
     assert min(after - before for before, after in pairwise(starts)) >= 2.0
 
@@ -139,7 +141,7 @@ def test_one_agent_that_fails_alone_stops_alone() -> None:
 
     assert fleet.closed() == [True, False, False]
     assert fleet.roads[0].counted() <= 10
-    assert all(road.counted() == 0 for road in fleet.roads[1:])
+    assert all(agent.counted() == 0 for agent in fleet.roads[1:])
 
 
 def test_an_agent_that_dies_with_the_turn_holds_up_nobody_for_long() -> None:
@@ -207,10 +209,10 @@ def test_a_parked_route_is_parked_for_all() -> None:
     fleet = Fleet([unpaid] * 4)
     fleet.drive(200.0)
 
-    assert all("is parked" in road.table.notice(200.0) for road in fleet.roads)
+    assert all("is parked" in agent.table.notice(200.0) for agent in fleet.roads)
     assert fleet.calls(10.0, 200.0) <= 4
-    for road in fleet.roads:
-        road.answer = well
+    for agent in fleet.roads:
+        agent.answer = well
     fleet.roads[0].table.resume(ROUTE, 200.0)
     fleet.drive(203.0)
     assert fleet.closed() == [False] * 4
