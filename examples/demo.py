@@ -65,7 +65,7 @@ def demo(folder: Path, environment: dict[str, str], *, rehearsal: bool) -> int:
     if rehearsal:
         console.print(
             "The rehearsal LLM answers with extracts of the documents; "
-            "--provider asks the one of the environment.",
+            "add --provider to call the provider that your environment names.",
             style="yellow",
         )
     began = time.monotonic()
