@@ -52,7 +52,8 @@ class RecordDecoder:
         if len(record.key or b"") > MAX_KEY_BYTES:
             return rejected_record(
                 record,
-                f"has a key of {len(record.key or b'')} bytes, a task's has at most {MAX_KEY_BYTES}",
+                f"has a key of {len(record.key or b'')} bytes, "
+                f"a task's has at most {MAX_KEY_BYTES}",
             )
         if record.value is not None and len(record.value) > MAX_TASK_BYTES:
             return rejected_record(

@@ -8,24 +8,26 @@ class Limits:
     """The limits of one agent. A simulation makes them small, so that its runs reach them.
 
     Partitions:
-        span: offsets from the watermark to the newest record; a crash repeats these records.
+        span: offsets from the watermark to the newest record; a crash repeats these records. At so
+            many, the partition is paused.
         resume_span: a partition with a wide span is read again below so many offsets.
         finished_share: the share of finished records at which a wide span is relieved.
         stuck_share: the same if the task that blocks the span waits for long. Such a share shows
             that other tasks came and went.
 
     Deliveries in memory:
-        bodies_bytes: bytes of bodies and rejected records; above, all topics are paused.
-        ready: deliveries that wait for a question or a claim; above, the main topic is paused.
-            An agent with many slots has two in reserve for each slot instead.
-        shelved: records of a topic that wait without bodies; above, this topic is paused.
-        rejected: rejected records; above, all topics are paused.
+        bodies_bytes: bytes of bodies and rejected records; at so many, all topics are paused.
+        ready: deliveries that wait for a question or a claim; at so many, the main topic is
+            paused until half of them are gone. An agent with many slots waits for two deliveries
+            for each slot instead.
+        shelved: records of a topic that wait without bodies; at so many, this topic is paused.
+        rejected: rejected records; with more, all topics are paused.
         paid_answers: answers of fenced settlements that wait for their tasks' next claim.
 
     Closed routes:
         shelve_after_s: a route is shelved when it has been closed so long and the agent is full.
         move_after_s: its deliveries may go to a tier when it has been closed so long.
-        crowd: deliveries of a closed route; above, they go to a tier if another route is open.
+        crowd: deliveries of a closed route; with more, they go to a tier if another route is open.
 
     One step:
         page: deliveries in one question or one claim; at least 2, since half of a question is for
@@ -37,7 +39,7 @@ class Limits:
 
     Inbox:
         inbox_page, inbox_page_bytes: records in one transaction.
-        inbox_records, inbox_bytes: records that wait; above, the inbox is paused.
+        inbox_records, inbox_bytes: records that wait; with more, the inbox is paused.
     """
 
     span: int = 50_000

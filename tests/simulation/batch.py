@@ -73,11 +73,13 @@ class Summary:
         troubles = Counter(
             {name: times for name, times in self.struck.items() if not name.startswith("at ")}
         ) | {"kill at a point": crashes}
+        took = f"{hours:.1f} virtual hours in {self.took_s:.0f} s, {speed:.0f} seeds a minute"
+        limits = [f"{name} {self.reached[name]}" for name in reached.ALL]
         return [
-            f"{self.seeds} seeds, {len(self.broken)} failed, {hours:.1f} virtual hours in {self.took_s:.0f} s, {speed:.0f} seeds a minute",
+            f"{self.seeds} seeds, {len(self.broken)} failed, {took}",
             f"troubles: {', '.join(f'{name} {times}' for name, times in sorted(troubles.items()))}",
             f"seen: {', '.join(f'{name} {times}' for name, times in sorted(self.seen.items()))}",
-            f"limits reached, by seeds: {', '.join(f'{name} {self.reached[name]}' for name in reached.ALL)}",
+            f"limits reached, by seeds: {', '.join(limits)}",
             *([f"never seen: {', '.join(self.never)}"] if self.never else []),
         ]
 

@@ -151,8 +151,14 @@ class Plan:
     def __str__(self) -> str:
         troubles = [*self.chances, *(f"slow {name}" for name in self.slow_s)]
         events = ", ".join(f"{at_s:.1f} {kind}" for at_s, kind in self.events)
-        size = f"{self.agents} agents, {self.tasks} tasks, {self.inbox} in the inbox, {self.slots} slots, {self.partitions} partitions"
-        return f"seed {self.seed}: {size}\n  troubles: {', '.join(troubles) or 'none'}\n  events: {events or 'none'}"
+        limits = ", ".join(f"{name} {value}" for name, value in self.limits.items())
+        return (
+            f"seed {self.seed}: {self.agents} agents, {self.tasks} tasks, {self.inbox} in the "
+            f"inbox, {self.slots} slots, {self.partitions} partitions\n"
+            f"  troubles: {', '.join(troubles) or 'none'}\n"
+            f"  limits: {limits or 'of production'}\n"
+            f"  events: {events or 'none'}"
+        )
 
 
 def draw(seed: int, *, faults: bool = True) -> Plan:

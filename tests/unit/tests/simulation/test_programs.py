@@ -1,8 +1,11 @@
 """What the judge is told about a simulated program."""
 
+import asyncio
+import random
 from types import SimpleNamespace
 from typing import cast
 
+from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
 from tests.simulation.programs import AgentProgram
 
 
@@ -17,3 +20,32 @@ def test_a_heartbeat_that_has_not_begun_stands_still_with_its_main_loop() -> Non
     stops = AgentProgram.beat_stops.__get__(cast("AgentProgram", agent))
 
     assert stops == [[1.0, 4.0], [8.0, 9.0]]
+
+
+def test_a_stalled_main_loop_does_not_keep_an_agent_from_recording_its_stop() -> None:
+    """The heartbeat's thread records the stop of an agent that leaves."""
+    loop = VirtualLoop(random.Random(1))  # noqa: S311 - protects nothing
+    clock, main, beat, stopped = VirtualClock(loop), Process("main"), Process("beat"), list[float]()
+
+    async def stop() -> None:
+        await clock.sleep(3.0)  # a slow database
+        stopped.append(clock.now_s())
+
+    async def leave() -> None:
+        beating = loop.spawn(beat, asyncio.sleep(60.0))
+        agent = SimpleNamespace(_machine=SimpleNamespace(loop=loop), beat=beat)
+        loop.spawn(
+            main,
+            AgentProgram._leave(cast("AgentProgram", agent), SimpleNamespace(stop=stop), beating),  # type: ignore[arg-type]
+        )
+        await clock.sleep(1.0)
+        loop.freeze(main)
+        await clock.sleep(9.0)
+
+    began_s = clock.now_s()
+    try:
+        loop.run_until_complete(loop.spawn(Process("world"), leave()))
+    finally:
+        loop.bury()
+
+    assert [at_s - began_s for at_s in stopped] == [3.0]
