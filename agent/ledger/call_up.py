@@ -28,7 +28,7 @@ _WAITING = (
 )
 # Compared as text, because SQLite stores times as text, with milliseconds.
 _DUE = type_coerce(task.c.due_at, String)
-_PAST = and_(
+_AFTER_CURSOR = and_(
     bindparam("due_at") <= _DUE, or_(bindparam("due_at") < _DUE, task.c.id > bindparam("after_id"))
 )
 _MOVES = (
@@ -59,65 +59,67 @@ class CallUpPage:
     """One step of a walk: the orders that it wrote, and the next position (None at the end)."""
 
     orders: list[Order]
-    place: CallUpCursor | None
+    cursor: CallUpCursor | None
 
 
 def step(
     connection: Connection,
     group: str,
-    wanted: Callable[[str], bool],
+    is_wanted: Callable[[str], bool],
     limit: int,
-    place: CallUpCursor | None,
+    cursor: CallUpCursor | None,
 ) -> CallUpPage:
     """Call up at most `limit` tasks of wanted routes from the page of tasks after `place`."""
     query = _WAITING.limit(SCAN)
-    if place is None:
+    if cursor is None:
         rows = connection.execute(query).all()
     else:
         rows = connection.execute(
-            query.where(_PAST), {"due_at": place.due_at, "after_id": place.task_id}
+            query.where(_AFTER_CURSOR), {"due_at": cursor.due_at, "after_id": cursor.task_id}
         ).all()
-    moves = _moves(connection, group, [row.id for row in rows], wanted)
-    found = [row for row in rows if (row.id, row.fence) in moves]
-    orders = _call(connection, group, [(row.id, row.fence) for row in found[:limit]])
-    if len(found) > limit:
-        return CallUpPage(orders, _place(connection, found[limit - 1]))
-    return CallUpPage(orders, _place(connection, rows[-1]) if len(rows) == SCAN else None)
+    moves = _moves(connection, group, [row.id for row in rows], is_wanted)
+    moved = [row for row in rows if (row.id, row.fence) in moves]
+    orders = _make_due(connection, group, [(row.id, row.fence) for row in moved[:limit]])
+    if len(moved) > limit:
+        return CallUpPage(orders, _cursor_at(connection, moved[limit - 1]))
+    return CallUpPage(orders, _cursor_at(connection, rows[-1]) if len(rows) == SCAN else None)
 
 
-def _place(connection: Connection, row: Row[Any]) -> CallUpCursor:
+def _cursor_at(connection: Connection, row: Row[Any]) -> CallUpCursor:
     exact = "milliseconds" if connection.dialect.name == "sqlite" else "microseconds"
     return CallUpCursor(row.due_at.isoformat(" ", exact), row.id)
 
 
 def _moves(
-    connection: Connection, group: str, ids: Sequence[int], wanted: Callable[[str], bool]
+    connection: Connection, group: str, ids: Sequence[int], is_wanted: Callable[[str], bool]
 ) -> set[tuple[int, int]]:
     """Return (task, fence) of tasks that last were moved because a wanted route was closed."""
     if not ids:
         return set()
     rows = connection.execute(_MOVES, {"ids": sorted(ids), "of_group": group}).all()
-    return {(row.task_id, row.fence + 1) for row in rows if wanted(_route_of(row.error_text))}
+    return {(row.task_id, row.fence + 1) for row in rows if is_wanted(_route_of(row.error_text))}
 
 
 def _route_of(text: str) -> str:
     return text.removeprefix(CLOSED_BEFORE).removesuffix(CLOSED_AFTER)
 
 
-def _call(connection: Connection, group: str, chosen: Sequence[tuple[int, int]]) -> list[Order]:
+def _make_due(connection: Connection, group: str, tasks: Sequence[tuple[int, int]]) -> list[Order]:
     """Make these tasks due now and order their records, if they still wait under this fence."""
-    if not chosen:
+    if not tasks:
         return []
-    these = select(task.c.id, task.c.fence).where(
-        _LATER, task.c.id.in_(sorted(task_id for task_id, _ in chosen))
+    still_waiting = select(task.c.id, task.c.fence).where(
+        _LATER, task.c.id.in_(sorted(task_id for task_id, _ in tasks))
     )
-    locked = connection.execute(these.order_by(task.c.id).with_for_update(skip_locked=True)).all()
-    left = [row for row in locked if (row.id, row.fence) in set(chosen)]
-    if not left:
+    locked = connection.execute(
+        still_waiting.order_by(task.c.id).with_for_update(skip_locked=True)
+    ).all()
+    rows = [row for row in locked if (row.id, row.fence) in set(tasks)]
+    if not rows:
         return []
     connection.execute(
-        update(task).where(task.c.id.in_([row.id for row in left])).values(due_at=utc_now())
+        update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now())
     )
     return outbox.place(
-        connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in left]
+        connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows]
     )

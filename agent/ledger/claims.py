@@ -88,9 +88,9 @@ def claim(
     After a lost answer it may be run again with the same owner. Without `suspects`, a task over
     which agents were lost at least twice is not claimed, and its answer is AGAIN.
     """
-    below = ANY_LOSSES if suspects else SUSPECT_LOSSES
-    for fence, same in groupby(sorted(records, key=_fence), key=_fence):
-        ids = sorted(record.publication.task_id for record in same)
+    below_losses = ANY_LOSSES if suspects else SUSPECT_LOSSES
+    for fence, of_fence in groupby(sorted(records, key=_fence), key=_fence):
+        ids = sorted(record.publication.task_id for record in of_fence)
         connection.execute(
             _CLAIM,
             {
@@ -98,7 +98,7 @@ def claim(
                 "at_fence": fence,
                 "by_owner": owner,
                 "deadline_s": deadline_s,
-                "below_losses": below,
+                "below_losses": below_losses,
             },
         )
         crash.reach("claim.fence_claimed")
@@ -132,14 +132,14 @@ def relieve(
     ours, the task does not wait at this fence, or the record's value differs from the task's.
     """
     task_id = record.publication.task_id
-    ours = (
-        task.c.status.in_(WAITING)
-        if owner is None
-        else and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
+    is_claimable = task.c.status.in_(WAITING)
+    if owner is not None:
+        is_claimable = and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
+    is_same_value = true() if record.digest is None else task.c.digest == record.digest
+    unchanged = select(task.c.id).where(
+        task.c.id == task_id, task.c.fence == fence, is_claimable, is_same_value
     )
-    own = true() if record.digest is None else task.c.digest == record.digest
-    mine = select(task.c.id).where(task.c.id == task_id, task.c.fence == fence, ours, own)
-    if connection.execute(mine.with_for_update()).scalar() is None:
+    if connection.execute(unchanged.with_for_update()).scalar() is None:
         return None
     return outbox.place(connection, group, "tasks", [(outbox.TASK, task_id, fence)])[0]
 
@@ -165,34 +165,33 @@ def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -
     answers: ClaimAnswers = {}
     missing = []
     for record in records:
-        found = rows.get(record.publication.task_id)
-        if found is None:
+        values = rows.get(record.publication.task_id)
+        if values is None:
             missing.append(record)
             continue
-        *columns, digest = found
+        *columns, digest = values
         row = _row(columns)
         answers[row.task_id] = (answer(record, row, digest, owner=owner), row)
     if missing:
-        gone = archived(connection, (record.publication.batch for record in missing))
+        archived_names = archived(connection, (record.publication.batch for record in missing))
         for record in missing:
-            answers[record.publication.task_id] = (
-                ClaimAnswer.DONE if record.publication.batch in gone else ClaimAnswer.UNKNOWN,
-                None,
-            )
+            is_done = record.publication.batch in archived_names
+            unlisted = ClaimAnswer.DONE if is_done else ClaimAnswer.UNKNOWN
+            answers[record.publication.task_id] = (unlisted, None)
     _release_conflicts(connection, answers, owner)
     return answers
 
 
 def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int) -> None:
     """Release tasks that were claimed by foreign records: such a record must not keep the task."""
-    taken = [
-        key
-        for key, (said, row) in answers.items()
-        if said is ClaimAnswer.CONFLICT and row is not None and owner and row.owner == owner
+    conflicting = [
+        task_id
+        for task_id, (claim_answer, row) in answers.items()
+        if claim_answer is ClaimAnswer.CONFLICT and row is not None and owner and row.owner == owner
     ]
-    if taken:
+    if conflicting:
         crash.reach("claim.conflicting")
-        release(connection, owner, taken)
+        release(connection, owner, conflicting)
 
 
 def _row(columns: Sequence[Any]) -> Row:

@@ -55,31 +55,30 @@ def hold_back(
     look that began on a working route dies all the same. Other deaths are never held back.
     """
     cases = _cases(connection, group, settlements)
-    tried = _tried(connection, cases.values(), [one.row.task_id for one in settlements])
-    decided = [(one, _decide(cases.get(_key(one)), one, longest, tried)) for one in settlements]
-    leave_looks(
-        connection,
-        [
-            (one.row.task_id, one.row.fence)
-            for one, outcome in decided
-            if isinstance(outcome, Moved)
-        ],
+    tried = _tried(
+        connection, cases.values(), [settlement.row.task_id for settlement in settlements]
     )
+    decided = [
+        (settlement, _decide(cases.get(_key(settlement)), settlement, longest, tried))
+        for settlement in settlements
+    ]
+    held_back = [settlement.row for settlement, outcome in decided if isinstance(outcome, Moved)]
+    leave_looks(connection, [(row.task_id, row.fence) for row in held_back])
     for case in cases.values():
         if case.watch.cause is not None:
             _raise(connection, case.guard_id, case.watch.cause, f"{case.watch.why}; {case.failed}")
     return decided
 
 
-def _key(one: Settlement) -> GuardKey:
-    return GuardKey(one.row.batch_id, one.row.type, one.route)
+def _key(settlement: Settlement) -> GuardKey:
+    return GuardKey(settlement.row.batch_id, settlement.row.type, settlement.route)
 
 
-def _exhausted(outcome: Outcome) -> bool:
+def _is_exhausted(outcome: Outcome) -> bool:
     return isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED
 
 
-def _refused(outcome: Outcome) -> bool:
+def _is_refused(outcome: Outcome) -> bool:
     return (
         isinstance(outcome, Dead)
         and outcome.disposition == Disposition.PERMANENT
@@ -88,28 +87,28 @@ def _refused(outcome: Outcome) -> bool:
 
 
 def _decide(
-    case: _Case | None, one: Settlement, longest: Tier, tried: Collection[tuple[int, int]]
+    case: _Case | None, settlement: Settlement, longest: Tier, tried: Collection[tuple[int, int]]
 ) -> Outcome:
-    outcome = one.outcome
+    outcome = settlement.outcome
     if case is None or not isinstance(outcome, Dead | Succeeded):
         return outcome
     if isinstance(outcome, Succeeded):
         case.watch.succeeded()
         return outcome
-    if not (_exhausted(outcome) or _refused(outcome)):
+    if not (_is_exhausted(outcome) or _is_refused(outcome)):
         case.watch.other()
         return outcome
     failure = outcome.failure
-    dies = (one.row.task_id, one.row.fence) in tried or _may_die(case.watch, outcome)
+    dies = (settlement.row.task_id, settlement.row.fence) in tried or _may_die(case.watch, outcome)
     if case.watch.cause is not None and not case.failed:
         case.failed = f"{failure.error_class}: {failure.text}"
-    return outcome if dies else moved(failure, outcome.spent, longest, one.row.task_id)
+    return outcome if dies else moved(failure, outcome.spent, longest, settlement.row.task_id)
 
 
 def _may_die(watch: GuardWatch, outcome: Dead) -> bool:
     failure = outcome.failure
     stamp = fingerprint(failure.error_class, failure.text)
-    if _refused(outcome):
+    if _is_refused(outcome):
         return watch.may_be_refused(stamp)
     return watch.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
 
@@ -118,18 +117,28 @@ def _cases(
     connection: Connection, group: str, settlements: Sequence[Settlement]
 ) -> dict[GuardKey, _Case]:
     """Return the keys whose guard may be raised or may hold a task back; lock their rows."""
-    exhausted = {_key(one) for one in settlements if _exhausted(one.outcome)}
-    succeeding = {_key(one) for one in settlements if isinstance(one.outcome, Succeeded)}
-    refused = {_key(one) for one in settlements if _refused(one.outcome)} - succeeding
+    exhausted = {
+        _key(settlement) for settlement in settlements if _is_exhausted(settlement.outcome)
+    }
+    succeeding = {
+        _key(settlement) for settlement in settlements if isinstance(settlement.outcome, Succeeded)
+    }
+    refused = {
+        _key(settlement) for settlement in settlements if _is_refused(settlement.outcome)
+    } - succeeding
     fruitless = {key for key in refused if not guard_history.any_success(connection, *key)}
     if not exhausted | fruitless:
         return {}
-    rows = _locked(connection, group, exhausted | fruitless)
+    rows = _lock_or_insert(connection, group, exhausted | fruitless)
     routes = {key.route for key in succeeding}
     cases = {}
     for key in sorted(exhausted | fruitless):
         row, wide = rows[key], rows.get(key._replace(route=ANY_ROUTE))
-        holding = [one for one in (row, wide) if one is not None and one.opened_at is None]
+        holding = [
+            settlement
+            for settlement in (row, wide)
+            if settlement is not None and settlement.opened_at is None
+        ]
         watch = GuardWatch(
             raised=bool(holding),
             route_works=True,
@@ -172,16 +181,18 @@ def _watch_failures(
     )
 
 
-def _locked(connection: Connection, group: str, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
+def _lock_or_insert(
+    connection: Connection, group: str, keys: Collection[GuardKey]
+) -> dict[GuardKey, Any]:
     """Lock and return the guards of these keys' batches; a key without a guard gets an open one."""
-    found = _lock(connection, keys)
-    missing = sorted(key for key in keys if key not in found)
+    guards = _lock(connection, keys)
+    missing = sorted(key for key in keys if key not in guards)
     for key in missing:
         row = insert_new(connection, guard).values(
             group_name=group, opened_at=utc_now(), called_at=utc_now(), **key._asdict()
         )
         connection.execute(row)
-    return _lock(connection, keys) if missing else found
+    return _lock(connection, keys) if missing else guards
 
 
 def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
@@ -209,10 +220,12 @@ def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, 
 
 def _raise(connection: Connection, guard_id: int, cause: GuardCause, reason: str) -> None:
     """Raise an open guard; its first look is due at once."""
-    fresh = {"raised_at": utc_now(), "probe_at": utc_now(), "opened_at": None, "called_at": None}
+    times = {"raised_at": utc_now(), "probe_at": utc_now(), "opened_at": None, "called_at": None}
     no_look = {"look_size": 1, "look_left": -1, "look_at": utc_now(), "vouched": 0}
-    opened = update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_not(None))
-    connection.execute(opened.values(cause=cause.value, reason=reason[:500], **fresh, **no_look))
+    still_open = update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_not(None))
+    connection.execute(
+        still_open.values(cause=cause.value, reason=reason[:500], **times, **no_look)
+    )
 
 
 def _tried(
@@ -229,11 +242,10 @@ def _tried(
 def _in_looks(
     connection: Connection, guard_ids: Sequence[int], task_ids: Sequence[int]
 ) -> set[tuple[int, int]]:
-    mine = (guard_look.c.guard_id.in_(guard_ids), guard_look.c.task_id.in_(sorted(task_ids)))
-    return {
-        (row.task_id, row.fence)
-        for row in connection.execute(select(guard_look.c.task_id, guard_look.c.fence).where(*mine))
-    }
+    query = select(guard_look.c.task_id, guard_look.c.fence).where(
+        guard_look.c.guard_id.in_(guard_ids), guard_look.c.task_id.in_(sorted(task_ids))
+    )
+    return {(row.task_id, row.fence) for row in connection.execute(query)}
 
 
 def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> None:
@@ -245,11 +257,11 @@ def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> Non
     )
     leaving = [row for row in connection.execute(query) if (row.task_id, row.fence) in set(tasks)]
     if leaving:
-        each = [
+        places = [
             and_(guard_look.c.guard_id == row.guard_id, guard_look.c.task_id == row.task_id)
             for row in leaving
         ]
-        connection.execute(delete(guard_look).where(or_(*each)))
+        connection.execute(delete(guard_look).where(or_(*places)))
 
 
 def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
@@ -279,6 +291,6 @@ def raise_for_losses(
 ) -> None:
     """Raise the guards of these (batch, type) for all routes."""
     wide = {GuardKey(batch_id, task_type, ANY_ROUTE) for batch_id, task_type in keys}
-    rows = _locked(connection, group, wide)
+    rows = _lock_or_insert(connection, group, wide)
     for key in sorted(wide):
         _raise(connection, rows[key].id, GuardCause.WORKER_LOST, reason)

@@ -47,9 +47,9 @@ def route_works(
 def silence(connection: Connection, group: str, route: str) -> str:
     """Return since when nothing has succeeded on the route, as text for a person."""
     newest = select(func.max(tally.c.created_at)).outerjoin(batch, batch.c.id == tally.c.batch_id)
-    last = connection.execute(newest.where(*_on_route(group, route))).scalar()
-    known = "in this group yet" if last is None else f"since {written(last)}"
-    return f"nothing has succeeded on this route {known}"
+    last_at = connection.execute(newest.where(*_on_route(group, route))).scalar()
+    since_when = "in this group yet" if last_at is None else f"since {written(last_at)}"
+    return f"nothing has succeeded on this route {since_when}"
 
 
 def _on_route(group: str, route: str) -> tuple[ColumnElement[bool], ...]:
@@ -66,7 +66,7 @@ def _on_route(group: str, route: str) -> tuple[ColumnElement[bool], ...]:
 def any_success(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
     """Return whether a task of the key has ever succeeded."""
     query = select(tally.c.id).where(
-        *_of(batch_id, kind, route), tally.c.state == int(Status.SUCCEEDED)
+        *_of_key(batch_id, kind, route), tally.c.state == int(Status.SUCCEEDED)
     )
     return connection.execute(query.limit(1)).scalar() is not None
 
@@ -77,15 +77,15 @@ def lately(
     """Return how tasks of the key ended in the window and after `since`, newest first."""
     ended = tally.c.state.in_((int(Status.SUCCEEDED), int(Status.DEAD)))
     query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(
-        *_of(batch_id, kind, route), ended
+        *_of_key(batch_id, kind, route), ended
     )
     query = query.where(tally.c.created_at > utc_after(-WINDOW_S), *_after(since))
     rows = connection.execute(
         query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK)
     )
     return [
-        EndedAlike(one.fingerprint if one.disposition == Disposition.EXHAUSTED else None, one.delta)
-        for one in rows
+        EndedAlike(row.fingerprint if row.disposition == Disposition.EXHAUSTED else None, row.delta)
+        for row in rows
     ]
 
 
@@ -96,7 +96,7 @@ def refusals(
     columns = (tally.c.outcome, tally.c.disposition, tally.c.fingerprint)
     died = (tally.c.state == int(Status.DEAD), tally.c.delta > 0)
     query = select(*columns, func.sum(tally.c.delta).label("n")).where(
-        *_of(batch_id, kind, route), *died, *_after(since)
+        *_of_key(batch_id, kind, route), *died, *_after(since)
     )
     total, refused = 0, Counter[bytes]()
     for row in connection.execute(query.group_by(*columns)):
@@ -118,7 +118,7 @@ def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bo
         tally.c.batch_id == batch_id, tally.c.type == kind
     )
     rows = connection.execute(query.group_by(*columns)).all()
-    here = {
+    ends = {
         state: sum(int(row.n) for row in rows if row.state == state and row.route == route)
         for state in _FINAL
     }
@@ -127,14 +127,12 @@ def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bo
         for row in rows
         if row.state == Status.PENDING and row.outcome == TallyOutcome.LOADED
     )
-    left = loaded - sum(int(row.n) for row in rows if row.state in _FINAL)
-    ended = here[Status.SUCCEEDED] + here[Status.DEAD]
-    return (
-        ended >= GOOD_ENDED and here[Status.DEAD] < GOOD_DEAD * ended and left <= GOOD_LEFT * ended
-    )
+    unended = loaded - sum(int(row.n) for row in rows if row.state in _FINAL)
+    dead, ended = ends[Status.DEAD], ends[Status.SUCCEEDED] + ends[Status.DEAD]
+    return ended >= GOOD_ENDED and dead < GOOD_DEAD * ended and unended <= GOOD_LEFT * ended
 
 
-def _of(batch_id: int, kind: str, route: str) -> tuple[ColumnElement[bool], ...]:
+def _of_key(batch_id: int, kind: str, route: str) -> tuple[ColumnElement[bool], ...]:
     return tally.c.batch_id == batch_id, tally.c.type == kind, tally.c.route == route
 
 

@@ -48,7 +48,7 @@ Asked = Sequence[tuple[int, datetime]]
 
 def take_route_turn(connection: Connection, group: str, route: str, wait_s: float) -> Asked:
     """Take the turn to ask a route for all its due guards; they are due again after `wait_s`."""
-    mine = (
+    due = (
         guard.c.group_name == group,
         guard.c.route == route,
         guard.c.cause != GuardCause.WORKER_LOST.value,
@@ -56,11 +56,11 @@ def take_route_turn(connection: Connection, group: str, route: str, wait_s: floa
         _DUE,
     )
     rows = connection.execute(
-        select(guard.c.id, guard.c.look_at).where(*mine).order_by(guard.c.id).with_for_update()
+        select(guard.c.id, guard.c.look_at).where(*due).order_by(guard.c.id).with_for_update()
     ).all()
     if rows:
-        taken = update(guard).where(guard.c.id.in_([row.id for row in rows]))
-        connection.execute(taken.values(probe_at=utc_after(wait_s)))
+        put_off_rows = update(guard).where(guard.c.id.in_([row.id for row in rows]))
+        connection.execute(put_off_rows.values(probe_at=utc_after(wait_s)))
     return [(row.id, row.look_at) for row in rows]
 
 
@@ -69,27 +69,21 @@ def route_answered(connection: Connection, route: str) -> None:
 
     The answer vouches for the route as a task's success does.
     """
-    tally.write(
-        connection,
-        [
-            tally.TallyChange(
-                tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, TallyOutcome.PROBE)
-            )
-        ],
-    )
+    key = tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, TallyOutcome.PROBE)
+    tally.write(connection, [tally.TallyChange(key)])
 
 
-def begin(connection: Connection, group: str, one: Guard) -> bool:
+def begin(connection: Connection, group: str, raised: Guard) -> bool:
     """Begin the look that is due; return False if the route must be asked first.
 
     The route need not be asked if anything has succeeded on it since the last look. A prompt is no
     evidence about lost agents: their look begins without one, and its tasks may die only if
     something else of the group succeeded.
     """
-    works = route_works(connection, group, one.route, since=one.look_at)
-    if not works and one.cause != GuardCause.WORKER_LOST:
+    is_vouched = route_works(connection, group, raised.route, since=raised.look_at)
+    if not is_vouched and raised.cause != GuardCause.WORKER_LOST:
         return False
-    _begin(connection, [(one.id, one.look_at)], _DUE, vouched=works)
+    _begin(connection, [(raised.id, raised.look_at)], _DUE, vouched=is_vouched)
     return True
 
 
@@ -102,22 +96,22 @@ def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None
 
 
 def _begin(
-    connection: Connection, which: Asked, due: ColumnElement[bool], *, vouched: bool
+    connection: Connection, guards: Asked, due: ColumnElement[bool], *, vouched: bool
 ) -> None:
     places = (
         {"look_left": guard.c.look_size, "vouched": 1}
         if vouched
         else {"look_size": 1, "look_left": 1, "vouched": 0}
     )
-    for guard_id, look_at in which:
-        same = (
+    for guard_id, look_at in guards:
+        unchanged = (
             guard.c.id == guard_id,
             guard.c.look_at == literal(look_at, UtcTime),
             guard.c.cause != GuardCause.NO_SUCCESS.value,
         )
         began = (
             update(guard)
-            .where(*same, _RAISED, due)
+            .where(*unchanged, _RAISED, due)
             .values(look_at=utc_now(), probe_at=utc_now(), **places)
         )
         if connection.execute(began).rowcount:
@@ -133,8 +127,8 @@ def take_turn(connection: Connection, guard_id: int, task_id: int) -> bool:
     A task that has joined before may run only under the fence it joined with. Safe to run twice.
     """
     fence = connection.execute(select(task.c.fence).where(task.c.id == task_id)).scalar()
-    mine = (guard_look.c.guard_id == guard_id, guard_look.c.task_id == task_id)
-    joined = connection.execute(select(guard_look.c.fence).where(*mine)).scalar()
+    place = (guard_look.c.guard_id == guard_id, guard_look.c.task_id == task_id)
+    joined = connection.execute(select(guard_look.c.fence).where(*place)).scalar()
     if fence is None or joined is not None:
         return joined is not None and joined == fence
     return bool(_join(connection, guard_id, {task_id: fence}))
@@ -145,63 +139,64 @@ def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list
     free = select(guard.c.look_left).where(guard.c.id == guard_id, _RAISED).with_for_update()
     chosen = list(fences)[: max(0, connection.execute(free).scalar() or 0)]
     if chosen:
-        left = guard.c.look_left - len(chosen)
-        connection.execute(update(guard).where(guard.c.id == guard_id).values(look_left=left))
-        rows = [{"guard_id": guard_id, "task_id": one, "fence": fences[one]} for one in chosen]
+        places_left = guard.c.look_left - len(chosen)
+        connection.execute(
+            update(guard).where(guard.c.id == guard_id).values(look_left=places_left)
+        )
+        rows = [
+            {"guard_id": guard_id, "task_id": task_id, "fence": fences[task_id]}
+            for task_id in chosen
+        ]
         insert_rows(connection, guard_look, rows, keep=True)
     return chosen
 
 
 def call_some(
-    connection: Connection, group: str, one: Guard, route_of: Callable[[bytes], str]
+    connection: Connection, group: str, raised: Guard, route_of: Callable[[bytes], str]
 ) -> list[Order]:
     """Call up waiting tasks for the free places of a look; return the orders for their records.
 
     One agent does so every few seconds. If no task waits for the look, its free places are closed.
     """
     turn = update(guard).where(
-        guard.c.id == one.id,
+        guard.c.id == raised.id,
         _RAISED,
         guard.c.look_left > 0,
-        guard.c.look_at == literal(one.look_at, UtcTime),
+        guard.c.look_at == literal(raised.look_at, UtcTime),
     )
-    if (
-        connection.execute(
-            turn.where(guard.c.probe_at <= utc_after(-PATIENCE_S)).values(probe_at=utc_now())
-        ).rowcount
-        == 0
-    ):
+    turn = turn.where(guard.c.probe_at <= utc_after(-PATIENCE_S)).values(probe_at=utc_now())
+    if connection.execute(turn).rowcount == 0:
         return []
-    found = _candidates(connection, one)
-    bodies = _bodies(connection, found) if one.route != ANY_ROUTE else {}
-    mine = {
+    candidates = _candidates(connection, raised)
+    bodies = _bodies(connection, candidates) if raised.route != ANY_ROUTE else {}
+    fences = {
         task_id: fence
-        for task_id, fence in found.items()
-        if not bodies or route_of(bodies[task_id]) == one.route
+        for task_id, fence in candidates.items()
+        if not bodies or route_of(bodies[task_id]) == raised.route
     }
-    if not mine:
+    if not fences:
         connection.execute(
-            update(guard).where(guard.c.id == one.id, guard.c.look_left > 0).values(look_left=0)
+            update(guard).where(guard.c.id == raised.id, guard.c.look_left > 0).values(look_left=0)
         )
-    chosen = _join(connection, one.id, mine)
-    return _call(connection, group, task.c.id.in_(chosen)) if chosen else []
+    chosen = _join(connection, raised.id, fences)
+    return _make_due(connection, group, task.c.id.in_(chosen)) if chosen else []
 
 
-def _candidates(connection: Connection, one: Guard) -> dict[int, int]:
+def _candidates(connection: Connection, raised: Guard) -> dict[int, int]:
     """Return some waiting tasks that may be called up, with their fences.
 
     These are tasks that a guard moved, earliest due time first. If there are none, they are tasks
     that are due anyway.
     """
-    outside = ~exists().where(guard_look.c.guard_id == one.id, guard_look.c.task_id == task.c.id)
-    mine = select(task.c.id, task.c.fence).where(*_mine(one), outside).limit(FEW)
-    moved = mine.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(task.c.due_at)
-    for query in (
-        moved,
-        mine.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now()),
-    ):
-        if found := {row.id: row.fence for row in connection.execute(query)}:
-            return found
+    outside = ~exists().where(guard_look.c.guard_id == raised.id, guard_look.c.task_id == task.c.id)
+    outside_look = select(task.c.id, task.c.fence).where(*_of_guard(raised), outside).limit(FEW)
+    moved = outside_look.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(
+        task.c.due_at
+    )
+    due = outside_look.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now())
+    for query in (moved, due):
+        if fences := {row.id: row.fence for row in connection.execute(query)}:
+            return fences
     return {}
 
 
@@ -215,87 +210,86 @@ def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, byte
 # ---- the end of a look, and of the guard
 
 
-def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> str:
+def look_at(connection: Connection, group: str, raised: Guard, probe_s: float) -> str:
     """Return why the guard may be opened, or an empty text if it may not.
 
     Ends a look that is over, and sets the time of the next one.
     """
-    if one.cause == GuardCause.NO_SUCCESS:
-        return (
-            "something succeeded on its route"
-            if route_works(connection, group, one.route, since=one.raised_at)
-            else ""
-        )
-    if not one.looking:
+    if raised.cause == GuardCause.NO_SUCCESS:
+        works = route_works(connection, group, raised.route, since=raised.raised_at)
+        return "something succeeded on its route" if works else ""
+    if not raised.looking:
         return ""
-    look = _look(connection, one)
+    look = _look(connection, raised)
     if look.succeeded:
         return "a task of its look succeeded"
-    if look.over(turns=one.look_left, late=one.look_s > probe_s):
-        size = next_size(look, one.look_size, vouched=one.vouched)
-        after_s = next_in_s(look, one.cause, vouched=one.vouched, age_s=one.look_s, probe_s=probe_s)
-        same = (
-            guard.c.id == one.id,
+    if look.over(turns=raised.look_left, late=raised.look_s > probe_s):
+        size = next_size(look, raised.look_size, vouched=raised.vouched)
+        after_s = next_in_s(
+            look, raised.cause, vouched=raised.vouched, age_s=raised.look_s, probe_s=probe_s
+        )
+        unchanged = (
+            guard.c.id == raised.id,
             _RAISED,
             guard.c.look_left >= 0,
-            guard.c.look_at == literal(one.look_at, UtcTime),
+            guard.c.look_at == literal(raised.look_at, UtcTime),
         )
         ended = (
             update(guard)
-            .where(*same)
+            .where(*unchanged)
             .values(look_at=utc_now(), look_left=-1, look_size=size, probe_at=utc_after(after_s))
         )
         if connection.execute(ended).rowcount:
-            connection.execute(delete(guard_look).where(guard_look.c.guard_id == one.id))
+            connection.execute(delete(guard_look).where(guard_look.c.guard_id == raised.id))
     return ""
 
 
-def _look(connection: Connection, one: Guard) -> Look:
+def _look(connection: Connection, raised: Guard) -> Look:
     """Return how the tasks of the look fare. A fence that has risen means a failed attempt."""
     query = select(task.c.status, (task.c.fence > guard_look.c.fence).label("rose"))
     rows = connection.execute(
         query.join(guard_look, guard_look.c.task_id == task.c.id).where(
-            guard_look.c.guard_id == one.id
+            guard_look.c.guard_id == raised.id
         )
     ).all()
-    going = [row.status for row in rows if not row.rose]
+    unfailed = [row.status for row in rows if not row.rose]
     return Look(
         succeeded=sum(row.status == Status.SUCCEEDED for row in rows),
-        failed=len(rows) - len(going) + going.count(Status.DEAD),
-        running=going.count(Status.PROCESSING),
-        waiting=sum(status in WAITING for status in going),
-        cancelled=going.count(Status.CANCELLED),
+        failed=len(rows) - len(unfailed) + unfailed.count(Status.DEAD),
+        running=unfailed.count(Status.PROCESSING),
+        waiting=sum(status in WAITING for status in unfailed),
+        cancelled=unfailed.count(Status.CANCELLED),
     )
 
 
-def any_waiting(connection: Connection, one: Guard) -> bool:
+def any_waiting(connection: Connection, raised: Guard) -> bool:
     """Return whether a task of the guard's batch and type waits."""
-    return _any(connection, one, WAITING)
+    return _any_task(connection, raised, WAITING)
 
 
-def running(connection: Connection, one: Guard) -> bool:
+def running(connection: Connection, raised: Guard) -> bool:
     """Return whether a task of the guard's batch and type is being worked on."""
-    return _any(connection, one, (Status.PROCESSING,))
+    return _any_task(connection, raised, (Status.PROCESSING,))
 
 
-def _any(connection: Connection, one: Guard, statuses: Collection[Status]) -> bool:
-    query = select(task.c.id).where(*_mine(one), task.c.status.in_(statuses))
+def _any_task(connection: Connection, raised: Guard, statuses: Collection[Status]) -> bool:
+    query = select(task.c.id).where(*_of_guard(raised), task.c.status.in_(statuses))
     return connection.execute(query.limit(1)).scalar() is not None
 
 
-def _mine(one: Guard) -> tuple[ColumnElement[bool], ...]:
+def _of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a task is the guard's.
 
     `+ 0` keeps the server from walking the whole batch, of which few tasks are open or wait.
     """
-    return task.c.batch_id + 0 == one.batch_id, task.c.type == one.type
+    return task.c.batch_id + 0 == subject.batch_id, task.c.type == subject.type
 
 
-def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
+def put_off(connection: Connection, raised: Guard, wait_s: float) -> None:
     """Put off a look that is due by `wait_s`."""
     connection.execute(
         update(guard)
-        .where(guard.c.id == one.id, guard.c.probe_at <= utc_now())
+        .where(guard.c.id == raised.id, guard.c.probe_at <= utc_now())
         .values(probe_at=utc_after(wait_s))
     )
 
@@ -303,28 +297,34 @@ def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
 # ---- the tasks that an opened guard had moved
 
 
-def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
+def call_up(connection: Connection, group: str, opened: Guard) -> list[Order]:
     """Make a page of the tasks that an opened guard had moved due now; return their orders.
 
     When none is left LINGER_S after the opening, the guard's row says so (`called_at`).
     """
-    mine = (task.c.status == int(Status.RETRYING), *_mine(one), task.c.due_at > utc_now())
+    moved_tasks = (
+        task.c.status == int(Status.RETRYING),
+        *_of_guard(opened),
+        task.c.due_at > utc_now(),
+    )
     ids = sorted(
         connection.execute(
-            select(task.c.id).where(*mine, _MOVED).order_by(task.c.due_at).limit(PAGE)
+            select(task.c.id).where(*moved_tasks, _MOVED).order_by(task.c.due_at).limit(PAGE)
         ).scalars()
     )
     if ids:
-        return _call(connection, group, task.c.id.in_(ids) & (task.c.due_at > utc_now()))
-    long_open = (guard.c.id == one.id, guard.c.opened_at < utc_after(-LINGER_S))
+        return _make_due(connection, group, task.c.id.in_(ids) & (task.c.due_at > utc_now()))
+    long_open = (guard.c.id == opened.id, guard.c.opened_at < utc_after(-LINGER_S))
     connection.execute(update(guard).where(*long_open).values(called_at=utc_now()))
     return []
 
 
-def _call(connection: Connection, group: str, which: ColumnElement[bool]) -> list[Order]:
+def _make_due(connection: Connection, group: str, condition: ColumnElement[bool]) -> list[Order]:
     """Make waiting tasks due now, and order records for them."""
     locked = (
-        select(task.c.id, task.c.fence).where(which, task.c.status.in_(WAITING)).order_by(task.c.id)
+        select(task.c.id, task.c.fence)
+        .where(condition, task.c.status.in_(WAITING))
+        .order_by(task.c.id)
     )
     rows = connection.execute(locked.with_for_update(skip_locked=True)).all()
     if not rows:

@@ -16,12 +16,15 @@ from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, task
 from schemas.task.states import Status
 
-HEARTBEAT_S, DEAD_AFTER_S = 3.0, 12.0
-# A reaper that was itself stalled must have been steady for this long before it may judge others.
-AMNESTY_S, STALL_S = 15.0, 6.0
-REMEMBER_S = 86400.0
-# Age of rows of agents that are gone, and how many are deleted in one transaction.
-FORGET_S, FORGET_MOST = 2 * REMEMBER_S, 500
+HEARTBEAT_S = 3.0
+DEAD_AFTER_S = 12.0  # without a heartbeat, an agent may be declared lost
+# A reaper that had no heartbeat for STALL_S was itself stalled. It may not judge others until it
+# has been steady for AMNESTY_S.
+STALL_S = 6.0
+AMNESTY_S = 15.0
+REMEMBER_S = 86400.0  # after its end, in which an agent's tasks are reset
+FORGET_S = 2 * REMEMBER_S  # after its end, when an agent's row is deleted
+FORGET_MOST = 500  # rows in one transaction
 
 AGENT_BITS = 39
 
@@ -54,9 +57,11 @@ _VERDICT_SQLITE = text(f"""
     UPDATE agent SET lost_at = {_NOW}) || '000'
      WHERE lost_at IS NULL AND stopped_at IS NULL
        AND seen_at < {_NOW}, printf('-%d seconds', :dead)) || '000'
-       AND EXISTS (SELECT 1 FROM agent r WHERE r.id = :me AND r.group_name = agent.group_name AND r.lost_at IS NULL
+       AND EXISTS (SELECT 1 FROM agent r
+                    WHERE r.id = :me AND r.group_name = agent.group_name AND r.lost_at IS NULL
                       AND r.seen_at > {_NOW}, printf('-%d seconds', :stall)) || '000'
-                      AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')""")  # noqa: S608
+                      AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')
+    """)  # noqa: S608
 
 
 # Every agent runs these queries each second, whether or not there is work. They are built once,
@@ -106,10 +111,10 @@ def judge_others(connection: Connection, agent_id: int) -> int:
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:
     """Declare a dead agent lost; return False if it was already lost or had stopped."""
-    known = update(agent).where(
+    alive_row = update(agent).where(
         agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None)
     )
-    return connection.execute(known.values(lost_at=utc_now())).rowcount == 1
+    return connection.execute(alive_row.values(lost_at=utc_now())).rowcount == 1
 
 
 def stop(connection: Connection, agent_id: int) -> None:
@@ -138,14 +143,14 @@ def forget(connection: Connection) -> int:
         .distinct()
     )
     busy = sorted(connection.execute(claims).scalars())
-    left = func.coalesce(agent.c.stopped_at, agent.c.lost_at) < utc_after(-FORGET_S)
-    old = (
+    left_long_ago = func.coalesce(agent.c.stopped_at, agent.c.lost_at) < utc_after(-FORGET_S)
+    forgettable = (
         select(agent.c.id)
-        .where(left, agent.c.id.not_in(busy))
+        .where(left_long_ago, agent.c.id.not_in(busy))
         .order_by(agent.c.id)
         .limit(FORGET_MOST)
     )
-    ids = connection.execute(old).scalars().all()
+    ids = connection.execute(forgettable).scalars().all()
     return connection.execute(delete(agent).where(agent.c.id.in_(ids))).rowcount if ids else 0
 
 
@@ -169,5 +174,5 @@ def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, dateti
 
 def owner_range(agent_id: int) -> tuple[int, int]:
     """Return the first and last owner number of an incarnation."""
-    first = agent_id << OWNER_BITS
-    return first, first + (1 << OWNER_BITS) - 1
+    first_owner = agent_id << OWNER_BITS
+    return first_owner, first_owner + (1 << OWNER_BITS) - 1

@@ -25,7 +25,7 @@ PAGE = 500
 
 _UNCHARGE = (
     update(task)
-    .where(task.c.id == bindparam("one"))
+    .where(task.c.id == bindparam("of_task"))
     .values(
         lease_losses=case(
             (task.c.lease_losses > bindparam("times"), task.c.lease_losses - bindparam("times")),
@@ -34,7 +34,7 @@ _UNCHARGE = (
     )
 )
 _FORGET = delete(task_loss).where(
-    task_loss.c.task_id == bindparam("one"), task_loss.c.agent_id == bindparam("of_agent")
+    task_loss.c.task_id == bindparam("of_task"), task_loss.c.agent_id == bindparam("of_agent")
 )
 
 
@@ -61,34 +61,27 @@ def guilty(connection: Connection, rows: Sequence[Any]) -> list[Any]:
     suspects = [row for row in rows if row.lease_losses >= SUSPECT_LOSSES]
     if not suspects:
         return []
-    together = Counter(map(agent_of, rows))
+    tasks_in = Counter(map(agent_of, rows))
     agents = sorted({agent_of(row) for row in suspects})
-    lost = set(
-        connection.execute(
-            select(agent.c.id).where(agent.c.id.in_(agents), agent.c.lost_at.is_not(None))
-        ).scalars()
-    )
-    return [
-        row
-        for row in suspects
-        if together[agent_of(row)] == 1 and agent_of(row) in lost and not _company(connection, row)
-    ]
+    lost = select(agent.c.id).where(agent.c.id.in_(agents), agent.c.lost_at.is_not(None))
+    lost_ids = set(connection.execute(lost).scalars())
+    alone = [row for row in suspects if tasks_in[agent_of(row)] == 1 and agent_of(row) in lost_ids]
+    return [row for row in alone if not _had_company(connection, row)]
 
 
-def _company(connection: Connection, row: Any) -> bool:
+def _had_company(connection: Connection, row: Any) -> bool:
     """Return whether the task's agent held another one, reset earlier or still to be reset."""
-    first, last = owner_range(agent_of(row))
+    first_owner, last_owner = owner_range(agent_of(row))
     earlier = select(task_loss.c.task_id).where(
         task_loss.c.agent_id == agent_of(row), task_loss.c.task_id != row.id
     )
     later = select(task.c.id).where(
         task.c.status == int(Status.PROCESSING),
-        task.c.owner.between(first, last),
+        task.c.owner.between(first_owner, last_owner),
         task.c.id != row.id,
     )
-    return any(
-        connection.execute(query.limit(1)).scalar() is not None for query in (earlier, later)
-    )
+    queries = (earlier.limit(1), later.limit(1))
+    return any(connection.execute(query).scalar() is not None for query in queries)
 
 
 def undo(connection: Connection, group: str) -> int:
@@ -112,18 +105,21 @@ def undo(connection: Connection, group: str) -> int:
         .distinct()
         .limit(PAGE)
     )
-    found = [(row.task_id, row.agent_id) for row in connection.execute(query)]
-    if not found:
+    shared = [(row.task_id, row.agent_id) for row in connection.execute(query)]
+    if not shared:
         return 0
-    times = Counter(task_id for task_id, _ in found)
+    times = Counter(task_id for task_id, _ in shared)
     connection.execute(
         select(task.c.id).where(task.c.id.in_(sorted(times))).order_by(task.c.id).with_for_update()
     )
     connection.execute(
-        _UNCHARGE, [{"one": one, "times": count} for one, count in sorted(times.items())]
+        _UNCHARGE,
+        [{"of_task": task_id, "times": count} for task_id, count in sorted(times.items())],
     )
-    connection.execute(_FORGET, [{"one": one, "of_agent": agent_id} for one, agent_id in found])
-    return len(found)
+    connection.execute(
+        _FORGET, [{"of_task": task_id, "of_agent": agent_id} for task_id, agent_id in shared]
+    )
+    return len(shared)
 
 
 def forget(connection: Connection) -> int:
@@ -133,14 +129,15 @@ def forget(connection: Connection) -> int:
     """
     query = select(task_loss.c.task_id, task_loss.c.agent_id)
     settled = query.join(task, task.c.id == task_loss.c.task_id).where(task.c.lease_losses == 0)
-    old = query.where(task_loss.c.created_at < utc_after(-REMEMBER_S))
-    found: Collection[tuple[int, int]] = {
+    expired = query.where(task_loss.c.created_at < utc_after(-REMEMBER_S))
+    rows: Collection[tuple[int, int]] = {
         (row.task_id, row.agent_id)
-        for one in (settled, old)
-        for row in connection.execute(one.limit(PAGE))
+        for task_id in (settled, expired)
+        for row in connection.execute(task_id.limit(PAGE))
     }
-    if found:
+    if rows:
         connection.execute(
-            _FORGET, [{"one": one, "of_agent": agent_id} for one, agent_id in sorted(found)]
+            _FORGET,
+            [{"of_task": task_id, "of_agent": agent_id} for task_id, agent_id in sorted(rows)],
         )
-    return len(found)
+    return len(rows)

@@ -60,7 +60,5 @@ def open_in(connection: Connection, batch_id: int) -> bool:
 
 def any_batch(connection: Connection, group: str) -> bool:
     """Return whether the group has ever had work."""
-    return (
-        connection.execute(select(batch.c.id).where(batch.c.group_name == group).limit(1)).scalar()
-        is not None
-    )
+    query = select(batch.c.id).where(batch.c.group_name == group).limit(1)
+    return connection.execute(query).scalar() is not None

@@ -41,7 +41,8 @@ PAGE = 500
 LOSS_LIMIT = 3
 NAMED_MOST = 10
 # More deaths than this in a window mean a bad release, not poison tasks: no more tasks die then.
-LOST_PER_WINDOW, WINDOW_S = 10, 600.0
+LOST_PER_WINDOW = 10
+WINDOW_S = 600.0
 FEW_DEATHS = 3
 
 _GONE = exists().where(
@@ -80,17 +81,17 @@ def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tup
     """Reset tasks of agents that are gone; return how many wait again and how many died."""
     rows = _locked(connection, ids, _GONE)
     guilty = losses.guilty(connection, rows)
-    going = _going(connection, rows)
-    found = _reset(connection, group, going, [row for row in guilty if row in going])
-    losses.charge(connection, going)
-    return found
+    tasks = _end_cancelled(connection, rows)
+    counts = _reset(connection, group, tasks, [row for row in guilty if row in tasks])
+    losses.charge(connection, tasks)
+    return counts
 
 
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
     """Reset tasks past their hard deadline; return how many wait again and how many died."""
-    going = _going(connection, _locked(connection, ids, _LATE))
+    tasks = _end_cancelled(connection, _locked(connection, ids, _LATE))
     return _reset(
-        connection, group, going, [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT]
+        connection, group, tasks, [row for row in tasks if row.lease_losses + 1 >= LOSS_LIMIT]
     )
 
 
@@ -125,7 +126,7 @@ def _locked(
     return connection.execute(query.with_for_update(skip_locked=True)).all()
 
 
-def _going(connection: Connection, rows: Sequence[Any]) -> list[Any]:
+def _end_cancelled(connection: Connection, rows: Sequence[Any]) -> list[Any]:
     """End the tasks whose batch is cancelled; return the others."""
     doomed = _cancelled(connection, rows) if rows else set()
     _end(connection, [row for row in rows if row.batch_id in doomed])
@@ -140,31 +141,31 @@ def _reset(
     _kill(connection, group, dead)
     _return(connection, group, back)
     guard_decisions.leave_looks(connection, [(row.id, row.fence) for row in back])
-    _name(connection, back, dead)
+    _log_names(connection, back, dead)
     return len(back), len(dead)
 
 
-def _name(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> None:
+def _log_names(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> None:
     """Log which tasks are crash suspects now, and which died of their losses."""
     suspects = [row for row in back if row.lease_losses + 1 >= SUSPECT_LOSSES]
-    told = [(row, "died of its losses") for row in dead] + [
+    named = [(row, "died of its losses") for row in dead] + [
         (row, "is a suspect") for row in suspects
     ]
     query = select(batch.c.id, batch.c.name).where(
-        batch.c.id.in_(sorted({row.batch_id for row, _ in told[:NAMED_MOST]}))
+        batch.c.id.in_(sorted({row.batch_id for row, _ in named[:NAMED_MOST]}))
     )
-    names = {row.id: row.name for row in connection.execute(query)} if told else {}
-    for row, what in told[:NAMED_MOST]:
+    names = {row.id: row.name for row in connection.execute(query)} if named else {}
+    for row, fate in named[:NAMED_MOST]:
         log.warning(
             "task %d of batch %s %s: %d agents were lost over it",
             row.id,
             names[row.batch_id],
-            what,
+            fate,
             row.lease_losses + 1,
         )
-    if len(told) > NAMED_MOST:
+    if len(named) > NAMED_MOST:
         log.warning(
-            "and %d more tasks are suspects or died of their losses", len(told) - NAMED_MOST
+            "and %d more tasks are suspects or died of their losses", len(named) - NAMED_MOST
         )
 
 
@@ -186,21 +187,17 @@ def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequenc
     if not lost:
         return []
     stopped = guard_decisions.stopped(connection, {(row.batch_id, row.type) for row in lost})
-    tried = (
-        guard_decisions.in_lost_looks(connection, group, [(row.id, row.fence) for row in lost])
-        if stopped
-        else set()
-    )
-    free = [row for row in lost if (row.batch_id, row.type) not in stopped or row.id in tried]
-    left = _deaths_left(connection, group)
-    if spared := {(row.batch_id, row.type) for row in free[left:]}:
-        guard_decisions.raise_for_losses(
-            connection,
-            group,
-            spared,
-            f"more than {LOST_PER_WINDOW} tasks lost {LOSS_LIMIT} agents each in 10 minutes",
+    tried: set[int] = set()
+    if stopped:
+        tried = guard_decisions.in_lost_looks(
+            connection, group, [(row.id, row.fence) for row in lost]
         )
-    return free[:left]
+    may_die = [row for row in lost if (row.batch_id, row.type) not in stopped or row.id in tried]
+    deaths_left = _deaths_left(connection, group)
+    if spared := {(row.batch_id, row.type) for row in may_die[deaths_left:]}:
+        reason = f"more than {LOST_PER_WINDOW} tasks lost {LOSS_LIMIT} agents each in 10 minutes"
+        guard_decisions.raise_for_losses(connection, group, spared, reason)
+    return may_die[:deaths_left]
 
 
 def _deaths_left(connection: Connection, group: str) -> int:
@@ -243,17 +240,11 @@ def _end(connection: Connection, rows: Sequence[Any]) -> None:
             .where(task.c.id.in_(ids))
             .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
         )
-        counts.write(
-            connection,
-            [
-                counts.TallyChange(
-                    counts.TallyKey(
-                        row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED
-                    )
-                )
-                for row in rows
-            ],
-        )
+        keys = [
+            counts.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
+            for row in rows
+        ]
+        counts.write(connection, map(counts.TallyChange, keys))
 
 
 def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
@@ -276,24 +267,14 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     outbox.place(
         connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0
     )  # only the relay sends it
-    stamp = fingerprint(ErrorClass.WORKER_LOST, "")
-    counts.write(
-        connection,
-        [
-            counts.TallyChange(
-                counts.TallyKey(
-                    row.batch_id,
-                    row.type,
-                    "",
-                    Status.DEAD,
-                    ErrorClass.WORKER_LOST,
-                    stamp,
-                    Disposition.WORKER_LOST,
-                )
-            )
-            for row in rows
-        ],
-    )
+    lost, stamp = ErrorClass.WORKER_LOST, fingerprint(ErrorClass.WORKER_LOST, "")
+    keys = [
+        counts.TallyKey(
+            row.batch_id, row.type, "", Status.DEAD, lost, stamp, Disposition.WORKER_LOST
+        )
+        for row in rows
+    ]
+    counts.write(connection, map(counts.TallyChange, keys))
 
 
 def _letter(row: Any) -> dict[str, Any]:

@@ -21,22 +21,13 @@ _RESUMED = select(route_resume.c.route, route_resume.c.resumed_at).where(
 
 def resume(connection: Connection, group: str, route: str, actor: str) -> None:
     """Record that a route may take calls from now on, by the database's clock, and who said so."""
-    named = (route_resume.c.group_name == group, route_resume.c.route == route)
-    if (
-        connection.execute(update(route_resume).where(*named).values(resumed_at=utc_now())).rowcount
-        == 0
-    ):
-        connection.execute(
-            insert_new(connection, route_resume), {"group_name": group, "route": route}
-        )
-    connection.execute(
-        insert(audit),
-        {
-            "actor": actor[:191],
-            "action": "resume",
-            "detail": f"route {route} of group {group}"[:2000],
-        },
-    )
+    row_key = (route_resume.c.group_name == group, route_resume.c.route == route)
+    resumed_again = update(route_resume).where(*row_key).values(resumed_at=utc_now())
+    if connection.execute(resumed_again).rowcount == 0:
+        row = {"group_name": group, "route": route}
+        connection.execute(insert_new(connection, route_resume), row)
+    detail = f"route {route} of group {group}"[:2000]
+    connection.execute(insert(audit), {"actor": actor[:191], "action": "resume", "detail": detail})
 
 
 def resumed(connection: Connection, group: str) -> dict[str, datetime]:

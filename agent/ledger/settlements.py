@@ -31,21 +31,21 @@ log = logging.getLogger(__name__)
 
 # These statements are built once. A statement that is built for each group is also compiled, or
 # looked up, for each group.
-_THESE = task.c.id.in_(bindparam("ids", expanding=True))
+_OF_IDS = task.c.id.in_(bindparam("ids", expanding=True))
 _LOCK = (
     select(task.c.id, task.c.status, task.c.owner, task.c.fence)
-    .where(_THESE)
+    .where(_OF_IDS)
     .order_by(task.c.id)
     .with_for_update()
 )
 _SUCCEED = (
     update(task)
-    .where(_THESE)
+    .where(_OF_IDS)
     .values(status=int(Status.SUCCEEDED), owner=0, lease_losses=0, due_at=NEVER_TIME)
 )
 _DIE = (
     update(task)
-    .where(_THESE)
+    .where(_OF_IDS)
     .values(
         status=int(Status.DEAD),
         owner=0,
@@ -55,12 +55,12 @@ _DIE = (
     )
 )
 _CANCEL = (
-    update(task).where(_THESE).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+    update(task).where(_OF_IDS).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
 )
-_RELEASE = update(task).where(_THESE).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
+_RELEASE = update(task).where(_OF_IDS).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
 _RETRY = (
     update(task)
-    .where(task.c.id == bindparam("one"))
+    .where(task.c.id == bindparam("of_task"))
     .values(
         status=int(Status.RETRYING),
         owner=0,
@@ -72,7 +72,7 @@ _RETRY = (
 )
 _MOVE = (
     update(task)
-    .where(task.c.id == bindparam("one"))
+    .where(task.c.id == bindparam("of_task"))
     .values(
         status=int(Status.RETRYING),
         owner=0,
@@ -82,7 +82,7 @@ _MOVE = (
 )
 _SNOOZE = (
     update(task)
-    .where(task.c.id == bindparam("one"))
+    .where(task.c.id == bindparam("of_task"))
     .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
 _UNTRIED = (ErrorClass.GUARD, ErrorClass.ROUTE)
@@ -97,7 +97,7 @@ _NO_ROW = (None, None, None)
 
 Kind = TypeVar("Kind", bound=Outcome)
 Ended = Retry | Snooze | Moved | Dead
-Left = Released | Cancelled
+UncountedEnd = Released | Cancelled
 _BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
 
 
@@ -118,39 +118,46 @@ def settle(
     decided = hold_back(connection, group, accepted, longest_tier)
     doomed = _cancelled_batches(connection, decided)
     chosen = [
-        (one, _as_the_batch_is(outcome, cancelled=one.row.batch_id in doomed))
-        for one, outcome in decided
+        (settlement, _as_the_batch_is(outcome, cancelled=settlement.row.batch_id in doomed))
+        for settlement, outcome in decided
     ]
     _write_states(connection, chosen)
     _write_attempts(connection, chosen, now_utc_s)
     orders = _write_orders(connection, group, chosen)
     tally.write(
-        connection, [change for one, outcome in chosen for change in _changes(one, outcome)]
+        connection,
+        [change for settlement, outcome in chosen for change in _changes(settlement, outcome)],
     )
     return _verdicts(connection, settlements, chosen), orders
 
 
 def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
-    ids = sorted({one.row.task_id for one in settlements})
-    rows = {task_id: rest for task_id, *rest in connection.execute(_LOCK, {"ids": ids})}
+    ids = sorted({settlement.row.task_id for settlement in settlements})
+    rows = {task_id: columns for task_id, *columns in connection.execute(_LOCK, {"ids": ids})}
     accepted = []
-    for one in settlements:
-        status, owner, fence = rows.get(one.row.task_id, _NO_ROW)
-        if owner != one.owner or status not in MOVES["succeed"].sources:
+    for settlement in settlements:
+        status, owner, fence = rows.get(settlement.row.task_id, _NO_ROW)
+        if owner != settlement.owner or status not in MOVES["succeed"].sources:
             continue
-        if fence != one.row.fence:
+        if fence != settlement.row.fence:
             raise AssertionError(
-                f"task {one.row.task_id} is owned by {owner} with fence {fence}, "
-                f"the claim had {one.row.fence}"
+                f"task {settlement.row.task_id} is owned by {owner} with fence {fence}, "
+                f"the claim had {settlement.row.fence}"
             )
-        accepted.append(one)
+        accepted.append(settlement)
     return accepted
 
 
 def _cancelled_batches(
     connection: Connection, decided: Sequence[tuple[Settlement, Outcome]]
 ) -> set[int]:
-    ids = sorted({one.row.batch_id for one, outcome in decided if isinstance(outcome, _BY_BATCH)})
+    ids = sorted(
+        {
+            settlement.row.batch_id
+            for settlement, outcome in decided
+            if isinstance(outcome, _BY_BATCH)
+        }
+    )
     if not ids:
         return set()
     return set(
@@ -175,15 +182,25 @@ def _as_the_batch_is(outcome: Outcome, *, cancelled: bool) -> Outcome:
 def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
     succeeded = _of(chosen, Succeeded)
     if succeeded:
-        insert_rows(connection, task_result, [_result(one, outcome) for one, outcome in succeeded])
+        insert_rows(
+            connection,
+            task_result,
+            [_result(settlement, outcome) for settlement, outcome in succeeded],
+        )
         _move(connection, _SUCCEED, succeeded)
     dead = _of(chosen, Dead)
     if dead:
         _move(connection, _DIE, dead)
-        insert_rows(connection, dead_letter, [_letter(one, outcome) for one, outcome in dead])
+        insert_rows(
+            connection, dead_letter, [_letter(settlement, outcome) for settlement, outcome in dead]
+        )
     _forget_losses(
         connection,
-        [one for one, outcome in chosen if isinstance(outcome, Succeeded | Dead | Retry)],
+        [
+            settlement
+            for settlement, outcome in chosen
+            if isinstance(outcome, Succeeded | Dead | Retry)
+        ],
     )
     _move(connection, _CANCEL, _of(chosen, Cancelled))
     _move(connection, _RELEASE, _of(chosen, Released))
@@ -193,8 +210,11 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
         (_SNOOZE, _of(chosen, Snooze)),
     ):
         rows = sorted(
-            ({"one": one.row.task_id, "delay_s": outcome.delay_s} for one, outcome in waiting),
-            key=_one,
+            (
+                {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
+                for settlement, outcome in waiting
+            ),
+            key=_task_of,
         )
         if rows:
             connection.execute(statement, rows)
@@ -202,33 +222,33 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
 
 def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
     """Delete the losses of tasks whose attempt ended, because such a task kills no agent."""
-    ids = sorted(one.row.task_id for one in counted if one.row.lease_losses)
+    ids = sorted(settlement.row.task_id for settlement in counted if settlement.row.lease_losses)
     if ids:
         connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
 
 
-def _one(row: dict[str, Any]) -> int:
-    return int(row["one"])
+def _task_of(row: dict[str, Any]) -> int:
+    return int(row["of_task"])
 
 
 def _of(
     chosen: Sequence[tuple[Settlement, Outcome]], kind: type[Kind]
 ) -> list[tuple[Settlement, Kind]]:
-    return [(one, outcome) for one, outcome in chosen if isinstance(outcome, kind)]
+    return [(settlement, outcome) for settlement, outcome in chosen if isinstance(outcome, kind)]
 
 
 def _move(
     connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]
 ) -> None:
-    ids = sorted(one.row.task_id for one, _ in chosen)
+    ids = sorted(settlement.row.task_id for settlement, _ in chosen)
     if ids:
         connection.execute(statement, {"ids": ids})
 
 
-def _result(one: Settlement, outcome: Succeeded) -> dict[str, Any]:
+def _result(settlement: Settlement, outcome: Succeeded) -> dict[str, Any]:
     return {
-        "task_id": one.row.task_id,
-        "owner": one.owner,
+        "task_id": settlement.row.task_id,
+        "owner": settlement.owner,
         "codec": outcome.codec,
         "body": outcome.body,
     } | _spent(outcome)
@@ -253,37 +273,36 @@ def _text(text: str, limit: int) -> str:
     return text.encode("utf-8", "replace").decode()[:limit]
 
 
-def _letter(one: Settlement, outcome: Dead) -> dict[str, Any]:
+def _letter(settlement: Settlement, outcome: Dead) -> dict[str, Any]:
     failure = outcome.failure
     return {
-        "task_id": one.row.task_id,
-        "fence": one.row.fence,
+        "task_id": settlement.row.task_id,
+        "fence": settlement.row.fence,
         "disposition": outcome.disposition,
         "error_class": failure.error_class,
         "fingerprint": fingerprint(failure.error_class, failure.text),
         "error_text": _text(failure.text, 2000),
-        "origin_topic": one.origin[0],
-        "origin_partition": one.origin[1],
-        "origin_offset": one.origin[2],
-        "origin_timestamp_ms": one.origin[3],
+        "origin_topic": settlement.origin[0],
+        "origin_partition": settlement.origin[1],
+        "origin_offset": settlement.origin[2],
+        "origin_timestamp_ms": settlement.origin[3],
     }
 
 
 def _write_attempts(
     connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float
 ) -> None:
-    _forget_moves(
-        connection,
-        sorted(
-            one.row.task_id
-            for one, outcome in _of(chosen, Moved)
-            if outcome.failure.error_class in _UNTRIED
-        ),
-    )
+    untried = [
+        settlement.row.task_id
+        for settlement, outcome in _of(chosen, Moved)
+        if outcome.failure.error_class in _UNTRIED
+    ]
+    _forget_moves(connection, sorted(untried))
     rows = [
-        _attempt(one, outcome, now_utc_s)
-        for one, outcome in chosen
-        if isinstance(outcome, Ended) or (isinstance(outcome, Left) and outcome.spent.called)
+        _attempt(settlement, outcome, now_utc_s)
+        for settlement, outcome in chosen
+        if isinstance(outcome, Ended)
+        or (isinstance(outcome, UncountedEnd) and outcome.spent.called)
     ]
     insert_rows(connection, task_attempt, rows)
 
@@ -298,14 +317,16 @@ def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
         connection.execute(delete(task_attempt).where(task_attempt.c.id.in_(former)))
 
 
-def _attempt(one: Settlement, outcome: Ended | Left, now_utc_s: float) -> dict[str, Any]:
+def _attempt(
+    settlement: Settlement, outcome: Ended | UncountedEnd, now_utc_s: float
+) -> dict[str, Any]:
     failure = uncounted_ends.failure_of(outcome)
     ended = datetime.fromtimestamp(now_utc_s, UTC).replace(tzinfo=None)
     return {
-        "task_id": one.row.task_id,
-        "owner": one.owner,
-        "attempt": one.row.attempt,
-        "fence": one.row.fence,
+        "task_id": settlement.row.task_id,
+        "owner": settlement.owner,
+        "attempt": settlement.row.attempt,
+        "fence": settlement.row.fence,
         "outcome": _ATTEMPT_OUTCOMES[type(outcome)],
         "error_class": failure.error_class[:64],
         "error_text": _text(failure.text, 2000),
@@ -317,17 +338,19 @@ def _write_orders(
     connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]
 ) -> list[Order]:
     items: dict[str, list[outbox.Item]] = {}
-    for one, outcome in chosen:
+    for settlement, outcome in chosen:
         if isinstance(outcome, Dead):
-            items.setdefault("dlq", []).append((outbox.TASK, one.row.task_id, one.row.fence))
+            items.setdefault("dlq", []).append(
+                (outbox.TASK, settlement.row.task_id, settlement.row.fence)
+            )
         elif isinstance(outcome, Retry | Moved):
             items.setdefault(f"retry.{outcome.tier}", []).append(
-                (outbox.TASK, one.row.task_id, one.row.fence + 1)
+                (outbox.TASK, settlement.row.task_id, settlement.row.fence + 1)
             )
     return [
         order
-        for destination, some in sorted(items.items())
-        for order in outbox.place(connection, group, destination, some)
+        for destination, of_destination in sorted(items.items())
+        for order in outbox.place(connection, group, destination, of_destination)
     ]
 
 
@@ -350,21 +373,23 @@ _STATES = {
 }
 
 
-def _changes(one: Settlement, outcome: Outcome) -> list[tally.TallyChange]:
+def _changes(settlement: Settlement, outcome: Outcome) -> list[tally.TallyChange]:
     state, spent = _STATES[type(outcome)], outcome.spent
     if isinstance(outcome, Released) and not spent.called:
         return []
     if isinstance(outcome, Succeeded | Cancelled):
         name = TallyOutcome.SUCCEEDED if isinstance(outcome, Succeeded) else TallyOutcome.CANCELLED
-        key = tally.TallyKey(one.row.batch_id, one.row.type, one.route, state, name)
+        key = tally.TallyKey(
+            settlement.row.batch_id, settlement.row.type, settlement.route, state, name
+        )
     else:
         failure = uncounted_ends.failure_of(outcome)
         stamp = fingerprint(failure.error_class, failure.text)
         disposition = outcome.disposition if isinstance(outcome, Dead) else ""
         key = tally.TallyKey(
-            one.row.batch_id,
-            one.row.type,
-            one.route,
+            settlement.row.batch_id,
+            settlement.row.type,
+            settlement.route,
             state,
             failure.error_class,
             stamp,
@@ -378,20 +403,24 @@ def _verdicts(
     settlements: Sequence[Settlement],
     chosen: Sequence[tuple[Settlement, Outcome]],
 ) -> list[Verdict]:
-    settled = {(one.owner, one.row.task_id): _verdict(one, outcome) for one, outcome in chosen}
+    settled = {
+        (settlement.owner, settlement.row.task_id): _verdict(settlement, outcome)
+        for settlement, outcome in chosen
+    }
     if len(settled) < len(settlements):
         settled = dict.fromkeys(_echoes(connection, settlements), Verdict.SETTLED) | settled
-    return [settled.get((one.owner, one.row.task_id), Verdict.FENCED) for one in settlements]
+    return [
+        settled.get((settlement.owner, settlement.row.task_id), Verdict.FENCED)
+        for settlement in settlements
+    ]
 
 
-def _verdict(one: Settlement, outcome: Outcome) -> Verdict:
-    if isinstance(one.outcome, Dead) and isinstance(outcome, Moved):
+def _verdict(settlement: Settlement, outcome: Outcome) -> Verdict:
+    if isinstance(settlement.outcome, Dead) and isinstance(outcome, Moved):
         return Verdict.HELD_BACK
-    return (
-        Verdict.REOPENED
-        if isinstance(one.outcome, Cancelled) and isinstance(outcome, Released)
-        else Verdict.SETTLED
-    )
+    if isinstance(settlement.outcome, Cancelled) and isinstance(outcome, Released):
+        return Verdict.REOPENED
+    return Verdict.SETTLED
 
 
 def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:
@@ -399,11 +428,11 @@ def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tu
 
     Their result or attempt row carries their owner.
     """
-    ids = sorted({one.row.task_id for one in settlements})
-    found: set[tuple[int, int]] = set()
+    ids = sorted({settlement.row.task_id for settlement in settlements})
+    echoes: set[tuple[int, int]] = set()
     for table in (task_result, task_attempt):
         rows = connection.execute(
             select(table.c.owner, table.c.task_id).where(table.c.task_id.in_(ids))
         )
-        found.update((row.owner, row.task_id) for row in rows)
-    return found
+        echoes.update((row.owner, row.task_id) for row in rows)
+    return echoes

@@ -30,8 +30,9 @@ from schemas.task.failures import ErrorClass
 
 log = logging.getLogger(__name__)
 
+_TRIES = 5
 # A row alone is tried for half a minute, because an unreliable connection is not the row's fault.
-_TRIES, _TRIES_ALONE = 5, 60
+_TRIES_ALONE = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +114,16 @@ class SqlLedger:
         return answers
 
     def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        written = self._write(settlements)
-        if not isinstance(written, Exception):
-            return written
+        answer = self._write(settlements)
+        if not isinstance(answer, Exception):
+            return answer
         if len(settlements) == 1:
-            return self._settle_as_dead(settlements[0], written)
+            return self._settle_as_dead(settlements[0], answer)
         half = len(settlements) // 2
-        first, first_orders = self._settle(settlements[:half])
+        verdicts, orders = self._settle(settlements[:half])
         crash.reach("settle.split")
-        second, second_orders = self._settle(settlements[half:])
-        return first + second, first_orders + second_orders
+        more_verdicts, more_orders = self._settle(settlements[half:])
+        return verdicts + more_verdicts, orders + more_orders
 
     def _write(
         self, settlements: Sequence[Settlement]
@@ -163,21 +164,21 @@ class SqlLedger:
 
         If that fails too, leave the task to its hard deadline.
         """
-        why = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
+        reason = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
         log.error(
             "the outcome of task %d cannot be written (%s); it is settled as dead",
             settlement.row.task_id,
-            why,
+            reason,
         )
         for spent in (settlement.outcome.spent, Spent()):  # perhaps the cost cannot be written
-            written = self._write(
-                [replace(settlement, outcome=Dead(Failure(ErrorClass.SETTLE, why), spent))]
+            answer = self._write(
+                [replace(settlement, outcome=Dead(Failure(ErrorClass.SETTLE, reason), spent))]
             )
-            if not isinstance(written, Exception):
-                return written
+            if not isinstance(answer, Exception):
+                return answer
         log.error(
             "task %d cannot be settled as dead either: %s",
             settlement.row.task_id,
-            getattr(written, "orig", type(written).__name__),
+            getattr(answer, "orig", type(answer).__name__),
         )
         return [Verdict.GIVEN_UP], []

@@ -30,9 +30,9 @@ from schemas.task.states import Status
 
 PAGE = 500
 COMPACT_AFTER_S = 900.0
-# The fewest old rows of a batch's type and route that are summed up. The most rows that one
-# transaction reads, and sums up.
-COMPACT_FROM, COMPACT_LOOK, COMPACT_MOST = 20, 50_000, 5000
+COMPACT_FROM = 20  # the fewest old rows of a batch's type and route that are summed up
+COMPACT_LOOK = 50_000  # the most rows that one transaction reads
+COMPACT_MOST = 5000  # the most rows that one transaction sums up
 _SUMS = ("delta", "tokens_in", "tokens_out", "cost_micro")
 _KEYS = ("batch_id", "type", "route", "state", "outcome", "fingerprint", "disposition")
 _OLD = tally.c.created_at < utc_after(-COMPACT_AFTER_S)
@@ -97,25 +97,37 @@ def uncarried(
     while an older order for the same topics waits: its tasks look the same. A false find costs one
     duplicate record.
     """
-    sure = [one for one in carried if not _order_waits(connection, group, one, slack_s)]
-    lost = [_lost(one, slack_s) for one in sure]
-    mine = queries.in_group(group, batch.c.cancelled_at.is_(None))
+    certain = [
+        status_topics
+        for status_topics in carried
+        if not _order_waits(connection, group, status_topics, slack_s)
+    ]
+    lost = [_lost(status_topics, slack_s) for status_topics in certain]
+    in_group = queries.in_group(group, batch.c.cancelled_at.is_(None))
     rows: list[Row[Any]] = []
-    for one in lost:  # one status at a time: only then the index has its tasks in order of due_at
-        query = select(task.c.id, task.c.due_at).where(one, mine).order_by(task.c.due_at)
+    for (
+        status_topics
+    ) in lost:  # one status at a time: only then the index has its tasks in order of due_at
+        query = (
+            select(task.c.id, task.c.due_at).where(status_topics, in_group).order_by(task.c.due_at)
+        )
         rows += connection.execute(queries.along_due(query).limit(PAGE)).all()
     ids = sorted(row.id for row in sorted(rows, key=_due)[:PAGE])
-    return _order(connection, group, ids, or_(*lost), mine) if ids else 0
+    return _order(connection, group, ids, or_(*lost), in_group) if ids else 0
 
 
-def _lost(one: Carried, slack_s: float) -> ColumnElement[bool]:
+def _lost(carried: Carried, slack_s: float) -> ColumnElement[bool]:
     overdue = task.c.due_at < utc_after(-slack_s)
-    return and_(task.c.status == int(one.status), task.c.due_at < one.before(slack_s), overdue)
+    return and_(
+        task.c.status == int(carried.status), task.c.due_at < carried.before(slack_s), overdue
+    )
 
 
-def _order_waits(connection: Connection, group: str, one: Carried, slack_s: float) -> bool:
-    mine = (outbox.c.group_name == group, outbox.c.destination.in_(one.destinations))
-    older = select(outbox.c.id).where(*mine, outbox.c.due_at < one.before(slack_s)).limit(1)
+def _order_waits(connection: Connection, group: str, carried: Carried, slack_s: float) -> bool:
+    of_topics = (outbox.c.group_name == group, outbox.c.destination.in_(carried.destinations))
+    older = (
+        select(outbox.c.id).where(*of_topics, outbox.c.due_at < carried.before(slack_s)).limit(1)
+    )
     return connection.execute(older).scalar() is not None
 
 
@@ -123,14 +135,16 @@ def _order(
     connection: Connection,
     group: str,
     ids: Sequence[int],
-    *still: ColumnElement[bool],
+    *conditions: ColumnElement[bool],
 ) -> int:
     """Order records for the given tasks that are `still` lost; return how many."""
-    lost = select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *still).order_by(task.c.id)
+    lost = (
+        select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *conditions).order_by(task.c.id)
+    )
     rows = connection.execute(lost.with_for_update(skip_locked=True)).all()
     if rows:
-        these = task.c.id.in_([row.id for row in rows])
-        connection.execute(update(task).where(these).values(due_at=utc_now()))
+        of_rows = task.c.id.in_([row.id for row in rows])
+        connection.execute(update(task).where(of_rows).values(due_at=utc_now()))
         items = [(orders.TASK, row.id, row.fence) for row in rows]
         orders.place(connection, group, "tasks", items, grace_s=0)
     return len(rows)
@@ -156,15 +170,15 @@ def compact(connection: Connection) -> int:
     for page in _pages(summed):
         connection.execute(delete(tally).where(tally.c.id.in_(page)))
     if sums:
-        connection.execute(insert(tally), [one for _, one in sums])
+        connection.execute(insert(tally), [total for _, total in sums])
     return len(summed) - len(sums)
 
 
 def _locked(connection: Connection, ids: Sequence[int]) -> Iterator[Row[Any]]:
     """Lock and yield the given rows that nobody else compacts."""
     for page in _pages(ids):
-        these = select(tally).where(tally.c.id.in_(page)).order_by(tally.c.id)
-        yield from connection.execute(these.with_for_update(skip_locked=True)).all()
+        query = select(tally).where(tally.c.id.in_(page)).order_by(tally.c.id)
+        yield from connection.execute(query.with_for_update(skip_locked=True)).all()
 
 
 def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -173,9 +187,6 @@ def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _sum(key: tuple[Any, ...], rows: Sequence[Row[Any]]) -> dict[str, Any]:
-    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    return (
-        dict(zip(_KEYS, key, strict=True))
-        | sums
-        | {"created_at": max(row.created_at for row in rows)}
-    )
+    totals = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    newest_at = max(row.created_at for row in rows)
+    return dict(zip(_KEYS, key, strict=True)) | totals | {"created_at": newest_at}

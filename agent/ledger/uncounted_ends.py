@@ -58,15 +58,17 @@ def counted(
 
     Such a task waits in the longest tier, or is dead when its attempts are used up.
     """
-    ids = sorted({one.row.task_id for one in accepted if _is_free(one.outcome)})
+    ids = sorted(
+        {settlement.row.task_id for settlement in accepted if _is_free(settlement.outcome)}
+    )
     if not ids:
         return accepted
     former = Counter(connection.execute(_FORMER, {"ids": ids}).scalars())
     return [
-        _as_attempt(one, longest)
-        if _is_free(one.outcome) and former[one.row.task_id] >= FREE_ENDS
-        else one
-        for one in accepted
+        _as_attempt(settlement, longest)
+        if _is_free(settlement.outcome) and former[settlement.row.task_id] >= FREE_ENDS
+        else settlement
+        for settlement in accepted
     ]
 
 
@@ -83,16 +85,16 @@ def _is_free(outcome: Outcome) -> bool:
     return isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.INTERNAL
 
 
-def _as_attempt(one: Settlement, longest: Tier) -> Settlement:
-    if not isinstance(one.outcome, Released | Snooze):
-        return one
-    failure, spent = failure_of(one.outcome), one.outcome.spent
+def _as_attempt(settlement: Settlement, longest: Tier) -> Settlement:
+    if not isinstance(settlement.outcome, Released | Snooze):
+        return settlement
+    failure, spent = failure_of(settlement.outcome), settlement.outcome.spent
     log.warning(
         "task %d ended as %s more than %d times: from now on its attempts count",
-        one.row.task_id,
+        settlement.row.task_id,
         failure.error_class,
         FREE_ENDS,
     )
-    if one.row.attempt + 1 >= one.row.max_attempts:
-        return replace(one, outcome=Dead(failure, spent, Disposition.EXHAUSTED))
-    return replace(one, outcome=Retry(failure, spent, longest.name, longest.delay_s))
+    if settlement.row.attempt + 1 >= settlement.row.max_attempts:
+        return replace(settlement, outcome=Dead(failure, spent, Disposition.EXHAUSTED))
+    return replace(settlement, outcome=Retry(failure, spent, longest.name, longest.delay_s))

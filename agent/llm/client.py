@@ -63,21 +63,16 @@ class ChatClient:
                     page, cut = await _error_page(response)
                     return Reply(response.status, _headers(response), self._masked(page), cut)
                 body = await self._read(response)
-                return (
-                    _too_large(self._max_reply_bytes)
-                    if body is None
-                    else self._reply(response, body)
-                )
+                if body is None:
+                    return _too_large(self._max_reply_bytes)
+                return self._reply(response, body)
         except PyreqwestError as error:
             return self._failure(error)
         except BaseException as error:
             if not is_panic(error):
                 raise
             return CallFailed(
-                ErrorClass.AMBIGUOUS,
-                self._masked(
-                    f"the HTTP client fails: {told(error)}".encode("utf-8", "replace")
-                ).decode(),
+                ErrorClass.AMBIGUOUS, self._masked_text(f"the HTTP client fails: {told(error)}")
             )
 
     async def close(self) -> None:
@@ -85,16 +80,13 @@ class ChatClient:
         await self._client.close()
 
     def _request(self, call: Call) -> StreamRequest:
-        builder = self._client.post(self._url).timeout(
-            timedelta(seconds=max(call.timeout_s, 0.001))
-        )
-        builder = builder.header("Content-Type", "application/json").header(
-            "X-Client-Request-Id", call.request_id
-        )
+        timeout = timedelta(seconds=max(call.timeout_s, 0.001))
+        builder = self._client.post(self._url).timeout(timeout)
+        builder = builder.header("Content-Type", "application/json")
+        builder = builder.header("X-Client-Request-Id", call.request_id)
         if self._authorization is not None:
-            builder = builder.header(
-                "Authorization", self._authorization.reveal(), is_sensitive=True
-            )
+            bearer = self._authorization.reveal()
+            builder = builder.header("Authorization", bearer, is_sensitive=True)
         # Nothing of the body is read ahead: a body that fails must not take the status and the
         # headers with it.
         return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()
@@ -117,16 +109,18 @@ class ChatClient:
         that it refuses, so the key is masked.
         """
         completion = len(body) > _ERROR_PAGE_BYTES or b'"choices"' in body
-        return Reply(
-            response.status, _headers(response), body if completion else self._masked(body)
-        )
+        shown = body if completion else self._masked(body)
+        return Reply(response.status, _headers(response), shown)
 
     def _failure(self, error: PyreqwestError) -> CallFailed:
         unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes(error)
-        text = self._masked(why(error).encode("utf-8", "replace")).decode()
+        text = self._masked_text(why(error))[:TEXT_CHARS]
         if wants_login(error):
-            return CallFailed(ErrorClass.AUTH, text[:TEXT_CHARS])
-        return CallFailed(ErrorClass.NETWORK if unsent else ErrorClass.AMBIGUOUS, text[:TEXT_CHARS])
+            return CallFailed(ErrorClass.AUTH, text)
+        return CallFailed(ErrorClass.NETWORK if unsent else ErrorClass.AMBIGUOUS, text)
+
+    def _masked_text(self, text: str) -> str:
+        return self._masked(text.encode("utf-8", "replace")).decode()
 
 
 async def _error_page(response: Response) -> tuple[bytes, bool]:
@@ -136,10 +130,10 @@ async def _error_page(response: Response) -> tuple[bytes, bool]:
     """
     page, cut = bytearray(), False
     try:
-        while (
-            len(page) < _ERROR_PAGE_BYTES
-            and (piece := await response.body_reader.read_chunk()) is not None
-        ):
+        while len(page) < _ERROR_PAGE_BYTES:
+            piece = await response.body_reader.read_chunk()
+            if piece is None:
+                break
             page += piece
     except PyreqwestError:
         cut = True
@@ -155,10 +149,10 @@ def _headers(response: Response) -> dict[str, str]:
     try:
         return dict(headers.items())
     except ValueError:
-        return dict(_readable(headers))
+        return dict(_readable_headers(headers))
 
 
-def _readable(headers: HeaderMap) -> Iterator[tuple[str, str]]:
+def _readable_headers(headers: HeaderMap) -> Iterator[tuple[str, str]]:
     for name in headers:
         try:
             yield name, headers[name]

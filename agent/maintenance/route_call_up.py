@@ -52,7 +52,7 @@ class RouteCallUp:
         self._from_s: float | None = clock.now_s() + START_S
         self._trial = True
         self._walking = False
-        self._place: CallUpCursor | None = None
+        self._cursor: CallUpCursor | None = None
 
     async def run(self) -> None:
         """Look each second until cancelled."""
@@ -66,7 +66,7 @@ class RouteCallUp:
             self._begin(opened, now_s)
         self._closed = closed
         if self._from_s is not None and now_s >= self._from_s:
-            self._from_s, self._walking, self._place = None, True, None
+            self._from_s, self._walking, self._cursor = None, True, None
         if self._walking:
             await self._walk(now_s)
 
@@ -85,9 +85,9 @@ class RouteCallUp:
         for _ in range(STEPS):
             limit = FEW if self._trial else MANY
             page = await self._transactions.write(
-                call_up.step, self._group, self._wanted, limit, self._place
+                call_up.step, self._group, self._wanted, limit, self._cursor
             )
-            self._place = page.place
+            self._cursor = page.cursor
             if page.orders:
                 count = sum(len(order.items) for order in page.orders)
                 log.info("%d tasks that waited for a closed route run again", count)
@@ -95,6 +95,6 @@ class RouteCallUp:
             if page.orders and self._trial:
                 self._trial, self._walking, self._from_s = False, False, now_s + TRIAL_S
                 return
-            self._walking = page.place is not None
+            self._walking = page.cursor is not None
             if page.orders or not self._walking:
                 return

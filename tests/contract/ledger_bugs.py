@@ -106,7 +106,7 @@ def relay_without_recheck(patch: pytest.MonkeyPatch) -> None:
 
 
 def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
-    kept = update(tables.task).where(tables.task.c.id == bindparam("one"))
+    kept = update(tables.task).where(tables.task.c.id == bindparam("of_task"))
     values = {"status": int(Status.RETRYING), "owner": 0, "attempt": tables.task.c.attempt + 1}
     patch.setattr(settles, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s"))))
     patch.setattr(outbox, "place", _with_old_fences(outbox.place))

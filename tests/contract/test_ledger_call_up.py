@@ -55,14 +55,14 @@ def walk(
 ) -> list[Order]:
     """Walk through all waiting tasks; return the orders."""
     orders: list[Order] = []
-    place = None
+    cursor = None
     while True:
         page = ledger_db.run(
-            partial(call_up.step, group=GROUP, wanted=wanted, limit=limit, place=place)
+            partial(call_up.step, group=GROUP, is_wanted=wanted, limit=limit, cursor=cursor)
         )
         orders += page.orders
-        place = page.place
-        if place is None:
+        cursor = page.cursor
+        if cursor is None:
             return orders
 
 

@@ -52,7 +52,7 @@ def _claiming(*where: Any) -> Any:
 
 
 _FENCE, _DUE = task.c.fence <= bindparam("at_fence"), task.c.due_at <= utc_now()
-_ONE = update(task).where(task.c.id == bindparam("one"))
+_ONE = update(task).where(task.c.id == bindparam("of_task"))
 
 
 def _retry(**values: Any) -> Any:
