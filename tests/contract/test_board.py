@@ -92,7 +92,7 @@ async def stopped_by_all(meeting: Meeting, **more: object) -> int:
     return said.generation
 
 
-async def test_nothing_is_said_at_first(meeting: Meeting) -> None:
+async def test_a_new_board_stops_no_agent(meeting: Meeting) -> None:
     """A board without memory lets everybody go."""
     assert await meeting.says("a", SAY) == BoardState(0, False, False, "", 0.0, False)  # noqa: FBT003 - as the board answers
 
@@ -130,7 +130,7 @@ async def test_one_that_fails_alone_stops_alone(meeting: Meeting, other: RouteRe
     assert (said.generation, said.stopped) == (0, False)
 
 
-async def test_what_others_met_before_is_forgotten_by_what_they_meet_now(meeting: Meeting) -> None:
+async def test_only_the_last_outcomes_of_each_agent_count(meeting: Meeting) -> None:
     """Only each agent's last outcomes count.
 
     So minutes of success do not hide an outage that begins.
@@ -166,7 +166,7 @@ async def test_an_answer_lets_all_go(meeting: Meeting) -> None:
     ).stopped
 
 
-async def test_a_park_is_told_as_one(meeting: Meeting) -> None:
+async def test_other_agents_show_a_parked_route_as_parked(meeting: Meeting) -> None:
     """The other agents then show what a person must do, and wait as long."""
     await stopped_by_all(meeting, parked=True, reason="MONEY: 402", retry_s=60.0, interval_s=60.0)
 
@@ -221,7 +221,7 @@ async def test_a_turn_is_not_revived(meeting: Meeting) -> None:
     assert (await meeting.says("b", replace(want, turn=ProbeTurn.KEEP))).turn
 
 
-async def test_nobody_has_the_turn_when_all_go(meeting: Meeting) -> None:
+async def test_no_agent_has_the_turn_while_all_take_calls(meeting: Meeting) -> None:
     """There is nothing to probe when all agents go."""
     generation = await stopped_by_all(meeting, retry_s=0.0)
     want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=ProbeTurn.WANT)

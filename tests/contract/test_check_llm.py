@@ -107,7 +107,7 @@ def test_no_failure_shows_the_query(answer: bytes) -> None:
         b"[]",
     ],
 )
-def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
+def test_a_reply_that_is_no_completion_fails_the_check(body: bytes) -> None:
     """A wrong address may be served by any JSON server, and agents would treat it as an outage."""
     with pytest.raises(
         UnreachableError, match="answers, but not with a completion; check DOCLLM_LLM_BASE_URL"
@@ -145,7 +145,7 @@ def test_an_address_that_agents_refuse_is_refused(base_url: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_proxy_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_proxy_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proxy's address may hold a password."""
     for name in ("HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "nonsense hunter2")
@@ -208,7 +208,7 @@ def test_only_a_bad_request_is_made_again(status: int) -> None:
         asyncio.run(bodies_of([response(f"{status} No", b"{}")]))
 
 
-def test_without_a_model_none_is_named() -> None:
+def test_no_model_is_named_without_a_configured_one() -> None:
     """As for agents, the provider chooses the model."""
     (body,) = asyncio.run(bodies_of([response("200 OK", WELL)], model=None))
 
@@ -309,7 +309,7 @@ def test_a_refusal_is_one_line_that_is_safe_to_show() -> None:
     assert deep.isprintable()
 
 
-async def test_a_key_that_a_proxy_reads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_a_proxy_can_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """For an http:// address, the proxy of HTTP_PROXY gets the whole request with the key."""
     heads: list[bytes] = []
     for name in ("http_proxy", "no_proxy", "NO_PROXY", "ALL_PROXY", "all_proxy"):

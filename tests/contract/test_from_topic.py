@@ -108,7 +108,7 @@ async def test_a_quarantined_record_comes_back_to_its_batch(ledger_db: LedgerDat
     assert sorted(batches(ledger_db)) == [f"{GROUP}-direct", "q  1"]
 
 
-async def test_a_record_of_a_batch_that_takes_none_is_refused(ledger_db: LedgerDatabase) -> None:
+async def test_a_record_of_a_closed_batch_is_refused(ledger_db: LedgerDatabase) -> None:
     """A record of a cancelled batch is refused, and so is one of a batch that `load` made.
 
     A bug once made it a task of the group's own batch, which ran.
@@ -158,7 +158,7 @@ async def test_a_dry_run_says_what_the_run_does(ledger_db: LedgerDatabase) -> No
     assert (dry.new, len(dry.refused)) == (1, 2)
 
 
-async def test_who_loads_letters_back_is_in_the_audit(ledger_db: LedgerDatabase) -> None:
+async def test_loading_dead_letters_back_is_audited(ledger_db: LedgerDatabase) -> None:
     """The audit row has the number of dead letters and their topic, for each load."""
     held = letters_of(ledger_db, [], [])
 
@@ -213,7 +213,7 @@ async def test_a_disposition_takes_its_letters_alone(ledger_db: LedgerDatabase) 
     assert sorted(batches(ledger_db)) == ["b", "c"]
 
 
-async def test_tasks_that_had_one_number_are_told_apart(ledger_db: LedgerDatabase) -> None:
+async def test_two_tasks_with_one_number_are_distinguished(ledger_db: LedgerDatabase) -> None:
     """A restored backup gives numbers out again.
 
     A bug once dropped the second task as a dead letter of the first.
@@ -257,7 +257,7 @@ async def test_a_dry_run_compares_letters_with_each_other(ledger_db: LedgerDatab
     assert (dry.new, dry.known, len(dry.refused)) == (1, 1, 1)
 
 
-async def test_a_batch_of_another_group_is_told_with_what_can_be_done(
+async def test_a_batch_of_another_group_is_reported_with_advice(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The dead letter names the batch, so there is no `--batch` to choose another one."""

@@ -66,7 +66,7 @@ def walk(
             return orders
 
 
-def test_what_waits_for_the_route_is_called_up(ledger_db: LedgerDatabase) -> None:
+def test_tasks_that_wait_for_the_route_are_called_up(ledger_db: LedgerDatabase) -> None:
     """The tasks are due at once, with records on the main topic under the fences of their rows."""
     ids = waiting(ledger_db, 3)
     fences = {task_id: ledger_db.task(task_id).fence for task_id in ids}
@@ -89,7 +89,7 @@ def test_what_waits_for_the_route_is_called_up(ledger_db: LedgerDatabase) -> Non
         lambda _: Retry(Failure("SERVER", closed_text(ROUTE)), SPENT, "1h", 3600.0),
     ],
 )
-def test_what_waits_for_another_reason_is_left(
+def test_tasks_that_wait_for_another_reason_stay(
     ledger_db: LedgerDatabase, outcome: Callable[[int], Outcome]
 ) -> None:
     """A task that waits for its own delay, its guard or another route is left alone."""

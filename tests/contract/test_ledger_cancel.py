@@ -37,7 +37,7 @@ def one_by_key(
     return ledger_db.run(lambda c: cancel.cancel_one(c, key, GROUP, batch_id, "somebody"))
 
 
-def test_what_waits_is_cancelled_and_what_ran_or_runs_is_left(ledger_db: LedgerDatabase) -> None:
+def test_waiting_tasks_are_cancelled_and_others_stay(ledger_db: LedgerDatabase) -> None:
     """Pending and retrying tasks end; running and final tasks keep their state."""
     pending, retrying, running, succeeded, dead = ledger_db.load(
         "pending", "retrying", "running", "succeeded", "dead"

@@ -45,7 +45,7 @@ def test_a_question_takes_nothing(ledger_db: LedgerDatabase) -> None:
     assert ledger_db.status(one) is Status.PENDING
 
 
-def test_another_owner_is_told_that_the_task_is_held(ledger_db: LedgerDatabase) -> None:
+def test_another_owner_learns_that_the_task_is_held(ledger_db: LedgerDatabase) -> None:
     """A task under a live claim is held for all others, in a claim and in a question."""
     (one,) = ledger_db.load("a")
     lease = ledger_db.agent()
@@ -226,7 +226,7 @@ def test_a_task_past_its_deadline_is_claimed_as_expired(ledger_db: LedgerDatabas
     assert not ledger_db.claimed(two, owner).expired
 
 
-def test_a_release_gives_back_only_what_is_the_owners(ledger_db: LedgerDatabase) -> None:
+def test_a_release_gives_back_only_the_owners_claims(ledger_db: LedgerDatabase) -> None:
     """A release counts and publishes nothing, and leaves others' claims and ended tasks."""
     mine, other, ended = ledger_db.load("mine", "other", "ended")
     lease = ledger_db.agent()
@@ -322,7 +322,7 @@ def test_relief_compares_a_record_with_its_task(ledger_db: LedgerDatabase) -> No
     ] == [False, True]
 
 
-def test_a_claim_tells_of_a_cancelled_batch(ledger_db: LedgerDatabase) -> None:
+def test_a_claim_reports_a_cancelled_batch(ledger_db: LedgerDatabase) -> None:
     """A task claimed after its batch was cancelled is known as such, until the batch reopens."""
     one, two, three = ledger_db.load("a", "b", "c")
     lease = ledger_db.agent()

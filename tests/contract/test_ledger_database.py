@@ -65,7 +65,9 @@ def slowly(connection: Connection) -> object:
 
 
 @SERVERS
-async def test_a_screen_that_reads_for_too_long_is_told_so_once(ledger_db: LedgerDatabase) -> None:
+async def test_a_query_of_a_screen_that_takes_too_long_is_reported_once(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The server ends the query, and it is not asked again.
 
     Neither a person nor the server waits for an answer that nobody reads.
@@ -241,7 +243,7 @@ def test_a_connection_that_is_cut_runs_the_transaction_again(
 
 
 @SERVERS
-def test_a_commit_whose_answer_is_lost_runs_again(
+def test_a_transaction_runs_again_if_the_answer_to_its_commit_is_lost(
     ledger_db: LedgerDatabase, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transaction had committed, so its function runs a second time.

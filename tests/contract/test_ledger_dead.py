@@ -81,7 +81,7 @@ def test_a_disposition_parts_a_group(ledger_db: LedgerDatabase) -> None:
     assert sorted(one.disposition for one in groups(ledger_db)) == ["expired", "permanent"]
 
 
-def test_a_group_tells_when_and_how_dear(ledger_db: LedgerDatabase) -> None:
+def test_a_group_has_its_times_and_its_cost(ledger_db: LedgerDatabase) -> None:
     """A group has its first and last time, and the cost of all attempts of its tasks."""
     one, two = ledger_db.load("a", "b")
     killed(ledger_db, one, RETRY)
@@ -132,7 +132,7 @@ def test_records_of_before_have_no_fingerprint(ledger_db: LedgerDatabase) -> Non
     assert (found.fingerprint, found.count) == ("", 1)
 
 
-def test_what_is_not_dead_is_not_shown(ledger_db: LedgerDatabase) -> None:
+def test_tasks_that_are_not_dead_are_not_shown(ledger_db: LedgerDatabase) -> None:
     """Tasks in other states and tasks of other groups are not shown."""
     (done,) = ledger_db.load("done")
     killed(ledger_db, done, SUCCEEDED)

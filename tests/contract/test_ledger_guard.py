@@ -286,7 +286,7 @@ def test_a_settle_that_ran_twice_holds_back_once(ledger_db: LedgerDatabase) -> N
     assert [ledger_db.rows(table) for table in tables.metadata.sorted_tables] == before
 
 
-def test_opening_forgives_what_was_before(ledger_db: LedgerDatabase) -> None:
+def test_opening_a_guard_forgets_earlier_failures(ledger_db: LedgerDatabase) -> None:
     """Ten more tasks may die, then the guard is raised again."""
     end(ledger_db, SUCCEEDED, *[exhausted()] * 12)
     open_all(ledger_db)

@@ -98,7 +98,9 @@ async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -
     assert left == [2 * MOST, MOST, 0]
 
 
-async def test_what_was_moved_for_its_route_is_not_called_up(ledger_db: LedgerDatabase) -> None:
+async def test_tasks_that_were_moved_for_their_route_are_not_called_up(
+    ledger_db: LedgerDatabase,
+) -> None:
     """A task that was moved for its route waits for another reason."""
     fail_as_a_whole(ledger_db)
     elsewhere = claimed(ledger_db, 1)

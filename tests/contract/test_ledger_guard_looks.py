@@ -73,7 +73,7 @@ async def test_a_success_of_others_saves_the_prompt(ledger_db: LedgerDatabase) -
     assert (keeper.asked, guard.vouched) == ([], True)
 
 
-async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(
+async def test_no_task_is_given_up_in_a_look_while_the_route_does_not_answer(
     ledger_db: LedgerDatabase,
 ) -> None:
     """One task is tried, fails, and waits again.
@@ -151,7 +151,7 @@ async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerData
     assert guard.probe_due_s > 290
 
 
-async def test_a_cancelled_task_tells_nothing_and_another_goes_at_once(
+async def test_a_cancelled_task_does_not_count_and_another_takes_its_place(
     ledger_db: LedgerDatabase,
 ) -> None:
     """A task that was cancelled while it waited for its turn does not count for the look."""
@@ -187,7 +187,7 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
     assert the(raised(ledger_db)).look_size == 2
 
 
-async def test_a_task_whose_route_was_closed_tells_nothing(ledger_db: LedgerDatabase) -> None:
+async def test_a_task_whose_route_was_closed_does_not_count(ledger_db: LedgerDatabase) -> None:
     """The task was moved without a call, so its look does not double."""
     one, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
@@ -297,7 +297,7 @@ async def test_looks_over_lost_agents_double_while_others_succeed(
     assert keeper.asked == []
 
 
-async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(
+async def test_no_task_is_given_up_for_lost_agents_while_nothing_succeeds(
     ledger_db: LedgerDatabase,
 ) -> None:
     """A release that kills every agent must not empty a topic.

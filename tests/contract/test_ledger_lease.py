@@ -110,7 +110,7 @@ def test_a_steady_agent_declares_a_silent_one_lost(ledger_db: LedgerDatabase) ->
     assert row(ledger_db, late).lost_at is None
 
 
-def test_an_agent_that_has_just_begun_judges_nobody(ledger_db: LedgerDatabase) -> None:
+def test_a_new_agent_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
     """Without 15 s of steady beats an agent may not judge."""
     me, silent = ledger_db.agent(), ledger_db.agent()
     ledger_db.ago(tables.agent.c.steady_since, 14, me.agent_id)
@@ -134,7 +134,7 @@ def test_after_a_stall_the_first_beat_gives_amnesty(ledger_db: LedgerDatabase) -
     assert judge(ledger_db, agents[0]) == 2
 
 
-def test_a_judge_whose_own_beat_is_late_judges_nobody(ledger_db: LedgerDatabase) -> None:
+def test_an_agent_whose_own_beat_is_late_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
     """A verdict that the server runs after a stall, before any beat, condemns nobody.
 
     It finds that its own judge is silent.
@@ -147,7 +147,7 @@ def test_a_judge_whose_own_beat_is_late_judges_nobody(ledger_db: LedgerDatabase)
     assert row(ledger_db, me).lost_at is None
 
 
-def test_a_lost_judge_judges_nobody(ledger_db: LedgerDatabase) -> None:
+def test_a_lost_agent_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
     """An agent that was itself declared lost may not judge."""
     me, silent = ledger_db.steady_agent(), ledger_db.agent()
     ledger_db.run(lambda c: leases.declare_lost(c, me.agent_id))

@@ -218,7 +218,7 @@ def test_two_loads_of_one_file_at_once_load_it_once(ledger_db: LedgerDatabase) -
     assert sum(len(unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 200
 
 
-def test_what_does_not_fit_is_an_error_and_never_cut(ledger_db: LedgerDatabase) -> None:
+def test_a_value_that_does_not_fit_is_refused_and_never_cut(ledger_db: LedgerDatabase) -> None:
     """A server refuses a key that is too long for its column and never shortens it."""
     if ledger_db.database.sqlite:
         # SQLite has no limits: lines are checked before.

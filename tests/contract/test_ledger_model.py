@@ -60,7 +60,7 @@ def test_with_a_cancel_all_promises_hold(ledger_db: LedgerDatabase) -> None:
         walk(World(ledger_db, seed, tasks=2, cancels=1), STEPS)
 
 
-def test_what_kafka_loses_is_found_and_published_again(ledger_db: LedgerDatabase) -> None:
+def test_records_that_kafka_loses_are_found_and_published_again(ledger_db: LedgerDatabase) -> None:
     """A10, D3: thanks to the sweep, a topic that loses its records prevents no task's end."""
     for seed in seeds(ledger_db, 8, 2):
         walk(World(ledger_db, seed, tasks=2, losses=2), STEPS)

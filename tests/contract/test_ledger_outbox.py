@@ -27,7 +27,7 @@ def take(ledger_db: LedgerDatabase, limit: int = 20) -> list[Order]:
     return ledger_db.run(lambda c: outbox.take(c, GROUP, limit))
 
 
-def test_an_order_is_what_was_placed(ledger_db: LedgerDatabase) -> None:
+def test_an_order_holds_the_items_that_were_placed(ledger_db: LedgerDatabase) -> None:
     """An order comes back from the database with its destination and its items in order."""
     items = [(outbox.TASK, 3, 1), (outbox.QUARANTINE, 1 << 40, 0), (outbox.TASK, 1, 7)]
     (placed,) = place(ledger_db, "retry.30s", *items)
@@ -99,7 +99,7 @@ def test_relays_side_by_side_take_each_order_once(ledger_db: LedgerDatabase) -> 
     assert len(taken) == len(set(taken)) == 30
 
 
-def test_an_order_shrinks_to_what_is_left(ledger_db: LedgerDatabase) -> None:
+def test_an_order_shrinks_to_its_remaining_items(ledger_db: LedgerDatabase) -> None:
     """An order keeps its undelivered items, and is deleted when there are none."""
     (order,) = place(ledger_db, "tasks", (outbox.TASK, 1, 0), (outbox.TASK, 2, 0))
     ledger_db.run(lambda c: outbox.shrink(c, order, [(outbox.TASK, 2, 0)]))
@@ -111,7 +111,7 @@ def test_an_order_shrinks_to_what_is_left(ledger_db: LedgerDatabase) -> None:
     assert ledger_db.count(tables.outbox) == 0
 
 
-def test_shrinking_an_order_that_is_gone_writes_none(ledger_db: LedgerDatabase) -> None:
+def test_shrinking_a_deleted_order_does_not_restore_it(ledger_db: LedgerDatabase) -> None:
     """Two senders of one order do no harm: the second one's report finds no order."""
     (order,) = place(ledger_db, "tasks", (outbox.TASK, 1, 0))
     ledger_db.run(lambda c: outbox.shrink(c, order, []))

@@ -34,7 +34,7 @@ async def test_a_healthy_group_has_nothing_to_do(ledger_db: LedgerDatabase) -> N
     assert keeper.stops(ledger_db, BATCH) is None
 
 
-async def test_a_raised_guard_is_heard_of(ledger_db: LedgerDatabase) -> None:
+async def test_every_agent_learns_of_a_raised_guard(ledger_db: LedgerDatabase) -> None:
     """From the next pass on, the guard's tasks are stopped; those of another batch are not."""
     fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
@@ -108,7 +108,7 @@ async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(
     assert keeper.called == []
 
 
-async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
+async def test_a_successful_look_opens_the_guard_and_calls_up_its_moved_tasks(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The tasks that the guard moved keep their own fences and are due now.
@@ -261,7 +261,9 @@ async def test_a_probe_does_not_cut_an_attempts_own_wait_short(ledger_db: Ledger
     assert 290 < the(raised(ledger_db)).probe_due_s <= 300  # its look had nothing to try
 
 
-async def test_waiting_tasks_are_probes_where_none_was_moved(ledger_db: LedgerDatabase) -> None:
+async def test_waiting_tasks_serve_as_probes_if_no_task_was_moved(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The reaper raises a guard for lost agents and moves nothing."""
     end(ledger_db, exhausted())
     ledger_db.set(tables.guard, the(raised(ledger_db)).id, route="", cause="worker_lost")

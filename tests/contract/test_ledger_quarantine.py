@@ -134,7 +134,7 @@ def test_our_own_headers_are_kept_however_many_others_there_are(ledger_db: Ledge
     assert orjson.loads(row.headers)[0] == ["docllm-batch", "invoices"]
 
 
-def test_what_a_topic_refuses_for_good_leaves_a_trace(ledger_db: LedgerDatabase) -> None:
+def test_an_item_that_its_topic_refuses_for_good_is_recorded(ledger_db: LedgerDatabase) -> None:
     """An item that cannot be published even as a pointer has one row, and no dead letter."""
     record = Outgoing("group.dlq", b"key", b"value", [("h", b"x")])
     for _ in range(2):

@@ -352,7 +352,7 @@ def test_a_task_that_is_found_later_was_not_alone(ledger_db: LedgerDatabase) -> 
     ] == [(1, 0)] * 2
 
 
-def test_an_agent_that_left_was_killed_by_nobody(ledger_db: LedgerDatabase) -> None:
+def test_no_task_is_blamed_for_an_agent_that_left(ledger_db: LedgerDatabase) -> None:
     """The agent drained while a handler did not end; its task waits again, however often."""
     lease = ledger_db.agent()
     ((row, _),) = run_by(ledger_db, lease, "a", losses=3)

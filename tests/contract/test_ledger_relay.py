@@ -73,7 +73,7 @@ def dead(ledger_db: LedgerDatabase, key: str) -> int:
     return one
 
 
-async def test_what_arrives_is_no_longer_ordered(ledger_db: LedgerDatabase) -> None:
+async def test_delivered_records_leave_their_order(ledger_db: LedgerDatabase) -> None:
     """Delivered records leave their order; an order without items is deleted.
 
     One pass publishes all orders, however many an outage left.
@@ -173,7 +173,7 @@ async def test_a_dead_letter_is_sent_although_its_task_is_final(ledger_db: Ledge
     assert ledger_db.count(tables.outbox) == 0
 
 
-async def test_what_is_too_large_becomes_a_pointer(ledger_db: LedgerDatabase) -> None:
+async def test_a_record_that_is_too_large_becomes_a_pointer(ledger_db: LedgerDatabase) -> None:
     """A record that its topic refuses for good is replaced by its pointer record.
 
     The other records are not held up.
@@ -193,7 +193,9 @@ async def test_what_is_too_large_becomes_a_pointer(ledger_db: LedgerDatabase) ->
     assert ledger_db.count(tables.quarantine) == 0
 
 
-async def test_what_is_refused_even_as_a_pointer_is_quarantined(ledger_db: LedgerDatabase) -> None:
+async def test_a_record_that_is_refused_even_as_a_pointer_is_quarantined(
+    ledger_db: LedgerDatabase,
+) -> None:
     """The quarantine has the record then, and its order does not come back forever."""
     (one,) = ledger_db.load("a")
     ordered(ledger_db, [one])

@@ -130,7 +130,7 @@ def test_a_later_death_is_not_the_one_that_was_stored(ledger_db: LedgerDatabase)
     assert (ledger_db.status(one), ledger_db.task(one).replays) == (Status.DEAD, 1)
 
 
-def test_only_what_is_selected_is_replayed(ledger_db: LedgerDatabase) -> None:
+def test_only_selected_tasks_are_replayed(ledger_db: LedgerDatabase) -> None:
     """Every other task stays dead."""
     one, two = dead(ledger_db, "a", "b")
     (three,) = dead(ledger_db, "a", into="other")

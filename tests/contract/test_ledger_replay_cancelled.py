@@ -53,7 +53,7 @@ def test_cancelled_tasks_come_back(ledger_db: LedgerDatabase) -> None:
     ]
 
 
-def test_what_came_back_is_not_cancelled_again(ledger_db: LedgerDatabase) -> None:
+def test_a_replayed_task_is_not_cancelled_again(ledger_db: LedgerDatabase) -> None:
     """A cancel that continues behind the replay leaves the batch alone.
 
     A claim finds the batch open.

@@ -83,7 +83,7 @@ def test_a_record_goes_into_the_batch_that_it_names(ledger_db: LedgerDatabase) -
     assert ledger_db.rows(tables.task)[0].batch_id == ledger_db.batch("n\u00e4cht").id
 
 
-def test_what_still_is_no_task_stays(ledger_db: LedgerDatabase) -> None:
+def test_a_record_that_is_still_no_task_stays_quarantined(ledger_db: LedgerDatabase) -> None:
     """The row is unchanged and its reason is reported; the other records become tasks."""
     bad, good, none = set_aside(ledger_db, b"garbage", line("a"), None)
 

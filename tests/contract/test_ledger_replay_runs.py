@@ -40,7 +40,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "STORED_PAGE", 2)
 
 
-def test_a_run_says_who_wants_what(ledger_db: LedgerDatabase) -> None:
+def test_a_run_records_its_actor_and_its_selection(ledger_db: LedgerDatabase) -> None:
     """The row and the audit have the person, the time, the selection and the number of items."""
     dead(ledger_db, "a", "b")
 
@@ -204,7 +204,7 @@ def test_the_newest_runs_are_shown_first(ledger_db: LedgerDatabase) -> None:
 # ---- the plan
 
 
-def test_a_plan_is_what_a_run_would_be(ledger_db: LedgerDatabase) -> None:
+def test_a_plan_equals_the_run_that_follows(ledger_db: LedgerDatabase) -> None:
     """A plan has the counts by group and the cost so far, and it changes nothing."""
     dead(ledger_db, "a", "b")
     dead(ledger_db, "c", outcome=EXPIRED)
@@ -221,7 +221,7 @@ def test_a_plan_is_what_a_run_would_be(ledger_db: LedgerDatabase) -> None:
     assert ledger_db.count(tables.replay_run) == 0
 
 
-def test_a_plan_says_what_is_left(ledger_db: LedgerDatabase) -> None:
+def test_a_plan_counts_the_remaining_items(ledger_db: LedgerDatabase) -> None:
     """A plan counts the tasks left at the cap or in a cancelled batch.
 
     It also counts tasks that are replayed past their deadline.

@@ -57,7 +57,7 @@ async def test_every_agent_hears_it_once(ledger_db: LedgerDatabase) -> None:
     assert (await first.hears(), await second.hears()) == (["a"], ["a"])
 
 
-async def test_what_was_said_before_was_for_others(ledger_db: LedgerDatabase) -> None:
+async def test_a_resume_from_before_the_start_is_ignored(ledger_db: LedgerDatabase) -> None:
     """An agent that starts takes calls on every route anyway.
 
     What a person says about another group does not concern it.

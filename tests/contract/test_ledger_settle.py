@@ -212,7 +212,7 @@ def test_a_settle_that_ran_twice_settles_once(ledger_db: LedgerDatabase, outcome
 
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
-def test_a_late_settle_is_accepted_while_nobody_else_has_claimed(
+def test_a_late_settle_is_accepted_until_another_agent_claims(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """A reaped task keeps its owner, so that the paid answer still counts."""
@@ -244,7 +244,7 @@ def test_a_settle_after_another_claim_is_fenced(
     assert [ledger_db.rows(table) for table in tables.metadata.sorted_tables] == before
 
 
-def test_a_late_settle_is_refused_to_everybody_but_the_last_owner(
+def test_only_the_last_owner_may_settle_late(
     ledger_db: LedgerDatabase,
 ) -> None:
     """A reaped task that was claimed and released since belongs to nobody.
@@ -291,7 +291,7 @@ def test_two_claims_settle_once(ledger_db: LedgerDatabase) -> None:
 
 
 @pytest.mark.parametrize("outcome", [RETRY, SNOOZE, RELEASED])
-def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(
+def test_a_retry_in_a_cancelled_batch_becomes_cancelled(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """A retry, a snooze or a release of a cancelled batch ends its task and orders nothing."""
@@ -312,7 +312,7 @@ def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(
 @pytest.mark.parametrize(
     ("outcome", "status"), [(SUCCEEDED, Status.SUCCEEDED), (DEAD, Status.DEAD)]
 )
-def test_in_a_cancelled_batch_what_ended_is_kept(
+def test_a_final_outcome_in_a_cancelled_batch_is_kept(
     ledger_db: LedgerDatabase, outcome: Outcome, status: Status
 ) -> None:
     """A paid answer of a cancelled batch is stored, and a death is a death."""
@@ -401,7 +401,7 @@ BUG = Snooze(Failure(ErrorClass.INTERNAL, "ValueError"), SPENT, 0.0)
 
 
 @pytest.mark.parametrize("outcome", [Released(SPENT), Cancelled(SPENT), BUG])
-def test_what_was_paid_for_is_on_the_bill_however_it_ended(
+def test_the_cost_of_an_attempt_is_recorded_however_it_ended(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """An attempt that cost something has a row and a count with its cost.
@@ -426,7 +426,7 @@ def test_what_was_paid_for_is_on_the_bill_however_it_ended(
     assert ledger_db.task(one).attempt == 0
 
 
-def test_what_was_given_back_before_a_call_leaves_no_row(ledger_db: LedgerDatabase) -> None:
+def test_a_claim_released_before_a_call_leaves_no_attempt(ledger_db: LedgerDatabase) -> None:
     """Claims are given back at each rebalance, so only those that cost something are recorded."""
     (one,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()

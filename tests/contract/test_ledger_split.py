@@ -107,7 +107,7 @@ def test_one_bad_row_dies_alone(
     assert [order.destination for order in ledger_db.rows(tables.outbox)] == ["dlq"]
 
 
-def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(
+def test_the_cost_of_an_unwritable_result_is_recorded(
     ledger_db: LedgerDatabase, executors: Executors
 ) -> None:
     """The answer is lost, but its cost is kept."""

@@ -140,7 +140,7 @@ def test_a_retried_task_that_succeeds_is_one_success(ledger_db: LedgerDatabase) 
     assert found.cost == pytest.approx(0.0009)
 
 
-def test_failures_are_told_by_class(ledger_db: LedgerDatabase) -> None:
+def test_failures_are_counted_by_class(ledger_db: LedgerDatabase) -> None:
     """Dead tasks are counted by the class of their error."""
     for one in ledger_db.load("a", "b"):
         settled(ledger_db, one, DEAD)
@@ -242,7 +242,7 @@ def test_it_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     assert shown(ledger_db).reasons == ()
 
 
-def test_a_lost_agent_is_told_of_until_its_tasks_are_recovered(ledger_db: LedgerDatabase) -> None:
+def test_a_lost_agent_is_shown_until_its_tasks_are_recovered(ledger_db: LedgerDatabase) -> None:
     """A bug once named the agent among the reasons for ten minutes after its tasks ran again.
 
     Alerts continued for as long.
@@ -279,7 +279,7 @@ def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> Non
     assert shown(ledger_db).reasons == ()
 
 
-def test_what_an_agent_does_not_read_is_told_without_an_open_batch(
+def test_paused_topics_are_shown_without_an_open_batch(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The lines of a paused inbox are in no batch.

@@ -24,7 +24,9 @@ def add_batch(connection: Connection, name: str, note: str) -> None:
 
 @pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 @pytest.mark.parametrize("mode", ["", "ANSI,NO_BACKSLASH_ESCAPES"])
-def test_a_server_that_is_set_to_cut_values_cuts_none(ledger_db: LedgerDatabase, mode: str) -> None:
+def test_a_server_configured_to_cut_values_does_not_cut_ours(
+    ledger_db: LedgerDatabase, mode: str
+) -> None:
     """A cut value would be stored as if it were right, with a warning that nobody reads."""
     usual = set_mode(ledger_db, mode)
     database = Database(

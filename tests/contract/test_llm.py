@@ -78,7 +78,7 @@ def test_a_thousand_calls_at_once(rehearsal: str) -> None:
     assert took_s < 20  # One after another they would take 500 s, a hundred at a time 5 s and more.
 
 
-async def test_what_is_sent() -> None:
+async def test_a_call_is_a_post_with_request_id_key_and_body() -> None:
     """The request is a POST with our request id, the key and the given body.
 
     The key is in no repr.
@@ -222,7 +222,7 @@ async def test_calls_after_the_end_are_values() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "two words", "sk-\u00e4\u00f6\u00fc", "sk-\nx"])
-def test_a_key_that_is_none_is_refused(key: str) -> None:
+def test_an_invalid_key_is_refused(key: str) -> None:
     """A key that no header can hold is refused at the start and is not shown."""
     with pytest.raises(ConfigError) as refused:
         ChatClient(base_url="http://127.0.0.1:1", api_key=Secret(key))
@@ -233,7 +233,7 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://256.256.256.256/v1", "http://<host>/v1", "http://{host}/v1"]
 )
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     """An invalid address is refused at the start, with its route.
 
     Otherwise each call would raise, and use up an attempt of its task.

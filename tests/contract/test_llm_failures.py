@@ -56,7 +56,7 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("serve", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
-async def test_what_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
+async def test_a_failure_that_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
     """Once the connection was made, any failure may have been billed."""
     failed = await ended(serve, timeout_s=0.5)
 

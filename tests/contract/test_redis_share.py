@@ -113,7 +113,9 @@ async def test_keys_that_are_refused_are_named(user: Callable[[str], str]) -> No
         await board(user("~others:* +@all")).sync([SAY])
 
 
-async def test_check_names_what_redis_refuses(user: Callable[[str], str], tmp_path: Path) -> None:
+async def test_check_names_the_commands_that_redis_refuses(
+    user: Callable[[str], str], tmp_path: Path
+) -> None:
     """A bug once let `check` pass with these rights, although agents could not use Redis."""
     url = user(f"~docllm:* {FEW}")
     config = load_config(flags={}, environ={"DOCLLM_REDIS_URL": url}, cwd=tmp_path)
@@ -142,7 +144,7 @@ async def away_s(one: RedisBoard) -> float:
     return time.monotonic() - began_s
 
 
-async def test_a_frozen_redis_holds_nobody_for_long(server: Redis) -> None:
+async def test_a_frozen_redis_delays_an_agent_only_briefly(server: Redis) -> None:
     """A frozen Redis accepts connections and answers nothing.
 
     A new and an old connection both give up, and the next one works.
@@ -197,7 +199,7 @@ async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
         "redis://:hunter2@127.0.0.1:{port}/x",
     ],
 )
-async def test_an_address_that_leads_nowhere_is_told_without_secrets(part: str) -> None:
+async def test_a_dead_address_is_reported_without_secrets(part: str) -> None:
     """A dead address and an unknown option are answers like any other."""
     with pytest.raises(BoardAwayError) as told:
         await board(part.format(port=free_port())).sync([SAY])
@@ -205,7 +207,7 @@ async def test_an_address_that_leads_nowhere_is_told_without_secrets(part: str) 
     assert "hunter2" not in str(told.value)
 
 
-async def test_a_server_that_is_no_redis_is_told() -> None:
+async def test_a_server_that_is_not_redis_is_reported() -> None:
     """The server accepts the connection, and sends nothing that a client could read."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = board(f"redis://127.0.0.1:{listener.getsockname()[1]}/0")

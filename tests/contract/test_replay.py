@@ -260,7 +260,7 @@ async def test_a_task_waits_for_its_letter(site: Site, ledger_db: LedgerDatabase
     assert "until their dead letters are on their topic" in site.notes[0]
 
 
-async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(
+async def test_a_replay_publishes_dead_letters_whose_agent_was_killed(
     site: Site, ledger_db: LedgerDatabase
 ) -> None:
     """The agent of the dead task was killed, and no other agent runs.
@@ -296,7 +296,7 @@ async def test_without_a_bus_the_ledger_is_right_all_the_same(
     assert sum(len(outbox.unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 5
 
 
-async def test_what_another_replay_has_in_hand_is_waited_for(
+async def test_a_replay_waits_for_items_of_a_parallel_replay(
     site: Site, ledger_db: LedgerDatabase
 ) -> None:
     """A run ends when none of its items waits, whoever finished the last one."""

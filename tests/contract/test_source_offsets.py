@@ -140,7 +140,7 @@ async def test_topic_of_an_unknown_id_is_not_read(parts: Parts) -> None:
         assert member.recreated() == [False, True]
 
 
-async def test_at_rest_counts_what_is_not_committed(parts: Parts) -> None:
+async def test_a_source_at_rest_counts_uncommitted_records(parts: Parts) -> None:
     """The distance from the end falls with commits, not with reading.
 
     It grows with new records.

@@ -122,7 +122,7 @@ async def test_backlog_counts_from_the_committed_offsets(parts: Parts) -> None:
         assert (none.lag, none.oldest_ms) == (0, None)
 
 
-async def test_trim_deletes_what_lies_below(parts: Parts) -> None:
+async def test_trim_deletes_records_below_an_offset(parts: Parts) -> None:
     """Trimmed records are gone, and the others stay.
 
     A group without offsets counts from the low watermark.

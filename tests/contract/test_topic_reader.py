@@ -136,7 +136,9 @@ async def test_an_empty_topic_is_read_at_once(bootstrap: str | None, tmp_path: P
         assert await found.read() == []
 
 
-async def test_it_begins_at_what_is_left(bootstrap: str | None, tmp_path: Path) -> None:
+async def test_reading_begins_at_the_first_remaining_record(
+    bootstrap: str | None, tmp_path: Path
+) -> None:
     """Deleted records are skipped."""
     async with site(bootstrap, tmp_path) as found:
         await found.send(*(b"v%d" % number for number in range(30)), key=b"one partition")
@@ -169,7 +171,7 @@ async def test_a_topic_that_is_missing_is_named(bootstrap: str | None, tmp_path:
             await found.read()
 
 
-async def test_a_kafka_that_does_not_answer_is_told() -> None:
+async def test_a_silent_kafka_is_reported() -> None:
     """The error comes within seconds, with the address."""
     bootstrap = f"127.0.0.1:{free_port()}"
     reader = KafkaTopicReader(config=KafkaConfig(bootstrap), clock=SystemClock())

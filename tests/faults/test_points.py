@@ -22,7 +22,7 @@ def test_every_point_has_a_story() -> None:
     )
 
 
-def test_only_what_the_embedded_parts_do_alone_is_hit_there_alone() -> None:
+def test_only_points_of_the_embedded_parts_are_hit_on_them_alone() -> None:
     """Points that Kafka and MariaDB do not hit belong to the embedded bus alone."""
     on_kafka = {point for story in STORIES for point in story.points_on(kafka=True)}
     places = [
@@ -65,7 +65,7 @@ def test_a_point_cannot_hide(source: str) -> None:
         list(points._reached(ast.parse(source), "somewhere.py"))
 
 
-def test_the_proof_tells_of_every_point() -> None:
+def test_the_proof_lists_every_crash_point() -> None:
     """The table in `docs/proof.md` has each point once, in alphabetical order."""
     table = re.search(
         r"^\| point \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PROOF.read_text("utf-8"), re.MULTILINE

@@ -23,7 +23,7 @@ def test_version_and_help(embedded: Deployment, program: str) -> None:
     assert "examples:" in embedded.run(program, "--help").out
 
 
-def test_agent_without_llm_says_what_to_type(embedded: Deployment) -> None:
+def test_an_agent_without_an_llm_names_the_missing_setting(embedded: Deployment) -> None:
     """Without an LLM the exit code is 2, with three lines to type, one of them --rehearsal."""
     done = embedded.run("agent")
 
@@ -94,7 +94,7 @@ def test_wrong_configuration_is_exit_2(
 
 
 @pytest.mark.parametrize("option", ["--batch=b", "--dry-run"])
-def test_a_load_that_is_told_to_end_leaves_nothing_half(embedded: Deployment, option: str) -> None:
+def test_a_load_that_is_stopped_leaves_nothing_half_done(embedded: Deployment, option: str) -> None:
     """SIGTERM ends a load like Ctrl-C with 130, also while standard input is silent.
 
     The draft of the rejects and the copied input are removed.

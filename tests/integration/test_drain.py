@@ -35,7 +35,7 @@ def working(deployment: Deployment, latency: str) -> Program:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_drain_finishes_what_runs(deployment: Deployment, number: signal.Signals) -> None:
+def test_a_drain_finishes_running_calls(deployment: Deployment, number: signal.Signals) -> None:
     """After one signal every running call is settled, no claim is left, and the exit code is 0.
 
     Another agent does the rest, without a second call.

@@ -14,7 +14,7 @@ max_attempts = 30
 """
 
 
-def test_rate_limit_costs_no_attempt_and_is_told(deployment: Deployment) -> None:
+def test_a_rate_limit_costs_no_attempt_and_is_shown(deployment: Deployment) -> None:
     """While every call gets 429 no task dies, and `status` says why nothing runs.
 
     No call comes before Retry-After is over.

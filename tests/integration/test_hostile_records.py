@@ -72,7 +72,7 @@ HEADERS: dict[str, tuple[str, bytes]] = {
 TWICE = [("docllm-\x1b[2J\n2027-01-01 FORGED", b"")] * 2
 
 
-def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> None:
+def test_hostile_records_of_the_inbox_stop_no_agent(deployment: Deployment) -> None:
     """Hostile records of the inbox stop no agent; it would read them again after each start."""
     deployment.llm("--latency", "0")
     deployment.producer("topics", "apply")
@@ -95,7 +95,7 @@ def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> Non
     assert "\n2027-01-01" not in deployment.said()
 
 
-def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> None:
+def test_hostile_records_among_the_tasks_stop_no_agent(deployment: Deployment) -> None:
     """Hostile records among the tasks stop no agent, whatever their headers say."""
     llm = deployment.llm("--latency", "0")
     deployment.load(1)
@@ -134,7 +134,7 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
     )
 
 
-def test_lines_with_slow_patterns_hold_nobody_up(embedded: Deployment) -> None:
+def test_lines_with_slow_patterns_delay_no_other_task(embedded: Deployment) -> None:
     """Lines with slow patterns are read and judged in the child, and run.
 
     Each used to take 0.1 s of the event loop, twice in each attempt.

@@ -122,7 +122,7 @@ def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) ->
     assert checker.violations(deployment.evidence()) == []
 
 
-def test_a_header_whose_name_is_no_text_stops_nobody(
+def test_a_header_whose_name_is_no_text_stops_no_agent(
     on_kafka: Deployment, kafka_server: Kafka
 ) -> None:
     """A record with a header name that is not UTF-8 is quarantined and stops nobody.

@@ -82,7 +82,7 @@ async def send_until_durable(bus: Bus, values: list[bytes]) -> list[float]:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("outage", [freeze, kill])
-def test_outage_loses_nothing_and_needs_nobody(
+def test_an_outage_of_kafka_loses_nothing_and_needs_no_person(
     kafka_server: Kafka, outage: Callable[[Kafka], None]
 ) -> None:
     """After 20 s without Kafka all records are delivered, read and committed.

@@ -67,7 +67,7 @@ def test_missing_topic_is_not_the_records_fault(kafka_server: Kafka) -> None:
     asyncio.run(run())
 
 
-def test_unreachable_kafka_is_said_in_time() -> None:
+def test_an_unreachable_kafka_is_reported_in_time() -> None:
     """Without any broker a publish ends within its limit and names the reason."""
 
     async def run() -> None:

@@ -37,7 +37,7 @@ def test_a_pipe_is_read_whole(embedded: Deployment, option: str) -> None:
         assert len(embedded.ledger.tasks()) == 2
 
 
-def test_nothing_is_loaded_of_an_input_whose_ids_clash(embedded: Deployment) -> None:
+def test_an_input_with_clashing_ids_loads_nothing(embedded: Deployment) -> None:
     """Nothing is loaded from an input with an id that clashes inside the input.
 
     The clash is known only once the ids before it are.
@@ -56,7 +56,7 @@ def test_nothing_is_loaded_of_an_input_whose_ids_clash(embedded: Deployment) -> 
 
 
 @pytest.mark.parametrize("option", ["--strict", "--dry-run"])
-def test_what_clashes_with_the_ledger_is_refused_before_anything_is_loaded(
+def test_an_id_that_clashes_with_the_ledger_stops_the_load_first(
     embedded: Deployment, option: str
 ) -> None:
     """Nothing is loaded if an id clashes with the batch in the ledger."""

@@ -47,7 +47,7 @@ def test_the_named_calls_are_the_path_of_a_record(embedded: Deployment) -> None:
     assert len({line.split()[1] for line in noted}) == 1, "all are about the same task"
 
 
-def test_the_named_calls_take_what_the_docstring_says() -> None:
+def test_the_named_calls_take_the_documented_arguments() -> None:
     """Five calls are named, with the parameters that they have."""
     assert len(CALLS) == 5
     for owner, name, parameters, path in CALLS:

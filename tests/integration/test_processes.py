@@ -166,7 +166,7 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(
         ),
     ],
 )
-def test_what_is_wrong_for_all_is_told_once(
+def test_an_error_of_all_agents_is_reported_once(
     embedded: Deployment, options: list[str], said: str
 ) -> None:
     """Usage and configuration errors are 2 before any agent is started."""

@@ -270,7 +270,7 @@ def test_hostile_ids_mean_themselves(embedded: Deployment) -> None:
         assert embedded.ledger.counts()["dead"] == len(HOSTILE) - HOSTILE.index(key) - 1
 
 
-def test_command_line_tells_what_is_wrong(embedded: Deployment) -> None:
+def test_usage_errors_have_their_exit_code_and_advice(embedded: Deployment) -> None:
     """Each usage error has its exit code and advice.
 
     Examples are no selection, nobody to ask, unknown names, and options that exclude each other.

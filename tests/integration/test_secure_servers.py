@@ -138,7 +138,7 @@ def test_whole_job_over_tls_and_sasl(secured: Deployment) -> None:
     assert CANARY not in secured.said()
 
 
-def test_kafka_that_refuses_is_told_soon_and_without_a_secret(
+def test_a_refusal_by_kafka_is_reported_soon_and_without_a_secret(
     secured: Deployment, site: Site
 ) -> None:
     """A wrong password, authority, host name or protocol is 3, a missing file 2, with advice."""
@@ -174,7 +174,7 @@ def test_kafka_that_refuses_is_told_soon_and_without_a_secret(
     assert CANARY not in secured.said()
 
 
-def test_database_that_refuses_is_told_without_a_secret(
+def test_a_refusal_by_the_database_is_reported_without_a_secret(
     embedded: Deployment, site: Site, mariadb_server: MariaDB
 ) -> None:
     """A wrong password, authority or host name, or a missing file, is 3.
@@ -211,7 +211,7 @@ def test_database_that_refuses_is_told_without_a_secret(
     assert CANARY not in embedded.said()
 
 
-def test_redis_that_refuses_is_told_without_a_secret(embedded: Deployment, site: Site) -> None:
+def test_a_refusal_by_redis_is_reported_without_a_secret(embedded: Deployment, site: Site) -> None:
     """`check` names the wrong part of Redis' address, even an unknown option."""
     authority = site.redis.url.partition("ssl_ca_certs=")[2]
     refused = {

@@ -88,7 +88,7 @@ def test_new_seeds_follow_from_all_that_a_run_loads() -> None:
     assert loaded(seeds=10) == loaded()
 
 
-def test_constant_statements_give_what_sqlalchemy_gives(store: Store) -> None:
+def test_cached_statements_equal_those_of_sqlalchemy(store: Store) -> None:
     """A run whose statements all go SQLAlchemy's way is the same run."""
     slow = Store()
     slow.connection.constants.clear()

@@ -139,7 +139,7 @@ def test_programs_understand_their_environment(services: dict[str, Any], tmp_pat
         ("DOCLLM_LLM_BASE_URL", "DOCLLM_LLM_API_KEY", "DOCLLM_LLM_MODEL"),
     ],
 )
-def test_what_names_a_provider_reaches_the_agents(
+def test_variables_that_name_a_provider_reach_the_agents(
     services: dict[str, Any], given: tuple[str, ...]
 ) -> None:
     """Variables that a page tells a person to export reach the agents from the shell."""
@@ -149,7 +149,7 @@ def test_what_names_a_provider_reaches_the_agents(
 
 
 @pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
-def test_what_programs_read_and_write_is_shared_with_the_person(
+def test_files_of_programs_are_shared_with_the_person(
     services: dict[str, Any], service: str
 ) -> None:
     """Rejects and results outlive a removed container, and agents can read the documents."""

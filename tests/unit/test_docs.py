@@ -227,7 +227,7 @@ def test_variables_exist() -> None:
     assert [name for name in for_tests if f'"{name}"' not in sources] == []
 
 
-def test_refused_client_settings_are_told() -> None:
+def test_refused_client_settings_are_documented() -> None:
     """The configuration page names every librdkafka setting that docllm refuses."""
     refused = {
         *FIXED_CLIENT_SETTINGS,
@@ -261,7 +261,7 @@ def test_failure_classes_are_those_of_the_program() -> None:
     assert told == [(name, actions[rule.action], name.meaning) for name, rule in CLASSES.items()]
 
 
-def test_failures_that_are_not_of_a_call_are_told() -> None:
+def test_failures_without_a_call_are_documented() -> None:
     """The page also lists the other classes, which are in no table of the judge."""
     told = [
         (name.strip("`"), meaning)

@@ -156,7 +156,7 @@ def test_an_id_that_is_there_twice_is_refused_with_its_name() -> None:
     ],
     ids=["relative to others", "data", "a property"],
 )
-def test_what_only_looks_like_a_doubled_id_is_taken(schema: dict[str, Any]) -> None:
+def test_an_id_that_only_looks_doubled_is_taken(schema: dict[str, Any]) -> None:
     """Ids that only look doubled are accepted: bundled schemas use relative names."""
     assert parse(line("a", schema=schema)).schema == schema
 
@@ -391,7 +391,7 @@ def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(
     assert names(error) in str(row["error_text"])
 
 
-def test_stored_headers_that_were_damaged_are_told_of() -> None:
+def test_damaged_stored_headers_are_reported() -> None:
     """Damaged stored headers are an error.
 
     If they were ignored, a replay would put the task into another batch.
@@ -467,7 +467,7 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
 
 @every_failure
 @pytest.mark.parametrize("place", ["_failure_in", "_count", "text_of"])
-def test_whatever_fails_in_judging_is_bad_output(
+def test_any_failure_during_judging_is_bad_output(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str
 ) -> None:
     """Any failure during judging is bad output: every reply has an outcome."""
@@ -495,7 +495,7 @@ def test_a_status_decides_where_the_body_cannot_be_read(
 
 
 @every_failure
-def test_a_probe_whose_answer_cannot_be_read_tells_what_its_status_does(
+def test_a_probe_with_an_unreadable_answer_counts_by_its_status(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A probe whose answer cannot be read counts by its status, and does not end the agent."""
@@ -608,7 +608,7 @@ def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
     assert outcome.failure.text == "ValueError: page 7: \ufffd is no letter \ufffdevil 31m"
 
 
-def test_what_a_success_needs_is_not_in_the_way(ended: Ended) -> None:
+def test_the_guards_against_failures_do_not_change_a_success(ended: Ended) -> None:
     """The guards change nothing for a success."""
     assert isinstance(judge(Reply(200, {}, completion()), TERMS), Succeeded)
     assert exports._written(ended, docllm_line) == docllm_line(ended)

@@ -122,7 +122,7 @@ def test_the_time_to_leave_begins_with_the_first_signal() -> None:
     assert stop.hurry.is_set()
 
 
-def test_who_takes_the_work_for_done_hears_what_is_to_come(
+def test_a_program_that_ends_when_done_reports_waiting_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Whoever takes the work for done is warned of a stopped load, whose tasks are all final."""
@@ -170,7 +170,9 @@ def test_an_agent_of_which_a_part_broke_drains_too() -> None:
     agent._admission.close.assert_called_once_with()  # type: ignore[attr-defined]
 
 
-def test_what_broke_is_said_though_nothing_can_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_of_a_failure_is_logged_though_nothing_can_be_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The error of the broken part is raised even if nothing can be settled.
 
     It is what a person has to know, and often the reason why nothing can be settled.

@@ -113,7 +113,7 @@ def test_keys_and_headers_fill_the_memory_as_lines_do(
     assert not source.paused
 
 
-def test_a_page_is_what_one_transaction_can_hold() -> None:
+def test_a_page_fits_one_transaction() -> None:
     """A page is limited by its lines and by their bytes."""
     inbox, _, _ = intake()
     inbox.deliver(records(20, MAX_TASK_BYTES))
@@ -141,7 +141,7 @@ def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:
     assert failures.reason == "the consumer ended"
 
 
-def test_an_inbox_that_was_made_again_is_told_of_until_it_is_known() -> None:
+def test_a_recreated_inbox_is_reported_until_its_id_is_stored() -> None:
     """A recreated inbox is reported until its id is known.
 
     It used to stand still silently; its producers, and whoever waits for `--until-done`, must learn

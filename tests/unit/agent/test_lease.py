@@ -26,9 +26,7 @@ def test_a_lease_that_was_lost_or_late_is_never_fresh_again(flag: str) -> None:
     assert not lease.fresh(200.0)
 
 
-def test_what_was_claimed_may_go_on_when_a_late_lease_beats_again_but_not_under_a_lost_one() -> (
-    None
-):
+def test_claimed_tasks_go_on_under_a_late_lease_but_not_under_a_lost_one() -> None:
     """Tasks of a late lease may go on once its heartbeat is confirmed; those of a lost one not.
 
     The ledger confirmed that the late lease had not been taken away.

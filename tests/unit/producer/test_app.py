@@ -68,7 +68,7 @@ def test_a_data_folder_of_any_name_holds_its_ledger(tmp_path: Path, name: str) -
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_who_waits_for_another_programs_start_can_be_ended(tmp_path: Path) -> None:
+def test_a_program_that_waits_for_anothers_start_can_be_ended(tmp_path: Path) -> None:
     """Ctrl-C ends a program that waits for another program's start.
 
     The wait used to run on a thread, and the event loop waited for that thread's end.
@@ -92,7 +92,7 @@ def test_who_waits_for_another_programs_start_can_be_ended(tmp_path: Path) -> No
     assert ended_before
 
 
-def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_lock_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A foreign lock is a usage error, for example if root ran the first command in this folder."""
     refuse(monkeypatch, "open", "setup.lock")
 
@@ -107,7 +107,7 @@ def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.Mo
     "name",
     ["ledger.sqlite", "ledger.sqlite-wal", "bus.sqlite", "bus.sqlite-wal", "agents", "members"],
 )
-def test_what_somebody_else_made_in_the_data_folder_is_usage(
+def test_foreign_files_in_the_data_folder_are_usage_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Foreign files in the data folder are usage errors that name the file.
@@ -129,7 +129,7 @@ def test_what_somebody_else_made_in_the_data_folder_is_usage(
         asyncio.run(make(Config(data_dir=tmp_path)))
 
 
-def test_a_ledger_that_is_none_names_the_setting_that_is_meant(tmp_path: Path) -> None:
+def test_an_invalid_ledger_file_names_the_setting_of_the_data_folder(tmp_path: Path) -> None:
     """The error names the data folder's setting, because an embedded ledger has no address."""
     (tmp_path / "ledger.sqlite").write_bytes(b"no database" * 100)
 

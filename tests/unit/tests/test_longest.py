@@ -42,7 +42,7 @@ def test_every_test_in_the_list_exists() -> None:
         assert f"def {function.partition('[')[0]}(" in (ROOT / path).read_text("utf-8"), name
 
 
-def test_long_tests_that_the_list_lacks_are_told() -> None:
+def test_long_tests_that_are_not_listed_are_printed() -> None:
     """The lines are those to add, the longest first; listed and short tests are not among them."""
     took = {"listed": 90.0, "quick": 29.0, "slow": 31.2, "slower": 75.0}
 

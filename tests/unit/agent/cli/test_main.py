@@ -20,7 +20,7 @@ from schemas.settings.config import Config
         "--processes 2 --rehearsal -- run",
     ],
 )
-def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(
+def test_arguments_added_by_the_parent_process_count(
     line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The arguments that a parent adds for its agents work after any user arguments.
@@ -46,7 +46,7 @@ def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(
 
 
 @pytest.mark.parametrize("command", ["resume", "rehearsal-llm"])
-def test_a_command_that_stands_behind_an_option_is_told_its_place(
+def test_the_error_for_a_misplaced_command_names_its_place(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The error for a command behind an option says where the command belongs.
@@ -62,7 +62,9 @@ def test_a_command_that_stands_behind_an_option_is_told_its_place(
     )
 
 
-def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_an_unknown_command_lists_all_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The error for an unknown command lists all commands."""
     with pytest.raises(SystemExit, match="2"):
         main._parser().parse_args(["reap"])

@@ -47,7 +47,7 @@ def test_an_unknown_route_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
-def test_an_answer_that_cannot_be_written_is_told_as_the_producers_are() -> None:
+def test_an_unwritable_standard_output_is_a_usage_error() -> None:
     """If standard output cannot be written, the exit code is 2 with advice, no traceback."""
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(

@@ -85,7 +85,7 @@ def test_many_slots_have_more_waiting_for_them() -> None:
 
 
 @pytest.mark.parametrize("heavy", ["bodies", "aside", "few but large ones"])
-def test_nothing_is_read_while_what_waits_is_heavy(heavy: str) -> None:
+def test_nothing_is_read_while_waiting_records_use_much_memory(heavy: str) -> None:
     """All topics are paused while bodies and rejected records take too much memory."""
     harness = BackpressureHarness()
     harness.entries.bodies_bytes = LIMITS.bodies_bytes if heavy == "bodies" else 0
@@ -96,7 +96,7 @@ def test_nothing_is_read_while_what_waits_is_heavy(heavy: str) -> None:
     assert harness.pressure.full
 
 
-def test_what_waits_without_a_body_is_bounded_by_topic() -> None:
+def test_deliveries_without_bodies_are_limited_by_topic() -> None:
     """Deliveries without bodies are limited for each topic.
 
     These are tasks of closed routes in the main topic, and delayed ones in a tier.

@@ -109,7 +109,7 @@ def test_one_answer_ends_the_copies_that_it_is_true_of(
     assert left(dispatch) == unfinished
 
 
-def test_what_has_other_bytes_is_set_aside() -> None:
+def test_a_record_with_other_bytes_is_quarantined() -> None:
     """A record with other bytes is quarantined; the copies behind it end with the first."""
     dispatch, (first,) = made([2, 2, 2], forged=[1])
 

@@ -137,7 +137,7 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     assert (first.route, first.value, dispatch.table.bodies_bytes) == ("special", b"body", 4)
 
 
-def test_what_is_moved_to_a_tier_reads_no_body() -> None:
+def test_a_task_that_moves_to_a_tier_needs_no_body() -> None:
     """A task that is moved to a tier needs no body.
 
     Up to 3 MiB of each of 125 tasks used to be read four times a second for nothing.

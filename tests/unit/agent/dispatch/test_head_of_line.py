@@ -148,7 +148,7 @@ def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence
     assert relieved(DeliveryState.HELD, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
 
 
-def test_a_record_that_nobody_was_asked_about_is_left() -> None:
+def test_a_record_that_was_never_claimed_is_left() -> None:
     """A record that was never claimed is left, because it will be claimed in a moment."""
     first, second = record(3, b"ours"), record(4, b"theirs")
     entries = InFlightTable(limits=LIMITS)
@@ -168,7 +168,7 @@ def test_a_task_that_waits_for_long_lets_the_others_pass() -> None:
     assert (entry.state, asked, finished) == (DeliveryState.GONE, [(5, b"ours", 2, None)], [3])
 
 
-def test_a_task_that_somebody_else_has_is_left() -> None:
+def test_a_task_of_another_agent_is_left() -> None:
     """A task that another agent claimed is left: the ledger says that it does not wait."""
     entry, asked, finished = relieved(DeliveryState.HELD, None)
 

@@ -36,7 +36,7 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
     assert ["docllm-batch", "invoices"] in orjson.loads(headers_blob(kept.headers))
 
 
-def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
+def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
     """The ledger has the named task with another value; its own record may wait behind."""
     entries = InFlightTable(limits=LIMITS)
     aside = QuarantineQueue(

@@ -84,7 +84,7 @@ def guards(
     return found
 
 
-def test_a_guards_times_are_told_as_all_others_are() -> None:
+def test_times_of_guards_are_written_like_all_other_times() -> None:
     """Times of guards end with `Z`, so a script can compare them with other times as text.
 
     `export` and `dead show` write them so too.
@@ -120,7 +120,7 @@ def test_a_guard_for_lost_agents_stops_every_route() -> None:
     assert guards(wide).stops(row(1, batch_id=8), "whatever") is None
 
 
-def test_what_is_opened_stops_nothing_any_more() -> None:
+def test_an_opened_guard_stops_no_task() -> None:
     """An opened guard stops nothing after the next look at the ledger."""
     found = guards(RAISED)
     found.replace([])
@@ -240,6 +240,6 @@ def test_between_looks_no_task_asks() -> None:
         ),
     ],
 )
-def test_a_guard_says_what_it_waits_for(one: Guard, said: str) -> None:
+def test_a_guard_shows_its_next_step(one: Guard, said: str) -> None:
     """In `status`, in `guard list` and in the log."""
     assert one.ahead == said

@@ -49,7 +49,7 @@ def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False
         GeneratorExit(),
     ],
 )
-def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
+def test_a_bug_of_ours_is_settled_with_the_cost_so_far(error: BaseException) -> None:
     """A bug of ours is settled with the attempt's cost.
 
     If the task were silently given back, it would run again at once and pay again. The ledger
@@ -70,7 +70,7 @@ def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
     assert outcome.spent == PAID
 
 
-def test_a_cancelled_attempt_is_given_back_with_what_was_paid() -> None:
+def test_a_cancelled_attempt_is_released_with_the_cost_so_far() -> None:
     """A cancelled attempt is given back with its cost, for example when an agent drains."""
 
     async def act(entry: Delivery) -> Outcome:

@@ -41,7 +41,7 @@ def idle(table: Router) -> bool:
     return all(route.idle for route in table)
 
 
-def test_what_an_outage_did_is_settled_uncounted() -> None:
+def test_a_failure_of_an_outage_is_settled_uncounted() -> None:
     """The routes decide, call by call, which failures are settled uncounted."""
     harness = SlotsHarness(routes(slots=3), ending(failed()))
 
@@ -101,7 +101,7 @@ def test_every_permission_goes_back(
     assert not harness.table.closed(ROUTE, harness.clock.now_s())
 
 
-def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key() -> None:
+def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:
     """A task that is refused alone differs from a wrong key.
 
     A firewall answers 403 to one document for ever. From the second time on, with an answer to
@@ -121,7 +121,7 @@ def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key(
     assert harness.worker.alone == [False, False, False, True]
 
 
-def test_other_refusals_are_nobodys_own() -> None:
+def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
     """A task that met a rate limit between answers to others is retried uncounted."""
     outcomes = iter([snoozed("RATE", 0.0), GOOD, GOOD])
 
@@ -137,7 +137,7 @@ def test_other_refusals_are_nobodys_own() -> None:
     assert harness.worker.alone == [False, False, False]
 
 
-def test_the_last_task_is_told_from_a_wrong_key_by_the_cheap_prompt() -> None:
+def test_the_cheap_prompt_distinguishes_the_last_task_from_a_wrong_key() -> None:
     """The cheap prompt tells the last task's fault from a wrong key.
 
     Nothing else calls any more: the task parks its route, fails twice as a probe, and the prompt is

@@ -37,7 +37,7 @@ def expired(now_s: float) -> Delivery:
 @pytest.mark.parametrize(
     ("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)]
 )
-def test_what_needs_no_call_is_not_moved_away(
+def test_a_claim_that_needs_no_call_is_not_moved(
     make: Callable[[float], Delivery], kind: type[Outcome]
 ) -> None:
     """A claim that needs no call is not moved while its route is closed.

@@ -73,7 +73,7 @@ def test_a_suspect_too_many_is_given_back() -> None:
     assert run.harness.settler.outcomes == [Released(), GOOD]
 
 
-def test_a_suspect_that_runs_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """If the process dies then, the last line of its log names the task; so does `status` until it has ended."""
     run = Run(3)
 

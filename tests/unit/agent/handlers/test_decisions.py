@@ -35,7 +35,7 @@ def test_a_handler_may_ask_for_another_attempt() -> None:
 
 
 @pytest.mark.parametrize("after_s", [-1, float("nan")])
-def test_a_wait_that_is_none_is_refused(after_s: float) -> None:
+def test_an_invalid_wait_is_refused(after_s: float) -> None:
     """An invalid wait is refused where the handler raises it."""
     with pytest.raises(ValueError, match="after_s"):
         TryAgainError("x", after_s=after_s)

@@ -51,7 +51,7 @@ def test_a_changed_document(root: Path, expected: dict[str, Any]) -> None:
     assert refused(root, root / "year 1" / "r\u00e9port.txt", **expected) == "DOCUMENT_CHANGED"
 
 
-def test_what_lies_outside_is_refused(root: Path) -> None:
+def test_a_document_outside_the_roots_is_refused(root: Path) -> None:
     """Neither a path, nor dots, nor a link leads out of the root."""
     outside = root.parent / "outside.txt"
     (root / "link.txt").symlink_to(outside)
@@ -85,7 +85,7 @@ def test_what_lies_outside_is_refused(root: Path) -> None:
         "in/.x/a",
     ],
 )
-def test_what_is_hidden_or_docllms_own_is_refused_below_every_root(root: Path, name: str) -> None:
+def test_hidden_files_and_docllms_own_are_refused_below_every_root(root: Path, name: str) -> None:
     """Hidden files and docllm's own are refused below every root.
 
     A foreign line used to name docllm.toml as its document, and the provider would have got the
@@ -153,7 +153,7 @@ def test_a_link_that_appears_after_the_check_leads_nowhere(root: Path) -> None:
             _open_below(root, parts)
 
 
-def test_what_is_no_regular_file_is_refused(root: Path) -> None:
+def test_a_document_that_is_no_regular_file_is_refused(root: Path) -> None:
     """A pipe without a writer does not block the thread; a folder is no document."""
     os.mkfifo(root / "pipe")
 
@@ -161,7 +161,7 @@ def test_what_is_no_regular_file_is_refused(root: Path) -> None:
     assert refused(root, root / "year 1") == "DOCUMENT_REFUSED"
 
 
-def test_what_is_too_large_or_no_text_is_refused(root: Path) -> None:
+def test_a_document_that_is_too_large_or_no_text_is_refused(root: Path) -> None:
     """A document above the limit, or one that is not UTF-8, is refused."""
     (root / "large").write_bytes(b"x" * 1001)
     (root / "latin").write_bytes(b"caf\xe9")
@@ -191,7 +191,7 @@ def test_a_uri_with_more_than_a_path_is_refused(root: Path, end: str) -> None:
     assert read(root, root / f"a{end}") == "escaped"
 
 
-def test_what_cannot_be_read_now_may_be_read_later(root: Path) -> None:
+def test_a_document_that_is_unreadable_now_may_be_readable_later(root: Path) -> None:
     """A document that cannot be read now may be readable later, if a share is not mounted."""
     assert refused(root, root / "missing.txt") == "DOCUMENT_UNREADABLE"
 

@@ -61,7 +61,7 @@ def test_an_answer_that_takes_long_to_judge_is_judged_apart(name: str) -> None:
     assert it.apart.calls == 1
 
 
-def test_what_people_ask_for_is_judged_at_once() -> None:
+def test_ordinary_replies_are_judged_in_place() -> None:
     """Ordinary schemas are judged in this process."""
     it = handlers_harness(answered(ANSWER))
 
@@ -239,7 +239,7 @@ def test_a_schema_that_cannot_be_weighed_is_judged_apart(
 @pytest.mark.parametrize(
     "error", [PanicError("lost"), SystemExit(3), KeyboardInterrupt()], ids=names
 )
-def test_what_a_call_raises_in_its_child_comes_back_as_an_exception(error: BaseException) -> None:
+def test_an_error_in_the_child_process_becomes_an_exception(error: BaseException) -> None:
     """Errors of a call in a child come back as plain exceptions.
 
     A panic that came back as it is would end the agent, and an error that cannot be unpickled would

@@ -125,7 +125,7 @@ def test_a_handler_that_cannot_be_used_is_refused(folder: Path, handler: str, wo
     assert "abcdefgh" not in str(refused.value)
 
 
-def test_all_faults_are_told_together(folder: Path) -> None:
+def test_all_faults_are_reported_together(folder: Path) -> None:
     """Two wrong handlers are two lines."""
     with pytest.raises(ConfigError) as refused:
         load(

@@ -254,7 +254,7 @@ def test_a_value_that_is_no_json_is_the_handlers_error() -> None:
     assert failure_of(handlers_harness(document=odd).run()).error_class == "HANDLER"
 
 
-def test_what_was_spent_before_an_error_is_kept() -> None:
+def test_the_cost_before_an_error_is_kept() -> None:
     """A handler that fails after a call has spent that call."""
 
     async def fail(context: Context) -> None:
@@ -294,7 +294,7 @@ class UnreadableError(Exception):
         ),
     ],
 )
-def test_whatever_a_handler_raises_is_its_counted_failure(error: BaseException, said: str) -> None:
+def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, said: str) -> None:
     """Whatever a handler raises is a counted failure of its task.
 
     Uncounted, the task would run again at once and pay for each attempt. Unguarded, the error would
@@ -367,7 +367,7 @@ def test_errors_in_groups_within_groups_are_the_handlers_failure() -> None:
     )
 
 
-def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
+def test_a_handler_that_awaits_a_cancelled_task_has_failed() -> None:
     """A handler that awaits a cancelled task has failed: nobody cancelled the attempt.
 
     If it were given back, its task would run again for ever, uncounted.

@@ -101,7 +101,7 @@ def test_places_that_were_left_are_forgotten() -> None:
     assert hold.due(9e9 + 10 * FEW, 10) == [waiting]
 
 
-def test_what_another_agent_holds_is_asked_about_less_and_less_often() -> None:
+def test_a_task_held_by_another_agent_is_asked_about_ever_less_often() -> None:
     """The ledger is asked about a held task after 1 s, doubling to 15 s."""
     hold, one = DelayQueue(), entry()
     now_s, waits = 0.0, []
@@ -166,7 +166,7 @@ def test_an_old_entry_does_not_take_its_successors_place() -> None:
     assert hold.due(3.0, 1) == [new]
 
 
-def test_nothing_is_kept_of_what_has_left() -> None:
+def test_a_delivery_that_has_left_is_forgotten() -> None:
     """When all deliveries are out, no agent is remembered."""
     hold = DelayQueue()
     for number in range(10):

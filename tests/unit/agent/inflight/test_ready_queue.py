@@ -35,7 +35,7 @@ def offsets(entries: list[Delivery]) -> list[int]:
     return [one.offset for one in entries]
 
 
-def test_what_came_back_takes_turns_with_what_is_new() -> None:
+def test_returned_deliveries_take_turns_with_new_ones() -> None:
     """A flood of retries leaves every second slot to new tasks, and vice versa."""
     ready = filled(*map(entry, (1, 2, 3, 4)), back=tuple(map(entry, (11, 12))))
 
@@ -66,7 +66,7 @@ def test_routes_share_the_slots() -> None:
     assert sorted(offsets(ready.take(6, lambda _route: 6))) == [0, 1, 2, 100, 101, 102]
 
 
-def test_what_is_gone_is_passed_over_and_forgotten() -> None:
+def test_a_gone_delivery_is_passed_over_and_forgotten() -> None:
     """A delivery whose partition was revoked is never taken, and its route's name is dropped."""
     ended = entry(1)
     ready = filled(ended, entry(2, "b"))

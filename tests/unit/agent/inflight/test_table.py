@@ -70,7 +70,7 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     assert (fresh.state, entries.waiting) == (DeliveryState.CLAIMING, 0)
 
 
-def test_what_has_waited_is_claimed_before_what_came_later() -> None:
+def test_older_deliveries_are_claimed_before_newer_ones() -> None:
     """A task that a dead agent left behind does not queue up behind a thousand others."""
     entries = InFlightTable(limits=LIMITS)
     later, waited = entry(1), entry(2)
@@ -165,7 +165,7 @@ def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool) -> None:
+def test_copies_of_a_delivery_without_a_body_drop_theirs(*, late: bool) -> None:
     """Copies of a delivery without its body wait without theirs.
 
     An order that was sent twice would otherwise fill the memory for an hour. Different bytes are
@@ -213,7 +213,7 @@ def test_a_follower_that_is_gone_is_passed_over() -> None:
     assert entries.take_to_ask(0.0, 10) == [third]
 
 
-def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
+def test_a_gone_delivery_is_neither_asked_about_nor_claimed() -> None:
     """A delivery whose partition was revoked stays in no queue."""
     entries = InFlightTable(limits=LIMITS)
     asking, ready, held = entry(1), entry(2), entry(3)

@@ -95,7 +95,7 @@ def test_each_class_stands_where_it_belongs() -> None:
         ),
     ],
 )
-def test_what_a_class_tells_of_its_route(effect: Effect, names: str) -> None:
+def test_each_class_has_an_effect_on_its_route(effect: Effect, names: str) -> None:
     """An outage is a failure for the breaker; an answer about one task proves the provider up."""
     assert {name for name, rule in CLASSES.items() if rule.route is effect} == set(names.split())
     assert {effect_of(name) for name in names.split()} == {effect}

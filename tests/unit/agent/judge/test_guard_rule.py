@@ -116,7 +116,7 @@ def test_fewer_than_ten_deaths_are_never_a_failure_as_a_whole() -> None:
     assert not watch.raised
 
 
-def test_what_other_agents_settled_counts_in_the_order_in_which_it_was() -> None:
+def test_outcomes_of_all_agents_count_in_their_order() -> None:
     """Settlements of other agents count in their order, newest first.
 
     Several equal ones in a row are one count.
@@ -217,7 +217,7 @@ def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
     assert refused_until_raised(watch, *[ERROR] * 100) == 100
 
 
-def test_what_was_refused_before_counts() -> None:
+def test_earlier_refusals_count() -> None:
     """By other agents, or minutes ago."""
     watch = GuardWatch(
         raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11})
@@ -292,7 +292,7 @@ def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(
     assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s
 
 
-def test_what_is_moved_comes_back_spread_over_a_fifth_of_the_tier() -> None:
+def test_moved_tasks_come_back_spread_over_a_fifth_of_the_tier() -> None:
     """Moved tasks return spread over a fifth of the tier.
 
     A million tasks that were moved in one hour must not return in one second.

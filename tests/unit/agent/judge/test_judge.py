@@ -60,7 +60,7 @@ def test_usage_is_read_or_zero(usage: Any, tokens: tuple[int, int]) -> None:
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == tokens
 
 
-def test_a_deep_answer_that_fits_none_of_many_alternatives_is_soon_refused() -> None:
+def test_a_deep_answer_that_fits_no_alternative_is_refused_quickly() -> None:
     """A deep answer that fits none of many alternatives is refused quickly.
 
     Its errors would be too many to list: two of each level, for each of the next one.

@@ -557,7 +557,7 @@ PROVIDERS = [
 
 
 @pytest.mark.parametrize(("status", "body", "error_class"), PROVIDERS)
-def test_class_of_what_providers_send(status: int, body: bytes, error_class: str) -> None:
+def test_each_reply_of_a_provider_has_its_class(status: int, body: bytes, error_class: str) -> None:
     """Each known reply of a provider has the class that the table gives it."""
     assert class_of(status, body) == error_class
 
@@ -604,7 +604,7 @@ def test_a_document_that_is_repeated_in_a_message_does_not_choose_the_class() ->
         "Cannot read 'Dear customer, insufficient balance" + " and more" * 100,
     ],
 )
-def test_what_a_message_quotes_does_not_choose_the_class(quoted: str) -> None:
+def test_quoted_text_in_a_message_does_not_choose_the_class(quoted: str) -> None:
     """A message that quotes a document about money or limits parks no route."""
     assert class_of(400, error(quoted)) == "BAD_REQUEST"
     assert class_of(400, quoted.encode()) == "BAD_REQUEST"
@@ -661,7 +661,7 @@ def test_a_cut_error_body_still_chooses_the_class() -> None:
         (503, b"", "SERVER"),
     ],
 )
-def test_a_task_is_not_given_up_for_what_a_cut_body_did_not_say(
+def test_a_task_is_not_given_up_for_a_body_that_was_cut_off(
     status: int, body: bytes, error_class: str
 ) -> None:
     """A cut body that does not name the cause gives up no task.

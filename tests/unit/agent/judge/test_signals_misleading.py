@@ -165,7 +165,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("status", "body", "error_class"), REFUSED)
-def test_what_a_person_must_repair_makes_no_dead_letter(
+def test_an_error_that_a_person_must_repair_makes_no_dead_letter(
     status: int, body: bytes, error_class: str
 ) -> None:
     """Faults that a person must repair make no dead letter: tasks wait uncounted.
@@ -205,9 +205,7 @@ TRIED_AGAIN = [
 
 
 @pytest.mark.parametrize(("status", "body", "error_class"), TRIED_AGAIN)
-def test_what_another_try_may_mend_is_tried_again(
-    status: int, body: bytes, error_class: str
-) -> None:
+def test_an_error_that_may_pass_is_tried_again(status: int, body: bytes, error_class: str) -> None:
     """Faults that another try may fix are retried: a bad answer, or a model that is away.
 
     They say nothing against the request.
@@ -265,7 +263,7 @@ ODD_STATUSES = [
 
 
 @pytest.mark.parametrize(("status", "body", "error_class"), ODD_STATUSES)
-def test_a_code_of_the_body_decides_whatever_the_status(
+def test_a_code_in_the_body_outweighs_the_status(
     status: int, body: bytes, error_class: str
 ) -> None:
     """A code of the body decides, whatever the status.

@@ -36,7 +36,9 @@ NOON_S = 1_800_014_400.0  # Fri, 15 Jan 2027 12:00:00 GMT
         ({}, None),
     ],
 )
-def test_what_the_provider_asks_for(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_providers_retry_headers_are_read(
+    headers: dict[str, str], seconds: float | None
+) -> None:
     """Seconds, decimals, milliseconds and dates are read and limited to a day.
 
     Any other text counts as missing.
@@ -44,7 +46,7 @@ def test_what_the_provider_asks_for(headers: dict[str, str], seconds: float | No
     assert asked_for(headers, NOON_S) == seconds
 
 
-def test_a_date_is_read_by_the_clock_of_who_sent_it() -> None:
+def test_a_date_is_read_by_the_senders_clock() -> None:
     """A date is read by its sender's clock.
 
     An agent whose clock is an hour slow must not wait an hour for half a minute.
@@ -176,7 +178,7 @@ def test_back_off_doubles_within_its_bounds() -> None:
     assert [back_off(snoozes, 1.0) for snoozes in (0, 1, 2, 5, 50)] == [2, 4, 8, 60, 60]
 
 
-def test_tasks_that_were_told_the_same_come_back_apart() -> None:
+def test_tasks_with_the_same_wait_come_back_at_different_times() -> None:
     """Jitter is added to the provider's wait, never subtracted, so tasks return apart."""
     told = [
         delay({"retry-after": "100"}, snoozes=0, jitter=jitter, utc_s=NOON_S)

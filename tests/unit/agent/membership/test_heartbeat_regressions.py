@@ -66,7 +66,7 @@ class Full(AgentLocks):
         raise OSError(24, f"Too many open files: {agent_id}.lock")
 
 
-def test_a_heartbeat_outlives_whatever_happens_to_a_beat(tmp_path: Path) -> None:
+def test_a_heartbeat_survives_any_error_of_a_beat(tmp_path: Path) -> None:
     """A heartbeat survives whatever happens to one beat.
 
     An agent whose heartbeat had ended used to stay: it held its partitions, claimed nothing, and

@@ -65,7 +65,7 @@ def test_a_file_that_is_gone_or_another_ends_the_agent(
         asyncio.run(folder.run())
 
 
-def test_a_file_that_grows_or_was_never_there_is_none_of_its_business(path: Path) -> None:
+def test_growing_and_absent_files_are_no_alarm(path: Path) -> None:
     """Files that grow, or that never existed, do not end the agent.
 
     A ledger on a server has no file here.

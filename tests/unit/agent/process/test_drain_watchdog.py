@@ -80,7 +80,7 @@ def test_a_process_whose_lock_is_held_is_ended_too() -> None:
     assert "holds_the_lock" in done.stderr
 
 
-def test_a_stack_between_two_lines_is_told() -> None:
+def test_a_stack_between_two_lines_is_logged() -> None:
     """The stack of a frame between two lines can be logged.
 
     A fault run found that such a stack raised an error, and that the process did not end.
@@ -91,7 +91,7 @@ def test_a_stack_between_two_lines_is_told() -> None:
     assert "in _nothing" in drain_watchdog._stack(task)  # type: ignore[arg-type]
 
 
-def test_a_drain_is_ended_though_nothing_can_be_told_of_it() -> None:
+def test_a_drain_is_ended_even_if_nothing_can_be_logged() -> None:
     done = ended(STUCK.replace("asyncio.run", "overdue._stack = None\nasyncio.run"))
 
     assert done.returncode == DocllmError.exit_code
@@ -130,7 +130,7 @@ def test_nor_does_a_thread_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "error", [asyncio.CancelledError(), SystemExit(0), GeneratorExit(), PanicError()]
 )
-def test_whatever_ends_the_event_loop_is_an_internal_error(
+def test_any_end_of_the_event_loop_is_an_internal_error(
     error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Exit code 0 would read as done, and 1 as a task that is dead."""

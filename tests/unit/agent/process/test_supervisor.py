@@ -191,7 +191,7 @@ def test_dead_child_is_started_again(family: Start, end: str) -> None:
     assert "starts again in" in found.log
 
 
-def test_what_died_before_the_end_is_not_waited_for(family: Start) -> None:
+def test_a_child_that_is_dead_already_is_not_waited_for(family: Start) -> None:
     """Once a child saw that the work is done, a child that keeps failing is not awaited."""
     found = family("if number == 2: sys.exit(3)\ntime.sleep(0.3)\ntell(Word.DONE)", until_done=True)
 
@@ -237,7 +237,7 @@ def test_a_child_that_was_drained_is_not_done(family: Start) -> None:
     assert found.code() == 0
 
 
-def test_a_handler_that_ends_its_agent_during_a_drain_is_told(family: Start) -> None:
+def test_a_handler_that_ends_its_agent_during_a_drain_is_reported(family: Start) -> None:
     """A handler that ends its agent during a drain is reported: running tasks were lost."""
     found = family("tell(Word.BEGAN)\nuntil_told()\nif number == 2: os._exit(0)\ntell(Word.ENDED)")
     found.until_said("runs", 2)
@@ -277,7 +277,7 @@ def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -
     assert sorted(child for child, _ in found.lines("told")) == ["1", "2", "3"]
 
 
-def test_a_terminal_that_closes_stops_nobody_who_ignores_it(family: Start) -> None:
+def test_a_closed_terminal_stops_no_program_that_ignores_it(family: Start) -> None:
     """Under `nohup`, parent and children ignore the end of the terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -339,7 +339,7 @@ def test_third_signal_ends_everything(family: Start) -> None:
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 5)])
-def test_failed_drain_is_told(family: Start, end: str, code: int) -> None:
+def test_a_failed_drain_is_reported(family: Start, end: str, code: int) -> None:
     """A child that could not settle gives its exit code to the parent.
 
     A child that was killed while it drained counts as 5.

@@ -22,7 +22,7 @@ def test_options_with_an_open_quote_are_usage() -> None:
         pass
 
 
-def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_port_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """An invalid port is refused. The rehearsal LLM used to listen on what was left of it."""
     with pytest.raises(SystemExit) as ended:
         run(["--port", "99999"])

@@ -21,7 +21,7 @@ def test_faults_are_read_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     "text", ["hangs=0.1", "429", "429=x", "429=-1", "429=nan", "99=0.1", "429=0.6,500=0.6", "=1"]
 )
-def test_faults_that_are_none(text: str) -> None:
+def test_invalid_faults_are_refused(text: str) -> None:
     """Impossible faults are refused."""
     with pytest.raises(ConfigError):
         faults.parse(text)

@@ -114,7 +114,7 @@ def test_a_hanging_call_ends_when_its_client_leaves() -> None:
         (b"x" * 70_000, 431),
     ],
 )
-def test_what_is_no_request_is_refused(sent: bytes, status: int) -> None:
+def test_bytes_that_are_no_request_are_refused(sent: bytes, status: int) -> None:
     """Unreadable bytes are answered with a status, and the connection is closed."""
     harness = ConnectionHarness(ResponsePlan(b"answer"))
 

@@ -57,7 +57,7 @@ def warnings(
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_reason_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_reason_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """While a route waits, the log says so once a minute."""
     said = warnings("route default waits 20 s: 429", caplog)
 
@@ -65,12 +65,12 @@ def test_reason_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     assert 1 < len(said) <= 3600 / WARN_S + 1
 
 
-def test_nothing_is_told_while_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_while_no_task_waits(caplog: pytest.LogCaptureFixture) -> None:
     """An agent that works logs no warning."""
     assert warnings("", caplog) == []
 
 
-def test_deaths_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_deaths_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """Errors that kill tasks are logged once a minute, and not only at the end."""
     news = [["2 dead tasks of class BAD_REQUEST"], [], ["1 dead task of class TOO_LONG"]]
 

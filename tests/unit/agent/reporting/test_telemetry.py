@@ -18,7 +18,7 @@ def noted(*outcomes: Dead | Succeeded | Released, verdict: Verdict = Verdict.SET
     return counts
 
 
-def test_each_class_of_dead_tasks_is_told_with_an_example_and_where_to_look() -> None:
+def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> None:
     """Each class of dead tasks is logged with an example and the command to see them.
 
     Sixty of sixty tasks died of one parameter, and the log used to say only "60 dead".
@@ -32,7 +32,7 @@ def test_each_class_of_dead_tasks_is_told_with_an_example_and_where_to_look() ->
     ]
 
 
-def test_news_of_dead_tasks_are_told_once() -> None:
+def test_dead_tasks_are_logged_once() -> None:
     """Each minute the log names the classes in which tasks died since, with their total."""
     counts = noted(dead("BAD_REQUEST", "a"), dead("TOO_LONG", "b"))
     assert len(counts.deaths.news("g")) == 2
@@ -45,12 +45,12 @@ def test_news_of_dead_tasks_are_told_once() -> None:
     ]
 
 
-def test_a_death_that_the_ledger_refused_is_none() -> None:
+def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     """A death that the ledger refused is not counted: another agent had the task by then."""
     assert noted(dead("TOO_LONG", "x"), verdict=Verdict.FENCED).deaths.all("g") == []
 
 
-def test_what_an_agent_did_is_said_with_proper_plurals() -> None:
+def test_a_summary_uses_proper_plurals() -> None:
     """The summary has proper plurals; it used to say "1 attempts"."""
     counts = noted(GOOD)
     counts.attempts = 1
@@ -60,7 +60,7 @@ def test_what_an_agent_did_is_said_with_proper_plurals() -> None:
     assert counts.summary() == "1 succeeded, 2 attempts"
 
 
-def test_who_waits_for_a_group_hears_of_all_its_dead() -> None:
+def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
     """The last agent to leave reports all dead tasks of the group, not only its own."""
     assert told_dead("g", {"a": 0}) == []
     assert told_dead("g", {"a": 2, "b": 0, "c": 1}) == [

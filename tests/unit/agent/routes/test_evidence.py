@@ -17,7 +17,7 @@ from tests.support.replies import TERMS
 
 
 @pytest.mark.parametrize(("name", "rule"), CLASSES.items())
-def test_a_failure_tells_what_the_table_says(name: ErrorClass, rule: ClassRule) -> None:
+def test_a_failure_has_the_effect_that_the_table_states(name: ErrorClass, rule: ClassRule) -> None:
     """A failure affects the route as the table says, whatever happens to its task."""
     failure = Failure(name, "text")
     outcomes = (

@@ -77,7 +77,7 @@ def test_half_of_the_calls_stop_it_too() -> None:
 
 
 @pytest.mark.parametrize("outcome", [failed(), exhausted()])
-def test_what_an_outage_did_is_not_counted(outcome: Outcome) -> None:
+def test_a_failure_of_an_outage_is_not_counted(outcome: Outcome) -> None:
     """The failure that stops a route, and all that end later, are not counted.
 
     They have the same reason.
@@ -97,7 +97,7 @@ def test_what_an_outage_did_is_not_counted(outcome: Outcome) -> None:
     "outcome",
     [failed("BAD_OUTPUT"), failed("HANDLER"), Dead(failed().failure, Spent()), GOOD, Released()],
 )
-def test_what_no_outage_did_is_settled_as_it_is(outcome: Outcome) -> None:
+def test_a_failure_of_no_outage_is_settled_unchanged(outcome: Outcome) -> None:
     """A failure that no outage caused is settled as it is, even while the route is stopped."""
     table = routes()
     late = admitted(table, 99.0)

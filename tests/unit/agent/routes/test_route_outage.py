@@ -53,7 +53,9 @@ def unpaid(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
         (cuts, 3),
     ],
 )
-def test_an_outage_counts_no_more_than_what_stopped_the_route(provider: object, slots: int) -> None:
+def test_an_outage_counts_only_the_failures_that_stopped_the_route(
+    provider: object, slots: int
+) -> None:
     """An outage counts at most 10 attempts, causes no storm of calls, and ends within 5 s.
 
     After its end, the agent is back at full speed within that time.

@@ -116,7 +116,7 @@ def test_refusals_from_before_a_pause_say_nothing_after_it() -> None:
     assert not table.closed(ROUTE, 102.3)
 
 
-def test_calls_that_run_far_longer_than_usual_are_told_of() -> None:
+def test_calls_that_run_far_longer_than_usual_are_logged() -> None:
     """Long-running calls are logged by name and number before their time limit ends them."""
     table = routes()
     call(table, GOOD, 100.0)

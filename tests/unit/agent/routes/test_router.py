@@ -35,7 +35,7 @@ def test_routes_fail_apart() -> None:
     )
 
 
-def test_many_routes_are_told_shortly() -> None:
+def test_many_routes_are_summed_up() -> None:
     """A screen shows at most five routes."""
     table = routes()
     for number in range(8):

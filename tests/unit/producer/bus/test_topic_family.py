@@ -71,7 +71,7 @@ async def applied(
     ("before", "others", "mine", "after"),
     [(None, 4, 4, 4), (2, 6, 6, 6), (None, 4, 6, 6), (2, 6, 4, 6)],
 )
-def test_who_is_overtaken_takes_what_is_there(
+def test_a_program_that_is_overtaken_accepts_the_topics_it_finds(
     database: Database, tmp_path: Path, before: int | None, others: int, mine: int, after: int
 ) -> None:
     """A program that is overtaken accepts what it finds.
@@ -84,7 +84,7 @@ def test_who_is_overtaken_takes_what_is_there(
     assert found == dict.fromkeys(TOPICS.names, after)
 
 
-def test_a_refusal_that_stays_is_told(
+def test_a_lasting_refusal_is_reported(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If nobody else changed the topic, the bus's refusal is the reason."""
@@ -109,7 +109,7 @@ def stored(database: Database, before: StoredIds | None, seen: StoredIds) -> boo
     return database.run(lambda c: families._store(c, TOPICS, before, seen))
 
 
-def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Database) -> None:
+def test_a_program_that_saw_older_topics_looks_again(database: Database) -> None:
     """A program that saw topics before another stored theirs looks again.
 
     Found by seed 961733466: a database answer was lost for 16 s, in which a topic was recreated and
@@ -170,7 +170,7 @@ def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path
     assert asyncio.run(apply()) == []
 
 
-def test_who_is_late_does_not_forget_a_tier_that_he_does_not_know(database: Database) -> None:
+def test_an_older_configuration_does_not_forget_a_new_tier(database: Database) -> None:
     """An older configuration does not forget a tier that it does not know.
 
     Found by seed 212948304: of two configurations applied at once, the older one was stored last,

@@ -95,7 +95,7 @@ def test_the_topics_of_new_tiers_are_to_come(
 
 
 @pytest.mark.usefixtures("asked")
-def test_an_error_is_told_once(
+def test_an_error_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A test that needs a failed server is not tried.

@@ -51,7 +51,7 @@ def test_each_account_is_asked_once(
     ]
 
 
-def test_routes_alone_are_asked_and_the_missing_llm_is_told(
+def test_routes_are_asked_and_the_missing_llm_is_reported(
     tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Routes are asked and the missing LLM is reported, because an agent would not start.

@@ -20,7 +20,7 @@ def run(folder: Path, *arguments: str, **environ: str) -> int:
     )
 
 
-def test_fewer_partitions_than_there_are_is_told(
+def test_a_request_for_fewer_partitions_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A request for fewer partitions is reported, because it changes nothing.
@@ -64,7 +64,7 @@ def test_embedded_topics_that_were_never_made_are_no_difference(
     assert "topic docllm.tasks is missing" in capsys.readouterr().out.splitlines()
 
 
-def test_a_setting_that_is_not_told_is_unknown_and_no_difference(
+def test_a_hidden_setting_is_unknown_and_no_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hidden setting is unknown and no difference.

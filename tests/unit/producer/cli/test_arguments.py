@@ -14,7 +14,7 @@ def test_a_rate_is_read(text: str, found: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1/s", "fast", "1/m", "inf", "nan"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_is_refused(text: str) -> None:
     """The error for an invalid rate shows a valid one."""
     with pytest.raises(argparse.ArgumentTypeError, match="write for example 50/s"):
         arguments.per_second(text)

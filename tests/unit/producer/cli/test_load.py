@@ -28,7 +28,7 @@ def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("then", "code"), [(FIRST, 0), (FIRST + SECOND, 4), (SECOND, 4)])
-def test_an_input_that_changes_after_it_was_checked_is_told(
+def test_an_input_that_changes_after_the_check_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: bytes, code: int
 ) -> None:
     """With --strict, the end reports an input that changed after the check."""
@@ -44,7 +44,7 @@ def test_an_input_that_changes_after_it_was_checked_is_told(
     assert run(tmp_path, str(path), "--strict") == code
 
 
-def test_two_inputs_of_one_name_are_told(
+def test_two_inputs_of_one_name_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two inputs of one name go into one batch, which is reported as perhaps unintended."""
@@ -75,7 +75,7 @@ def test_an_input_that_is_loaded_again_makes_no_noise(
     assert "nothing new, 2 were loaded already" in told.out
 
 
-def test_documents_that_agents_may_not_read_are_told(
+def test_documents_that_agents_may_not_read_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Documents that agents may not read are reported before their tasks are dead.
@@ -112,7 +112,7 @@ def test_documents_that_agents_may_not_read_are_told(
     ("more", "where", "into"),
     [([], "in ", " with --batch {}"), (["--strict"], "nothing is loaded: ", "")],
 )
-def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
+def test_no_repair_is_suggested_for_rejects_without_text(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -143,7 +143,7 @@ def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
     assert "repair `text`" not in documents + long
 
 
-def test_rejects_are_loaded_into_their_batch_by_the_command_that_is_told(
+def test_the_suggested_command_loads_rejects_into_their_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message has the command that loads the rejects into their batch.
@@ -230,7 +230,7 @@ def test_the_estimate_is_of_the_new_tasks(
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
-def test_an_input_without_a_task_line_is_told(
+def test_an_input_without_a_task_line_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     """An input without a task line is reported: the program that made it may have failed.

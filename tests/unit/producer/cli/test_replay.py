@@ -60,7 +60,7 @@ def interrupted(folder: Path, request: ReplayRequest) -> int:
     return number
 
 
-def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(
+def test_a_dry_run_of_resume_shows_the_run_that_would_continue(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dry run of --resume shows what would continue, and does not select everything.
@@ -79,7 +79,7 @@ def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(
     ]
 
 
-def test_a_dry_run_of_resume_tells_that_nothing_was_interrupted(
+def test_a_dry_run_of_resume_reports_that_no_replay_was_interrupted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dry run of --resume says if no replay was interrupted, as the resume does."""

@@ -72,7 +72,7 @@ def test_each_batch_that_is_not_final_is_named(
     assert capsys.readouterr().err == ""
 
 
-def test_a_load_that_did_not_end_is_told(
+def test_a_load_that_did_not_end_is_reported(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load that did not end is reported, because all loaded tasks may be final.

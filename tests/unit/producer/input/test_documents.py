@@ -86,7 +86,7 @@ def test_reading_again_gives_the_same_bytes(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_text_is_bad_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_bad_and_stops_no_other(tmp_path: Path) -> None:
     """Files that are binary or wrongly encoded are reported with advice; the others are loaded.
 
     That holds for inline and for large files.

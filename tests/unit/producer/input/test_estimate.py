@@ -28,7 +28,7 @@ def test_four_bytes_are_a_token_and_a_file_counts_with_its_size() -> None:
     assert estimate.tasks == 1
 
 
-def test_it_says_that_it_is_an_estimate_and_what_has_no_price() -> None:
+def test_an_estimate_names_itself_and_the_models_without_a_price() -> None:
     """A model without a price is named, and does not count as free."""
     estimate = Estimate(Config(prices={"m": Price(2.0, 8.0)}))
 
@@ -42,7 +42,7 @@ def test_it_says_that_it_is_an_estimate_and_what_has_no_price() -> None:
     )
 
 
-def test_without_prices_no_price_is_said() -> None:
+def test_an_estimate_without_prices_shows_no_money() -> None:
     """Without a price table, nothing that looks like money is shown."""
     estimate = Estimate(Config(llm=LLMConfig(model="m")))
     estimate.add(task())

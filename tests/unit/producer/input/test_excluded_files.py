@@ -6,7 +6,7 @@ from producer.input.lines import Bad
 from tests.unit.producer.input.test_documents import fill, ids, read
 
 
-def test_what_is_docllms_own_is_left_out(tmp_path: Path) -> None:
+def test_files_of_docllm_are_left_out(tmp_path: Path) -> None:
     """Data folder, configuration and rejects inside a tree are no documents.
 
     The key in a file used to go to the provider in a prompt.

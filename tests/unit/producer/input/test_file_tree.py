@@ -123,7 +123,7 @@ def test_folders_may_be_deep(deep: Path, pattern: str, found: list[str]) -> None
     assert [line.field for line in lines if isinstance(line, Bad)] == ["id"]
 
 
-def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
+def test_a_pipe_is_reported_and_not_opened(tmp_path: Path) -> None:
     """A pipe is reported and not opened, because it would block the reader for ever."""
     os.mkfifo(tmp_path / "pipe")
 

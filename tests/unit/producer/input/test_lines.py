@@ -112,7 +112,7 @@ def test_a_gz_file_is_read_as_its_content(tmp_path: Path) -> None:
     assert good(list(read_lines(str(path), stdin=io.BytesIO()))) == [(1, "a"), (2, "b")]
 
 
-def test_what_is_packed_is_unpacked_whatever_its_name(tmp_path: Path) -> None:
+def test_a_packed_input_is_recognized_by_its_bytes(tmp_path: Path) -> None:
     """A packed input is recognized by its bytes, whatever its name.
 
     Examples are `load - < tasks.jsonl.gz`, and a file that lost its suffix. Standard input stays
@@ -218,7 +218,7 @@ def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_p
     assert good(read(once.replace("\ufffd".encode(), rb"\\ufffd"))) == [(1, "caf\ufffd")]
 
 
-def test_what_only_resembles_a_reject_is_a_bad_line() -> None:
+def test_an_object_that_only_resembles_a_reject_is_a_bad_line() -> None:
     """An object with other fields than a reject is read as a task line."""
     assert read(b'{"line": 1, "text": "x"}')[0].field == "line"
 

@@ -54,7 +54,7 @@ def test_only_its_owner_reads_a_rejects_file(tmp_path: Path, umask: int) -> None
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_was_refused_is_in_the_file(tmp_path: Path) -> None:
+def test_each_refused_line_is_in_the_file(tmp_path: Path) -> None:
     """Each refused line is an object that the published schema accepts."""
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
         rejects.add(BAD)
@@ -139,7 +139,7 @@ def test_a_load_that_fails_leaves_the_older_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"id": "a"}\n', "notes\n"])
-def test_somebody_elses_file_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_foreign_file_is_left_alone(tmp_path: Path, content: str) -> None:
     """A file of that name that docllm did not write ends the load before it begins."""
     path = tmp_path / "t.rejects.jsonl"
     path.write_text(content)
@@ -214,7 +214,7 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_rejects(
         pass
 
 
-def test_a_disk_that_is_full_at_the_end_is_told(
+def test_a_disk_that_is_full_at_the_end_is_a_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is full when the file is closed is a usage error, and no bug of docllm.

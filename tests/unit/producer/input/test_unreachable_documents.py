@@ -33,7 +33,7 @@ def test_the_folders_that_hold_them_are_named(paths: list[str], folders: str) ->
     assert told([], *paths)[1] == folders
 
 
-def test_what_is_below_a_root_needs_nothing_and_roots_stay(tmp_path: Path) -> None:
+def test_documents_below_a_root_need_no_advice_and_roots_stay(tmp_path: Path) -> None:
     """Links are resolved as agents do it, and the advice keeps the present roots."""
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
@@ -47,7 +47,7 @@ def test_what_is_below_a_root_needs_nothing_and_roots_stay(tmp_path: Path) -> No
     )
 
 
-def test_what_no_root_would_let_be_read_is_not_counted(tmp_path: Path) -> None:
+def test_files_that_no_root_could_open_are_not_counted(tmp_path: Path) -> None:
     """Hidden files and docllm's own are not counted: another root would not help.
 
     A hidden folder may be a root.

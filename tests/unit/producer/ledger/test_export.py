@@ -115,7 +115,7 @@ def lines(filled: Filled, *batches: int, openai: bool = False) -> list[dict[str,
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_a_success_is_its_text_with_what_it_cost(filled: Filled) -> None:
+def test_a_success_is_exported_with_its_text_and_cost(filled: Filled) -> None:
     """The result is the message's text; tokens and cost include failed attempts."""
     filled.failed_attempt(filled.succeeded("a", completion("Sales rose."), attempt=1))
 
@@ -176,7 +176,7 @@ def test_a_result_is_read_as_it_was_stored(
     assert lines(filled)[0]["result"] == result
 
 
-def test_what_is_not_final_is_there_and_counted(filled: Filled) -> None:
+def test_unfinished_tasks_are_exported_and_counted(filled: Filled) -> None:
     """An export at any time shows each task's state and counts unfinished tasks."""
     for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING, Status.CANCELLED):
         filled.add(status.name, status)

@@ -105,6 +105,6 @@ def test_every_result_has_its_line(line_of: LineOf, body: bytes, codec: int) -> 
         (b"no JSON \xff", "no JSON \\xff"),
     ],
 )
-def test_what_cannot_be_written_as_json_is_exported_as_text(body: bytes, text: str) -> None:
+def test_a_result_that_is_no_json_is_exported_as_text(body: bytes, text: str) -> None:
     """A result that is too deep or no JSON is exported as text: nothing paid is left out."""
     assert json.loads(line(ended(body)))["result"] == text

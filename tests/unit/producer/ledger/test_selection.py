@@ -14,7 +14,7 @@ from schemas.errors import ConfigError
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
 
 
-def test_nothing_said_narrows_nothing() -> None:
+def test_only_options_other_than_a_limit_narrow_a_selection() -> None:
     """A limit alone narrows nothing; every other option does."""
     assert not Selection(limit=5).narrows
     for chosen in (

@@ -16,7 +16,7 @@ from schemas.task.states import Status
 SCHEMA = Path(__file__).parents[4] / "schemas" / "json" / "status.json"
 
 
-def test_what_status_prints_fits_the_published_schema() -> None:
+def test_the_output_of_status_fits_the_published_schema() -> None:
     """The output of `status --json` fits the schema, both for a full and for an empty group."""
     counts = {
         "total": 3,
@@ -68,7 +68,7 @@ def test_what_status_prints_fits_the_published_schema() -> None:
         assert list(validator.iter_errors(orjson.loads(orjson.dumps(status.as_json())))) == []
 
 
-def test_the_schema_tells_what_failures_are() -> None:
+def test_the_schema_describes_failures() -> None:
     """The schema describes failures: dead tasks, and attempts that did not end theirs.
 
     Retried attempts count towards the limit, snoozed ones do not. A task that was moved to a later

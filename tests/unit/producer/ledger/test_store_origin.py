@@ -103,7 +103,7 @@ def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: li
     assert loading(inbox_batch, "--batch", "mine", *more) == 0
 
 
-def test_the_batch_of_records_that_name_none_is_the_inboxs_always(database: Database) -> None:
+def test_records_without_a_batch_go_into_the_batch_of_the_inbox(database: Database) -> None:
     """The batch for records without a batch name always belongs to the inbox.
 
     That holds also if a load of an earlier version or reloaded dead letters made it: the inbox must
@@ -115,7 +115,9 @@ def test_the_batch_of_records_that_name_none_is_the_inboxs_always(database: Data
         run(database, lambda c: own_batch(c, direct_batch("g"), "g", Origin.LOAD))
 
 
-def test_a_batch_of_a_lost_ledger_takes_what_its_maker_sends_again(database: Database) -> None:
+def test_a_batch_of_a_lost_ledger_takes_the_records_that_its_maker_sends_again(
+    database: Database,
+) -> None:
     """A batch of a lost ledger takes the rest from a load or from the inbox.
 
     Nobody knows who made it. Once loaded, it is a load's.
@@ -163,7 +165,7 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     )
 
 
-def test_status_tells_whose_a_batch_is(inbox_batch: Path) -> None:
+def test_status_shows_the_origin_of_a_batch(inbox_batch: Path) -> None:
     """`status` shows a batch's origin, so nobody takes foreign results for a load's."""
     assert loading(inbox_batch) == 0
     database = Database(ledger_url(load_config(flags={}, environ={}, cwd=inbox_batch)))

@@ -38,7 +38,7 @@ def test_other_white_space_is_content() -> None:
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"\xfe", b"caf\xe9", "a\ufffd".encode()])
-def test_a_batch_that_cannot_be_read_is_nobodys(name: bytes) -> None:
+def test_an_unreadable_batch_name_is_refused(name: bytes) -> None:
     """An unreadable batch name is refused: different names would all be one batch.
 
     The quarantine stores such names with a replacement character.
@@ -59,7 +59,7 @@ def test_a_batch_is_named_by_the_last_header_that_has_a_name() -> None:
     assert [read(LINE, some)[0] for some in (headers, ())] == ["caf\u00e9", "group-direct"]
 
 
-def test_a_file_in_one_record_is_told_that_a_record_is_a_line() -> None:
+def test_the_error_for_a_whole_file_in_one_record_says_that_a_record_is_a_line() -> None:
     """It said "unexpected content after document at column 1"; kcat without -l makes one record of a file."""
     with pytest.raises(
         LineError, match="one record is one line, and this one has several; with kcat add -l"

@@ -55,7 +55,7 @@ def test_an_id_with_other_content_clashes_though_millions_may_stand_between() ->
     ) == [1501, 1502]
 
 
-def test_what_clashes_with_the_ledger_is_refused_in_the_order_of_the_lines() -> None:
+def test_clashes_with_the_ledger_are_refused_in_the_order_of_the_lines() -> None:
     """Lines that clash with the ledger are refused in order, among lines that are no tasks.
 
     A line that clashes twice is reported once.
@@ -65,7 +65,7 @@ def test_what_clashes_with_the_ledger_is_refused_in_the_order_of_the_lines() -> 
     assert refused(lines, "a", "c") == [1, 2, 3, 4]
 
 
-def test_what_is_new_is_told_once() -> None:
+def test_a_new_task_is_counted_once() -> None:
     """A new task is counted once: not if the ledger or an earlier line has its id.
 
     The estimate uses only these tasks.
@@ -90,7 +90,7 @@ def test_what_is_new_is_told_once() -> None:
     assert (summary.new, summary.known, summary.bad) == (2, 3, 2)
 
 
-def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A temporary folder without space is reported, and not as a bug of ours."""
     seen = KeyIndex()
     seen._file.execute("PRAGMA query_only=1")

@@ -169,7 +169,7 @@ def test_the_json_of_groups_is_whole() -> None:
     }
 
 
-def test_a_story_is_told_whole() -> None:
+def test_the_page_of_a_task_shows_everything_known() -> None:
     """A task's page has everything that is known about it.
 
     That is its state, the three numbers separately, the reason, each attempt with trace id and
@@ -189,7 +189,7 @@ def test_a_story_is_told_whole() -> None:
         assert said in text, said
 
 
-def test_a_task_that_is_not_dead_is_told_so() -> None:
+def test_the_page_of_a_task_that_is_not_dead_says_so() -> None:
     """The page of a task that is not dead says so, with its result if there is one."""
     done = replace(
         STORY,
@@ -257,7 +257,7 @@ def test_a_large_input_is_shortened_for_a_person_alone() -> None:
         (b"x" * 5000, True),
     ],
 )
-def test_a_value_is_said_to_be_shortened_where_it_is_and_only_there(
+def test_a_value_is_marked_as_cut_only_if_it_is_cut(
     value: bytes,
     cut: bool,  # noqa: FBT001
 ) -> None:
@@ -270,7 +270,7 @@ def test_a_value_is_said_to_be_shortened_where_it_is_and_only_there(
     assert line.endswith("(--json shows all of it)") == cut
 
 
-def test_headers_that_are_shortened_are_said_to_be() -> None:
+def test_cut_headers_are_marked_as_cut() -> None:
     """Cut headers are marked as cut.
 
     A record may have thousands of headers, and the person may look for the last one.

@@ -31,7 +31,7 @@ def test_a_line_is_written_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
-def test_a_full_device_is_told_and_not_taken_for_a_bug_of_ours() -> None:
+def test_a_full_device_is_a_usage_error() -> None:
     """A full device is a usage error, and no bug of ours.
 
     The message says what cannot be written, and the interpreter does not complain again at its end.
@@ -120,7 +120,7 @@ def test_no_figure_of_a_million_tasks_is_cut(width: int) -> None:
     assert all(not figure.endswith("…") for line in lines for figure in line.split()[1:])
 
 
-def test_what_is_usual_has_room_on_a_small_terminal() -> None:
+def test_the_usual_columns_fit_a_small_terminal() -> None:
     """A column that is empty in every batch is dropped, so that rate and time left are seen."""
     lines = table(
         large_group(large("reports-of-a-year", total=1_000_000, pending=999_000, succeeded=1_000)),
@@ -140,7 +140,7 @@ def test_what_is_usual_has_room_on_a_small_terminal() -> None:
     assert lines[2].split()[1:] == ["1000000", "999000", "1000", "123.45", "2:15:00", "1148.1234"]
 
 
-def test_a_batch_that_was_cancelled_is_told_beside_its_name() -> None:
+def test_a_cancelled_batch_is_marked_beside_its_name() -> None:
     """A cancelled batch is marked beside its name, even if no task waited.
 
     If none was cancelled, nothing is said.
@@ -165,7 +165,7 @@ def test_no_control_character_of_a_name_reaches_a_terminal() -> None:
     assert all(line.isprintable() for line in lines)
 
 
-def test_what_an_agent_waits_for_is_said_once() -> None:
+def test_an_agents_reason_to_wait_is_shown_once() -> None:
     """An agent's notice appears once, in its own line, apart from its last heartbeat.
 
     Reasons that no agent gives follow.
@@ -196,7 +196,7 @@ def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x07" not in terminal.getvalue()
 
 
-def test_what_is_noted_holds_nothing_that_a_terminal_acts_on(
+def test_notes_hold_no_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A note holds no control characters: errors name fields and batches as others wrote them."""

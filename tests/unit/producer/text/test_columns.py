@@ -19,7 +19,7 @@ def test_a_table_with_room_is_whole() -> None:
     assert gone == []
 
 
-def test_what_may_be_shortened_gives_way_first() -> None:
+def test_columns_that_may_be_shortened_give_way_first() -> None:
     """A column that may be shortened takes the remaining width, with a mark for the cut."""
     lines, gone = fitted([NAME, COUNT, RATE], 23, ("rate",))
 
@@ -50,7 +50,7 @@ def test_where_nothing_more_may_leave_lines_are_wider() -> None:
     assert lines[1] == "a-lon\u2026 1000000"
 
 
-def test_a_column_that_tells_of_nothing_leaves_without_a_word() -> None:
+def test_an_empty_optional_column_is_dropped() -> None:
     """An optional column without any information is dropped silently."""
     lines, gone = fitted(
         [NAME, Column("dead", ("0", "0")), Column("total", ("0", "0"))], 80, ("dead",)

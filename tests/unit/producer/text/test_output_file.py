@@ -31,7 +31,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failure_leaves_the_earlier_file(tmp_path: Path) -> None:
     """An error in the middle keeps the older file and removes the draft."""
     path = tmp_path / "r.jsonl"
     path.write_bytes(b"older")

@@ -57,7 +57,7 @@ def check_modes(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_nobody_else_reads_what_is_made_in_the_data_folder(
+def test_new_files_in_the_data_folder_are_private(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No other user can read new files, or hold the lock that every program awaits at its start."""
@@ -66,7 +66,7 @@ def test_nobody_else_reads_what_is_made_in_the_data_folder(
     assert caplog.messages == []
 
 
-def test_a_folder_that_others_may_read_is_told_and_left(
+def test_a_folder_that_others_may_read_is_reported_and_left(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A folder that others may read is logged and left alone, but new files in it are closed.
@@ -106,7 +106,7 @@ def test_a_database_that_is_there_is_not_opened(
     assert handles == []
 
 
-def test_a_file_that_cannot_be_made_is_left_to_whoever_opens_it(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_made_is_reported_when_it_is_opened(tmp_path: Path) -> None:
     """A file that cannot be made is left to the program that opens it, which reports the error."""
     make_file(tmp_path / "no" / "a.sqlite")
 

@@ -114,7 +114,7 @@ def test_new_protocol_leaves_session_and_assignor_to_the_broker() -> None:
         consumer_settings(config(group_protocol="consumer", session_timeout_ms="6000"), "g")
 
 
-def test_each_client_gets_what_is_meant_for_it() -> None:
+def test_each_client_gets_its_own_settings() -> None:
     """Security settings reach every client; consumer and producer settings only their own."""
     everything = config(security_protocol="ssl", fetch_min_bytes="2", compression_type="zstd")
 
@@ -194,7 +194,7 @@ def test_no_error_shows_a_value() -> None:
 @pytest.mark.parametrize(
     "wrong", [SystemError("exception set"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")]
 )
-def test_headers_that_the_client_cannot_read_are_told_as_such(wrong: Exception) -> None:
+def test_unreadable_headers_are_marked_as_unreadable(wrong: Exception) -> None:
     """Headers with a name that is not UTF-8 are marked as unreadable.
 
     The client fails on such a name, which must not end the reader.
@@ -211,7 +211,7 @@ def test_headers_that_the_client_cannot_read_are_told_as_such(wrong: Exception) 
         foreign_records.read(b"k", b'{"id":"a","prompt":"p"}', headers, "group", lambda _: 5)
 
 
-def test_a_record_without_headers_has_none() -> None:
+def test_no_headers_of_the_client_mean_an_empty_list() -> None:
     """A record without headers has none; the client returns None."""
     message = MagicMock()
     message.headers.return_value = None

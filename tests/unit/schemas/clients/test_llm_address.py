@@ -41,7 +41,7 @@ def test_endpoint(base_url: str, url: str) -> None:
         "http://h%20x/v1",
     ],
 )
-def test_what_is_no_address(base_url: str) -> None:
+def test_an_invalid_address_is_refused(base_url: str) -> None:
     """An address without scheme or host, or with a bad port or a password, is refused.
 
     The password is not repeated.
@@ -104,7 +104,9 @@ PROXY = {"http": "http://proxy:3128"}
         ),
     ],
 )
-def test_a_key_that_goes_in_clear_is_told(url: str, proxies: dict[str, str], told: str) -> None:
+def test_a_key_that_travels_in_clear_text_is_reported(
+    url: str, proxies: dict[str, str], told: str
+) -> None:
     """HTTP_PROXY was honoured without a word in the documents, and the proxy read the key."""
     warning = in_clear(url, proxies)
 

@@ -59,7 +59,7 @@ def test_work_is_done_again_until_it_is_through(database: Database, pauses: list
     )
 
 
-def test_an_outage_is_told_once_whoever_asks(
+def test_an_outage_is_logged_once_for_all_callers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An outage is logged once with the database's error, whoever asks.
@@ -85,7 +85,7 @@ def test_an_outage_is_told_once_whoever_asks(
 
 
 @pytest.mark.parametrize("number", sorted(TOO_LONG))
-def test_a_statement_that_took_too_long_is_told_of_and_leaves_the_server_some_rest(
+def test_a_statement_that_took_too_long_is_logged_and_retried_after_a_pause(
     database: Database, pauses: list[float], caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
     """A statement that took too long is logged and retried after a pause.
@@ -113,7 +113,7 @@ def test_a_missing_right_is_the_operators_to_give(database: Database, number: in
     assert "GRANT INSERT ON" in str(raised.value)
 
 
-def test_what_others_do_in_the_database_is_no_outage_at_once(
+def test_a_single_deadlock_is_no_outage(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A single deadlock is no outage: it passes with the next try, so nobody must act."""

@@ -34,7 +34,7 @@ def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", sorted(TURNED_AWAY))
-def test_who_is_turned_away_learns_nothing_about_a_row(number: int) -> None:
+def test_a_refused_connection_says_nothing_about_a_row(number: int) -> None:
     """A refused connection says nothing about a row.
 
     A fault run found that a server answered one connection and had none for the next, and a task

@@ -7,7 +7,7 @@ from schemas.task import validator
 from schemas.task.validator import validator_of
 
 
-def test_what_was_made_is_not_made_again() -> None:
+def test_cached_objects_are_not_made_again() -> None:
     """Cached objects are not made again; without room, the least recently used go first."""
     made: list[bytes] = []
 
@@ -22,7 +22,7 @@ def test_what_was_made_is_not_made_again() -> None:
     assert [get(b"a"), get(b"b"), get(b"large", 3)] == [1, 4, 6]
 
 
-def test_what_cannot_be_made_is_tried_again() -> None:
+def test_a_failure_is_not_cached() -> None:
     """A failure is not cached, because it may pass."""
     cache: DigestCache[int] = DigestCache(2)
 

@@ -66,7 +66,7 @@ WITHOUT_A_BUS = ("topics check", "check")
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_every_command_that_is_told_names_the_file_that_was_named(
+def test_every_suggested_command_names_the_configuration_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

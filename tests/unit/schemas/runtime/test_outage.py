@@ -24,7 +24,7 @@ def fails(outage: Outage, clock: HandClock, for_s: float, error: str = "refused"
         clock.at_s += 0.25
 
 
-def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_ends(
+def test_an_outage_is_logged_at_its_begin_each_minute_and_at_its_end(
     clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ten minutes of four tries a second are twelve lines.
@@ -50,7 +50,7 @@ def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_ends(
     assert not outage.told
 
 
-def test_a_blip_is_not_told(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_blip_is_not_logged(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
     """Lost connections or deadlocks with answers between them are no outage."""
     outage = Outage(name="the database X", clock=clock)
 
@@ -81,7 +81,7 @@ def test_answers_between_failures_do_not_end_an_outage(
     assert outage.told
 
 
-def test_without_patience_every_outage_is_told_at_once(
+def test_without_patience_every_outage_is_logged_at_once(
     clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without patience, the first failure is logged at once.

@@ -64,7 +64,7 @@ LOUD = (
 
 
 @pytest.mark.parametrize("elsewhere", ["2>/dev/full", "2>&1 >/dev/null | true", "2>/dev/null"])
-def test_remarks_that_nobody_can_take_end_no_work_and_change_no_exit_code(elsewhere: str) -> None:
+def test_unreadable_messages_end_no_work_and_change_no_exit_code(elsewhere: str) -> None:
     """Messages that nobody can read end no work and change no exit code.
 
     A load used to stop at its first bad line, with the code for all good lines loaded. Agents ended
@@ -81,7 +81,7 @@ def test_remarks_that_nobody_can_take_end_no_work_and_change_no_exit_code(elsewh
     assert subprocess.run(command, check=False, cwd=ROOT).returncode == 4
 
 
-def test_remarks_are_heard_at_once_and_in_any_encoding() -> None:
+def test_messages_leave_the_program_at_once_in_any_encoding() -> None:
     """Each message line leaves the program when it is written, in any encoding."""
     done = started(
         TAKE + "sys.stderr.write('caf\u00e9\\n'); import os; os._exit(0)", PYTHONIOENCODING="ascii"

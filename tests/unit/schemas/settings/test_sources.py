@@ -215,7 +215,7 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
         ("[agent", "is not TOML"),
     ],
 )
-def test_a_fault_names_its_place_and_what_to_write(tmp_path: Path, toml: str, words: str) -> None:
+def test_a_fault_names_its_place_and_the_right_form(tmp_path: Path, toml: str, words: str) -> None:
     """A fault names its place, the setting, and what to write."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, toml)
@@ -242,7 +242,7 @@ def test_a_file_that_its_reader_does_not_expect_is_refused_as_any_other(
         load(tmp_path, toml)
 
 
-def test_a_configuration_file_of_nobodys_home_is_refused(tmp_path: Path) -> None:
+def test_a_configuration_file_below_an_unknown_home_is_refused(tmp_path: Path) -> None:
     """A configuration file below an unknown user's home is refused: its name is a setting too."""
     with pytest.raises(ConfigError, match="no home folder"):
         load(tmp_path, DOCLLM_CONFIG="~nobody-of-that-name/docllm.toml")
@@ -257,7 +257,7 @@ def test_an_unknown_variable_of_ours_is_an_error(tmp_path: Path) -> None:
         load(tmp_path, DOCLLM_SLOT="3", DOCLLM_TEST_CACHE="x")
 
 
-def test_all_faults_are_told_together(tmp_path: Path) -> None:
+def test_all_faults_are_reported_together(tmp_path: Path) -> None:
     """All faults are reported together, so that a person repairs the file once."""
     with pytest.raises(ConfigError) as refused:
         load(
@@ -276,7 +276,7 @@ def test_all_faults_are_told_together(tmp_path: Path) -> None:
     ]
 
 
-def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
+def test_a_wrong_url_is_reported_once(tmp_path: Path) -> None:
     """An unreadable database URL is one fault; the missing ledger is not reported too."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, **MYSQL | {"DOCLLM_DATABASE_URL": "oracle://u:hunter2@h/d"})
@@ -298,7 +298,7 @@ def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
         ({"DOCLLM_LLM_API_KEY": "own", "OPENAI_API_KEY": "k"}, (OPENAI_URL, "own")),
     ],
 )
-def test_openai_variables_fill_what_is_missing(
+def test_openai_variables_fill_missing_settings(
     tmp_path: Path, environ: dict[str, str], expected: tuple[str, str]
 ) -> None:
     """A key alone means OpenAI's own address; OpenAI's key goes to no other provider."""
@@ -307,7 +307,7 @@ def test_openai_variables_fill_what_is_missing(
     assert (llm.base_url, llm.api_key and llm.api_key.reveal()) == expected
 
 
-def test_no_llm_says_what_to_type(tmp_path: Path) -> None:
+def test_a_missing_llm_is_reported_with_advice(tmp_path: Path) -> None:
     """Without a provider, the error has three lines to type, one of them the rehearsal."""
     with pytest.raises(ConfigError) as refused:
         require_llm(load(tmp_path))

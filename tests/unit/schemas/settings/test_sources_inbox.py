@@ -28,7 +28,7 @@ def test_an_inbox_is_read_unless_it_is_closed(tmp_path: Path) -> None:
         ("max_backlog = 5", "inbox.max_backlog is unknown"),
     ],
 )
-def test_what_the_inbox_does_not_do_is_refused(tmp_path: Path, line: str, words: str) -> None:
+def test_unsupported_inbox_settings_are_refused(tmp_path: Path, line: str, words: str) -> None:
     """A setting that is taken and does nothing would be believed."""
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, f"[inbox]\n{line}")

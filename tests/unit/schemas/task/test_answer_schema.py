@@ -123,14 +123,14 @@ def test_alternatives_of_alternatives_are_counted_as_often_as_they_are_tried(nam
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_what_people_write_is_little(name: str) -> None:
+def test_ordinary_schemas_need_few_trials(name: str) -> None:
     """Schemas that people write have few trials, and the validator takes them."""
     jsonschema_rs.validator_for(FINE[name], offline=True)
 
     assert not too_much(FINE[name])
 
 
-def test_what_is_little_is_soon_tried() -> None:
+def test_the_worst_accepted_schema_is_tried_quickly() -> None:
     """The worst accepted schema is as fast as many a plain one: each subschema is tried once."""
     levels = MAX_TRIALS.bit_length() - 3
     schema = {

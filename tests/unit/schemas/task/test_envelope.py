@@ -28,7 +28,7 @@ def headers(**changes: bytes | None) -> list[tuple[str, bytes]]:
     return [(name, value) for name, value in found.items() if value is not None]
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_written_headers_are_read_back() -> None:
     """The claim and the screen can read all they need of a publication."""
     found = decode(encode(OURS))
 
@@ -48,7 +48,7 @@ def test_a_batch_travels_unchanged(name: str) -> None:
     assert decode(encode(replace(OURS, batch=name))).batch == name
 
 
-def test_headers_are_text_and_none_is_empty() -> None:
+def test_headers_are_text_and_never_empty() -> None:
     """Headers are text that other languages can read, and empty ones are left out."""
     assert {name: value.decode() for name, value in encode(OURS)}["docllm-task"] == "7"
     assert {name for name, _ in encode(Publication("l", "g", "b", 1, 0))} == {

@@ -21,12 +21,12 @@ from agent.judge import fingerprint
         ("Bad  Gateway", "bad gateway"),
     ],
 )
-def test_what_differs_in_particulars_has_one_fingerprint(one: str, other: str) -> None:
+def test_errors_that_differ_in_particulars_share_a_fingerprint(one: str, other: str) -> None:
     """Numbers, ids, quoted text, blanks and capitals do not change a fingerprint."""
     assert fingerprint("SERVER", one) == fingerprint("SERVER", other)
 
 
-def test_what_differs_in_kind_has_another_fingerprint() -> None:
+def test_errors_that_differ_in_kind_have_different_fingerprints() -> None:
     """The class and the words change a fingerprint."""
     prints = {
         fingerprint("SERVER", "bad gateway"),

@@ -202,7 +202,7 @@ def test_a_bad_line_is_refused_by_parse_and_by_the_published_schema(
 
 
 @pytest.mark.parametrize(("line", "field", "words"), BEYOND_JSON_SCHEMA, ids=str)
-def test_what_a_schema_cannot_say_is_refused_all_the_same(
+def test_rules_that_a_schema_cannot_express_are_checked_too(
     line: dict[str, Any], field: str, words: str
 ) -> None:
     """Only `parse` checks an id's bytes and the inner schema; the schema's description says so."""
@@ -270,7 +270,7 @@ def test_an_openai_line_keeps_its_body() -> None:
         ours(metadata={"\x1b]0;title\x07\n": 1, "b:": 2}),
     ],
 )
-def test_what_an_error_quotes_forges_no_line_of_a_log(line: dict[str, Any]) -> None:
+def test_quoted_text_in_an_error_forges_no_log_line(line: dict[str, Any]) -> None:
     """A foreign field name in an error cannot forge a line in a log or on a terminal."""
     value = orjson.dumps(line).replace(b'"b:"', b'"\\u001b]0;title\\u0007\\n"')
 
@@ -283,7 +283,7 @@ def test_what_an_error_quotes_forges_no_line_of_a_log(line: dict[str, Any]) -> N
     assert len(shown) < 1000
 
 
-def test_an_error_is_bounded_whoever_makes_it() -> None:
+def test_every_error_is_limited_in_length() -> None:
     """An error has limited length, and keeps printable letters of any alphabet."""
     error = LineError("Größe", "e" * 10_000, "\u2028f" * 10_000)
 

@@ -89,7 +89,7 @@ def test_a_pattern_that_takes_much_to_compile_is_refused(name: str) -> None:
         },
     ],
 )
-def test_what_is_no_schema_can_be_weighed(value: dict[str, Any]) -> None:
+def test_any_json_value_can_be_weighed(value: dict[str, Any]) -> None:
     """Any JSON value can be estimated, because the cost is checked before anything is compiled."""
     assert excess_of_patterns(value) is None
     assert not too_much(value)

@@ -102,7 +102,7 @@ def test_escapes_hide_nothing() -> None:
     assert is_heavy_for(LISTS, hidden)
 
 
-def test_what_people_ask_for_is_light() -> None:
+def test_ordinary_schemas_are_light() -> None:
     """Ordinary schemas are light and judged in place at no further cost."""
     assert not is_heavy(INVOICE)
     assert not is_heavy_for(INVOICE, reply(ANSWER))
@@ -144,7 +144,7 @@ def test_a_line_that_takes_long_to_read_is_known(name: str) -> None:
         b'{"schema":{}}',
     ],
 )
-def test_what_is_no_line_is_light(value: bytes) -> None:
+def test_a_value_that_is_no_line_is_light(value: bytes) -> None:
     """A line that is no JSON is light, because it is refused quickly."""
     assert not is_heavy_line(value)
 

@@ -51,7 +51,7 @@ def test_durations(text: str, seconds: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "s", "0s", "-1s", "1.5h", "1w", "05s", "5 m", "9999999s", "5m\n", "\u0665m"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     """The error for an invalid duration shows a valid one."""
     with pytest.raises(ConfigError, match="for example 30s"):
         duration_s(text)

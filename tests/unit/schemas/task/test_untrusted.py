@@ -20,7 +20,7 @@ class UnreadableError(Exception):
 @pytest.mark.parametrize(
     "error", [PanicError("lost"), SystemExit(0), GeneratorExit(), asyncio.CancelledError()]
 )
-def test_what_is_no_exception_becomes_one(error: BaseException) -> None:
+def test_an_error_that_is_no_exception_becomes_one(error: BaseException) -> None:
     """Callers catch Exception, so nothing else leaves the body."""
     with pytest.raises(ContainedError, match=type(error).__name__), contained():
         raise error
@@ -39,7 +39,7 @@ def test_ctrl_c_passes(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_that_nobody_pressed_is_contained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_raised_by_a_library_is_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     """A KeyboardInterrupt that nobody caused is contained: an agent handles its own signals."""
     monkeypatch.setattr(signal, "getsignal", lambda _number: signal.SIG_IGN)
     with pytest.raises(ContainedError), contained():

@@ -106,7 +106,7 @@ KEY = "4f/9+c7b=5e"
         f'{{"code":"{KEY}","n":["{KEY}"]}}',
     ],
 )
-def test_a_secret_is_masked_whatever_it_looks_like(body: str) -> None:
+def test_a_secret_of_any_form_is_masked(body: str) -> None:
     """A secret is masked in any form, even if JSON escapes its characters.
 
     No repr of an object shows it.

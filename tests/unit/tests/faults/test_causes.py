@@ -70,7 +70,7 @@ def cause(
     return found.cause
 
 
-def test_a_kill_explains_what_its_agent_had() -> None:
+def test_a_kill_explains_repeated_calls_of_its_agent() -> None:
     """A kill explains its agent's repeated calls: the task is reset and called again."""
     assert (
         cause(
@@ -95,7 +95,7 @@ def test_a_lost_agent_needs_a_fault_that_can_cost_it(faults: Sequence[dict[str, 
     assert cause(heard(10), [ended(25, Status.PENDING, losses=1)], faults) == causes.UNEXPLAINED
 
 
-def test_a_refusal_is_matched_to_what_was_dialed() -> None:
+def test_a_refusal_is_matched_to_the_dialed_fault() -> None:
     """A refusal needs a logged setting of the LLM that makes it refuse."""
     dialed = fault("llm-503", "reply", 5, 20, seats=[], dialed="503=0.5")
     attempt = Attempt(NAME, 0, "retry", "SERVER", 11, OWNER)
@@ -144,7 +144,7 @@ def test_a_freeze_takes_an_answer_when_the_time_limit_passes_meanwhile() -> None
     assert cause(late, moves, [fault("agent-freeze", "nothing", 10.5, 16.1)]) == causes.UNEXPLAINED
 
 
-def test_a_request_may_be_heard_just_after_the_hole_that_held_it() -> None:
+def test_a_request_may_arrive_just_after_the_hole_that_held_it() -> None:
     """A request may arrive just after the hole that held it, though the agent gave it up."""
     attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
 
@@ -171,7 +171,7 @@ def test_an_answer_that_was_thrown_away_has_no_cause() -> None:
     assert cause(heard(10), [], []) == causes.UNEXPLAINED
 
 
-def test_an_agent_that_was_told_to_leave_gives_back() -> None:
+def test_an_agent_that_was_asked_to_leave_releases_its_claims() -> None:
     """An agent that was asked to leave ends its calls and releases its claims."""
     left = fault("agent-hurry", "reply", 10.5, 11)
 

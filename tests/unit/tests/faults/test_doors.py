@@ -69,7 +69,7 @@ def test_an_open_door_carries(door: tuple[Proxy, Door]) -> None:
     assert door[0].counts(door[1]) == {"connections": 1, "carried": 10}
 
 
-def test_a_cut_ends_those_who_are_there_and_those_who_come(door: tuple[Proxy, Door]) -> None:
+def test_a_cut_ends_present_and_new_connections(door: tuple[Proxy, Door]) -> None:
     """A cut resets present and new connections; afterwards all is well."""
     proxy, one = door
     with connected(one) as client:
@@ -87,7 +87,7 @@ def test_a_cut_ends_those_who_are_there_and_those_who_come(door: tuple[Proxy, Do
         assert said(again, b"again") == b"again"
 
 
-def test_a_hole_swallows_and_tells_nobody(door: tuple[Proxy, Door]) -> None:
+def test_a_hole_keeps_the_connection_and_drops_the_bytes_for_now(door: tuple[Proxy, Door]) -> None:
     """In a hole the connection stays and nothing arrives; afterwards everything does."""
     proxy, one = door
     with connected(one) as client:
@@ -183,7 +183,7 @@ def test_a_server_that_is_gone_is_counted(door: tuple[Proxy, Door]) -> None:
     assert proxy.counts(nowhere) == {"connections": 1, "failed": 1}
 
 
-def test_what_a_door_did_is_remembered_when_its_mode_is_set() -> None:
+def test_a_doors_counts_survive_a_change_of_its_mode() -> None:
     """A door's counts survive a change of its mode.
 
     Another fault may set the mode while one counts what is sent to a frozen server.

@@ -51,14 +51,14 @@ def test_a_quiet_run_is_good() -> None:
     assert judged([fault("kafka-kill", 1, 5)]).good
 
 
-def test_a_fault_that_met_nobody_makes_the_run_void() -> None:
+def test_a_fault_that_hit_no_program_makes_the_run_void() -> None:
     """A fault that met nobody makes the run void: it proves nothing."""
     found = judged([fault("kafka-kill", 1, 5, bit=False)])
 
     assert (found.good, len(found.void), found.violations) == (False, 1, [])
 
 
-def test_a_fault_that_met_somebody_at_its_second_try_counts_once() -> None:
+def test_a_fault_that_hit_at_its_second_try_counts_once() -> None:
     """A fault that met somebody at its second try counts once, and the first try stays logged.
 
     The first try may have had an effect too.
@@ -91,7 +91,7 @@ def test_programs_end_as_they_may(code: int, ended_s: float, wrong: bool) -> Non
     assert bool(found.violations) == wrong
 
 
-def test_what_programs_say_of_bugs_is_a_violation() -> None:
+def test_a_logged_bug_is_a_violation() -> None:
     """An agent that logs a bug and goes on violates the promises."""
     assert judged(bugs=["03-agent: internal error"]).violations
 

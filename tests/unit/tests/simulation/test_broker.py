@@ -5,7 +5,7 @@ import random
 from tests.simulation.broker import Broker
 
 
-def test_a_strangers_commit_is_not_the_end_of_the_owners_work() -> None:
+def test_a_foreign_commit_does_not_end_the_owners_work() -> None:
     """A foreign commit does not end the owner's work.
 
     An owner that has yet to reach that offset has work left, and none once it has.
@@ -24,7 +24,7 @@ def test_a_strangers_commit_is_not_the_end_of_the_owners_work() -> None:
     assert group.ahead() == 0
 
 
-def test_who_begins_behind_a_strangers_commit_is_not_behind_it() -> None:
+def test_a_new_owner_that_begins_at_a_foreign_commit_is_not_behind() -> None:
     """A new owner that begins at a foreign commit is not behind it."""
     # Protects nothing.
     broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311

@@ -106,7 +106,7 @@ def test_first_pass_joins_and_reads(tmp_path: Path) -> None:
     run(test())
 
 
-def test_first_pass_takes_what_a_dead_member_held(tmp_path: Path) -> None:
+def test_the_first_pass_takes_the_partitions_of_a_dead_member(tmp_path: Path) -> None:
     """A new member does not think that it owns everything while a dead member holds partitions.
 
     Otherwise it would have nothing to read.

@@ -153,7 +153,7 @@ def test_late_answer_of_an_old_epoch_confirms_nothing() -> None:
     assert desk.hands.sent == [{0: 500}, {0: 2}]
 
 
-def test_revoke_commits_only_what_is_taken_away() -> None:
+def test_a_revocation_commits_only_the_revoked_partitions() -> None:
     """A revoke commits the marks of the revoked partitions only."""
     desk = Desk()
     for partition in desk.partitions:
@@ -195,7 +195,7 @@ def test_commit_names_topic_incarnation_and_leader_epoch() -> None:
     assert (before.leader_epoch, desk.hands.offsets[0].leader_epoch) == (3, 4)
 
 
-def test_who_waits_is_told_when_the_answer_to_his_own_marks_is_there() -> None:
+def test_a_commit_request_is_answered_by_the_commit_that_follows_it() -> None:
     """A commit request during a commit is answered by the commit after it.
 
     With nothing to commit it is answered at once.

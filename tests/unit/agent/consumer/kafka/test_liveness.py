@@ -39,7 +39,7 @@ class Watched:
         return None
 
 
-def test_a_handle_that_reaches_nobody_for_a_minute_has_stopped() -> None:
+def test_a_handle_that_reaches_no_broker_for_a_minute_has_stopped() -> None:
     """A handle that reaches no broker for a minute has stopped.
 
     A member without partitions used to lose all brokers for good, and took no partition when the
@@ -65,7 +65,7 @@ def test_an_answer_in_between_is_a_pulse() -> None:
         assert watched.seconds_until_stopped(int(PERIOD_S) + 1) is None
 
 
-def test_who_reads_is_not_asked() -> None:
+def test_a_handle_that_receives_records_is_alive() -> None:
     """Records count as a pulse, so a handle that reads asks nothing."""
     watched = Watched()
     for _ in range(20):

@@ -70,7 +70,7 @@ def test_the_group_is_left_before_the_handle_is_closed() -> None:
     assert left(held=5) == ["subscribe", "unsubscribe", *["poll"] * 5, "close"]
 
 
-def test_a_group_that_takes_nothing_back_holds_up_nobody() -> None:
+def test_a_handle_is_closed_though_no_broker_takes_its_leave() -> None:
     """If the brokers are away and take nothing back, the handle is closed after some seconds."""
     assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS_MOST, "close"]
 
@@ -108,7 +108,7 @@ def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(
 
 
 @pytest.mark.parametrize("code", [KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG])
-def test_a_batch_that_cannot_be_read_is_told_with_its_partition(code: int) -> None:
+def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     """An unreadable batch is reported with its partition.
 
     The client asks for it again for ever. An agent used to say that it docllm continues by itself, but not

@@ -36,7 +36,7 @@ class Heard:
         self.events.append(event)
 
 
-def test_a_topic_that_the_brokers_have_not_told_of_yet_is_not_taken_for_another() -> None:
+def test_a_topic_without_a_known_id_is_not_taken_for_a_recreated_one() -> None:
     """A topic whose id is not known yet is not taken for a recreated one.
 
     With slow brokers, an agent used to tell people to apply the topics, and read from the start

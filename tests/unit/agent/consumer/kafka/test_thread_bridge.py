@@ -25,7 +25,7 @@ def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
     assert heard == [SourceFailed(str(n)) for n in range(100)]
 
 
-def test_hand_over_is_full_until_the_loop_has_taken_what_was_given() -> None:
+def test_the_bridge_is_full_until_the_loop_takes_the_events() -> None:
     """The hand-over fills up while the loop takes nothing, and has room when the loop caught up."""
 
     async def run() -> tuple[bool, bool]:
@@ -57,7 +57,7 @@ def test_nothing_is_delivered_after_the_last_event() -> None:
     assert heard == [SourceFailed("last")]
 
 
-def test_closed_loop_stops_nobody() -> None:
+def test_a_closed_loop_does_not_stop_the_thread() -> None:
     """A thread that hands over to a closed loop goes on."""
     heard: list[Event] = []
     loop = asyncio.new_event_loop()

@@ -144,7 +144,7 @@ def test_one_agent_that_fails_alone_stops_alone() -> None:
     assert all(agent.counted() == 0 for agent in fleet.roads[1:])
 
 
-def test_an_agent_that_dies_with_the_turn_holds_up_nobody_for_long() -> None:
+def test_an_agent_that_dies_with_the_turn_delays_others_only_briefly() -> None:
     """The turn of an agent that dies runs out after 5 s."""
     fleet = Fleet([away] * 3)
     fleet.drive(TO_S - 10.0)
@@ -218,7 +218,7 @@ def test_a_parked_route_is_parked_for_all() -> None:
     assert fleet.closed() == [False] * 4
 
 
-def test_a_stop_that_others_saw_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_that_other_agents_saw_is_logged_as_theirs(caplog: pytest.LogCaptureFixture) -> None:
     """An agent that saw no failure itself logs where the reason for a stop comes from."""
     caplog.set_level(logging.INFO)
     fleet = Fleet([broken, broken, well])
@@ -238,7 +238,7 @@ def test_a_stop_that_others_saw_is_told_as_such(caplog: pytest.LogCaptureFixture
     assert caplog.records[-1].message.endswith("SERVER: 503 (as other agents saw)")
 
 
-def test_nothing_is_told_of_routes_that_nobody_uses() -> None:
+def test_unused_routes_are_not_reported() -> None:
     """Unused routes cost no round trip, except once at an agent's start.
 
     The agent must learn of a stop before its first call. A thousand models of yesterday cost
@@ -281,7 +281,7 @@ def test_the_pause_is_shorter_when_the_turn_will_be_free() -> None:
         assert 0.05 <= duty._pause_s() <= 0.5
 
 
-def test_a_redis_that_is_away_at_the_start_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_redis_is_logged_once_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     """A Redis that is away at the start is logged before any task came; so is its return."""
     caplog.set_level(logging.INFO)
     clock = HandClock(at_s=100.0)

@@ -44,7 +44,7 @@ def test_a_connection_that_the_client_gave_up_is_one_of_these() -> None:
     assert {KafkaError._DESTROY_BROKER, KafkaError._WAIT_COORD} <= UNREACHABLE
 
 
-def test_brokers_that_the_controller_has_not_heard_of_yet_are_asked_again() -> None:
+def test_brokers_that_the_controller_does_not_know_yet_are_asked_again() -> None:
     """Brokers that the controller does not know yet are asked again.
 
     `topics apply` right after Kafka's start or a freeze used to end as if the topic could never be
@@ -62,7 +62,7 @@ def test_brokers_that_the_controller_has_not_heard_of_yet_are_asked_again() -> N
         )
 
 
-def test_a_refusal_is_told() -> None:
+def test_a_refusal_is_raised_with_advice() -> None:
     """A refusal is raised with the address and advice: a retry would be refused again."""
     with pytest.raises(
         UnreachableError, match=r"127.0.0.1:1 refuses: .*authorization failed; check what the user"

@@ -62,7 +62,7 @@ def test_a_client_that_nothing_answers_is_opened_anew() -> None:
 @pytest.mark.parametrize(
     "code", [KafkaError.NOT_COORDINATOR, KafkaError.TOPIC_AUTHORIZATION_FAILED]
 )
-def test_whatever_a_broker_says_is_an_answer(code: int) -> None:
+def test_any_reply_of_a_broker_is_an_answer(code: int) -> None:
     """A refusal is an answer too: it comes over a working connection."""
     asked = Asked()
     asked.fails(KafkaError._TIMED_OUT)

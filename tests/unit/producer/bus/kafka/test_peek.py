@@ -74,7 +74,7 @@ def test_a_question_that_is_given_up_ends_by_itself() -> None:
     assert answered.wait(60)
 
 
-def test_what_is_asked_apart_is_told() -> None:
+def test_answers_and_errors_of_the_separate_thread_are_returned() -> None:
     """Both answers and errors of a separate thread are returned."""
 
     def fails() -> None:
