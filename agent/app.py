@@ -153,7 +153,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     role = " (rehearsal LLM)" if rehearsal else ""
     heartbeat = make_heartbeat(parts, beats, partial(notice, parts, counts, routes), locks, role)
     beating = HeartbeatThread(heartbeat)
-    ids = TopicIds(family=parts.family, clock=parts.clock, known=await parts.family.require())
+    ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     board = make_board(parts)
     duties = [ids.run, _progress(parts, counts).run, data_folder(parts).run]
     if board is not None:
@@ -245,7 +245,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
         kafka=parts.kafka,
     )
     beating.start()
-    ids = TopicIds(family=parts.family, clock=parts.clock, known=known)
+    ids = TopicIds(family=parts.family, clock=parts.clock, stored=known)
     try:
         yield Reaping(
             duties=(*repairing, ids.run, data_folder(parts).run),

@@ -11,14 +11,14 @@ KNOWN_TOPICS_S = 3.0
 class TopicIds:
     """The topic ids that `topics apply` stored, read again every few seconds."""
 
-    def __init__(self, *, family: TopicFamily, clock: Clock, known: StoredIds) -> None:
+    def __init__(self, *, family: TopicFamily, clock: Clock, stored: StoredIds) -> None:
         self._family = family
         self._clock = clock
-        self._known = known
+        self._stored = stored
 
     def current(self) -> Mapping[str, str]:
         """Return the stored id of each topic."""
-        return self._known.topic_ids
+        return self._stored.topic_ids
 
     async def run(self) -> None:
         """Read the ids again until cancelled.
@@ -27,4 +27,4 @@ class TopicIds:
         """
         while True:
             await self._clock.sleep(KNOWN_TOPICS_S)
-            self._known = await self._family.stored_ids() or self._known
+            self._stored = await self._family.stored_ids() or self._stored

@@ -27,16 +27,16 @@ class Accounts:
         self._naming = naming
         self._connect = connect
         self._clients: dict[tuple[str, Secret | None], LLM] = {}
-        self._configured = {name: self._made(name) for name in naming.configured}
+        self._configured = {name: self._make(name) for name in naming.configured}
 
     def __call__(self, route: str) -> Account:
         """Return the account of a route.
 
         A route that nobody configured uses the default route's client, with its own model.
         """
-        known = self._configured.get(route)
-        if known is not None:
-            return known
+        configured = self._configured.get(route)
+        if configured is not None:
+            return configured
         default = self._configured[DEFAULT]
         return Account(default.llm, self._naming.model_of(route), default.timeout_s)
 
@@ -52,20 +52,20 @@ class Accounts:
             if failure is not None:
                 raise failure
 
-    def _made(self, name: str) -> Account:
-        own = account(self._config, name)
-        base_url, api_key = own.base_url or "", own.api_key
+    def _make(self, name: str) -> Account:
+        settings = account(self._config, name)
+        base_url, api_key = settings.base_url or "", settings.api_key
         client = self._clients.get((base_url, api_key))
         if client is None:
             try:
                 client = self._clients[base_url, api_key] = self._connect(base_url, api_key)
-            except ConfigError as wrong:
-                raise ConfigError(f"route {name}: {wrong}") from None
-        return Account(client, own.model, own.timeout_s)
+            except ConfigError as error:
+                raise ConfigError(f"route {name}: {error}") from None
+        return Account(client, settings.model, settings.timeout_s)
 
 
 def keys_in_clear(config: Config, proxies: Mapping[str, str]) -> list[str]:
     """Return a warning for each address that the key of a route goes to unencrypted."""
     accounts = [account(config, name) for name in (DEFAULT, *sorted(config.routes))]
-    addresses = dict.fromkeys(one.base_url for one in accounts if one.base_url and one.api_key)
+    addresses = dict.fromkeys(llm.base_url for llm in accounts if llm.base_url and llm.api_key)
     return [warning for address in addresses if (warning := in_clear(address, proxies))]

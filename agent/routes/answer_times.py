@@ -6,7 +6,10 @@ RECENT = 100
 UNKNOWN_S = 1.0
 # A call that takes longer than this is not waited for: LONG times as long as usual, within these
 # bounds. If answers usually take more than 40 s, it is SLOW times as long as usual.
-LONG, LEAST_LONG_S, MOST_LONG_S, SLOW = 3.0, 2.0, 60.0, 1.5
+LONG = 3.0
+LEAST_LONG_S = 2.0
+MOST_LONG_S = 60.0
+SLOW = 1.5
 
 
 class Times:

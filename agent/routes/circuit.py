@@ -131,7 +131,10 @@ class _Listener(CircuitBreakerListener):
         self._stopped = False
 
     def state_change(
-        self, _breaker: CircuitBreaker, _old: CircuitBreakerState | None, new: CircuitBreakerState
+        self,
+        _breaker: CircuitBreaker,
+        _former: CircuitBreakerState | None,
+        new: CircuitBreakerState,
     ) -> None:
         """Pass on a change."""
         stopped = new.name == STATE_OPEN or (self._stopped and new.name != STATE_CLOSED)

@@ -32,25 +32,25 @@ def by_outcome(outcome: Outcome) -> RouteEvidence:
     if isinstance(outcome, Succeeded):
         return RouteEvidence(Effect.UP if outcome.spent.trace_id else Effect.NONE)
     if isinstance(outcome, Retry | Snooze | Moved | Dead):
-        return _of(outcome.failure)
+        return _of_failure(outcome.failure)
     return RouteEvidence(Effect.NONE)
 
 
 def by_answer(answer: Reply | CallFailed) -> RouteEvidence:
     """Return the evidence of the answer to a prompt of our own."""
     if isinstance(answer, CallFailed):
-        return _of(Failure(answer.error_class, one_line(answer.text)))
+        return _of_failure(Failure(answer.error_class, one_line(answer.text)))
     if answer.status not in _SUCCESS:
-        return _of(classified(answer))
+        return _of_failure(classified(answer))
     failure = read(answer.body, schema=None, verbatim=True).failure
     if failure is None:
         return RouteEvidence(Effect.UP)
-    told = _of(failure)
+    evidence = _of_failure(failure)
     # Our own prompt is harmless, so an unusable completion is the provider's fault.
-    return replace(told, effect=Effect.OUTAGE) if told.effect is Effect.UP else told
+    return replace(evidence, effect=Effect.OUTAGE) if evidence.effect is Effect.UP else evidence
 
 
-def _of(failure: Failure) -> RouteEvidence:
+def _of_failure(failure: Failure) -> RouteEvidence:
     return RouteEvidence(
         effect_of(failure.error_class),
         f"{failure.error_class}: {failure.text}",

@@ -18,16 +18,19 @@ from math import ceil, inf
 
 from agent.routes.answer_times import Times
 
-LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 5.0, 0.25
-GROWTH, MOST_CLEAN = 0.03, 3
+LONGEST_PAUSE_S = 5.0
+SHORTEST_PAUSE_S = 0.25
+GROWTH = 0.03  # in each answer time, times the answer times without a refusal
+MOST_CLEAN = 3
 # After a minute without a refusal there is another limit, or none, so the search takes large steps.
-FORGET_S, AGAIN = 60.0, 2.0
-# However few calls an answer time has, a limit without refusals grows so fast.
-SLOW_S, SLOW_GROWTH = 5.0, 1.25
+FORGET_S = 60.0
+AGAIN = 2.0
+# However few calls an answer time has, a limit without refusals grows by this factor in this time.
+SLOW_GROWTH = 1.25
+SLOW_S = 5.0
 LEAST_CALLS = 10  # fewer say nothing of a share
-PACE = (
-    1.25  # above the rate that the limit means, so that answers which come early leave no slot idle
-)
+# Above the rate that the limit means, so that answers which come early leave no slot idle.
+PACE = 1.25
 BURST_S = 0.3  # the loop looks for tasks so seldom at least
 # Most limits are per minute, and where that is used up at once nothing succeeds for the rest of it.
 MEMORY_S = 120
@@ -146,16 +149,16 @@ class Limit:
 
     def _count(self, now_s: float, running: int, *, refused: bool) -> bool:
         """Count a call that ended; return whether half of this round's calls were refused."""
-        one = self._round
-        one.began_s = min(one.began_s, now_s)
-        one.ended += 1
-        one.refused += refused
-        if one.refused * 2 >= max(LEAST_CALLS, one.ended + running):
+        round_ = self._round
+        round_.began_s = min(round_.began_s, now_s)
+        round_.ended += 1
+        round_.refused += refused
+        if round_.refused * 2 >= max(LEAST_CALLS, round_.ended + running):
             return True
-        lasted_s = now_s - one.began_s
-        enough = one.ended >= running and (one.ended >= LEAST_CALLS or lasted_s >= SLOW_S)
+        lasted_s = now_s - round_.began_s
+        enough = round_.ended >= running and (round_.ended >= LEAST_CALLS or lasted_s >= SLOW_S)
         if enough and lasted_s >= self._times.usual_s:
-            self._adjust(one.refused / one.ended, now_s)
+            self._adjust(round_.refused / round_.ended, now_s)
         return False
 
     def _adjust(self, share: float, now_s: float) -> None:
@@ -219,8 +222,8 @@ class _Passed:
     def add(self, now_s: float) -> None:
         """Count an answer."""
         second = int(now_s)
-        known = self._seconds and self._seconds[-1][0] == second
-        self._seconds.append((second, 1 + (self._seconds.pop()[1] if known else 0)))
+        is_counted = self._seconds and self._seconds[-1][0] == second
+        self._seconds.append((second, 1 + (self._seconds.pop()[1] if is_counted else 0)))
         self._forget(now_s)
 
     def rate(self, now_s: float) -> float | None:

@@ -36,20 +36,20 @@ class RouteNames:
     def name_of(self, type_name: str, model: str | None) -> str:
         """Return the route of a task."""
         if not model:
-            own = self._config.types.get(type_name)
-            return (own.route if own else None) or DEFAULT
-        return self._by_model.get(model) or self._own(model)
+            task_type = self._config.types.get(type_name)
+            return (task_type.route if task_type else None) or DEFAULT
+        return self._by_model.get(model) or self._name_of_model(model)
 
     def model_of(self, route: str) -> str | None:
         """Return a route's model for tasks that name none; None lets the provider choose."""
-        own = self._config.routes.get(route)
-        if own is not None and own.model is not None:
-            return own.model
+        settings = self._config.routes.get(route)
+        if settings is not None and settings.model is not None:
+            return settings.model
         if route == DEFAULT:
             return self._config.llm.model
         return self._models.get(route, route)
 
-    def _own(self, model: str) -> str:
+    def _name_of_model(self, model: str) -> str:
         """Return the route name of a model that nobody configured.
 
         The name fits the ledger and a log line. It is no configured route's name and no other

@@ -11,14 +11,20 @@ from collections.abc import Callable
 
 from agent.routes.answer_times import Times
 
-FIRST_S, GROWTH, LONGEST_S, JITTER = 2.0, 1.5, 4.0, 0.1
+# The interval between two probes: the first, its growth, the longest, and how much it varies.
+FIRST_S = 2.0
+GROWTH = 1.5
+LONGEST_S = 4.0
+JITTER = 0.1
 # A probe that hangs must end long before a call's own limit, but not before an answer that is as
-# slow as usual here.
-LEAST_LIMIT_S, USUAL = 2.0, 4.0
+# slow as usual here: USUAL times the slowest recent answer.
+LEAST_LIMIT_S = 2.0
+USUAL = 4.0
 MOST_TASKS = 10
 # If no task waits for the route, a cheap prompt would be paid for nothing.
 WANTED_S = 2.0
-_ALWAYS, _NEVER = float("inf"), float("-inf")
+_ALWAYS = float("inf")
+_NEVER = float("-inf")
 
 
 class ProbeSchedule:
@@ -79,9 +85,8 @@ class ProbeSchedule:
         self.running = False
 
     def _wait(self, now_s: float) -> None:
-        self.next_s = now_s + min(
-            self._longest_s, self._interval_s * (1 + self._spread * (2 * self._jitter() - 1))
-        )
+        varied_s = self._interval_s * (1 + self._spread * (2 * self._jitter() - 1))
+        self.next_s = now_s + min(self._longest_s, varied_s)
 
     # ---- whose turn it is
 
@@ -130,10 +135,10 @@ class ProbeSchedule:
 
     def failed(self, task_id: int | None) -> None:
         """Learn that a probe failed: a task, or the prompt (None), after which tasks go next."""
-        again = task_id in self._failed
+        has_failed_before = task_id in self._failed
         if task_id is not None:
             self._failed.add(task_id)
-        self._prompt_next = again or len(self._failed) >= MOST_TASKS
+        self._prompt_next = has_failed_before or len(self._failed) >= MOST_TASKS
         if self._prompt_next:
             self._failed.clear()
 

@@ -20,7 +20,8 @@ from agent.routes.router import Router
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
-PROMPT, MAX_TOKENS = "Reply with OK.", 16
+PROMPT = "Reply with OK."
+MAX_TOKENS = 16
 
 
 class ProbeSender:
@@ -47,19 +48,16 @@ class ProbeSender:
         """
         account = self._accounts(route)
         body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": MAX_TOKENS}
-        chosen = {"model": account.model} if account.model else {}
+        model_field = {"model": account.model} if account.model else {}
         request_id = f"docllm-probe/{quote(route, safe='')}#{next(self._numbers)}"
-        return by_answer(
-            await account.llm.complete(
-                Call(orjson.dumps(chosen | body), request_id, limit_s or account.timeout_s)
-            )
-        )
+        call = Call(orjson.dumps(model_field | body), request_id, limit_s or account.timeout_s)
+        return by_answer(await account.llm.complete(call))
 
     async def _probe(self, ticket: Ticket) -> None:
-        told = RouteEvidence(Effect.NONE)
+        evidence = RouteEvidence(Effect.NONE)
         try:
-            told = await self.ask(ticket.route, ticket.limit_s)
+            evidence = await self.ask(ticket.route, ticket.limit_s)
         except Exception:
             log.exception("the probe of route %s ended in a bug", ticket.route)
         finally:
-            self._routes.answered(ticket, told, self._clock.now_s())
+            self._routes.answered(ticket, evidence, self._clock.now_s())

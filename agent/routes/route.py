@@ -164,14 +164,13 @@ class Route:
 
         An attempt that failed by an outage becomes a snooze, uncounted, if the route has stopped.
         """
-        told = by_outcome(outcome)
-        self.told(
-            ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
-        )
-        if isinstance(outcome, Succeeded) and told.effect is Effect.UP:
+        evidence = by_outcome(outcome)
+        pause_s = outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
+        self.learn(ticket, evidence, now_s, pause_s)
+        if isinstance(outcome, Succeeded) and evidence.effect is Effect.UP:
             self._times.add(now_s - ticket.began_s)
         closed = self.stopped or ticket.generation != self.generation
-        outage = closed and told.effect in {Effect.OUTAGE, Effect.LOCKED}
+        outage = closed and evidence.effect in {Effect.OUTAGE, Effect.LOCKED}
         if outage and (
             isinstance(outcome, Retry)
             or (isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED)
@@ -185,71 +184,75 @@ class Route:
         """Return whether the route takes calls and has answered one that began after `at_s`."""
         return not self.stopped and self._answered_from_s > at_s
 
-    def told(self, ticket: Ticket, told: RouteEvidence, now_s: float, pause_s: float = 0.0) -> None:
+    def learn(
+        self, ticket: Ticket, evidence: RouteEvidence, now_s: float, pause_s: float = 0.0
+    ) -> None:
         """Learn from a call's evidence, unless the call began before the last change."""
-        self._over(ticket)
+        self._forget(ticket)
         if ticket.generation != self.generation:
             return
         self._now_s = now_s
         if self.stopped:
             self.probes.end()
-        match told.effect:
+        match evidence.effect:
             case Effect.UP:
-                self._up(ticket, told, now_s)
+                self._up(ticket, evidence, now_s)
             case Effect.OUTAGE:
-                self._failed(ticket, told, now_s)
+                self._failed(ticket, evidence, now_s)
             case Effect.REFUSAL:
-                self._refused(ticket, told, now_s, pause_s)
+                self._refused(ticket, evidence, now_s, pause_s)
             case Effect.LOCKED:
-                self._lock(ticket, told, now_s)
+                self._lock(ticket, evidence, now_s)
             case Effect.NONE if self.stopped:
                 self.probes.told_nothing(ticket.task_id)
 
-    def _over(self, ticket: Ticket) -> None:
+    def _forget(self, ticket: Ticket) -> None:
         if ticket.task_id is None:
             self._prompts -= 1
         else:
             self._running.pop(id(ticket), None)
 
-    def _up(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
+    def _up(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
         self._ok += 1
-        if not told.reason:  # a provider may reject a request before it looks at the key
+        if not evidence.reason:  # a provider may reject a request before it looks at the key
             self._answered_from_s = max(self._answered_from_s, ticket.began_s)
         self._locked = 0
         self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
         self.probes.succeeded(ticket.task_id)
         self._circuit.report(now_s, failed=False)
 
-    def _failed(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
-        if self._at_fault(ticket, told, now_s) and not self.stopped:
+    def _failed(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
+        if self._at_fault(ticket, evidence, now_s) and not self.stopped:
             self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
             return
         self._bad += 1
         if self.stopped:
             self.probes.failed(ticket.task_id)
-        before, self.reason = self.reason, told.reason
+        former_reason, self.reason = self.reason, evidence.reason
         self._circuit.report(now_s, failed=True)
         if self.parked or not self.stopped:
-            self.reason = before
+            self.reason = former_reason
 
-    def _at_fault(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> bool:
-        if told.error_class != ErrorClass.SERVER or ticket.task_id is None:
+    def _at_fault(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> bool:
+        if evidence.error_class != ErrorClass.SERVER or ticket.task_id is None:
             return False
         return self._faulty.again(ticket.task_id, now_s, self._answered_from_s)
 
-    def _refused(self, ticket: Ticket, told: RouteEvidence, now_s: float, pause_s: float) -> None:
+    def _refused(
+        self, ticket: Ticket, evidence: RouteEvidence, now_s: float, pause_s: float
+    ) -> None:
         """Take fewer calls, or pause. A refused probe ends a stop: the provider works."""
         if self.stopped:
             self._circuit.report(now_s, failed=False)
             self._limit.pause(now_s, pause_s)
         else:
             self._limit.refused(ticket.began_s, now_s, self._counted(now_s), pause_s)
-        self.reason = told.reason
+        self.reason = evidence.reason
 
-    def _lock(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
+    def _lock(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
         self._bad += 1
         self._locked += 1
-        self.reason = told.reason
+        self.reason = evidence.reason
         if self.parked:
             self.probes.failed(ticket.task_id)
         elif self.stopped:
@@ -257,7 +260,7 @@ class Route:
         elif self._locked >= (
             self._longest_run if self._answered_from_s > self.since_s else LOCKED_RUN
         ):
-            self.stop(now_s, told.reason, parked=True)
+            self.stop(now_s, evidence.reason, parked=True)
 
     # ---- stop and restart
 
@@ -283,7 +286,7 @@ class Route:
             if self.state is RouteState.OPEN:
                 self.state = RouteState.STOPPED
             self.probes.begin(self._now_s, parked=self.parked)
-            self._say_stopped()
+            self._log_stop()
         else:
             log.info(
                 "route %s takes calls again, after %.0f s", self.name, self._now_s - self.since_s
@@ -291,11 +294,11 @@ class Route:
             self.state, self._locked, self.reason = RouteState.OPEN, 0, ""
         self.since_s = self._now_s
 
-    def _say_stopped(self) -> None:
+    def _log_stop(self) -> None:
         if self.parked:
-            what = PAY if self.reason.startswith(ErrorClass.MONEY) else CORRECT
+            advice = PAY if self.reason.startswith(ErrorClass.MONEY) else CORRECT
             log.error(
-                "route %s is parked: %s; %s: %s", self.name, self.reason, what, self._command()
+                "route %s is parked: %s; %s: %s", self.name, self.reason, advice, self._command()
             )
         else:
             log.warning("route %s stopped, one call at a time is tried: %s", self.name, self.reason)
@@ -325,11 +328,9 @@ class Route:
 
         That is 0 if it takes calls or a probe is due.
         """
-        return (
-            max(0.0, self.probes.next_s - now_s)
-            if self.stopped
-            else self._limit.closed_for_s(now_s)
-        )
+        if self.stopped:
+            return max(0.0, self.probes.next_s - now_s)
+        return self._limit.closed_for_s(now_s)
 
     def notice(self, now_s: float) -> str:
         """Return why no call starts here, or which calls seem to hang, for a person.
@@ -338,18 +339,14 @@ class Route:
         """
         wait_s = self.closed_for_s(now_s)
         if self.parked:
-            text = (
-                f"route {self.name} is parked, next try in {wait_s:.0f} s or by {self._command()}: "
-                f"{self.reason}"
-            )
+            next_try = f"next try in {wait_s:.0f} s or by {self._command()}"
+            text = f"route {self.name} is parked, {next_try}: {self.reason}"
         elif wait_s > 0:
             text = f"route {self.name} waits {wait_s:.0f} s: {self.reason}"
+        elif self.closed(now_s):
+            text = f"route {self.name} tries one call: {self.reason}"
         else:
-            text = (
-                f"route {self.name} tries one call: {self.reason}"
-                if self.closed(now_s)
-                else self._hung(now_s)
-            )
+            text = self._hung(now_s)
         return text[:NOTICE_CHARS]
 
     def _hung(self, now_s: float) -> str:

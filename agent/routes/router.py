@@ -41,8 +41,8 @@ class Router:
 
     def timeout_s(self, name: str) -> float:
         """Return how long a call on a route may take."""
-        own = self._config.routes.get(name)
-        return (own.timeout_s if own else None) or self._config.llm.timeout_s
+        settings = self._config.routes.get(name)
+        return (settings.timeout_s if settings else None) or self._config.llm.timeout_s
 
     @property
     def longest_timeout_s(self) -> float:
@@ -87,9 +87,9 @@ class Router:
         """
         return [ticket for route in self if (ticket := route.admit_prompt(now_s)) is not None]
 
-    def answered(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
+    def answered(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
         """Learn from the answer to the cheap prompt."""
-        self._of(ticket.route, now_s).told(ticket, told, now_s, REFUSED_PROMPT_PAUSE_S)
+        self._of(ticket.route, now_s).learn(ticket, evidence, now_s, REFUSED_PROMPT_PAUSE_S)
 
     # ---- people
 
@@ -119,9 +119,9 @@ class Router:
 
     def notice(self, now_s: float) -> str:
         """Return why no calls start, by route, for a person. Safe to call in other threads."""
-        said = sorted(filter(None, (route.notice(now_s) for route in self)))
-        more = [f"{len(said) - SHOWN} more routes wait"] if len(said) > SHOWN else []
-        return "; ".join(said[:SHOWN] + more)
+        notices = sorted(filter(None, (route.notice(now_s) for route in self)))
+        rest = [f"{len(notices) - SHOWN} more routes wait"] if len(notices) > SHOWN else []
+        return "; ".join(notices[:SHOWN] + rest)
 
     # ---- the table
 

@@ -5,8 +5,12 @@ The window is a number of calls, because a window of time alone is slow to show 
 
 from collections import deque
 
-LAST, LEAST, SHARE, OLD_S = 200, 50, 0.5, 60.0
-_LONGEST_RUN, _SHORTEST_RUN = 10, 3
+LAST = 200  # outcomes that are kept, none older than OLD_S
+OLD_S = 60.0
+LEAST = 50  # fewer say nothing of a share
+SHARE = 0.5
+_LONGEST_RUN = 10
+_SHORTEST_RUN = 3
 
 
 def run_for(slots: int) -> int:

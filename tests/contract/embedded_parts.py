@@ -71,7 +71,7 @@ async def _kill(source: Source) -> None:
         raise KilledError
 
     assert isinstance(source, EmbeddedSource)
-    source._wishes.put(die)
+    source._requests.put(die)
     await asyncio.to_thread(source._thread.join)
 
 

@@ -58,7 +58,7 @@ def test_source_goes_on_after_a_fatal_error(protocol: str, kafka_server: Kafka) 
             assert member.source._member is not None
             reader, _ = member.source._member
 
-            reader.tell(lambda _: reader._trouble(KafkaError(KafkaError._FATAL, "worn out")))
+            reader.tell(lambda _: reader._on_error(KafkaError(KafkaError._FATAL, "worn out")))
             await member.holds(0)
             await bus.send(texts(10, start=10))
             await member.has_read(20)

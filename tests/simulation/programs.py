@@ -122,7 +122,7 @@ class AgentProgram(Program):
             connect=lambda _base_url, _api_key: machine.llm,
         )
         heartbeat = self._heartbeat(clock, partial(notice, parts, counts, routes))
-        ids = TopicIds(family=parts.family, clock=clock, known=await parts.family.require())
+        ids = TopicIds(family=parts.family, clock=clock, stored=await parts.family.require())
         self.leases.add((await heartbeat.register()).agent_id)
         beating = machine.loop.spawn(self.beat, heartbeat.run())
         self._beats_from_s = machine.loop.time()

@@ -70,15 +70,15 @@ class EmbeddedPartitions:
 
     def assign(self, holdings: Sequence[Holding]) -> None:
         """Add the partitions that are not owned yet, and report those that were rewound."""
-        ours = self.ids
-        fresh = [holding for holding in holdings if holding.partition_id not in ours]
-        begun = [_begin(holding) for holding in fresh]
-        self._held |= {held.partition: held for held in begun}
-        if begun:
-            self._deliver(Assigned(tuple(held.partition for held in begun)))
-        for holding in fresh:
+        owned_ids = self.ids
+        new_holdings = [holding for holding in holdings if holding.partition_id not in owned_ids]
+        new_partitions = [_begin(holding) for holding in new_holdings]
+        self._held |= {held.partition: held for held in new_partitions}
+        if new_partitions:
+            self._deliver(Assigned(tuple(held.partition for held in new_partitions)))
+        for holding in new_holdings:
             if start(holding) != (holding.committed or 0):
-                self._say_rewound(holding, holding.committed)
+                self._report_rewound(holding, holding.committed)
 
     def keep(self, remaining: frozenset[int], owned_before: frozenset[int]) -> None:
         """Drop all partitions but `remaining`.
@@ -94,10 +94,10 @@ class EmbeddedPartitions:
             [held for held in self._held.values() if held.partition.topic == topic], frozenset()
         )
 
-    def _drop(self, gone: Sequence[OwnedPartition], owned_before: frozenset[int]) -> None:
+    def _drop(self, dropped: Sequence[OwnedPartition], owned_before: frozenset[int]) -> None:
         for lost in (False, True):
             partitions = tuple(
-                held.partition for held in gone if (held.id not in owned_before) is lost
+                held.partition for held in dropped if (held.id not in owned_before) is lost
             )
             for partition in partitions:
                 del self._held[partition]
@@ -113,12 +113,14 @@ class EmbeddedPartitions:
                 continue
             held.high = holding.high
             if held.position < holding.low:
-                self._say_rewound(holding, held.position)
+                self._report_rewound(holding, held.position)
                 held.position = holding.low
 
-    def _say_rewound(self, holding: Holding, wanted: int | None) -> None:
+    def _report_rewound(self, holding: Holding, committed: int | None) -> None:
         where = f"{holding.topic} [{holding.number}]"
-        offset = "no offset is committed" if wanted is None else f"offset {wanted} is out of range"
+        offset = (
+            "no offset is committed" if committed is None else f"offset {committed} is out of range"
+        )
         self._deliver(
             SourceFailed(
                 f"{where}: {offset}, reading from the low watermark {holding.low}", rewound=True

@@ -24,7 +24,8 @@ IDLE_S = 0.05
 _COMMIT_EVERY_S = 0.9
 _PROBE_EVERY_S = 0.5
 _BATCHES_IN_FLIGHT = 4
-_BATCH_RECORDS, _BATCH_BYTES = 200, 1 << 20
+_BATCH_RECORDS = 200
+_BATCH_BYTES = 1 << 20
 
 
 class EmbeddedReader:
@@ -48,7 +49,7 @@ class EmbeddedReader:
         self._deliver = deliver
         self.partitions = EmbeddedPartitions(deliver)
         self._subscribed: dict[str, str] = {}
-        self._strange: set[str] = set()
+        self._recreated: set[str] = set()
         self._joined = False
         self._in_flight = 0
         self._changes = -1
@@ -66,9 +67,8 @@ class EmbeddedReader:
         if dead or self._member.beat_is_due() or self._commit_is_due() or self._must_turn():
             self._turn(dead)
         self._read()
-        return (
-            0.0 if self._in_flight < _BATCHES_IN_FLIGHT and self.partitions.readable() else IDLE_S
-        )
+        has_room = self._in_flight < _BATCHES_IN_FLIGHT
+        return 0.0 if has_room and self.partitions.readable() else IDLE_S
 
     def taken(self) -> None:
         """Note that the receiver has taken one batch."""
@@ -81,24 +81,24 @@ class EmbeddedReader:
 
     def at_rest(self) -> AtRest:
         """Return how far the partitions are from their ends, as the file has it now."""
-        ours = self.partitions.ids
+        owned_ids = self.partitions.ids
         _, holdings = self._member.watch()
         return AtRest(
             joined=self._joined,
             lag=sum(
                 holding.high - start(holding)
                 for holding in holdings
-                if holding.partition_id in ours
+                if holding.partition_id in owned_ids
             ),
         )
 
     def leave(self) -> None:
         """Commit the marked offsets, leave the group, close the file."""
-        kept: frozenset[int] = frozenset()
+        owned_before: frozenset[int] = frozenset()
         try:
-            kept = self._member.leave(self.partitions.marks())
+            owned_before = self._member.leave(self.partitions.marks())
         finally:
-            self.partitions.keep(frozenset(), kept)
+            self.partitions.keep(frozenset(), owned_before)
             self.close()
 
     def close(self) -> None:
@@ -119,9 +119,8 @@ class EmbeddedReader:
         return self._member.dead()
 
     def _commit_is_due(self) -> bool:
-        return self._clock.now_s() - self._turned_at_s >= _COMMIT_EVERY_S and bool(
-            self.partitions.marks()
-        )
+        is_time = self._clock.now_s() - self._turned_at_s >= _COMMIT_EVERY_S
+        return is_time and bool(self.partitions.marks())
 
     def _must_turn(self) -> bool:
         """Return whether a partition waits for us or the subscription changed.
@@ -159,27 +158,27 @@ class EmbeddedReader:
     def _compare_topics(self) -> bool:
         """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
-        there, known = describe(self._file, self._topics), self._known_topic_ids()
+        states, known_ids = describe(self._file, self._topics), self._known_topic_ids()
         for topic in self._topics:
-            topic_id = there[topic].topic_id if topic in there else None
-            is_known = topic_id is not None and known.get(topic) == topic_id
+            topic_id = states[topic].topic_id if topic in states else None
+            is_known = topic_id is not None and known_ids.get(topic) == topic_id
             if not is_known or self._subscribed.get(topic, topic_id) != topic_id:
-                self._estrange(topic)
+                self._drop_recreated(topic)
             if topic_id is not None and is_known:
-                self._befriend(topic, topic_id)
+                self._subscribe(topic, topic_id)
         return before != self._subscribed
 
-    def _estrange(self, topic: str) -> None:
-        if topic not in self._strange:
-            self._strange.add(topic)
+    def _drop_recreated(self, topic: str) -> None:
+        if topic not in self._recreated:
+            self._recreated.add(topic)
             self._subscribed.pop(topic, None)
             self.partitions.drop_topic(topic)
             self._deliver(Recreated(topic, known=False))
 
-    def _befriend(self, topic: str, topic_id: str) -> None:
+    def _subscribe(self, topic: str, topic_id: str) -> None:
         self._subscribed[topic] = topic_id
-        if topic in self._strange:
-            self._strange.remove(topic)
+        if topic in self._recreated:
+            self._recreated.remove(topic)
             self._deliver(Recreated(topic, known=True))
 
     # ---- records

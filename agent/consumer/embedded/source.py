@@ -48,8 +48,8 @@ class SteppedSource:
             deliver=self._post,
         )
         self._reader: EmbeddedReader | None = None
-        self._wishes: queue.SimpleQueue[Callable[[EmbeddedReader], None]] = queue.SimpleQueue()
-        self._asked: dict[asyncio.Future[Any], Any] = {}
+        self._requests: queue.SimpleQueue[Callable[[EmbeddedReader], None]] = queue.SimpleQueue()
+        self._unanswered: dict[asyncio.Future[Any], Any] = {}
         self._leaving: asyncio.Future[None] | None = None
         self._ended = True
         self._last_pass = False
@@ -63,12 +63,12 @@ class SteppedSource:
 
     def mark(self, partition: Partition, watermark: int) -> None:
         """Let `watermark` be committed within a second."""
-        self._wishes.put(lambda reader: reader.partitions.mark(partition, watermark))
+        self._requests.put(lambda reader: reader.partitions.mark(partition, watermark))
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Replace the set of partitions that must not be read."""
         paused = frozenset(partitions)
-        self._wishes.put(lambda reader: reader.partitions.pause(paused))
+        self._requests.put(lambda reader: reader.partitions.pause(paused))
 
     async def commit(self) -> None:
         """Commit the marked offsets now; return when that is done or has failed."""
@@ -98,8 +98,8 @@ class SteppedSource:
         try:
             pause_s = self._pass(wait_s)
         except (sqlite3.OperationalError, OSError) as error:
-            pause_s = self._suffer(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the loop must learn that nothing more will come
+            pause_s = self._report_trouble(error)
+        except Exception as error:  # noqa: BLE001 - the loop must learn that nothing more comes
             self._fail(error)
             return None
         return None if self._last_pass else pause_s
@@ -109,18 +109,18 @@ class SteppedSource:
     def _pass(self, wait_s: float) -> float:
         if self._reader is None:
             self._reader = self._open()
-        self._fulfil(self._reader, wait_s)
+        self._serve_requests(self._reader, wait_s)
         if self._last_pass:
             return 0.0
         pause_s = self._reader.step()
         self._in_trouble = False
         return pause_s
 
-    def _fulfil(self, reader: EmbeddedReader, wait_s: float) -> None:
+    def _serve_requests(self, reader: EmbeddedReader, wait_s: float) -> None:
         with contextlib.suppress(queue.Empty):
-            self._wishes.get(timeout=wait_s)(reader)
+            self._requests.get(timeout=wait_s)(reader)
             while not self._last_pass:
-                self._wishes.get_nowait()(reader)
+                self._requests.get_nowait()(reader)
 
     def _leave(self, reader: EmbeddedReader) -> None:
         self._last_pass = True
@@ -129,7 +129,7 @@ class SteppedSource:
         finally:
             self._loop.call_soon_threadsafe(self._end)
 
-    def _suffer(self, error: sqlite3.OperationalError | OSError) -> float:
+    def _report_trouble(self, error: sqlite3.OperationalError | OSError) -> float:
         """Report once that the file is locked, full or broken, or that a lock cannot be opened.
 
         The source tries again until the file answers.
@@ -157,7 +157,7 @@ class SteppedSource:
             self._deliver(event)
         finally:
             if isinstance(event, list):
-                self._wishes.put(EmbeddedReader.taken)
+                self._requests.put(EmbeddedReader.taken)
 
     def _ask(
         self, question: Callable[[EmbeddedReader], Result], otherwise: Result
@@ -178,14 +178,14 @@ class SteppedSource:
             finally:
                 self._loop.call_soon_threadsafe(_resolve, future, result)
 
-        self._asked[future] = otherwise
-        future.add_done_callback(self._asked.pop)
-        self._wishes.put(answer)
+        self._unanswered[future] = otherwise
+        future.add_done_callback(self._unanswered.pop)
+        self._requests.put(answer)
         return future
 
     def _end(self) -> None:
         self._ended = True
-        for future, otherwise in tuple(self._asked.items()):
+        for future, otherwise in tuple(self._unanswered.items()):
             _resolve(future, otherwise)
 
 

@@ -37,9 +37,8 @@ class AssignedPartition:
     def note(self, offset: int, leader_epoch: int | None) -> None:
         """Remember that an offset was read, and under which leader epoch."""
         self.unread = offset + 1
-        if leader_epoch is not None and (
-            not self.leader_epochs or self.leader_epochs[-1][1] != leader_epoch
-        ):
+        newest = self.leader_epochs[-1][1] if self.leader_epochs else None
+        if leader_epoch not in {None, newest}:
             self.leader_epochs.append((offset, leader_epoch))
 
     def lag(self, low: int, high: int) -> int:
@@ -47,21 +46,18 @@ class AssignedPartition:
 
         Returns 0 when every record that was read is committed and there is nothing more to read.
         """
-        return (
-            0
-            if self.committed >= self.unread and self.end >= high
-            else max(high - max(self.committed, low), 0)
-        )
+        if self.committed >= self.unread and self.end >= high:
+            return 0
+        return max(high - max(self.committed, low), 0)
 
     def epoch_below(self, watermark: int) -> int | None:
         """Return the leader epoch of the last record below the watermark; forget older epochs."""
         while len(self.leader_epochs) > 1 and self.leader_epochs[1][0] < watermark:
             self.leader_epochs.pop(0)
-        return (
-            self.leader_epochs[0][1]
-            if self.leader_epochs and self.leader_epochs[0][0] < watermark
-            else None
-        )
+        if not self.leader_epochs:
+            return None
+        offset, leader_epoch = self.leader_epochs[0]
+        return leader_epoch if offset < watermark else None
 
 
 class Assignment:
@@ -86,8 +82,8 @@ class Assignment:
 
     def drop(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
         """Own these partitions no longer; return those that were not void."""
-        gone = [self._held.pop(key) for key in keys if key in self._held]
-        return tuple(held.partition for held in gone if held.partition)
+        dropped = [self._held.pop(key) for key in keys if key in self._held]
+        return tuple(held.partition for held in dropped if held.partition)
 
     def void(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
         """End the epochs of these partitions; return those that were not void."""
@@ -107,8 +103,8 @@ class Assignment:
         Safe on any thread, because it looks at a copy.
         """
         held = dict(self._held)
-        chosen = held if keys is None else [key for key in keys if key in held]
-        return {key: partition for key in chosen if (partition := held[key].partition)}
+        keys_held = held if keys is None else [key for key in keys if key in held]
+        return {key: partition for key in keys_held if (partition := held[key].partition)}
 
     # ---- reading
 
@@ -153,16 +149,16 @@ class Assignment:
 
     def apply_pauses(self, consumer: Consumer) -> None:
         """Pass changed pauses to the client; void partitions are paused too."""
-        wanted = {
+        pauses = {
             key: held.partition is None or key in self._unread for key, held in self._held.items()
         }
         changed = {
-            key: pause for key, pause in wanted.items() if self._held[key].paused is not pause
+            key: pause for key, pause in pauses.items() if self._held[key].paused is not pause
         }
-        for pause, tell in ((True, consumer.pause), (False, consumer.resume)):
-            keys = [key for key, wish in changed.items() if wish is pause]
+        for pause, call in ((True, consumer.pause), (False, consumer.resume)):
+            keys = [key for key, should_pause in changed.items() if should_pause is pause]
             if keys:
-                tell([TopicPartition(*key) for key in keys])
+                call([TopicPartition(*key) for key in keys])
             for key in keys:
                 self._held[key].paused = pause
 
@@ -203,7 +199,8 @@ class Assignment:
         except KafkaException as error:
             log.log(level(error.args[0]), "no watermarks: %s", error.args[0].str())
             return len(self._held)
-        known = low.keys() & high
+        answered = low.keys() & high
         return sum(
-            held.lag(low[key], high[key]) if key in known else 1 for key, held in self._held.items()
+            held.lag(low[key], high[key]) if key in answered else 1
+            for key, held in self._held.items()
         )

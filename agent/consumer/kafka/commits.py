@@ -65,7 +65,9 @@ class Commits:
         offsets = self._assignment.committable(self._live_marks())
         live = self._assignment.live()
         self._sent = {
-            key: live[key] for one in offsets if (key := (one.topic, one.partition)) in live
+            key: live[key]
+            for offset in offsets
+            if (key := (offset.topic, offset.partition)) in live
         }
         if not offsets:
             self._end()
@@ -83,8 +85,8 @@ class Commits:
             return
         crash.reach("commit.sending")
         try:
-            for one in consumer.commit(offsets=offsets, asynchronous=False):
-                self._note(one.error, one)
+            for offset in consumer.commit(offsets=offsets, asynchronous=False):
+                self._note(offset.error, offset)
         except KafkaException as error:
             self._note(error.args[0], None)
         crash.reach("commit.done")
@@ -97,11 +99,15 @@ class Commits:
         if error is not None:
             self._note(error, None)
         live = self._assignment.live()
-        for one in offsets:
-            key = (one.topic, one.partition)
-            self._note(one.error, one)
-            if error is None and one.error is None and self._sent.get(key) == live.get(key, self):
-                self._assignment.confirm(key, one.offset)
+        for offset in offsets:
+            key = (offset.topic, offset.partition)
+            self._note(offset.error, offset)
+            if (
+                error is None
+                and offset.error is None
+                and self._sent.get(key) == live.get(key, self)
+            ):
+                self._assignment.confirm(key, offset.offset)
         if error is None:
             crash.reach("commit.done")
         self._end()

@@ -53,19 +53,21 @@ def starts(
     if not keys:
         return []
     answers = consumer.committed([TopicPartition(*key) for key in keys], timeout=REQUEST_S)
-    committed = {(one.topic, one.partition): one for one in answers if one.error is None}
-    good = {
-        key
-        for key, one in committed.items()
-        if key not in lowest
-        and one.offset >= 0
-        and _fits(one, ids[one.topic], labelled=one.topic in labelled)
+    committed = {
+        (answer.topic, answer.partition): answer for answer in answers if answer.error is None
     }
-    low = lows(consumer, committed.keys() - good)
+    usable = {
+        key
+        for key, answer in committed.items()
+        if key not in lowest
+        and answer.offset >= 0
+        and _fits(answer, ids[answer.topic], labelled=answer.topic in labelled)
+    }
+    low = lows(consumer, committed.keys() - usable)
     return [
-        Start(one) if key in good else _lowest(one, low[key])
-        for key, one in committed.items()
-        if key in good or key in low
+        Start(answer) if key in usable else _lowest(answer, low[key])
+        for key, answer in committed.items()
+        if key in usable or key in low
     ]
 
 
@@ -79,18 +81,20 @@ def highs(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
     return _edges(consumer, keys, OFFSET_END)
 
 
-def _edges(consumer: Consumer, keys: Iterable[Key], which: int) -> dict[Key, int]:
+def _edges(consumer: Consumer, keys: Iterable[Key], edge: int) -> dict[Key, int]:
     # One question for all partitions: single questions would each wait behind a fetch on the same
     # connection.
-    asked = [TopicPartition(*key, which) for key in keys]
-    found = consumer.offsets_for_times(asked, timeout=REQUEST_S) if asked else []
-    for one in found:
-        if one.error is not None:
-            log.warning("%s[%d]: no watermark: %s", one.topic, one.partition, one.error.str())
+    questions = [TopicPartition(*key, edge) for key in keys]
+    answers = consumer.offsets_for_times(questions, timeout=REQUEST_S) if questions else []
+    for answer in answers:
+        if answer.error is not None:
+            log.warning(
+                "%s[%d]: no watermark: %s", answer.topic, answer.partition, answer.error.str()
+            )
     return {
-        (one.topic, one.partition): one.offset
-        for one in found
-        if one.error is None and one.offset >= 0
+        (answer.topic, answer.partition): answer.offset
+        for answer in answers
+        if answer.error is None and answer.offset >= 0
     }
 
 

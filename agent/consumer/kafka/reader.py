@@ -29,12 +29,20 @@ from schemas.settings.config import KafkaConfig
 log = logging.getLogger(__name__)
 
 BATCH = 500
-POLL_S, AWAY_POLL_S = 0.1, 0.5
+POLL_S = 0.1
+AWAY_POLL_S = 0.5  # while no broker answers
 REOPEN_S = 2.0
-LAST_POLLS, LAST_POLLS_MOST = 3, 30
+# Before a handle is closed: at least, and at most while it still has partitions.
+LAST_POLLS = 3
+LAST_POLLS_MOST = 30
 # The client cannot unpack the batch, or the batch is damaged, and the client fetches it again
 # forever. Whether to skip it is for a person to decide.
-UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+UNREADABLE = {
+    KafkaError._BAD_COMPRESSION,  # noqa: SLF001 - librdkafka's own codes have an underscore
+    KafkaError._BAD_MSG,  # noqa: SLF001
+}
+OUT_OF_RANGE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+PARTITION_END = KafkaError._PARTITION_EOF  # noqa: SLF001
 Command = Callable[[Consumer], None]
 
 
@@ -141,7 +149,7 @@ class KafkaReader:
         consumer.close()
 
     def _step(self, consumer: Consumer) -> None:
-        self._obey(consumer)
+        self._run_commands(consumer)
         self._placement.step(consumer)
         self._commits.step(consumer)
         self._read(consumer)
@@ -152,21 +160,21 @@ class KafkaReader:
             log.debug("no partition of a recreated topic was assigned: joining the group again")
             self._broken = True
 
-    def _obey(self, consumer: Consumer) -> None:
+    def _run_commands(self, consumer: Consumer) -> None:
         while not self._commands.empty():
             self._commands.get_nowait()(consumer)
 
     def _read(self, consumer: Consumer) -> None:
-        wanted, timeout_s = BATCH, AWAY_POLL_S if self._outage.told else POLL_S
+        max_messages, timeout_s = BATCH, AWAY_POLL_S if self._outage.told else POLL_S
         if self._handover.full:
             # The client must be polled even when the loop is behind; one record at a time is the
             # least that does so.
             self._handover.wait_for_room(POLL_S)
-            wanted, timeout_s = 1, 0.0
+            max_messages, timeout_s = 1, 0.0
         try:
-            messages = consumer.consume(wanted, timeout_s)
+            messages = consumer.consume(max_messages, timeout_s)
         except KafkaException as error:
-            self._trouble(error.args[0])
+            self._on_error(error.args[0])
             self._leaving.wait(POLL_S)
             return
         self._hand_over(messages)
@@ -175,7 +183,7 @@ class KafkaReader:
         records = []
         for message in messages:
             if (error := message.error()) is not None:
-                self._not_read(message, error)
+                self._on_message_error(message, error)
             elif (record := self._assignment.record(message)) is not None:
                 records.append(record)
         if records:
@@ -183,36 +191,37 @@ class KafkaReader:
             self._troubles.clear()
             self._handover.give(records)
 
-    def _not_read(self, message: Message, error: KafkaError) -> None:
+    def _on_message_error(self, message: Message, error: KafkaError) -> None:
         topic, number = message.topic(), message.partition()
-        if (
-            error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
-            and topic is not None
-            and number is not None
-        ):
-            self._placement.out_of_range((topic, number))
-        elif error.code() == KafkaError._PARTITION_EOF and topic is not None and number is not None:  # noqa: SLF001 - the same
+        is_placed = topic is not None and number is not None
+        key = (topic or "", number or 0)
+        if is_placed and error.code() == OUT_OF_RANGE:
+            self._placement.out_of_range(key)
+        elif is_placed and error.code() == PARTITION_END:
             self._pulse.heard()
-            self._assignment.ended((topic, number), message.offset() or 0)
+            self._assignment.ended(key, message.offset() or 0)
         elif error.code() in UNREADABLE:
-            self._tell(
+            self._report_once(
                 error,
                 f"{topic}[{number}] is read no further until its group is moved past that, "
                 "or the client can take it",
             )
         else:
-            self._trouble(error)
+            self._on_error(error)
 
     # ---- the client
 
     def _open(self) -> Consumer:
-        callbacks: dict[str, Any] = {"error_cb": self._trouble, "on_commit": self._commits.answered}
+        callbacks: dict[str, Any] = {
+            "error_cb": self._on_error,
+            "on_commit": self._commits.answered,
+        }
         try:
             return Consumer({**self._settings, **callbacks}, logger=log)
         except KafkaException as error:
             raise refused_setting(self._config, str(error.args[0].str())) from None
 
-    def _trouble(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         """Report each kind of trouble once; a fatal one ends the handle.
 
         An error that is read as a message carries its code only, not the fatal flag.
@@ -223,9 +232,11 @@ class KafkaReader:
             if error.code() != ALL_DOWN:
                 self._outage.failed(error.str())
             return
-        self._tell(error, "a new consumer is opened" if fatal else "docllm continues by itself")
+        self._report_once(
+            error, "a new consumer is opened" if fatal else "docllm continues by itself"
+        )
 
-    def _tell(self, error: KafkaError, hope: str) -> None:
+    def _report_once(self, error: KafkaError, hope: str) -> None:
         if error.code() not in self._troubles:
             self._troubles.add(error.code())
             self._handover.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

@@ -59,7 +59,7 @@ class Rebalance:
     def on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Own the partitions that the group gives."""
         self._assignment.joined = True
-        keys = [(one.topic, one.partition) for one in given]
+        keys = [(partition.topic, partition.partition) for partition in given]
         self._assignment.add(keys)
         places: list[Start] = []
         if keys:
@@ -69,7 +69,10 @@ class Rebalance:
         placed = {start.key: start.position for start in places}
         try:
             consumer.incremental_assign(
-                [placed.get((one.topic, one.partition), one) for one in given]
+                [
+                    placed.get((partition.topic, partition.partition), partition)
+                    for partition in given
+                ]
             )
         except KafkaException as error:
             log.warning("partitions not assigned: %s", error)
@@ -81,18 +84,18 @@ class Rebalance:
 
         Running work continues on this agent, under its lease.
         """
-        keys = [(one.topic, one.partition) for one in taken]
+        keys = [(partition.topic, partition.partition) for partition in taken]
         self._commits.now(consumer, keys)
         self._drop(keys, lost=False)
 
     def on_lost(self, _: Consumer, taken: list[TopicPartition]) -> None:
         """Let go of partitions that another member owns already."""
-        self._outside()
-        self._drop([(one.topic, one.partition) for one in taken], lost=True)
+        self._note_outside()
+        self._drop([(partition.topic, partition.partition) for partition in taken], lost=True)
 
     def lose_all(self) -> None:
         """Let go of every partition, because the handle is gone."""
-        self._outside()
+        self._note_outside()
         self._drop(self._assignment.keys(), lost=True)
 
     def pause(self, consumer: Consumer, keys: frozenset[Key]) -> None:
@@ -100,7 +103,7 @@ class Rebalance:
         self._assignment.shall_pause(keys)
         self._pause(consumer)
 
-    def _outside(self) -> None:
+    def _note_outside(self) -> None:
         self._assignment.joined = False
         self._outside_since_s = self._clock.now_s()
 
@@ -124,10 +127,14 @@ class Rebalance:
         the others no earlier than at the next join, so such a member should join anew, once.
         """
         now_s = self._clock.now_s()
-        late = [one for one, since_s in self._well_since_s.items() if now_s - since_s >= LEFT_OUT_S]
-        for topic in late:
+        overdue_topics = [
+            topic_name
+            for topic_name, since_s in self._well_since_s.items()
+            if now_s - since_s >= LEFT_OUT_S
+        ]
+        for topic in overdue_topics:
             del self._well_since_s[topic]
-        return any(not self._assignment.keys(topic) for topic in late)
+        return any(not self._assignment.keys(topic) for topic in overdue_topics)
 
     def _is_well(self, topic: str) -> bool:
         return topic not in self._unwell and self._watch.well(topic)
@@ -137,7 +144,9 @@ class Rebalance:
         if ids is None:
             return  # no ids have arrived yet: assigned partitions stay void until they do
         live = self._assignment.live().values()
-        changed = {one.topic for one in live if ids.get(one.topic) != one.topic_id}
+        changed = {
+            partition.topic for partition in live if ids.get(partition.topic) != partition.topic_id
+        }
         for topic in self._watch.topics:
             well = self._watch.well(topic)
             if topic not in self._unwell and (topic in changed or not well):

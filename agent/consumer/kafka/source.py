@@ -100,7 +100,9 @@ class KafkaSource:
         The set also applies when these partitions are assigned again later.
         """
         if self._member is not None:
-            self._member[0].pause(frozenset((one.topic, one.number) for one in partitions))
+            self._member[0].pause(
+                frozenset((partition.topic, partition.number) for partition in partitions)
+            )
 
     async def commit(self) -> None:
         """Commit the marked offsets now; return when the brokers have answered or it has failed."""
@@ -124,9 +126,11 @@ class KafkaSource:
             return
         reader, handover = self._member
         reader.leave()
-        await self._or_gone(self._clock.sleep(LEAVE_S))
-        left = tuple(self._assignment.live().values())
-        handover.end(Revoked(left, lost=True) if left and not self._gone.is_set() else None)
+        await self._until_done_or_gone(self._clock.sleep(LEAVE_S))
+        unrevoked = tuple(self._assignment.live().values())
+        handover.end(
+            Revoked(unrevoked, lost=True) if unrevoked and not self._gone.is_set() else None
+        )
         self._gone.set()
 
     def _commit(self, _: Consumer, done: Callable[[None], None]) -> None:
@@ -148,17 +152,17 @@ class KafkaSource:
                 consumer, lambda value: handover.call(lambda: _settle(answer, value))
             )
         )
-        await self._or_gone(answer)
+        await self._until_done_or_gone(answer)
         return answer.result() if answer.done() and not answer.cancelled() else None
 
-    async def _or_gone(self, other: Awaitable[Any]) -> None:
+    async def _until_done_or_gone(self, wait: Awaitable[Any]) -> None:
         """Wait for something, but no longer than the thread lives."""
-        both = {asyncio.ensure_future(other), asyncio.ensure_future(self._gone.wait())}
+        waits = {asyncio.ensure_future(wait), asyncio.ensure_future(self._gone.wait())}
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for waiting in both:
-                waiting.cancel()
+            for task in waits:
+                task.cancel()
 
 
 def _settle(answer: "asyncio.Future[Answer]", value: Answer) -> None:

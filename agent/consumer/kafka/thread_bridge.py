@@ -49,10 +49,10 @@ class ThreadBridge:
             self._deliver(event)
         self._ended = True
 
-    def call(self, what: Callable[[], object]) -> None:
+    def call(self, call_back: Callable[[], object]) -> None:
         """Run something in the loop's thread; do nothing if the loop is closed."""
         try:
-            self.loop.call_soon_threadsafe(what)
+            self.loop.call_soon_threadsafe(call_back)
         except RuntimeError:
             log.debug("the event loop is closed")
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 3.0
 ANSWER_S = 2.0
-Asked = concurrent.futures.Future[dict[str, TopicState]]
+Question = concurrent.futures.Future[dict[str, TopicState]]
 
 
 class TopicWatch:
@@ -43,7 +43,7 @@ class TopicWatch:
         self._known = known
         self._clock = clock
         self._loop = handover.loop
-        self._asked: Asked | None = None
+        self._question: Question | None = None
         self._next_s = 0.0
         self.ids: Mapping[str, str] | None = None
 
@@ -54,43 +54,43 @@ class TopicWatch:
 
     def refresh(self) -> None:
         """Ask now and wait up to ANSWER_S for the answer; without one the last ids stay."""
-        if self._asked is None:
+        if self._question is None:
             self._ask()
         self._take(ANSWER_S)
 
     def look(self) -> bool:
         """Ask when it is time, without waiting; return whether there was an answer."""
-        if self._asked is not None:
-            return self._asked.done() and self._take(0)
+        if self._question is not None:
+            return self._question.done() and self._take(0)
         if self._clock.now_s() >= self._next_s:
             self._ask()
         return False
 
     def close(self) -> None:
         """Ask no more."""
-        if self._asked is not None:
-            self._asked.cancel()
+        if self._question is not None:
+            self._question.cancel()
 
     def _ask(self) -> None:
         self._next_s = self._clock.now_s() + PERIOD_S
         question = self._admin.describe(self.topics)
         try:
-            self._asked = asyncio.run_coroutine_threadsafe(question, self._loop)
+            self._question = asyncio.run_coroutine_threadsafe(question, self._loop)
         except RuntimeError:
             question.close()
             log.debug("the event loop is closed")
 
     def _take(self, timeout_s: float) -> bool:
-        if self._asked is None:
+        if self._question is None:
             return False
         try:
-            states = self._asked.result(timeout_s)
+            states = self._question.result(timeout_s)
         except (TimeoutError, concurrent.futures.CancelledError):
             return False
         except DocllmError as error:
             log.debug("no topic ids: %s", error)
-            self._asked = None
+            self._question = None
             return False
-        self._asked = None
+        self._question = None
         self.ids = {name: state.topic_id for name, state in states.items()}
         return True

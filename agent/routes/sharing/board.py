@@ -140,11 +140,8 @@ class Peer:
         route, probes = self.route, self.route.probes
         ok, failed = route.take_counts()
         turn = self._turn(now_s)
-        self._probes_before = (
-            probes.started
-            if turn in {ProbeTurn.WANT, ProbeTurn.KEEP} and not probes.running
-            else None
-        )
+        asks = turn in {ProbeTurn.WANT, ProbeTurn.KEEP} and not probes.running
+        self._probes_before = probes.started if asks else None
         stance = _STANCES[self._stopped, route.stopped]
         reason, retry_s = route.reason.removesuffix(_HEARSAY), route.closed_for_s(now_s)
         return RouteReport(
@@ -166,24 +163,21 @@ class Peer:
             return ProbeTurn.KEEP
         if not self._holds:
             return ProbeTurn.WANT if self.joined and probes.wanted(now_s) else ProbeTurn.NONE
-        return (
-            ProbeTurn.KEEP
-            if self.joined and probes.wanted(now_s) and probes.has_turn(now_s)
-            else ProbeTurn.LEAVE
-        )
+        keeps = self.joined and probes.wanted(now_s) and probes.has_turn(now_s)
+        return ProbeTurn.KEEP if keeps else ProbeTurn.LEAVE
 
-    def hear(self, said: BoardState, sent_s: float, now_s: float) -> None:
+    def hear(self, state: BoardState, sent_s: float, now_s: float) -> None:
         """Follow the board's answer to the report that was sent at `sent_s`."""
         self._heard = True
-        news, joined = said.generation > self._generation, self.joined
-        self._generation, self._stopped, self._holds = said.generation, said.stopped, said.turn
-        if said.stopped and news and not self.route.stopped:
-            self.route.stop(now_s, said.reason + _HEARSAY, parked=said.parked)
-        elif joined and not said.stopped:
+        news, joined = state.generation > self._generation, self.joined
+        self._generation, self._stopped, self._holds = state.generation, state.stopped, state.turn
+        if state.stopped and news and not self.route.stopped:
+            self.route.stop(now_s, state.reason + _HEARSAY, parked=state.parked)
+        elif joined and not state.stopped:
             self.route.go(now_s)
-        self._share_probes(said, sent_s, now_s)
+        self._share_probes(state, sent_s, now_s)
 
-    def _share_probes(self, said: BoardState, sent_s: float, now_s: float) -> None:
+    def _share_probes(self, state: BoardState, sent_s: float, now_s: float) -> None:
         """Follow the answer about the turn to probe.
 
         A turn is not taken if a probe has started since it was asked for.
@@ -192,20 +186,20 @@ class Peer:
         if not self.joined:
             self._waits_from_s = self._alone_from = None
             probes.free()
-        elif said.turn and self._probes_before == probes.started:
+        elif state.turn and self._probes_before == probes.started:
             self._waits_from_s = self._alone_from = None
             probes.granted(now_s, sent_s + TURN_S)
-        elif not self._impatient(said, now_s):
-            probes.refused(now_s + said.retry_s)
-        self._retry_s = said.retry_s
+        elif not self._impatient(state, now_s):
+            probes.refused(now_s + state.retry_s)
+        self._retry_s = state.retry_s
 
-    def _impatient(self, said: BoardState, now_s: float) -> bool:
+    def _impatient(self, state: BoardState, now_s: float) -> bool:
         """Return whether this agent may probe alone once, because nobody took the turn for long."""
         probes = self.route.probes
         if self._alone_from == probes.started:
             return True
         self._alone_from = None
-        if self._waits_from_s is None or said.retry_s > self._retry_s or probes.running:
+        if self._waits_from_s is None or state.retry_s > self._retry_s or probes.running:
             self._waits_from_s = now_s  # an agent has just taken the turn, or this one probes
         if now_s - self._waits_from_s < PATIENCE * probes.following_interval_s:
             return False
@@ -221,8 +215,8 @@ class Peer:
     def waits_s(self, now_s: float) -> float | None:
         """Return how long until it is worth asking for the turn; None if it is not wanted."""
         probes = self.route.probes
-        wants = self.joined and not probes.running and not self._holds and probes.wanted(now_s)
-        return max(0.0, probes.next_s - now_s) if wants else None
+        needs_turn = self.joined and not probes.running and not self._holds and probes.wanted(now_s)
+        return max(0.0, probes.next_s - now_s) if needs_turn else None
 
 
 _STANCES = {

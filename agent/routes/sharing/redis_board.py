@@ -24,7 +24,8 @@ from producer.text.printable import shown
 from schemas.settings.config import Secret
 from schemas.task.wording import one_line
 
-TIMEOUT_S, ALL_S = 1.0, 2.0
+TIMEOUT_S = 1.0  # of one answer
+ALL_S = 2.0  # of a whole exchange
 FRESH_S = 3.0  # older outcomes of other agents say nothing about the present
 KEEP_S = 3600
 _REASON_CHARS = 300
@@ -45,7 +46,7 @@ class RedisBoard:
         """Run the script for each route."""
         try:
             async with asyncio.timeout(ALL_S):
-                return [_said(answer) for answer in await self._run(reports)]
+                return [_state_of(answer) for answer in await self._run(reports)]
         except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on without Redis
             reason = await self._refused(error) or _reason(error)
             await self.close()  # a connection that did not answer may answer late
@@ -103,7 +104,7 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _said(answer: Any) -> BoardState:
+def _state_of(answer: Any) -> BoardState:
     generation, stopped, parked, reason, retry_ms, turn = answer
     # An option of the address decides whether Redis's client returns str or bytes.
     text = reason if isinstance(reason, str) else reason.decode("utf-8", "replace")
@@ -118,8 +119,6 @@ def _reason(error: Exception) -> str:
     """
     if isinstance(error, TypeError | ValueError):
         return "the address has options that Redis clients do not know; check DOCLLM_REDIS_URL"
-    return (
-        str(error)
-        if isinstance(error, RedisConnectionError | RedisTimeoutError)
-        else type(error).__name__
-    )
+    if isinstance(error, RedisConnectionError | RedisTimeoutError):
+        return str(error)
+    return type(error).__name__

@@ -10,7 +10,10 @@ from agent.routes.router import Router
 from agent.routes.sharing.board import Board, BoardAwayError, Peer
 from schemas.runtime.outage import Outage
 
-PAUSE_S, SHORTEST_S, AWAY_S = 0.5, 0.05, 2.0
+# Between two exchanges: usually, at least, and while the board is away.
+PAUSE_S = 0.5
+SHORTEST_S = 0.05
+AWAY_S = 2.0
 
 
 class BoardSync:
@@ -27,7 +30,7 @@ class BoardSync:
         self._board = board
         self._clock = clock
         self._jitter = jitter
-        self._members: dict[str, Peer] = {}
+        self._peers: dict[str, Peer] = {}
         self._redis = Outage(
             name="Redis",
             clock=clock,
@@ -44,34 +47,34 @@ class BoardSync:
     async def sync(self) -> None:
         """Exchange reports and answers once."""
         sent_s = self._clock.now_s()
-        members = [one for one in self._look() if one.worth_telling(sent_s)]
-        reports = [one.report(sent_s) for one in members]
+        peers = [peer for peer in self._known_peers() if peer.worth_telling(sent_s)]
+        reports = [peer.report(sent_s) for peer in peers]
         if not reports:
             return
         try:
             answers = await self._board.sync(reports)
         except BoardAwayError as error:
-            self._alone(error)
+            self._go_on_alone(error)
             return
         self._redis.answered()
-        for one, said in zip(members, answers, strict=True):
-            one.hear(said, sent_s, self._clock.now_s())
+        for peer, state in zip(peers, answers, strict=True):
+            peer.hear(state, sent_s, self._clock.now_s())
 
-    def _look(self) -> list[Peer]:
+    def _known_peers(self) -> list[Peer]:
         """Return a peer for each route that is known now."""
-        known = self._members
-        self._members = {
-            route.name: known[route.name]
-            if route.name in known and known[route.name].route is route
+        former = self._peers
+        self._peers = {
+            route.name: former[route.name]
+            if route.name in former and former[route.name].route is route
             else Peer(route)
             for route in self._routes
         }
-        return list(self._members.values())
+        return list(self._peers.values())
 
-    def _alone(self, error: BoardAwayError) -> None:
+    def _go_on_alone(self, error: BoardAwayError) -> None:
         self._redis.failed(error)
-        for one in self._members.values():
-            one.alone()
+        for peer in self._peers.values():
+            peer.alone()
 
     def _pause_s(self) -> float:
         """Return the time until the next exchange.
@@ -81,7 +84,7 @@ class BoardSync:
         """
         now_s = self._clock.now_s()
         waits = [
-            wait_s for one in self._members.values() if (wait_s := one.waits_s(now_s)) is not None
+            wait_s for peer in self._peers.values() if (wait_s := peer.waits_s(now_s)) is not None
         ]
         pause_s = (AWAY_S if self._redis.told else PAUSE_S) * (0.8 + 0.4 * self._jitter())
         return max(SHORTEST_S, min(pause_s, *waits)) if waits and not self._redis.told else pause_s

@@ -53,7 +53,7 @@ def test_the_last_answer_counts_while_the_ledger_is_away(
     """A recreated topic is noticed within seconds of `topics apply`."""
     clock = FakeClock(len(answers))
     known = TopicIds(
-        family=cast("TopicFamily", FakeFamily(*answers)), clock=clock, known=ids("old")
+        family=cast("TopicFamily", FakeFamily(*answers)), clock=clock, stored=ids("old")
     )
     assert known.current() == {"g.tasks": "old"}
 

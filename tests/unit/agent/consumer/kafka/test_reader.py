@@ -102,7 +102,7 @@ def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(
     """
     reader = made()
 
-    reader._trouble(error)
+    reader._on_error(error)
 
     assert reader._broken is ends
 
@@ -120,7 +120,7 @@ def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     )
 
     for _ in range(2):
-        reader._not_read(message, KafkaError(code, "failed at 17"))
+        reader._on_message_error(message, KafkaError(code, "failed at 17"))
 
     told = [call.args[0].reason for call in reader._handover.give.call_args_list]  # type: ignore[attr-defined]
     assert told == [

@@ -272,7 +272,7 @@ def test_the_pause_is_shorter_when_the_turn_will_be_free() -> None:
     members = [
         member
         for duty in fleet.duties
-        for member in duty._members.values()
+        for member in duty._peers.values()
         if member.waits_s(fleet.clock.at_s) is not None
     ]
     assert members
