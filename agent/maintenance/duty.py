@@ -35,9 +35,9 @@ class Duty:
         self._due_s = clock.now_s() + every_s
 
     async def attempt(self, *args: object) -> None:
-        """Do the work if it is due; log a failure, which the next round makes good.
+        """Do the work if it is due; log a failure, so that the next round tries again.
 
-        Raises DeniedError, because no later attempt has the missing right. It ends the agent.
+        Raises DeniedError, which ends the agent: a later attempt would lack the right too.
         """
         now_s = self._clock.now_s()
         if now_s < self._due_s:
