@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from schemas.clients.kafka import (
     EXECUTING,
-    OWN,
+    SET_BY_DOCLLM,
     admin_settings,
     consumer_settings,
     producer_settings,
@@ -242,7 +242,7 @@ def test_a_refusal_by_redis_is_reported_without_a_secret(embedded: Deployment, s
     [
         *FIXED_CLIENT_SETTINGS,
         *EXECUTING,
-        *OWN,
+        *SET_BY_DOCLLM,
         "check.crcs",
         "partition.assignment.strategy",
         "oauth_cb",

@@ -107,3 +107,16 @@ def titles() -> list[str]:
     """Return the names of the promises on the front page."""
     section = (ROOT / "README.md").read_text().partition("## What it promises")[2]
     return re.findall(r"^\d\. \*\*(.+)\.\*\*", section.partition("\n## ")[0], re.MULTILINE)
+
+
+def test_tests_that_the_documents_name_exist() -> None:
+    """A document that names a test sends its reader to a file."""
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    missing = [
+        (document.name, name)
+        for document in documents
+        for name in re.findall(r"tests/[\w/]+\.py", document.read_text())
+        if not (ROOT / name).is_file()
+    ]
+    assert documents
+    assert missing == []
