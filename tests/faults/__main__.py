@@ -1,6 +1,6 @@
 """`python -m tests.faults`: a seeded plan of faults against real servers, then one judge.
 
-Exit codes: 0 if every promise held and every fault met somebody, 1 if not. After a 1, all evidence
+Exit codes: 0 if every promise held and every fault had an effect, 1 if not. After a 1, all evidence
 is kept for an investigation. 2 if a server is not installed.
 """
 
@@ -104,13 +104,19 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long it takes, about (10)")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="about how long the run takes (10)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same plan (1)")
     parser.add_argument(
-        "--tasks", type=int, help=f"how many are loaded at least ({TASKS_A_MINUTE} a minute)"
+        "--tasks", type=int, help=f"least number of tasks to load ({TASKS_A_MINUTE} a minute)"
     )
     parser.add_argument(
-        "--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"only these: {', '.join(KINDS)}"
+        "--kinds",
+        nargs="+",
+        choices=KINDS,
+        metavar="KIND",
+        help=f"only these kinds of faults: {', '.join(KINDS)}",
     )
     parser.add_argument(
         "--every",
@@ -120,12 +126,14 @@ def _parser() -> argparse.ArgumentParser:
         help=f"seconds between two faults, at most ({EVERY_S:g})",
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="where the figures go too, as JSON"
+        "--report", type=Path, metavar="FILE", help="write the figures to this file too, as JSON"
     )
     parser.add_argument(
-        "--again", type=Path, metavar="FOLDER", help="only judge again what was kept of a run"
+        "--again", type=Path, metavar="FOLDER", help="only judge the kept files of a run again"
     )
-    parser.add_argument("--keep", action="store_true", help="keep everything, whatever was found")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep all files, even if nothing was found"
+    )
     return parser
 
 

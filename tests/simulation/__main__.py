@@ -73,35 +73,37 @@ def _say(*lines: str) -> None:
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)
     parser.add_argument(
-        "--seeds", type=int, help="how many (100; with --bugs 2000 at most for each)"
+        "--seeds", type=int, help="number of seeds (100; with --bugs at most 2000 for each bug)"
     )
-    parser.add_argument("--first", type=int, default=1, help="the first of them (1)")
+    parser.add_argument("--first", type=int, default=1, help="first seed (1)")
     parser.add_argument(
-        "--new", action="store_true", help="begin where no other version of the code has been"
+        "--new",
+        action="store_true",
+        help="start with seeds that no other version of the code has run",
     )
     parser.add_argument(
         "--processes",
         type=int,
         default=1,
         metavar="N",
-        help="that share the seeds (1); not with --trace or --calm",
+        help="processes that share the seeds (1); not with --trace or --calm",
     )
-    parser.add_argument("--seed", type=int, help="this one alone")
-    parser.add_argument("--trace", action="store_true", help="show what happens")
+    parser.add_argument("--seed", type=int, help="run this seed only")
+    parser.add_argument("--trace", action="store_true", help="print each event")
     parser.add_argument("--calm", action="store_true", help="one agent, no faults")
     parser.add_argument(
         "--bugs",
         nargs="*",
         metavar="NAME",
-        help="plant these bugs, or all, and say how many seeds each takes",
+        help="plant these bugs, or all, and print how many seeds each takes",
     )
     parser.add_argument(
         "--remember",
         action="store_true",
-        help="write down what --bugs found, for the tests and docs/proof.md",
+        help="store what --bugs found, for the tests and docs/proof.md",
     )
     parser.add_argument(
-        "--stop-after", type=int, default=10, metavar="N", help="failures to stop after (10)"
+        "--stop-after", type=int, default=10, metavar="N", help="stop after N failures (10)"
     )
     options = parser.parse_args(argv)
     if options.processes > 1 and (options.trace or options.calm):
