@@ -1,7 +1,4 @@
-"""Slots, arrivals and routes: each record has a route, each call a permission.
-
-Every permission goes back.
-"""
+"""Slots and routes: each call has a permission of its route, and every permission goes back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""The rehearsal LLM without its socket: answers, faults, and memory."""
+"""The rehearsal LLM without its socket: completions, faults, and its own pages."""
 
 import json
 from dataclasses import replace

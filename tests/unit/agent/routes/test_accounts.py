@@ -1,4 +1,4 @@
-"""The accounts of routes, and the cheap prompt that tells a provider's fault from a task's."""
+"""The accounts of routes: their clients, and where their keys are sent."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A task's route, and the table of routes, whose size is limited."""
+"""The table of routes: routes fail apart, and their number is limited."""
 
 from agent.routes import DEFAULT, Router
 from agent.routes.router import MOST

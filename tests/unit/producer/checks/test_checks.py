@@ -1,4 +1,4 @@
-"""`check` creates nothing, ignores what agents can live without, and asks each account."""
+"""`check` creates nothing, and ignores what agents can live without."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""`topics` as a command: its messages about unchanged and missing topics."""
+"""`topics` as a command: its defaults, and its messages about unchanged and missing topics."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,10 @@ import pytest
 
 from producer.__main__ import _parser
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
+from producer.cli import admin
 from producer.ports import TopicState
+from schemas.errors import ConfigError
+from schemas.settings.config import Config
 from schemas.settings.sources import load_config
 
 
@@ -100,3 +103,11 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
     assert line.endswith(
         "are as they should be; unknown settings: 1, see: python -m producer topics check --group docllm"
     )
+
+
+def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
+    """Embedded topics have few partitions, because every agent looks at all in every turn."""
+    options = _parser().parse_args(["topics", "apply", "--partitions", "5000"])
+
+    with pytest.raises(ConfigError, match="--partitions 5000: embedded topics have 1000 at most"):
+        asyncio.run(admin.topics(Config(data_dir=tmp_path), options))

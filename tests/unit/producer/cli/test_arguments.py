@@ -1,9 +1,10 @@
-"""Types of command-line arguments."""
+"""Types of command-line arguments, before and after a command; impossible values are refused."""
 
 import argparse
 
 import pytest
 
+from producer.__main__ import _parser
 from producer.cli import arguments
 
 
@@ -18,3 +19,53 @@ def test_an_invalid_rate_is_refused(text: str) -> None:
     """The error for an invalid rate shows a valid one."""
     with pytest.raises(argparse.ArgumentTypeError, match="write for example 50/s"):
         arguments.per_second(text)
+
+
+NOT_UTF8 = b"\xff".decode(errors="surrogateescape")  # as Python reads such an argument
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"cancel --id {NOT_UTF8}",
+        f"cancel --batch {NOT_UTF8}",
+        f"status --batch {NOT_UTF8}",
+        f"status --group {NOT_UTF8}",
+        "status --group a/b",
+        f"export --batch {NOT_UTF8}",
+        f"guard open {NOT_UTF8}",
+        f"guard open b --type {NOT_UTF8}",
+        f"guard open b --route {NOT_UTF8}",
+        f"guard list {NOT_UTF8}",
+        f"load --documents d --prompt {NOT_UTF8}",
+        f"load --documents d --model {NOT_UTF8}",
+        "cancel --batch=",
+        "cancel --id a --batch=",
+        "status --batch=",
+        "export --batch=",
+        "dead list --since=",
+        "dead show a --batch=",
+        "guard open b --type=",
+        "replay --batch b --fingerprint=",
+        "replay --from-topic=",
+        "load - --limit 99999999999999999999999",
+        "load - --limit 0",
+        "replay --all --cap 99999999999999999999 --dry-run",
+        f"replay --from-topic {NOT_UTF8}",
+        "dead list --limit 1e3",
+        "topics apply --partitions 99999999",
+        "topics apply --replication-factor 99999999999",
+    ],
+)
+def test_a_value_that_nothing_can_be_made_of_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An impossible value is a usage error with code 2 that names the argument.
+
+    Such values used to end in a traceback, or in a command that did nothing and returned 0.
+    """
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args(line.split())
+
+    assert ended.value.code == 2
+    assert "argument " in capsys.readouterr().err

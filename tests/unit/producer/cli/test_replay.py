@@ -7,10 +7,11 @@ import pytest
 from sqlalchemy import select, update
 
 from producer.__main__ import _parser
-from producer.cli import load
+from producer.cli import load, replay
 from producer.ledger.selection import Selection
 from producer.replay import runs
 from producer.replay.runs import Cursor, ReplayRequest
+from schemas.errors import ConfigError
 from schemas.ledger.database import Database
 from schemas.ledger.tables import dead_letter, task
 from schemas.settings.config import Config
@@ -144,3 +145,22 @@ def test_a_rate_of_less_than_one_an_hour_is_refused(
         _parser().parse_args(["replay", "--all", "--rate", rate])
 
     assert (ended.value.code, "less than one an hour" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize("option", [("--rate", "5/s"), ("--cap", "3")])
+@pytest.mark.parametrize(
+    "mode", [("--resume",), ("--list",), ("--from-topic",), ("--from-topic", "letters")]
+)
+def test_a_rate_that_would_not_be_kept_is_refused(
+    mode: tuple[str, ...], option: tuple[str, ...]
+) -> None:
+    """A rate that a replay would ignore is refused before anything is read.
+
+    A resumed replay uses its stored rate, and dead letters are loaded without a rate limit.
+    """
+    options = _parser().parse_args(["replay", *mode, *option])
+
+    with pytest.raises(
+        ConfigError, match=rf"^{mode[0]} takes no other options, because .*; leave out {option[0]}$"
+    ):
+        asyncio.run(replay.replay(Config(), options))

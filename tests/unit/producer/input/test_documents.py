@@ -1,4 +1,4 @@
-"""Documents: which files a folder or a glob selects, their ids, their order, their tasks."""
+"""Documents become tasks: their ids, their texts, and the refused ones."""
 
 import hashlib
 import json

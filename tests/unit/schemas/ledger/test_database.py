@@ -1,4 +1,4 @@
-"""Which database errors may pass, and how long the pauses between tries are."""
+"""Transactions are tried again, outages are logged once, and servers are checked."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings: precedence of sources, refusals, fallbacks and contradictions."""
+"""Settings: precedence of sources, refusals and fallbacks."""
 
 from pathlib import Path
 from typing import Any

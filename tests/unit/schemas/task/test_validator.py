@@ -1,4 +1,4 @@
-"""Limits on the cost of a schema's patterns."""
+"""Validators of the patterns that people write."""
 
 import pytest
 

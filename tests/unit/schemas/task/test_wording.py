@@ -1,4 +1,4 @@
-"""Error texts and fingerprints."""
+"""Error texts fit one line, and secrets in them are masked."""
 
 import time
 

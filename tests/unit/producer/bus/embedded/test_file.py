@@ -1,4 +1,4 @@
-"""The bus file: where it may lie, what it refuses, and how it stores a record."""
+"""The bus file: durable, of one version, and named when it cannot be opened."""
 
 import sqlite3
 from pathlib import Path
