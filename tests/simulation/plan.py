@@ -224,6 +224,8 @@ def _draw_limits(plan: Plan, rng: random.Random) -> None:
     for limits, kind in ((_SHELVING, "outage"), (_FORGETTING, "zombie")):
         if rng.random() < 0.3:
             plan.limits |= limits
-            plan.events += [(rng.uniform(1, plan.horizon_s), kind) for _ in range(6)]
+            plan.events += [(rng.uniform(1, plan.horizon_s), kind) for _ in range(4)]
             plan.models, plan.tasks = ("", "slow"), max(plan.tasks, 30)
+            plan.slots = min(plan.slots, 2)  # tasks wait
+            plan.slow_s.pop("llm", None)  # a route is closed after some failures
     plan.events.sort()

@@ -88,7 +88,8 @@ CLOSED_ROUTE: Stage = {
     "slots": 2,
     "horizon_s": 60.0,
     "models": ("", "slow"),
-    "events": [(2.0 + turn, "outage") for turn in range(8)],
+    "slow_s": {},
+    "events": [(2.0 + 10 * turn, "outage") for turn in range(5)],
     "limits": SMALL["limits"]
     | {"shelve_after_s": 0.5, "move_after_s": 2.0, "crowd": 0, "move_page": 3},
 }
