@@ -112,7 +112,9 @@ async def one(name: str, url: str, calls: int, in_flight: int) -> dict[str, floa
 def server(latency_s: float) -> Iterator[str]:
     """Run a rehearsal LLM and yield its base URL."""
     command = [sys.executable, "-c", SERVER, "--latency", str(latency_s)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 - our own program
+    with subprocess.Popen(  # noqa: S603 - our own program
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as child:
         yield child.stdout.readline().strip() if child.stdout else ""
         child.terminate()
 
@@ -121,7 +123,8 @@ def in_child(name: str, url: str, options: argparse.Namespace) -> dict[str, Any]
     """Measure one client in a fresh process."""
     numbers = ["--calls", str(options.calls), "--in-flight", str(options.in_flight)]
     command = [sys.executable, "-m", "bench.llm_clients", "--one", name, "--url", url, *numbers]
-    found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)  # noqa: S603 - our own program
+    # Our own program.
+    found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)  # noqa: S603
     return dict(json.loads(found.stdout))
 
 
@@ -149,9 +152,8 @@ def main(argv: Sequence[str]) -> int:
         f"{'client':<12}{'CPU ms/call':>12}{'ratio':>8}{'calls/s':>10}{'memory MB':>11}\n"
     )
     for name, row in rows.items():
-        sys.stdout.write(
-            f"{name:<12}{row['cpu_ms']:>12.3f}{row['cpu_ms'] / base:>8.2f}{row['per_s']:>10.0f}{row['memory_mb']:>11.0f}\n"
-        )
+        cpu = f"{row['cpu_ms']:>12.3f}{row['cpu_ms'] / base:>8.2f}"
+        sys.stdout.write(f"{name:<12}{cpu}{row['per_s']:>10.0f}{row['memory_mb']:>11.0f}\n")
     return 0
 
 

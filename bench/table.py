@@ -61,5 +61,6 @@ def _placed(cell: str, width: int, place: int) -> str:
 
 
 def _number(value: float) -> str:
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2  # noqa: PLR2004 - three digits that say something
+    # Three digits that say something.
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2  # noqa: PLR2004
     return f"{value:,.{digits}f}"

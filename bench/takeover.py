@@ -46,7 +46,8 @@ def _kills(site: Site, rounds: int) -> list[float]:
         try:
             for _ in range(rounds):
                 until(lambda: _in_flight(log) == 2 * DEFAULT_SLOTS, 120, "both agents to be busy")
-                time.sleep(random.uniform(0, HEARTBEAT_S))  # noqa: S311 - at any moment between two heartbeats
+                # At any moment between two heartbeats.
+                time.sleep(random.uniform(0, HEARTBEAT_S))  # noqa: S311
                 waits_s += _kill(agents.pop(0), log)
                 agents.append(site.agent(url))
         finally:

@@ -82,7 +82,8 @@ class QuarantineQueue:
         if delivery.value is None and delivery.digest is not None:
             where = delivery.partition
             log.error(
-                "%s/%d/%d: the ledger has lost its task; restart this agent to read the record again",
+                "%s/%d/%d: the ledger has lost its task; "
+                "restart this agent to read the record again",
                 where.topic,
                 where.number,
                 delivery.offset,

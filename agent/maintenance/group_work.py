@@ -6,7 +6,7 @@ Tested by tests/integration/test_cli.py.
 from collections.abc import Sequence
 
 from agent.ledger import queries
-from agent.reporting.telemetry import told_dead
+from agent.reporting.telemetry import dead_lines
 from producer.ledger import dead_letters, outbox, status, store
 from producer.ports import TopicAdmin
 from producer.relay.relay import Relay
@@ -64,4 +64,4 @@ class GroupWork:
         half_loaded = await self._read(store.half_loaded, group)
         batches = (await self._read(status.read, group)).batches
         dead = {batch.name: batch.counts["dead"] for batch in batches}
-        return [*map(store.half_loaded_message, half_loaded), *told_dead(group, dead)]
+        return [*map(store.half_loaded_message, half_loaded), *dead_lines(group, dead)]

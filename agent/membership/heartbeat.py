@@ -72,8 +72,8 @@ class Heartbeat:
         """Send heartbeats until cancelled."""
         while True:
             started_s = self._clock.now_s()
-            good = await self.beat_once()
-            wait_s = leases.HEARTBEAT_S if good else AGAIN_S
+            has_answered = await self.beat_once()
+            wait_s = leases.HEARTBEAT_S if has_answered else AGAIN_S
             await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - started_s)))
 
     async def beat_once(self) -> bool:
@@ -107,7 +107,7 @@ class Heartbeat:
             return
         before_s = self._clock.now_s()
         notice = self._notice()
-        alive = await self._beaten(lease.agent_id, notice)
+        alive = await self._write_beat(lease.agent_id, notice)
         if alive:
             lease.beaten_s = before_s
         else:
@@ -116,7 +116,7 @@ class Heartbeat:
             await self._transactions.write_once(leases.stop, lease.agent_id)
             self._leases.remove(lease)
 
-    async def _beaten(self, agent_id: int, notice: str) -> bool:
+    async def _write_beat(self, agent_id: int, notice: str) -> bool:
         """Write one heartbeat, and retry after a deadlock.
 
         A deadlock ends the transaction at once and says nothing about the server.
@@ -136,10 +136,12 @@ class Heartbeat:
             self._leases.remove(lease)
 
     async def _replace(self) -> None:
-        old = self.current
-        why = "was declared lost" if old.lost else "was silent for too long"
-        new = await self.register()
-        log.warning("agent %d %s; it goes on as agent %d", old.agent_id, why, new.agent_id)
+        former = self.current
+        reason = "was declared lost" if former.lost else "was silent for too long"
+        successor = await self.register()
+        log.warning(
+            "agent %d %s; it goes on as agent %d", former.agent_id, reason, successor.agent_id
+        )
 
 
 class HeartbeatThread:

@@ -91,9 +91,9 @@ class _Part(Coroutine[Any, Any, Any]):
     def close(self) -> None:
         self._coro.close()
 
-    def _step(self, step: Callable[..., Any], *given: Any) -> Any:
+    def _step(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return step(*given)
+            return step(*arguments)
         except (SystemExit, KeyboardInterrupt) as error:
             if is_interrupt(error):
                 raise
@@ -105,13 +105,13 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
     Groups may be nested deeper than the interpreter's stack.
     """
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, BaseExceptionGroup):
-            waiting.extend(reversed(one.exceptions))
+    unvisited = [error]
+    while unvisited:
+        raised = unvisited.pop()
+        if isinstance(raised, BaseExceptionGroup):
+            unvisited.extend(reversed(raised.exceptions))
         else:
-            yield one
+            yield raised
 
 
 class OutOfMemoryError(DocllmError):

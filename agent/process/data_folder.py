@@ -17,7 +17,9 @@ class DataFolder:
 
     def __init__(self, files: Sequence[Path], clock: Clock) -> None:
         self._clock = clock
-        self._opened = {path: found for path in files if (found := _identity(path)) is not None}
+        self._opened = {
+            path: identity for path in files if (identity := _identity(path)) is not None
+        }
 
     async def run(self) -> None:
         """Check the files every few seconds until cancelled.
@@ -38,7 +40,7 @@ class DataFolder:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode, which tell a file from another of the same name; None if missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -81,8 +81,5 @@ def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
 
 def _stack(task: "asyncio.Task[Any]") -> str:
     # The task's own print_stack fails on a frame that is between two lines.
-    return "".join(
-        traceback.StackSummary.extract(
-            (frame, frame.f_lineno) for frame in task.get_stack(limit=8)
-        ).format()
-    )
+    frames = ((frame, frame.f_lineno) for frame in task.get_stack(limit=8))
+    return "".join(traceback.StackSummary.extract(frames).format())

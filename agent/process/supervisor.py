@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _FORCING = 3  # the number of the signal that ends everything
 _DONE = (0, InputError.exit_code)  # the latter with --fail-on-dead
 # A restart would end in the same way.
-_HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)
+_NO_RESTART = (ConfigError.exit_code, UnsafeStateError.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Supervisor:
             self._start_due()
             while self._running() or self._due():
                 for number in _numbers(wake, self._pause_s()):
-                    self._signalled(number)
+                    self._on_signal(number)
                 if self._signals >= _FORCING:
                     return INTERRUPTED
                 self._reap()
@@ -100,8 +100,8 @@ class Supervisor:
         return [child.due_s for child in self._children if child.due_s is not None]
 
     def _pause_s(self) -> float | None:
-        due = self._due()
-        return max(0.0, min(due) - self._clock.now_s()) if due else None
+        due_times = self._due()
+        return max(0.0, min(due_times) - self._clock.now_s()) if due_times else None
 
     def _start_due(self) -> None:
         now_s = self._clock.now_s()
@@ -119,19 +119,19 @@ class Supervisor:
         try:
             child.report, report = os.pipe()
         except OSError as error:
-            self._again(child, f"cannot be started: {error.strerror or error}")
+            self._schedule_restart(child, f"cannot be started: {error.strerror or error}")
             return
         try:
             child.process = child_process.start(self._command(child.number, report), keep=(report,))
         except OSError as error:
             os.close(child.report)
-            self._again(child, f"cannot be started: {error.strerror or error}")
+            self._schedule_restart(child, f"cannot be started: {error.strerror or error}")
             return
         finally:
             os.close(report)
         log.info("agent %d started, process %d", child.number, child.process.pid)
 
-    def _signalled(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number not in stops():
             return
         self._signals += 1
@@ -172,14 +172,14 @@ class Supervisor:
         """
         cut_short = Word.BEGAN in words and words.isdisjoint({Word.DONE, Word.ENDED})
         if self._stopping:
-            self._left(child, DocllmError.exit_code if cut_short and code == 0 else code)
+            self._keep_bad_code(child, DocllmError.exit_code if cut_short and code == 0 else code)
         elif self._until_done and Word.DONE in words and code in _DONE:
             log.info("agent %d is done", child.number)
             self._code = self._code or code
-            self._over()
+            self._restart_none()
         elif cut_short and code >= 0:
-            self._again(child, f"{_said(code)} in the middle of its work")
-        elif code in _HOPELESS:
+            self._schedule_restart(child, f"{_how_ended(code)} in the middle of its work")
+        elif code in _NO_RESTART:
             log.error(
                 "agent %d ended with %d, and a restart would not help: stopping all agents",
                 child.number,
@@ -188,18 +188,18 @@ class Supervisor:
             self._code = code
             self._stop(signal.SIGTERM)
         else:
-            self._again(child, _said(code))
+            self._schedule_restart(child, _how_ended(code))
 
-    def _left(self, child: _Child, code: int) -> None:
+    def _keep_bad_code(self, child: _Child, code: int) -> None:
         """Keep the first bad exit code of a drain.
 
         SIGTERM ends a child that had not yet begun, which does no harm.
         """
         if code not in (0, -signal.SIGTERM):
-            log.error("agent %d %s", child.number, _said(code))
+            log.error("agent %d %s", child.number, _how_ended(code))
             self._code = self._code or (code if code > 0 else DocllmError.exit_code)
 
-    def _over(self) -> None:
+    def _restart_none(self) -> None:
         """Restart no child from now on: one agent saw that the group's work is done.
 
         The other agents will see it too.
@@ -208,17 +208,16 @@ class Supervisor:
         for child in self._children:
             child.due_s = None
 
-    def _again(self, child: _Child, said: str) -> None:
+    def _schedule_restart(self, child: _Child, reason: str) -> None:
         if self._done:
-            log.warning("agent %d %s after the work was done", child.number, said)
+            log.warning("agent %d %s after the work was done", child.number, reason)
             return
         now_s = self._clock.now_s()
-        child.failures = (
-            1 if now_s - child.started_s >= self._backoff.well_after_s else child.failures + 1
-        )
+        is_well = now_s - child.started_s >= self._backoff.well_after_s
+        child.failures = 1 if is_well else child.failures + 1
         wait_s = self._backoff.wait_s(child.failures, self._jitter())
         child.due_s = now_s + wait_s
-        log.warning("agent %d %s; it starts again in %.1f s", child.number, said, wait_s)
+        log.warning("agent %d %s; it starts again in %.1f s", child.number, reason, wait_s)
 
 
 def _words(report: int) -> frozenset[Word]:
@@ -228,20 +227,20 @@ def _words(report: int) -> frozenset[Word]:
     """
     os.set_blocking(report, False)
     try:
-        told = os.read(report, 64)
+        reported = os.read(report, 64)
     except BlockingIOError:
-        told = b""
+        reported = b""
     finally:
         os.close(report)
-    return frozenset(word for word in Word if word.value in told)
+    return frozenset(word for word in Word if word.value in reported)
 
 
-def _said(code: int) -> str:
+def _how_ended(code: int) -> str:
     if code >= 0:
         return f"ended with {code}"
     # Most real-time signals have no name.
-    named = {number.value: number.name for number in signal.Signals}
-    return f"was ended by {named.get(-code, f'signal {-code}')}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
 def _ended() -> tuple[int, int] | None:

@@ -51,11 +51,11 @@ class ResponsePlan:
 
 def response(status: int, body: bytes, headers: dict[str, str] | None = None) -> bytes:
     """Return the bytes of a JSON response."""
-    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    more_headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"HTTP/1.1 {status} {responses.get(status, 'Status')}\r\nContent-Type: application/json\r\n"
     )
-    return f"{head}{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"{head}{more_headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class _RefusedError(Exception):
@@ -155,7 +155,8 @@ class Connection(asyncio.Protocol):
             for name, _, value in (line.partition(":") for line in rest)
         }
         words = first.split(" ")
-        if len(words) != 3 or "transfer-encoding" in headers:  # noqa: PLR2004 - method, path, version
+        # Method, path and version.
+        if len(words) != 3 or "transfer-encoding" in headers:  # noqa: PLR2004
             raise _RefusedError(411)
         length = headers.get("content-length", "0")
         if (

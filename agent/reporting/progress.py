@@ -17,7 +17,10 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LOOK_S, LOG_S, WARN_S = 1.0, 30.0, 60.0
+# Between two looks, two log lines of counts, two warnings.
+LOOK_S = 1.0
+LOG_S = 30.0
+WARN_S = 60.0
 
 
 def in_front() -> bool:
@@ -45,21 +48,21 @@ class Progress:
     async def run(self) -> None:
         """Show progress until cancelled."""
         show = self._draw if in_front() else self._log
-        await asyncio.gather(show(), self._warn(), self._tell_deaths())
+        await asyncio.gather(show(), self._warn(), self._log_deaths())
 
     async def _draw(self) -> None:
-        with bar("tasks") as shown:
+        with bar("tasks") as progress:
             while True:
                 try:
-                    read = await self._transactions.read(status.read, self._group)
+                    group_status = await self._transactions.read(status.read, self._group)
                 except DatabaseError as error:
                     log.debug("progress cannot be read: %s", getattr(error, "orig", error))
                 else:
-                    counts = [batch.counts for batch in read.batches]
+                    counts = [batch.counts for batch in group_status.batches]
                     final = sum(
                         count["succeeded"] + count["dead"] + count["cancelled"] for count in counts
                     )
-                    shown.show(final, sum(count["total"] for count in counts))
+                    progress.show(final, sum(count["total"] for count in counts))
                 await self._clock.sleep(LOOK_S)
 
     async def _log(self) -> None:
@@ -76,7 +79,7 @@ class Progress:
                 log.warning("%s", notice)
             await self._clock.sleep(WARN_S if notice else LOOK_S)
 
-    async def _tell_deaths(self) -> None:
+    async def _log_deaths(self) -> None:
         """Log once a minute which errors killed tasks since the last time.
 
         A wrong parameter may kill a whole batch.

@@ -20,9 +20,18 @@ from producer.text.printable import log_to_stderr
 from schemas.task.wording import counted, one_line
 
 _NAMES = {
-    Succeeded: "succeeded", Dead: "dead", Snooze: "snoozed", Retry: "retried", Moved: "moved", Cancelled: "cancelled",
+    Succeeded: "succeeded",
+    Dead: "dead",
+    Snooze: "snoozed",
+    Retry: "retried",
+    Moved: "moved",
+    Cancelled: "cancelled",
     Released: "released",
-}  # fmt: skip
+}
+# The counts in the order of the log line.
+_SUMMARY = (
+    "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined".split()
+)
 BATCHES_SHOWN = 5
 _INSTEAD = {Verdict.HELD_BACK: "moved", Verdict.REOPENED: "released"}
 
@@ -33,7 +42,7 @@ class Deaths:
 
     count: dict[str, int] = field(default_factory=dict)
     example: dict[str, str] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
 
     def note(self, failure: Failure) -> None:
         """Count a dead task."""
@@ -43,9 +52,11 @@ class Deaths:
 
     def news(self, group: str) -> list[str]:
         """Return a line for each error class in which tasks died since the last call."""
-        fresh = [name for name, number in self.count.items() if number != self.told.get(name)]
-        self.told = dict(self.count)
-        return self._lines(fresh, group)
+        new_names = [
+            name for name, number in self.count.items() if number != self.reported.get(name)
+        ]
+        self.reported = dict(self.count)
+        return self._lines(new_names, group)
 
     def all(self, group: str) -> list[str]:
         """Return a line for each error class."""
@@ -64,20 +75,16 @@ def look(group: str) -> str:
     return f"python -m producer dead list --group {group}"
 
 
-def told_dead(group: str, dead_by_batch: Mapping[str, int]) -> list[str]:
+def dead_lines(group: str, dead_by_batch: Mapping[str, int]) -> list[str]:
     """Return lines about the dead tasks of a group whose work is done, whichever agent ran them."""
     dead = [(batch, count) for batch, count in dead_by_batch.items() if count]
     if not dead:
         return []
-    named = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
-    more = ", ..." if len(dead) > BATCHES_SHOWN else ""
+    batches = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
+    rest = ", ..." if len(dead) > BATCHES_SHOWN else ""
     total = counted(sum(count for _, count in dead), "task")
-    return [
-        (
-            f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: "
-            f"{look(group)}"
-        )
-    ]
+    head = f"done, with dead tasks: {total} of group {group} ({batches}{rest})"
+    return [f"{head}; to see why: {look(group)}"]
 
 
 @dataclass(slots=True)
@@ -121,28 +128,25 @@ class Counts:
 
     def summary(self) -> str:
         """Return the counts for a log line."""
-        names = "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined".split()
         counts = [
             f"{getattr(self, name)} {name.replace('_', ' ')}"
-            for name in names
+            for name in _SUMMARY
             if getattr(self, name) or name == "succeeded"
         ]
-        return ", ".join([*counts, *([counted(self.attempts, "attempt")] if self.attempts else [])])
+        if self.attempts:
+            counts.append(counted(self.attempts, "attempt"))
+        return ", ".join(counts)
 
     def topic(self, name: str, *, known: bool) -> None:
         """Record whether a topic has the id that `topics apply` stored.
 
         Any other topic is not read.
         """
-        self.say(
-            name,
-            ""
-            if known
-            else (
-                f"topic {name} paused: it is missing or was created again, run: "
-                "python -m producer topics apply"
-            ),
+        paused = (
+            f"topic {name} paused: it is missing or was created again, run: "
+            "python -m producer topics apply"
         )
+        self.say(name, "" if known else paused)
 
     def say(self, source: str, text: str) -> None:
         """Set the notice of a source; an empty text removes it."""

@@ -87,7 +87,10 @@ class Checks:
             if self._config.embedded and migrations.present_revision(database) is None:
                 return f"{TO_COME} it"
             migrations.require(database)
-            return f"revision {migrations.own_revision()}, ledger {database.auto(migrations.ledger_id)}"
+            return (
+                f"revision {migrations.own_revision()}, "
+                f"ledger {database.auto(migrations.ledger_id)}"
+            )
 
         if is_ledger_missing(self._config):
             return f"{TO_COME} it"
@@ -159,13 +162,19 @@ class Checks:
             executor.close()
             database.close()
         if never_made:
-            return f"{', '.join(never_made)}: not there yet; the next load or agent creates what is missing"
+            return (
+                f"{', '.join(never_made)}: not there yet; "
+                "the next load or agent creates what is missing"
+            )
         hidden_note = (
             f"; unknown settings: {len(hidden_settings)}, see: {COMPARE} --group {self._group}"
             if hidden_settings
             else ""
         )
-        return f"{len(stored.topic_ids)} topics of group {self._group} are as they should be{hidden_note}"
+        return (
+            f"{len(stored.topic_ids)} topics of group {self._group} are as they should "
+            f"be{hidden_note}"
+        )
 
     async def _redis(self) -> str:
         url = self._config.redis_url.reveal() if self._config.redis_url else ""

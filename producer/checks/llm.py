@@ -77,7 +77,8 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
     if status not in _SUCCESS:
         message = _message(body, llm, url)
         raise UnsafeStateError(
-            f"{where} answers {status}{': ' if message else ''}{message}; {_advice(status, route, url)}"
+            f"{where} answers {status}{': ' if message else ''}{message}; "
+            f"{_advice(status, route, url)}"
         )
     if message := _message_of_failure(body, llm, url):
         raise UnsafeStateError(

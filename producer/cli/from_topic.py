@@ -56,7 +56,8 @@ async def load(config: Config, options: argparse.Namespace) -> int:
 def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None:
     if survey.own and not options.force:
         raise ConfigError(
-            f"{survey.own} of {survey.letters} letters in {topic} are of this ledger, which has their "
+            f"{survey.own} of {survey.letters} letters in {topic} are of this ledger, "
+            "which has their "
             "tasks; run replay without --from-topic, or add --force to load the others: tasks that "
             "are there stay as they are"
         )

@@ -47,7 +47,8 @@ class Input:
         ]
         if options.documents is None and misplaced:
             raise ConfigError(
-                f"{', '.join(misplaced)} need --documents; a file of task lines sets these in each line"
+                f"{', '.join(misplaced)} need --documents; "
+                "a file of task lines sets these in each line"
             )
         self._options = options
         self.documents = options.documents is not None

@@ -98,7 +98,8 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
     runs = await parts.transactions.read(replay_runs.unfinished, options.group)
     for run in runs:
         say(
-            f"replay {run.id} is unfinished and would continue{'' if options.resume else ' first'}: "
+            f"replay {run.id} is unfinished and would "
+            f"continue{'' if options.resume else ' first'}: "
             f"{run.left} of {run.total} left"
         )
     if options.resume and not runs:

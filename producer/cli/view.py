@@ -157,7 +157,8 @@ def _report_export(counts: Sequence[tuple[str, Counter[Status]]], output: str | 
     if waiting:
         unfinished = sum(exports.unfinished(states) for _, states in waiting)
         note(
-            f"incomplete: {unfinished} of {total} tasks are not final yet; export again when they are"
+            f"incomplete: {unfinished} of {total} tasks are not final yet; "
+            "export again when they are"
         )
     for name, states in waiting[:INCOMPLETE_SHOWN]:
         note(f"  batch {shown(name)}: {exports.unfinished(states)} of {states.total()}")

@@ -247,7 +247,8 @@ def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
             number,
             "",
             old_error,
-            "in text, write the right letters for U+FFFD, which stands for bytes that are no letters",
+            "in text, write the right letters for U+FFFD, "
+            "which stands for bytes that are no letters",
             text,
         )
     value = text.removeprefix("\ufeff").rstrip("\r\n").encode()

@@ -121,7 +121,8 @@ def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> 
     existing = find_batch(connection, name)
     if existing is not None and existing.group != group:
         raise ConfigError(
-            f"batch {name!r} belongs to group {existing.group!r}; load into another one with --batch"
+            f"batch {name!r} belongs to group {existing.group!r}; "
+            "load into another one with --batch"
         )
     foreign = name == direct_batch(group) or (existing is not None and existing.origin.foreign)
     if origin is Origin.LOAD and foreign:

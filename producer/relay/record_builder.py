@@ -217,7 +217,8 @@ def _quarantined(
 
 
 def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
-    values = {**row._mapping, "error_class": error_class(row.disposition)}  # noqa: SLF001 - see above
+    values = {**row._mapping}  # noqa: SLF001 - SQLAlchemy's name for a row as a mapping
+    values["error_class"] = error_class(row.disposition)
     docllm_headers = {
         "docllm-v": VERSION,
         "docllm-ledger": ledger,

@@ -27,7 +27,8 @@ def plan_lines(
     if plan.late:
         yield f"  {plan.late} of them are past their deadline and will end as expired again"
     if plan.capped:
-        yield f"left: {plan.capped} at the cap of {request.cap} replays; raise --cap to take them too"
+        at_cap = f"{plan.capped} at the cap of {request.cap} replays"
+        yield f"left: {at_cap}; raise --cap to take them too"
     if plan.closed:
         yield (
             f"left: {plan.closed} dead in a cancelled batch; "

@@ -51,7 +51,8 @@ SET_BY_DOCLLM = (
 SET_BY_BROKER = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 
 SETTING_NOT_TAKEN = (
-    "librdkafka has no such setting, or does not take this value; a file must exist and be readable, "
+    "librdkafka has no such setting, or does not take this value; "
+    "a file must exist and be readable, "
     "and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
     "SCRAM-SHA-512 or OAUTHBEARER) with its login; see librdkafka's CONFIGURATION.md"
 )

@@ -27,7 +27,8 @@ class MySQLConnection(Connection):
         """
         if not sslp:
             return unverified()
-        context: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]  # not in stubs
+        # The stubs lack this method.
+        context: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]
         return context
 
 

@@ -36,7 +36,7 @@ NO_LLM = """\
 no LLM is configured; type one of these and run again:
   export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME                         # OpenAI
   export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1 DOCLLM_LLM_MODEL=NAME  # any OpenAI-compatible server
-  python -m agent --rehearsal                                                # no provider: the answers are extracts"""
+  python -m agent --rehearsal                                                # no provider: the answers are extracts"""  # noqa: E501 - as a terminal shows it
 
 _CONFIG = "DOCLLM_CONFIG"  # the variable that names the file
 _TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables

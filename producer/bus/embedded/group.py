@@ -1,4 +1,6 @@
-"""One member of a consumer group: joins, heartbeats, commits, exchanges partitions, buries the dead.
+"""One member of a consumer group: joins, heartbeats, commits, exchanges partitions.
+
+It also removes dead members.
 
 A group is a set of rows that every member reconciles in its own write transactions; there is no
 coordinator. A partition has an owner, the member that reads it, and an heir, the member that will

@@ -244,7 +244,8 @@ class KafkaTopicAdmin:
             await self._clock.sleep(LOOK_S)
         raise unreachable(
             self._config,
-            f"the {partitions} partitions of {topic} are created, but not all of them are served yet",
+            f"the {partitions} partitions of {topic} are created, "
+            "but not all of them are served yet",
         )
 
     async def _change(self, futures: Mapping[Any, "Future[Any]"], doing: str) -> None:

@@ -43,7 +43,8 @@ def require(database: Database) -> None:
     if revision != own_revision():
         state = "is empty" if revision is None else f"has schema {revision}"
         raise UnsafeStateError(
-            f"the database {state}, this version needs {own_revision()}; run: python -m producer migrate"
+            f"the database {state}, this version needs {own_revision()}; run: "
+            "python -m producer migrate"
         )
 
 

@@ -2,7 +2,7 @@
 
 from agent.outcome import Dead, Failure, Released, Spent, Succeeded
 from agent.ports import Verdict
-from agent.reporting.telemetry import Counts, told_dead
+from agent.reporting.telemetry import Counts, dead_lines
 
 GOOD = Succeeded(b"{}", 0, Spent())
 
@@ -62,8 +62,8 @@ def test_a_summary_uses_proper_plurals() -> None:
 
 def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
     """The last agent to leave reports all dead tasks of the group, not only its own."""
-    assert told_dead("g", {"a": 0}) == []
-    assert told_dead("g", {"a": 2, "b": 0, "c": 1}) == [
+    assert dead_lines("g", {"a": 0}) == []
+    assert dead_lines("g", {"a": 2, "b": 0, "c": 1}) == [
         "done, with dead tasks: 3 tasks of group g (2 in a, 1 in c); to see why: python -m producer dead list --group g"
     ]
-    assert ", ...)" in told_dead("g", {str(number): 1 for number in range(6)})[0]
+    assert ", ...)" in dead_lines("g", {str(number): 1 for number in range(6)})[0]
