@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
@@ -68,6 +68,14 @@ class Stop:
             leaving()
 
 
+class Membership(Protocol):
+    """The place of this agent in its group."""
+
+    async def leave(self) -> None:
+        """Record in the ledger that this agent stopped."""
+        ...
+
+
 class Agent:
     """The parts of one agent, assembled by `wiring`."""
 
@@ -89,7 +97,7 @@ class Agent:
         duties: Sequence[Round],
         clock: Clock,
         counts: Counts,
-        leave: Callable[[], Awaitable[None]],
+        membership: Membership,
     ) -> None:
         self._dispatcher = dispatcher
         self._claimer = claimer
@@ -107,7 +115,7 @@ class Agent:
         self._clock = clock
         self._duties = duties
         self._counts = counts
-        self._leave = leave
+        self._membership = membership
 
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, or has records in its inbox."""
@@ -119,7 +127,7 @@ class Agent:
 
     async def leave(self) -> None:
         """Record in the ledger that this agent stopped. Only for an agent that never ran."""
-        await self._leave()
+        await self._membership.leave()
 
     def summary(self, group: str) -> list[str]:
         """Return what this agent did: one line for each class of dead tasks, then the counts."""
@@ -189,7 +197,7 @@ class Agent:
                 crash.reach("drain.settled")
                 await self._publishing.finish(PUBLISH_S)
                 crash.reach("drain.published")
-                await self._leave()
+                await self._membership.leave()
         except TimeoutError:
             left = self._settler.unsettled
             told = (
@@ -249,10 +257,10 @@ class Reaping:
         self,
         *,
         duties: Sequence[Round],
-        leave: Callable[[], Awaitable[None]],
+        membership: Membership,
     ) -> None:
         self._duties = duties
-        self._leave = leave
+        self._membership = membership
 
     async def run(self, stop: Stop) -> None:
         """Reap until asked to stop."""
@@ -263,7 +271,7 @@ class Reaping:
         await end(tasks)
         try:
             async with asyncio.timeout(LAST_SETTLE_S):
-                await self._leave()
+                await self._membership.leave()
         except TimeoutError:
             raise UnreachableError(
                 "the database does not answer: it still lists this reaper as running"

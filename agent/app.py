@@ -58,7 +58,7 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
             bus_path=path,
             topics=topics,
             group_id=group_id,
-            known_topic_ids=ids.current,
+            topic_ids=ids,
             clock=parts.clock,
         )
     from agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - see above
@@ -67,7 +67,7 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
         config=parts.config.kafka,
         topics=topics,
         group_id=group_id,
-        known_topic_ids=ids.current,
+        topic_ids=ids,
         admin=parts.admin,
         clock=parts.clock,
         outage=parts.kafka,
@@ -152,7 +152,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     locks, beats = agent_locks(parts), beat_database(parts)
     role = " (rehearsal LLM)" if rehearsal else ""
     heartbeat = make_heartbeat(parts, beats, partial(notice, parts, counts, routes), locks, role)
-    beating = HeartbeatThread(heartbeat)
+    beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     board = make_board(parts)
     duties = [ids.run, _progress(parts, counts).run, data_folder(parts).run]
@@ -189,7 +189,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             locks=locks,
             reply_limit_bytes=reply_limit_bytes,
             duties=duties,
-            leave=lambda: parts.transactions.executor(beating.stop),
+            membership=beating,
         )
         made = agent(chosen)
         beating.start()
@@ -223,7 +223,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     locks, beats = agent_locks(parts), beat_database(parts)
     heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
     await heartbeat.register()
-    beating = HeartbeatThread(heartbeat)
+    beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     relay = Relay(
         transactions=parts.transactions,
         publisher=parts.publisher,
@@ -241,7 +241,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
         sweep_slack_s=parts.config.agent.sweep_slack_s,
         lost_records=asyncio.Event(),
         agents_gone=lambda _gone: None,
-        watermarks=dict,
+        partitions=(),
         kafka=parts.kafka,
     )
     beating.start()
@@ -249,7 +249,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     try:
         yield Reaping(
             duties=(*repairing, ids.run, data_folder(parts).run),
-            leave=lambda: parts.transactions.executor(beating.stop),
+            membership=beating,
         )
     finally:
         beats.close()

@@ -9,7 +9,7 @@ optional, and headers are not needed.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from agent.execution.publishing import Publishing
@@ -35,6 +35,7 @@ from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
+from schemas.settings.config import Config
 from schemas.task.envelope import record_bytes
 from schemas.task.failures import Disposition
 from schemas.task.line import LineError
@@ -59,7 +60,7 @@ class Intake:
         clock: Clock,
         counts: Counts,
         group: str,
-        max_attempts_of: Callable[[str], int],
+        config: Config,
         publishing: Publishing,
         failures: Failures,
         memory: MemoryWatch,
@@ -71,7 +72,7 @@ class Intake:
         self._clock = clock
         self._counts = counts
         self._group = group
-        self._max_attempts_of = max_attempts_of
+        self._max_attempts_of = config.max_attempts_of
         self._publishing = publishing
         self._failures = failures
         self._memory = memory
@@ -84,10 +85,6 @@ class Intake:
     def idle(self) -> bool:
         """Return whether no record waits."""
         return not self._records
-
-    def finished(self) -> dict[tuple[str, int], int]:
-        """Return the watermarks of the inbox's partitions."""
-        return self._partitions.marked()
 
     def deliver(self, event: Event) -> None:
         """Handle an event of the inbox's source."""

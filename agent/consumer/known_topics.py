@@ -1,11 +1,20 @@
 """The topic ids that `topics apply` stored, held in memory to notice a recreated topic."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from producer.bus.topic_family import StoredIds, TopicFamily
 from schemas.runtime.clock import Clock
 
 KNOWN_TOPICS_S = 3.0
+
+
+class KnownTopics(Protocol):
+    """The ids that `topics apply` stored. Safe to read in other threads."""
+
+    def current(self) -> Mapping[str, str]:
+        """Return the stored id of each topic."""
+        ...
 
 
 class TopicIds:

@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agent.inflight.partitions import Partitions
 from agent.ledger import leases, losses, sweeping
 from agent.maintenance.canceller import Canceller
 from agent.maintenance.duty import Duty, Round, repeat
 from agent.maintenance.rescuer import Rescuer
 from agent.maintenance.sweeper import Sweeper
-from agent.maintenance.trimmer import Trimmer, Watermarks
+from agent.maintenance.trimmer import Trimmer
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from producer.ports import TopicAdmin
@@ -40,7 +41,7 @@ def rounds(
     sweep_slack_s: float,
     lost_records: asyncio.Event,
     agents_gone: Callable[[frozenset[int]], None],
-    watermarks: Callable[[], Watermarks],
+    partitions: Sequence[Partitions],
     kafka: Outage,
 ) -> Sequence[Round]:
     """Return the rounds of a reaper.
@@ -62,7 +63,7 @@ def rounds(
         transactions=transactions, clock=clock, topics=topics, admin=admin, slack_s=sweep_slack_s
     )
     canceller = Canceller(transactions=transactions, group=group)
-    trimmer = Trimmer(topics=topics, admin=admin, watermarks=watermarks)
+    trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
     rescuing = (
         duty(name="judging other agents", work=rescuer.judge),
         duty(name="resetting lost tasks", work=rescuer.reset),

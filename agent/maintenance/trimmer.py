@@ -1,14 +1,13 @@
 """The duty that deletes finished records from the group's topics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from agent.inflight.partitions import Partitions
 from agent.maintenance.duty import Duty
 from producer.ports import TopicAdmin
 from schemas.runtime import crash
 from schemas.task.topics import Topics
-
-Watermarks = Mapping[tuple[str, int], int]  # offsets by topic and partition
 
 
 class Trimmer:
@@ -19,11 +18,11 @@ class Trimmer:
     """
 
     def __init__(
-        self, *, topics: Topics, admin: TopicAdmin, watermarks: Callable[[], Watermarks]
+        self, *, topics: Topics, admin: TopicAdmin, partitions: Sequence[Partitions]
     ) -> None:
         self._topics = topics
         self._admin = admin
-        self._watermarks = watermarks
+        self._partitions = partitions
 
     def duties(self, duty: Callable[..., Duty]) -> Sequence[Duty]:
         """Return a duty for each topic, made by `duty`.
@@ -42,7 +41,10 @@ class Trimmer:
         """Delete the finished records of a topic."""
         topic = self._topics.name(destination)
         finished = {
-            place: offset for place, offset in self._watermarks().items() if place[0] == topic
+            place: watermark
+            for partitions in self._partitions
+            for place, watermark in partitions.marked().items()
+            if place[0] == topic
         }
         if not finished:
             return

@@ -19,6 +19,7 @@ from schemas.ledger.errors import away, deadlocked
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
 from schemas.runtime.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
@@ -150,8 +151,9 @@ class HeartbeatThread:
     A busy main loop cannot stop it.
     """
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
+    def __init__(self, heartbeat: Heartbeat, executor: Executor) -> None:
         self._heartbeat = heartbeat
+        self._executor = executor
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._beating = self._loop.create_task(heartbeat.run())
@@ -161,8 +163,12 @@ class HeartbeatThread:
         """Start sending heartbeats."""
         self._thread.start()
 
+    async def leave(self) -> None:
+        """Stop the heartbeats, and record in the ledger that this agent left."""
+        await self._executor(self.stop)
+
     def stop(self) -> None:
-        """Stop the heartbeats and record that this agent left; block until that is written.
+        """Do the same, and block until it is written.
 
         Raises what kept the thread from writing it.
         """

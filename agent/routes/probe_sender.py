@@ -5,14 +5,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from itertools import count
 from urllib.parse import quote
 
 import orjson
 
 from agent.judge import Effect
-from agent.ports import Account, Call, Clock
+from agent.ports import Call, Clock
+from agent.routes.accounts import Accounts
 from agent.routes.evidence import RouteEvidence, by_answer
 from agent.routes.route import Ticket
 from agent.routes.router import Router
@@ -27,7 +27,7 @@ MAX_TOKENS = 16
 class ProbeSender:
     """Sends the prompt to the accounts of routes, with the request id `docllm-probe/ROUTE#N`."""
 
-    def __init__(self, *, routes: Router, accounts: Callable[[str], Account], clock: Clock) -> None:
+    def __init__(self, *, routes: Router, accounts: Accounts, clock: Clock) -> None:
         self._routes = routes
         self._accounts = accounts
         self._clock = clock

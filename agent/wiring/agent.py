@@ -4,10 +4,10 @@ Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.agent import Agent
+from agent.agent import Agent, Membership
 from agent.dispatch.records import Wakeups
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
@@ -49,7 +49,7 @@ class Chosen:
 
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
     reads documents, `apart` runs work that is too heavy for this process. `duties` run beside the
-    agent's own, `leave` records in the ledger that the agent stopped.
+    agent's own.
     """
 
     parts: Parts
@@ -67,7 +67,7 @@ class Chosen:
     locks: AgentLocks | None
     reply_limit_bytes: int
     duties: Sequence[Round]
-    leave: Callable[[], Awaitable[None]]
+    membership: Membership
 
 
 def notice(parts: Parts, counts: Counts, routes: Router) -> str:
@@ -136,16 +136,17 @@ def agent(chosen: Chosen) -> Agent:
         failures=failures,
         limits=limits,
     )
+    inbox_partitions = Partitions(
+        {topics.name("inbox"): chosen.inbox} if chosen.inbox is not None else {}, limits=limits
+    )
     intake = Intake(
-        partitions=Partitions(
-            {topics.name("inbox"): chosen.inbox} if chosen.inbox is not None else {}, limits=limits
-        ),
+        partitions=inbox_partitions,
         transactions=transactions,
         apart=chosen.apart,
         clock=clock,
         counts=counts,
         group=topics.group,
-        max_attempts_of=config.max_attempts_of,
+        config=config,
         publishing=publishing,
         failures=failures,
         memory=memory,
@@ -162,7 +163,7 @@ def agent(chosen: Chosen) -> Agent:
         sweep_slack_s=config.agent.sweep_slack_s,
         lost_records=lost_records,
         agents_gone=dispatching.claimer.agents_gone,
-        watermarks=lambda: dispatching.partitions.marked() | intake.finished(),
+        partitions=(dispatching.partitions, inbox_partitions),
         kafka=parts.kafka,
     )
     return Agent(
@@ -192,7 +193,7 @@ def agent(chosen: Chosen) -> Agent:
         ),
         clock=clock,
         counts=counts,
-        leave=chosen.leave,
+        membership=chosen.membership,
     )
 
 

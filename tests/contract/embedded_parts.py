@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 from agent.consumer.embedded.reader import EmbeddedReader
 from agent.consumer.embedded.source import EmbeddedSource
@@ -30,7 +31,7 @@ def parts(folder: Path) -> Parts:
             bus_path=path,
             topics=names,
             group_id=group_id,
-            known_topic_ids=lambda: known,
+            topic_ids=SimpleNamespace(current=lambda: known),
             clock=SystemClock(),
         )
 

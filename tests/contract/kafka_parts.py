@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import gc
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from confluent_kafka import (
@@ -40,7 +41,7 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
             config=config,
             topics=names,
             group_id=group_id,
-            known_topic_ids=lambda: known,
+            topic_ids=SimpleNamespace(current=lambda: known),
             admin=shared,
             clock=clock,
         )

@@ -19,7 +19,7 @@ class Parts:
     The suite closes what it asks for. Factories are called inside the test's event loop.
     """
 
-    # A source of these topics under this group id, not yet started. Its known_topic_ids() returns
+    # A source of these topics under this group id, not yet started. Its topic_ids.current() returns
     # the live `known`.
     source: Callable[[Sequence[str], str], Awaitable[Source]]
     publisher: Callable[[], Awaitable[Publisher]]

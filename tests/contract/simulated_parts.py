@@ -5,6 +5,7 @@ The suites show that it keeps the contract of the real buses.
 
 import random
 from collections.abc import Coroutine, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from agent.ports import Source
@@ -29,7 +30,7 @@ def parts() -> Parts:
             broker=broker,
             topic=names[0],
             group_id=group_id,
-            known_topic_ids=lambda: known,
+            topic_ids=SimpleNamespace(current=lambda: known),
             clock=clock,
             weather=weather,
         )

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -17,6 +19,7 @@ from producer.ledger import cancel, store
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
+from schemas.settings.config import Config
 from schemas.task.envelope import BATCH_HEADER
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
@@ -50,7 +53,7 @@ async def take_in(ledger_db: LedgerDatabase, *values: bytes) -> Source:
         clock=SystemClock(),
         counts=Counts(),
         group=GROUP,
-        max_attempts_of=lambda _kind: 5,
+        config=cast("Config", SimpleNamespace(max_attempts_of=lambda _kind: 5)),
         publishing=MagicMock(),
         failures=Failures(),
         memory=MemoryWatch(SystemClock()),

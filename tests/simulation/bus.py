@@ -5,10 +5,11 @@ Commits fail, records come again, and evicted members live on.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
+from agent.consumer.known_topics import KnownTopics
 from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, SourceFailed
 from schemas.runtime.clock import Clock
 from tests.simulation.broker import Broker, Cursor
@@ -38,14 +39,14 @@ class SimSource:
         broker: Broker,
         topic: str,
         group_id: str,
-        known_topic_ids: Callable[[], Mapping[str, str]],
+        topic_ids: KnownTopics,
         clock: Clock,
         weather: Weather,
     ) -> None:
         self._broker = broker
         self._topic = topic
         self._group = broker.group(group_id)
-        self._known_topic_ids = known_topic_ids
+        self._topic_ids = topic_ids
         self._clock = clock
         self._weather = weather
         self.member = ""
@@ -152,7 +153,9 @@ class SimSource:
         """Stop reading a recreated or unknown topic until `topics apply` stores its id."""
         topic = self._broker.topics.get(self._topic)
         held = {held.partition.topic_id for held in self._held.values()}
-        is_known = topic is not None and topic.topic_id == self._known_topic_ids().get(self._topic)
+        is_known = topic is not None and topic.topic_id == self._topic_ids.current().get(
+            self._topic
+        )
         if not self._strange and (topic is None or not is_known or held - {topic.topic_id}):
             self._strange = True
             self._drop(list(self._held), lost=True)

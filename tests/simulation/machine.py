@@ -1,10 +1,10 @@
 """The parts that all programs of a run share, and those that each opens for itself."""
 
 import random
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.consumer.known_topics import KnownTopics
 from agent.inflight.limits import Limits
 from producer.app import Parts
 from producer.bus.topic_family import TopicFamily, with_old_tiers
@@ -44,7 +44,7 @@ PROBE_S = 8.0
 class Machine:
     """The parts that all programs of a run share.
 
-    `known` are the topic ids that `topics apply` stored. `sqlite` selects transactions as on the
+    `topic_ids` are those that `topics apply` stored. `sqlite` selects transactions as on the
     embedded parts.
     """
 
@@ -94,15 +94,13 @@ class Machine:
             kafka,
         )
 
-    def source(
-        self, parts: Parts, destination: str, known: Callable[[], Mapping[str, str]]
-    ) -> SimSource:
+    def source(self, parts: Parts, destination: str, topic_ids: KnownTopics) -> SimSource:
         """Return the consumer handle of one destination."""
         return SimSource(
             broker=self.broker,
             topic=parts.topics.name(destination),
             group_id=parts.topics.consumer_group(destination),
-            known_topic_ids=known,
+            topic_ids=topic_ids,
             clock=parts.clock,
             weather=self.weather,
         )

@@ -5,6 +5,7 @@ These are agents, as `agent.app` builds them, and the loader.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -64,6 +65,24 @@ class Program:
         if self.ended_s is None:
             self.ended_s = self._machine.loop.time()
         self.main.alive = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Membership:
+    """Leaves in the heartbeat's process: a stalled main loop does not keep it from that."""
+
+    machine: Machine
+    process: Process
+    heartbeat: Heartbeat
+    beating: "asyncio.Task[None]"
+
+    async def leave(self) -> None:
+        await self.machine.loop.spawn(self.process, self._stop())
+
+    async def _stop(self) -> None:
+        self.beating.cancel()
+        await asyncio.wait([self.beating])
+        await self.heartbeat.stop()
 
 
 class AgentProgram(Program):
@@ -127,7 +146,7 @@ class AgentProgram(Program):
         beating = machine.loop.spawn(self.beat, heartbeat.run())
         self._beats_from_s = machine.loop.time()
         names = ("tasks", *parts.topics.tier_destinations, "inbox")
-        handles = {name: machine.source(parts, name, ids.current) for name in names}
+        handles = {name: machine.source(parts, name, ids) for name in names}
         self.sources = list(handles.values())
         inbox = handles.pop("inbox")
         made = agent(
@@ -151,19 +170,10 @@ class AgentProgram(Program):
                 locks=None,
                 reply_limit_bytes=REPLY_LIMIT_BYTES,
                 duties=(ids.run,),
-                leave=partial(self._leave, heartbeat, beating),
+                membership=_Membership(machine, self.beat, heartbeat, beating),
             )
         )
         await made.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)
-
-    async def _leave(self, heartbeat: Heartbeat, beating: "asyncio.Task[None]") -> None:
-        async def stop_beating() -> None:
-            beating.cancel()
-            await asyncio.wait([beating])
-            await heartbeat.stop()
-
-        # A stalled main loop does not keep the heartbeat thread from recording the stop.
-        await self._machine.loop.spawn(self.beat, stop_beating())
 
     def _heartbeat(self, clock: VirtualClock, notice: Callable[[], str]) -> Heartbeat:
         machine = self._machine

@@ -4,7 +4,8 @@ import asyncio
 import io
 import signal
 from datetime import UTC, datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
 
 import orjson
@@ -39,6 +40,7 @@ from producer.loading import foreign_records
 from schemas.errors import DocllmError
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
+from schemas.settings.config import Config
 from schemas.task import validator
 from schemas.task.envelope import Publication, encode
 from schemas.task.line import LineError, parse
@@ -77,7 +79,7 @@ def intake(memory: MemoryWatch | None = None) -> Intake:
         clock=SystemClock(),
         counts=Counts(),
         group="g",
-        max_attempts_of=lambda _kind: 5,
+        config=cast("Config", SimpleNamespace(max_attempts_of=lambda _kind: 5)),
         memory=memory or MemoryWatch(SystemClock()),
         **parts,
     )

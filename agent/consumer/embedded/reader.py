@@ -7,10 +7,11 @@ loop.
 Tested by tests/contract/test_source.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.consumer.embedded.partitions import EmbeddedPartitions, start
+from agent.consumer.known_topics import KnownTopics
 from agent.ports import AtRest, Event, Recreated
 from producer.bus.embedded import log
 from producer.bus.embedded.file import BusFile
@@ -37,14 +38,14 @@ class EmbeddedReader:
         bus_path: Path,
         topics: Sequence[str],
         group_id: str,
-        known_topic_ids: Callable[[], Mapping[str, str]],
+        topic_ids: KnownTopics,
         clock: Clock,
         deliver: Callable[[Event], None],
     ) -> None:
         self._file = BusFile(bus_path)
         self._member = Member(file=self._file, group_id=group_id, clock=clock)
         self._topics = topics
-        self._known_topic_ids = known_topic_ids
+        self._topic_ids = topic_ids
         self._clock = clock
         self._deliver = deliver
         self.partitions = EmbeddedPartitions(deliver)
@@ -158,7 +159,7 @@ class EmbeddedReader:
     def _compare_topics(self) -> bool:
         """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
-        states, known_ids = describe(self._file, self._topics), self._known_topic_ids()
+        states, known_ids = describe(self._file, self._topics), self._topic_ids.current()
         for topic in self._topics:
             topic_id = states[topic].topic_id if topic in states else None
             is_known = topic_id is not None and known_ids.get(topic) == topic_id

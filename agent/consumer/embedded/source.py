@@ -10,12 +10,13 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.consumer.embedded.reader import EmbeddedReader
+from agent.consumer.known_topics import KnownTopics
 from agent.ports import AtRest, Event, Partition, SourceFailed
 from schemas.runtime.clock import Clock
 
@@ -35,7 +36,7 @@ class SteppedSource:
         bus_path: Path,
         topics: Sequence[str],
         group_id: str,
-        known_topic_ids: Callable[[], Mapping[str, str]],
+        topic_ids: KnownTopics,
         clock: Clock,
     ) -> None:
         self._open = partial(
@@ -43,7 +44,7 @@ class SteppedSource:
             bus_path=bus_path,
             topics=tuple(topics),
             group_id=group_id,
-            known_topic_ids=known_topic_ids,
+            topic_ids=topic_ids,
             clock=clock,
             deliver=self._post,
         )

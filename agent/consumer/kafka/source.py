@@ -6,7 +6,7 @@ Tested by tests/contract/test_source.py.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
@@ -18,6 +18,7 @@ from agent.consumer.kafka.reader import KafkaReader
 from agent.consumer.kafka.rebalance import Rebalance
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from agent.consumer.kafka.topic_watch import TopicWatch
+from agent.consumer.known_topics import KnownTopics
 from agent.ports import AtRest, Event, Partition, Revoked, TopicAdmin
 from schemas.clients.kafka import consumer_settings, outage_of
 from schemas.runtime.clock import Clock
@@ -32,7 +33,7 @@ LEAVE_S = 5.0
 class KafkaSource:
     """Source on Kafka.
 
-    `known_topic_ids` returns the ids that `topics apply` stored. It is called on another thread and
+    `topic_ids` are the ids that `topics apply` stored. It is called on another thread and
     must only look them up.
     """
 
@@ -42,7 +43,7 @@ class KafkaSource:
         config: KafkaConfig,
         topics: Sequence[str],
         group_id: str,
-        known_topic_ids: Callable[[], Mapping[str, str]],
+        topic_ids: KnownTopics,
         admin: TopicAdmin,
         clock: Clock,
         outage: Outage | None = None,
@@ -51,7 +52,7 @@ class KafkaSource:
         self._outage = outage or outage_of(config, clock)
         self._settings = consumer_settings(config, group_id)
         self._topics = topics
-        self._known = known_topic_ids
+        self._topic_ids = topic_ids
         self._admin = admin
         self._clock = clock
         self._assignment = Assignment()
@@ -65,7 +66,7 @@ class KafkaSource:
         watch = TopicWatch(
             topics=self._topics,
             admin=self._admin,
-            known=self._known,
+            topic_ids=self._topic_ids,
             clock=self._clock,
             handover=handover,
         )

@@ -9,9 +9,10 @@ Tested by tests/contract/test_source_offsets.py.
 import asyncio
 import concurrent.futures
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.consumer.kafka.thread_bridge import ThreadBridge
+from agent.consumer.known_topics import KnownTopics
 from agent.ports import TopicAdmin, TopicState
 from schemas.errors import DocllmError
 from schemas.runtime.clock import Clock
@@ -34,13 +35,13 @@ class TopicWatch:
         *,
         topics: Sequence[str],
         admin: TopicAdmin,
-        known: Callable[[], Mapping[str, str]],
+        topic_ids: KnownTopics,
         clock: Clock,
         handover: ThreadBridge,
     ) -> None:
         self.topics = topics
         self._admin = admin
-        self._known = known
+        self._topic_ids = topic_ids
         self._clock = clock
         self._loop = handover.loop
         self._question: Question | None = None
@@ -50,7 +51,7 @@ class TopicWatch:
     def well(self, topic: str) -> bool:
         """Return whether the topic exists and has its stored id, if one was stored."""
         actual = (self.ids or {}).get(topic)
-        return actual is not None and self._known().get(topic, actual) == actual
+        return actual is not None and self._topic_ids.current().get(topic, actual) == actual
 
     def refresh(self) -> None:
         """Ask now and wait up to ANSWER_S for the answer; without one the last ids stay."""

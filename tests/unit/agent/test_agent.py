@@ -94,7 +94,7 @@ def idle_agent() -> Agent:
         sources=[],
         inbox=None,
         duties=[],
-        leave=nothing,
+        membership=MagicMock(leave=nothing),
     )  # type: ignore[arg-type]
 
 
@@ -197,4 +197,8 @@ def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> 
     stop.signal()
 
     with pytest.raises(UnreachableError, match="still lists this reaper as running"):
-        asyncio.run(asyncio.wait_for(Reaping(duties=[for_ever], leave=for_ever).run(stop), 20))
+        asyncio.run(
+            asyncio.wait_for(
+                Reaping(duties=[for_ever], membership=MagicMock(leave=for_ever)).run(stop), 20
+            )
+        )

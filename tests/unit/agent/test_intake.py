@@ -40,7 +40,7 @@ def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, Failures]:
             "transactions",
             "apart",
             "clock",
-            "max_attempts_of",
+            "config",
             "publishing",
             "memory",
         )

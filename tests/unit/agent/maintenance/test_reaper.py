@@ -53,7 +53,7 @@ def tidying(parts: Any, lost_records: asyncio.Event | None = None) -> Round:
         sweep_slack_s=600.0,
         lost_records=lost_records or asyncio.Event(),
         agents_gone=lambda _gone: None,
-        watermarks=dict,
+        partitions=(),
         kafka=cast("Any", SimpleNamespace(told=False)),
     )[2]
 

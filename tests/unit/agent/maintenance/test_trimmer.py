@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agent.maintenance.duty import Duty
-from agent.maintenance.trimmer import Trimmer, Watermarks
+from agent.maintenance.trimmer import Trimmer
 from producer.ports import Backlog
 from schemas.errors import UnreachableError
 from schemas.runtime.clock import SystemClock
@@ -30,9 +30,13 @@ class Admin:
         self.trimmed |= below
 
 
-def trim(admin: Admin, watermarks: Watermarks) -> None:
+def trim(admin: Admin, watermarks: dict[tuple[str, int], int]) -> None:
     """Make one round over all topics."""
-    trimmer = Trimmer(topics=Topics("g"), admin=cast("Any", admin), watermarks=lambda: watermarks)
+    trimmer = Trimmer(
+        topics=Topics("g"),
+        admin=cast("Any", admin),
+        partitions=[cast("Any", SimpleNamespace(marked=lambda: watermarks))],
+    )
     kafka = cast("Any", SimpleNamespace(told=False))
 
     async def once() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from agent.membership.heartbeat import HeartbeatThread
 from schemas.errors import DeniedError
+from schemas.runtime.executors import InlineExecutor
 
 
 class RefusedAtTheEnd:
@@ -22,7 +23,7 @@ class RefusedAtTheEnd:
 
 def test_a_missing_right_at_the_end_is_raised_in_the_agent() -> None:
     """An error that stays in the thread is a traceback, and the agent ends with 0."""
-    beating = HeartbeatThread(RefusedAtTheEnd())  # type: ignore[arg-type]
+    beating = HeartbeatThread(RefusedAtTheEnd(), InlineExecutor())  # type: ignore[arg-type]
     beating.start()
 
     with pytest.raises(DeniedError, match="UPDATE"):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,7 +48,11 @@ class Hand:
             topics.create(self.file, "t", 1, SETTINGS)
         known = {"t": topics.describe(self.file, ["t"])["t"].topic_id}
         self.source = SteppedSource(
-            bus_path=path, topics=["t"], group_id="g", known_topic_ids=lambda: known, clock=clock
+            bus_path=path,
+            topics=["t"],
+            group_id="g",
+            topic_ids=SimpleNamespace(current=lambda: known),
+            clock=clock,
         )
         self.events: list[Event] = []
 
@@ -331,7 +336,7 @@ def test_source_that_breaks_answers_everything(tmp_path: Path) -> None:
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
             await hand.step()
-            hand.source._reader._known_topic_ids = lambda: 1 // 0  # type: ignore[assignment,union-attr,return-value]
+            hand.source._reader._topic_ids.current = lambda: 1 // 0  # type: ignore[assignment,union-attr,return-value]
             hand.clock.at_s += 3
             asking = asyncio.ensure_future(hand.source.at_rest())
             await asyncio.sleep(0)
@@ -357,7 +362,7 @@ def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
             bus_path=tmp_path / "file" / "bus.sqlite",
             topics=["t"],
             group_id="g",
-            known_topic_ids=dict,
+            topic_ids=SimpleNamespace(current=dict),
             clock=HandClock(),
         )
         events: list[Event] = []
@@ -380,7 +385,7 @@ def test_source_that_was_never_started_leaves_without_a_word(tmp_path: Path) -> 
         bus_path=tmp_path / "bus.sqlite",
         topics=["t"],
         group_id="g",
-        known_topic_ids=dict,
+        topic_ids=SimpleNamespace(current=dict),
         clock=HandClock(),
     )
 
