@@ -149,7 +149,7 @@ async def test_an_agent_without_others_speaks_for_all(meeting: Meeting) -> None:
     assert (await meeting.says("b", SAY)).stopped
 
 
-async def test_an_answer_lets_all_go(meeting: Meeting) -> None:
+async def test_an_answer_restarts_the_route_for_all_agents(meeting: Meeting) -> None:
     """An agent with an answer reports it with the generation that it ends.
 
     A report on an older generation changes nothing.
@@ -248,7 +248,7 @@ async def test_a_board_that_lost_its_memory_learns_from_the_agents(meeting: Meet
     assert not (await meeting.says("a", joined)).stopped
 
 
-async def test_routes_are_apart(meeting: Meeting) -> None:
+async def test_routes_are_separate(meeting: Meeting) -> None:
     """Routes are separate, whatever their names are, also in one call."""
     names = ["x", "x:state", "ü {y}", "z\n"]
 

@@ -133,7 +133,7 @@ async def test_a_record_whose_batch_cannot_be_read_is_refused(ledger_db: LedgerD
     assert batches(ledger_db) == []
 
 
-async def test_a_dry_run_says_what_the_run_does(ledger_db: LedgerDatabase) -> None:
+async def test_a_dry_run_reports_the_same_as_the_run(ledger_db: LedgerDatabase) -> None:
     """A dry run's report equals the run's, also for another group's or a cancelled batch.
 
     A dry run writes nothing.

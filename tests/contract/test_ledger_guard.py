@@ -96,14 +96,14 @@ def test_without_a_success_on_the_route_the_task_waits(ledger_db: LedgerDatabase
     assert deaths(ledger_db) == 0
 
 
-def test_a_success_on_another_route_says_nothing(ledger_db: LedgerDatabase) -> None:
+def test_a_success_on_another_route_does_not_count(ledger_db: LedgerDatabase) -> None:
     """Each route has a provider of its own."""
     end(ledger_db, SUCCEEDED, route="another")
 
     assert end(ledger_db, exhausted()) == [HELD]
 
 
-def test_a_success_in_another_group_says_nothing(ledger_db: LedgerDatabase) -> None:
+def test_a_success_in_another_group_does_not_count(ledger_db: LedgerDatabase) -> None:
     """The other group's route of the same name may be another provider."""
     end(ledger_db, SUCCEEDED)
     ledger_db.set(tables.batch, ledger_db.batch().id, group_name="other")
@@ -225,7 +225,7 @@ def test_deaths_of_the_input_are_no_failure_as_a_whole(ledger_db: LedgerDatabase
     assert raised(ledger_db) == []
 
 
-def test_a_guard_is_its_own_batchs(ledger_db: LedgerDatabase) -> None:
+def test_a_guard_stops_only_its_own_batch(ledger_db: LedgerDatabase) -> None:
     """Tasks of another batch on the same route go on dying one by one."""
     end(ledger_db, SUCCEEDED, *[exhausted()] * 12)
     assert len(raised(ledger_db)) == 1

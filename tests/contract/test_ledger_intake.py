@@ -84,7 +84,7 @@ OBSTACLES = {
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_a_line_that_its_batch_does_not_take_is_set_aside(
+def test_a_line_that_its_batch_refuses_is_quarantined(
     ledger_db: LedgerDatabase, obstacle: str
 ) -> None:
     """The line's producer cannot be notified, so the quarantine has the line and the reason."""
@@ -104,7 +104,7 @@ def test_a_line_that_its_batch_does_not_take_is_set_aside(
     assert len(ledger_db.rows(tables.task)) == len(before)
 
 
-def test_a_line_that_makes_the_validator_panic_is_set_aside(ledger_db: LedgerDatabase) -> None:
+def test_a_line_that_makes_the_validator_panic_is_quarantined(ledger_db: LedgerDatabase) -> None:
     """The offset passes the line, and the lines around it become tasks.
 
     A bug once stopped every agent of a group for good over such a line.

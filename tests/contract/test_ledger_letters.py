@@ -263,7 +263,7 @@ def test_a_quarantined_records_letter_says_its_batch(
     ] == said
 
 
-def test_letters_of_tasks_and_of_strangers_share_an_order(ledger_db: LedgerDatabase) -> None:
+def test_dead_letters_of_tasks_and_of_records_share_an_order(ledger_db: LedgerDatabase) -> None:
     """One order for the dead-letter topic may name both kinds, even under the same number."""
     one = killed(ledger_db)
     ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected()]))

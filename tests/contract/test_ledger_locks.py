@@ -21,7 +21,7 @@ def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
     assert not others.dead(7)
 
 
-def test_a_process_lets_go_of_all_its_locks_at_its_end(tmp_path: Path) -> None:
+def test_a_process_releases_all_its_locks_at_its_end(tmp_path: Path) -> None:
     """Each incarnation of a process has its own lock; none of them outlives the process."""
     mine = AgentLocks(tmp_path / "made" / "here")
     for agent_id in (1, 2):

@@ -252,7 +252,7 @@ async def test_while_nothing_arrives_one_slice_of_one_order_is_tried(
     assert left(ledger_db) == []
 
 
-async def test_a_dead_destination_holds_up_no_other(ledger_db: LedgerDatabase) -> None:
+async def test_a_failing_destination_delays_no_other(ledger_db: LedgerDatabase) -> None:
     """Tasks are published, however many dead letters wait for a failing topic.
 
     This holds for old and for new orders.

@@ -103,7 +103,7 @@ def test_a_run_that_replays_nothing_opens_nothing(ledger_db: LedgerDatabase) -> 
     assert "reopen" not in [row.action for row in ledger_db.rows(tables.audit)]
 
 
-def test_a_claim_that_saw_the_cancel_is_given_back_once_its_batch_is_open(
+def test_a_claim_that_saw_the_cancel_is_released_once_its_batch_reopens(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The task was running, so no replay has taken it.

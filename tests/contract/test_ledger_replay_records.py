@@ -133,7 +133,7 @@ def test_replaying_twice_makes_one_task(ledger_db: LedgerDatabase) -> None:
     assert ledger_db.count(tables.task) == 1
 
 
-def test_a_task_that_is_there_already_is_the_same_task(ledger_db: LedgerDatabase) -> None:
+def test_a_record_of_an_existing_task_makes_no_second_task(ledger_db: LedgerDatabase) -> None:
     """A record is finished and makes no new task if its line was loaded since.
 
     The same holds for a record that is twice in one page.

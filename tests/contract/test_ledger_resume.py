@@ -71,7 +71,7 @@ async def test_a_resume_from_before_the_start_is_ignored(ledger_db: LedgerDataba
     assert await agent.hears() == []
 
 
-def test_it_is_written_once_and_audited_each_time(ledger_db: LedgerDatabase) -> None:
+def test_a_resume_is_written_once_and_audited_each_time(ledger_db: LedgerDatabase) -> None:
     """Each group and route has one row, with the database's time.
 
     The audit says who did it, each time.

@@ -97,7 +97,7 @@ def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(
     assert counts(ledger_db) == {"total": 3, "pending": 1, "retrying": 2}
 
 
-def test_nothing_is_counted_for_a_group_of_which_nothing_waits(ledger_db: LedgerDatabase) -> None:
+def test_nothing_is_counted_for_a_group_without_waiting_tasks(ledger_db: LedgerDatabase) -> None:
     """The tally shows that nothing waits, so no task is read, whatever other groups have."""
     (one,) = ledger_db.load("a")
     settled(ledger_db, one, SUCCEEDED)
@@ -210,7 +210,7 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     ]
 
 
-def test_it_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
+def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     """No agent, a lost agent, a silent agent, and what a living agent waits for.
 
     There are no reasons when all is done.

@@ -116,7 +116,7 @@ def test_a_retrying_task_is_not_swept_while_its_record_may_be_on_any_topic(
     assert swept(ledger_db) == 1
 
 
-def test_an_order_that_cannot_carry_a_task_does_not_hold_up_its_sweep(
+def test_an_order_for_another_topic_does_not_delay_the_sweep(
     ledger_db: LedgerDatabase,
 ) -> None:
     """An old order for a retry topic or the dead letters is no record of a pending task."""

@@ -257,7 +257,7 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
     assert 0 < ends["docllm:group:route:m/1:turn"] <= 5
 
 
-async def test_a_clock_that_was_set_back_holds_up_no_probe(server: Redis) -> None:
+async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
     """A time that lies hours ahead is brought back to an interval from now."""
     one = board(server.url)
     await one.sync(
@@ -337,7 +337,7 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
     await one.close()
 
 
-async def test_two_keys_of_a_stranger_do_not_stop_a_route_for_good(server: Redis) -> None:
+async def test_two_foreign_keys_do_not_stop_a_route_for_good(server: Redis) -> None:
     """The route is tried within two intervals, and takes calls again after an answer."""
     table, one, clock = (
         routes(agent=AgentConfig(slots=64, park_probe_s=0.5)),

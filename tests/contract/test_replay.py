@@ -162,7 +162,7 @@ async def test_a_resumed_run_goes_on_where_it_was(site: Site, ledger_db: LedgerD
     ]
 
 
-async def test_a_run_that_was_dropped_is_stored_anew(
+async def test_a_dropped_run_is_stored_again(
     site: Site, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replay that started meanwhile took the run for one that was killed.

@@ -86,7 +86,7 @@ async def test_group_without_offsets_starts_at_the_low_watermark(parts: Parts) -
         assert first.rewinds() == 0
 
 
-async def test_topic_made_again_is_read_from_its_start_once_it_is_known(parts: Parts) -> None:
+async def test_a_recreated_topic_is_read_from_its_start_once_its_id_is_known(parts: Parts) -> None:
     """A topic recreated under a running member is silent until its new id is known.
 
     Then it is read from its start.

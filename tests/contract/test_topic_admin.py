@@ -25,7 +25,7 @@ async def test_topic_is_described_as_it_was_made(parts: Parts) -> None:
         assert state.settings["max.message.bytes"] == str(4 << 20)
 
 
-async def test_topic_is_there_when_create_returns(parts: Parts) -> None:
+async def test_a_topic_exists_when_create_returns(parts: Parts) -> None:
     """A caller can at once read a new topic's id, get its backlog and write to it."""
     async with opened(parts) as bus:
         for number in range(5):

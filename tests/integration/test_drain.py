@@ -67,7 +67,7 @@ def test_drain_ends_at_its_time_limit(embedded: Deployment) -> None:
     assert checker.attempts_spent(embedded.evidence()) == []
 
 
-def test_an_agent_whose_clock_is_set_back_starts_anew(on_kafka: Deployment) -> None:
+def test_an_agent_whose_clock_is_set_back_restarts(on_kafka: Deployment) -> None:
     """After a backward clock jump the agent drains and restarts itself with new handles.
 
     Waits of the Kafka client would otherwise last until the old time comes again.

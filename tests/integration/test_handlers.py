@@ -40,7 +40,7 @@ def configured(deployment: Deployment, handler: str) -> None:
     (deployment.folder / "docllm.toml").write_text(SETTINGS.format(handler=handler))
 
 
-def test_a_handler_of_ones_own_runs_its_type(embedded: Deployment) -> None:
+def test_a_persons_own_handler_runs_its_type(embedded: Deployment) -> None:
     """A handler's return value is the result; its errors are retried or given up by its type.
 
     The reason is stored.

@@ -26,7 +26,7 @@ def line(number: int) -> bytes:
     return orjson.dumps(task_line(number))
 
 
-def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deployment) -> None:
+def test_inbox_lines_become_tasks_and_garbage_is_quarantined(deployment: Deployment) -> None:
     """Lines of both formats run once, with and without key and headers.
 
     Each record that is no task line is quarantined with a dead letter.
@@ -65,7 +65,7 @@ def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deploymen
     assert next(task.raw_key for task in run.tasks if task.name.endswith("/t2")) == b"some key"
 
 
-def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> None:
+def test_foreign_records_on_the_task_topic_stop_nothing(deployment: Deployment) -> None:
     """Foreign records on the task topic are quarantined; the tasks around them run once.
 
     They have no headers of docllm, belong to another ledger, or have hostile numbers.

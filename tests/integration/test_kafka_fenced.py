@@ -81,7 +81,7 @@ def test_every_client_outlives_a_broker_that_was_fenced(broker: Broker) -> None:
 
 
 @pytest.mark.proof
-def test_members_that_hold_nothing_outlive_it_too(
+def test_members_without_partitions_outlive_a_fenced_broker_too(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members without partitions survive a fenced broker too.

@@ -21,7 +21,7 @@ FACTS = [
     test_source_offsets.test_offset_beyond_the_end_starts_at_the_low_watermark,
     test_source_offsets.test_records_deleted_under_a_running_member_are_passed_over_aloud,
     test_source_offsets.test_group_without_offsets_starts_at_the_low_watermark,
-    test_source_offsets.test_topic_made_again_is_read_from_its_start_once_it_is_known,
+    test_source_offsets.test_a_recreated_topic_is_read_from_its_start_once_its_id_is_known,
     test_source.test_no_record_comes_outside_its_assignment,
     test_topic_admin.test_added_partition_is_read_by_a_running_member,
 ]

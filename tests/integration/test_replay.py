@@ -221,7 +221,7 @@ def test_rate_is_kept(embedded: Deployment) -> None:
     assert embedded.ledger.counts()["pending"] == 61
 
 
-def test_interrupted_replay_says_how_it_goes_on(embedded: Deployment) -> None:
+def test_an_interrupted_replay_names_the_command_that_continues_it(embedded: Deployment) -> None:
     """Ctrl-C leaves a run that `--list` shows and `--resume` finishes."""
     died(embedded, 100)
     slow = embedded.start("producer", "replay", "--all", "--yes", "--rate", "5/s")

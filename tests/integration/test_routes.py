@@ -37,7 +37,7 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
     assert deployment.ledger.counts()["succeeded"] == 300
 
 
-def test_a_route_that_fails_holds_up_no_other(embedded: Deployment, settings: Settings) -> None:
+def test_a_failing_route_delays_no_other(embedded: Deployment, settings: Settings) -> None:
     """While one provider is away, the other's tasks are done; afterwards its own are.
 
     No task is dead.

@@ -132,7 +132,7 @@ def test_load_names_a_line_that_makes_the_validator_panic() -> None:
     )
 
 
-def test_an_id_that_is_there_twice_is_refused_with_its_name() -> None:
+def test_a_doubled_id_is_refused_with_its_name() -> None:
     """A doubled id in a schema is refused with its name, so that its author can find it."""
     with pytest.raises(
         LineError, match=r"has the \$id x:y twice; give each subschema an \$id of its own"
@@ -183,7 +183,7 @@ def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(
 
 
 @every_failure
-def test_the_intake_sets_a_record_aside_whose_reading_fails(
+def test_the_intake_quarantines_a_record_whose_reading_fails(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """The intake quarantines a record whose reading fails.
@@ -219,7 +219,7 @@ def test_memory_that_runs_out_twice_over_inbox_records_drains_the_agent(
         asyncio.run(memory.run())
 
 
-def test_the_intake_sets_a_record_aside_that_makes_the_validator_panic() -> None:
+def test_the_intake_quarantines_a_record_that_makes_the_validator_panic() -> None:
     """The intake quarantines a record that makes the validator panic.
 
     One record of 114 bytes used to stop every agent of a group for good.
@@ -280,7 +280,7 @@ def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.Monkey
     assert isinstance(last, tuple)
 
 
-def test_a_line_that_takes_too_long_to_read_is_set_aside() -> None:
+def test_a_line_that_takes_too_long_to_read_is_quarantined() -> None:
     """A line that takes too long is quarantined with the reason, without a second try."""
 
     class TooLong:
@@ -406,7 +406,7 @@ def test_damaged_stored_headers_are_reported() -> None:
 
 
 @every_failure
-def test_a_publication_whose_reading_fails_is_set_aside(
+def test_a_publication_whose_reading_fails_is_quarantined(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A publication whose headers cannot be read is quarantined: anybody may have written them."""

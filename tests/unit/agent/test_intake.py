@@ -131,7 +131,7 @@ def test_a_page_fits_one_transaction() -> None:
     assert max(count for count, _ in sizes) == LIMITS.inbox_page
 
 
-def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:
+def test_an_inbox_whose_reader_ended_ends_the_agent() -> None:
     """An inbox whose reader has ended for good ends the agent; a passing problem does not."""
     inbox, _, failures = intake()
 

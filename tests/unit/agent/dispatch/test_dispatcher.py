@@ -51,7 +51,7 @@ def test_a_task_that_waits_again_keeps_its_record(
     assert getattr(counts, counted) == 1
 
 
-def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
+def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
     """A crash suspect that was given back is not claimed again at once.
 
     There was no slot for it. Claimed again and again, it would be lost with the agent that another

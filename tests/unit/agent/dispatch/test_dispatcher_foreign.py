@@ -20,7 +20,7 @@ def behind(dispatch: Dispatch) -> list[int]:
     return [one.offset for one in dispatch.table._behind.get(7, ())]
 
 
-def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None:
+def test_a_foreign_record_behind_a_known_task_is_quarantined_on_arrival() -> None:
     """A foreign record behind a known task is quarantined as it arrives.
 
     Some dozen of 3 MiB behind a task that waits for an hour used to stop the agent for that hour.
@@ -35,7 +35,7 @@ def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None
     assert dispatch.table.bodies_bytes == 0
 
 
-def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() -> None:
+def test_foreign_records_behind_a_task_are_quarantined_when_the_ledger_knows_it() -> None:
     """Queued foreign records are quarantined once the ledger knows the first one.
 
     Only then they can be compared with it.
@@ -51,7 +51,7 @@ def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() 
     )
 
 
-def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
+def test_copies_of_a_foreign_record_are_quarantined_together() -> None:
     """Copies of a foreign record are quarantined together.
 
     Hundreds of them used to take one question each before the task's own record had its turn.

@@ -86,14 +86,14 @@ def relieved(
 
 
 @pytest.mark.parametrize("digest", [b"ours", None])
-def test_a_copy_behind_a_task_that_runs_lets_the_others_pass(digest: bytes | None) -> None:
+def test_a_copy_behind_a_running_task_is_finished(digest: bytes | None) -> None:
     """A copy behind a running task is finished; the replacement record stands for it."""
     entry, asked, finished = relieved(DeliveryState.RUNNING, ORDER, behind=[record(4, digest)])
 
     assert (entry.state, asked, finished) == (DeliveryState.GONE, [(5, digest, 2, None)], [4])
 
 
-def test_a_copy_behind_a_record_without_a_value_lets_the_others_pass() -> None:
+def test_a_copy_behind_a_pointer_record_is_finished() -> None:
     """A copy behind a pointer record is finished: the ledger knows whether it is the task's."""
     assert relieved(DeliveryState.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[
         2
@@ -158,7 +158,7 @@ def test_a_record_that_was_never_claimed_is_left() -> None:
     assert [entries.is_own(first), entries.is_own(second)] == [None, None]
 
 
-def test_a_task_that_waits_for_long_lets_the_others_pass() -> None:
+def test_a_task_that_waits_for_long_is_relieved() -> None:
     """A task that waits for long is relieved: a provider may ask for a wait of a day.
 
     The partition is read on, and the new record stands for the task.

@@ -160,7 +160,7 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
     assert found.stops(row(5), "default") is not None
 
 
-def test_a_stopped_task_is_moved_uncounted_and_says_why() -> None:
+def test_a_stopped_task_is_moved_uncounted_with_the_reason() -> None:
     """A stopped task goes to the longest tier, uncounted, with class GUARD."""
     outcome = asyncio.run(guards(RAISED).moved(RAISED, 9))
 

@@ -16,7 +16,7 @@ def silent(entry: Delivery) -> None:
     entry.lease.beaten_s -= FRESH_S + 1
 
 
-def test_a_task_whose_lease_ran_out_is_given_back() -> None:
+def test_a_task_whose_lease_ran_out_is_released() -> None:
     """A claimed task is given back after its lease ran out."""
     harness = SlotsHarness(routes(), ending(GOOD))
     entry = claimed(1, harness.clock.now_s())
@@ -26,7 +26,7 @@ def test_a_task_whose_lease_ran_out_is_given_back() -> None:
     assert harness.counts.attempts == 0
 
 
-def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() -> None:
+def test_a_task_whose_lease_ran_out_during_its_guards_answer_is_released() -> None:
     """The ledger took its time to say that it may go in the guard's look."""
     harness = SlotsHarness(routes(), ending(GOOD))
     entry = claimed(1, harness.clock.now_s())

@@ -48,7 +48,7 @@ def test_a_failure_of_an_outage_is_settled_uncounted() -> None:
     assert harness.counts.summary().endswith(", 5 attempts")
 
 
-def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(
+def test_a_handler_that_ignores_its_cancellation_delays_no_drain(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A handler that ignores its cancellation does not delay the drain.
@@ -62,7 +62,7 @@ def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(
     assert "1 handlers go on though they were cancelled" in caplog.text
 
 
-def test_a_task_whose_route_stopped_meanwhile_is_given_back() -> None:
+def test_a_task_whose_route_stopped_meanwhile_is_released() -> None:
     """A task whose route stopped since the claim is given back without a call."""
     harness = SlotsHarness(routes(slots=3), ending(GOOD))
     for _ in range(3):

@@ -60,7 +60,7 @@ def test_a_claim_that_needs_no_call_is_not_moved(
 @pytest.mark.parametrize(
     ("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)]
 )
-def test_it_is_settled_without_a_call(
+def test_a_claim_that_needs_no_call_is_settled_at_once(
     make: Callable[[float], Delivery], kind: type[Outcome]
 ) -> None:
     """A cancelled batch, an expired deadline or a paid answer needs no call."""

@@ -61,7 +61,7 @@ def test_one_suspect_runs_at_a_time(
     assert Run(*running).takes(losses) == (takes, room)
 
 
-def test_a_suspect_too_many_is_given_back() -> None:
+def test_a_second_suspect_is_released() -> None:
     """What was claimed in error does not begin."""
     run = Run(2, 2)
 

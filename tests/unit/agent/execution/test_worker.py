@@ -102,7 +102,7 @@ def test_an_attempt_leaves_time_for_its_settle(waited_s: float) -> None:
     assert attempt.left_s == DEADLINE_S - SETTLE_MARGIN_S - waited_s
 
 
-def test_a_claim_that_has_run_out_is_given_back() -> None:
+def test_an_expired_claim_is_released() -> None:
     """A claim that has run out is given back, because nothing could be settled in time."""
     outcome, attempts = worked(claimed(), 1000.0 + DEADLINE_S - SETTLE_MARGIN_S)
 

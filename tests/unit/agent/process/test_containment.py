@@ -153,7 +153,7 @@ def test_no_task_of_a_handler_ends_the_event_loop(
         assert runner.run(handle()) == [said]
 
 
-def test_a_task_of_a_handler_that_is_cancelled_before_it_begins_says_nothing() -> None:
+def test_a_handlers_task_that_is_cancelled_before_it_begins_logs_nothing() -> None:
     """Its coroutine is closed as asyncio would close it."""
 
     async def handle() -> bool:

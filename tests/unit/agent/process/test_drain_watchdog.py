@@ -101,7 +101,7 @@ def _nothing() -> None:
     """Stand still."""
 
 
-def test_a_thread_that_a_handler_left_behind_does_not_hold_up_the_exit() -> None:
+def test_a_thread_left_behind_by_a_handler_does_not_delay_the_exit() -> None:
     """Python waits for such a thread; the work is done, and the agent's exit code says so."""
     assert ended(LEFT_BEHIND).returncode == 7
 

@@ -207,7 +207,7 @@ def test_children_that_are_done_with_dead_tasks_are_not_started_again(family: St
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 4])
-def test_an_exit_code_in_the_middle_of_the_work_says_nothing(family: Start, code: int) -> None:
+def test_an_exit_code_in_the_middle_of_the_work_proves_nothing(family: Start, code: int) -> None:
     """An exit code in the middle of the work proves nothing: a handler may have caused it.
 
     The work is not done, nor is a restart hopeless.

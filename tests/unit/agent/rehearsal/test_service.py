@@ -216,7 +216,7 @@ def test_a_huge_answer_is_one_that_no_agent_takes() -> None:
     assert body_of(plan)["choices"][0]["finish_reason"] == "stop"
 
 
-def test_paths_that_are_not_there() -> None:
+def test_unknown_paths_are_refused() -> None:
     """Models are listed; another path, or a body that is no request, is the caller's error."""
     made = service()
 

@@ -34,7 +34,7 @@ def test_failures_stop_it_and_a_probe_decides() -> None:
     assert (one.stopped, told) == (False, [True, False])
 
 
-def test_it_begins_again_with_an_empty_window() -> None:
+def test_a_circuit_starts_again_with_an_empty_window() -> None:
     """The failures that stopped a circuit do not count towards its next stop."""
     one, told = circuit()
     for failed in (True, True, True, False, True, True):
@@ -46,7 +46,7 @@ def test_it_begins_again_with_an_empty_window() -> None:
     assert told == [True, False, True]
 
 
-def test_it_can_be_stopped_and_started_from_outside() -> None:
+def test_a_circuit_can_be_stopped_and_started_from_outside() -> None:
     """A park, a resume or the fleet changes the state without an outcome.
 
     Doing it twice changes nothing.

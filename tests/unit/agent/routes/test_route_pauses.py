@@ -76,7 +76,7 @@ def test_pauses_grow_while_the_trial_is_refused() -> None:
     assert pauses_s == [0.5, 1.0, 2.0, 4.0, 5.0]
 
 
-def test_a_hung_call_from_before_a_refusal_does_not_hold_up_its_route() -> None:
+def test_a_hung_call_from_before_a_refusal_does_not_delay_its_route() -> None:
     """Only calls begun after the pause count; a hung call from before may take its 600 s."""
     table = routes()
     admitted(table, 99.0)
@@ -103,7 +103,7 @@ def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -
         assert table.room(ROUTE, 101.1 + long_s, 1, 64) == 1
 
 
-def test_refusals_from_before_a_pause_say_nothing_after_it() -> None:
+def test_refusals_from_before_a_pause_do_not_count_after_it() -> None:
     """Of 64 calls that were refused together, the late ones do not begin another pause."""
     table = routes()
     tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
@@ -294,7 +294,7 @@ def test_a_key_that_is_refused_to_all_counts_nothing(of: Callable[[str], Outcome
     assert isinstance(table.ended(late, of("AUTH"), 101.0), Snooze)
 
 
-def test_a_parked_route_goes_by_an_answer() -> None:
+def test_an_answer_unparks_a_route() -> None:
     """An answer unparks a route, for example once somebody has paid.
 
     Slow start follows, and three more refusals are needed to park it again.

@@ -188,7 +188,7 @@ def test_an_older_configuration_does_not_forget_a_new_tier(database: Database) -
     assert database.run(lambda c: families._read(c, "group")) == StoredIds("cluster", old | new)
 
 
-def test_of_another_cluster_nothing_stays(database: Database) -> None:
+def test_nothing_of_another_cluster_stays(database: Database) -> None:
     """Nothing of another cluster stays: its topics are others, whatever their names."""
     before = StoredIds("cluster", {"group.retry.8s": "id"})
     stored(database, None, before)

@@ -53,9 +53,7 @@ def test_an_empty_folder_stays_empty(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.usefixtures("asked")
-def test_parts_that_are_there_are_tested(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_existing_parts_are_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A ledger without tables or without this group is to come.
 
     A ledger whose bus is gone is a failure, with advice.

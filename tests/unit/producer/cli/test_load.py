@@ -188,7 +188,7 @@ def test_where_nothing_was_loaded_the_input_is_to_be_repaired(
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
-def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(
+def test_a_cancelled_batch_takes_no_load_and_a_dry_run_says_so(
     tmp_path: Path, more: list[str]
 ) -> None:
     """Load and dry run end with the same error for a cancelled batch.

@@ -185,7 +185,7 @@ def test_a_source_without_documents_is_a_usage_error(tmp_path: Path, source: str
 
 
 @pytest.mark.parametrize("source", ["~nobody-of-this-name/docs", "~nobody-of-this-name"])
-def test_the_home_of_a_user_who_is_not_there_is_a_usage_error(source: str) -> None:
+def test_the_home_of_an_unknown_user_is_a_usage_error(source: str) -> None:
     """The home of an unknown user is a usage error, also for the batch named after it.
 
     It used to end with a traceback.

@@ -156,7 +156,7 @@ def test_a_damaged_gz_file_gives_what_is_before_the_damage(tmp_path: Path, harm:
     assert good(before[:1000])[-1][0] == 1000
 
 
-def test_a_file_that_is_no_gz_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_no_gz_is_reported(tmp_path: Path) -> None:
     """A .gz file that is not gzip is reported."""
     path = tmp_path / "tasks.jsonl.gz"
     path.write_bytes(task())

@@ -109,7 +109,7 @@ def test_a_text_is_kept_where_a_load_takes_it_again(
     )
 
 
-def test_each_load_writes_the_file_anew(tmp_path: Path) -> None:
+def test_each_load_replaces_the_file(tmp_path: Path) -> None:
     """A load with rejects replaces the older file; one without rejects removes it."""
     path = tmp_path / "t.rejects.jsonl"
     for number in (1, 2):
@@ -172,7 +172,7 @@ def test_rejects_of_a_file_in_a_read_only_folder_lie_here(
     assert rejects_path("/mnt/data/t.jsonl", "t", tmp_path) == tmp_path / "t.jsonl.rejects.jsonl"
 
 
-def test_rejects_of_a_file_whose_name_is_the_longest_are_called_after_the_batch(
+def test_rejects_of_a_file_with_the_longest_name_are_named_after_the_batch(
     tmp_path: Path,
 ) -> None:
     """Rejects of a file with the longest possible name are named after the batch.

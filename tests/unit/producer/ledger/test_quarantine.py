@@ -35,7 +35,7 @@ def test_few_headers_are_kept_whole() -> None:
     "before",
     [("docllm-note", b"x" * 9000), ("docllm-a", b"x" * KEPT_HEADER_BYTES), ("other", b"x" * 9000)],
 )
-def test_the_batch_is_kept_whatever_else_is_there(before: tuple[str, bytes]) -> None:
+def test_the_batch_header_is_kept_beside_any_other(before: tuple[str, bytes]) -> None:
     """The batch header is stored, whatever the other headers are.
 
     A producer's header with docllm's prefix used to take its room, and a replay made a task of

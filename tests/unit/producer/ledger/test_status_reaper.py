@@ -10,7 +10,7 @@ from producer.ledger.status import GroupStatus
 from schemas.settings.sources import load_config
 
 
-def test_a_reaper_that_runs_is_known_as_one(tmp_path: Path) -> None:
+def test_a_running_reaper_is_recognized(tmp_path: Path) -> None:
     """A running reaper is recognized: its heartbeat is an agent's, but it takes no tasks.
 
     Without another agent nothing would run. The reaper leaves no file open.

@@ -60,9 +60,7 @@ def inbox_batch(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("origin", [Origin.INBOX, Origin.QUARANTINE])
-def test_a_strangers_record_adds_to_no_batch_that_was_loaded(
-    database: Database, origin: Origin
-) -> None:
+def test_a_foreign_record_adds_to_no_loaded_batch(database: Database, origin: Origin) -> None:
     """A foreign record adds to no loaded batch, not even by a replay of the rejected record.
 
     Its result used to be exported as the loaded line's.
@@ -78,7 +76,7 @@ def test_a_strangers_record_adds_to_no_batch_that_was_loaded(
 
 @pytest.mark.parametrize("maker", [Origin.INBOX, Origin.QUARANTINE])
 @pytest.mark.parametrize("adder", [Origin.INBOX, Origin.QUARANTINE, Origin.LETTERS])
-def test_strangers_records_share_their_batches(
+def test_foreign_records_share_their_batches(
     database: Database, maker: Origin, adder: Origin
 ) -> None:
     """Foreign records share their batches, even after quarantine and replay."""

@@ -91,7 +91,7 @@ def test_a_folder_that_others_may_read_is_reported_and_left(
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def test_a_database_that_is_there_is_not_opened(
+def test_an_existing_database_is_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An existing database is not opened: closing it would drop SQLite's locks on it."""

@@ -212,7 +212,7 @@ def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
     assert modes == ["wal", 2, 30_000]
 
 
-def test_a_folder_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
+def test_a_missing_folder_does_not_answer(tmp_path: Path) -> None:
     """For a missing folder, `answers` returns False and raises nothing."""
     database = Database(f"sqlite:///{tmp_path / 'none' / 'ledger.db'}")
 

@@ -26,7 +26,7 @@ def file_error(text: str) -> OperationalError:
 
 
 @pytest.mark.parametrize("number", sorted(CONFLICTS | TOO_LONG))
-def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
+def test_a_conflict_may_pass_and_is_no_lost_connection(number: int) -> None:
     """Deadlocks, lock waits, slow statements and old snapshots are retried."""
     error = server_error(number)
 

@@ -181,7 +181,7 @@ def test_a_file_that_is_named_is_trusted(folder: Path, how: str) -> None:
     assert (config.llm.base_url, config.llm.api_key.reveal()) == ("http://theirs/v1", "k")
 
 
-def test_a_found_file_of_ones_own_is_read(folder: Path) -> None:
+def test_a_found_file_of_this_user_is_read(folder: Path) -> None:
     """A file and folder that others can at most read are accepted."""
     assert load(folder).llm.base_url == "http://theirs/v1"
     assert load(folder).file == folder / "docllm.toml"

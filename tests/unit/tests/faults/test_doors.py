@@ -170,7 +170,7 @@ def test_connections_that_carry_little_are_torn_too(door: tuple[Proxy, Door]) ->
         said(client, b"broken")
 
 
-def test_a_server_that_is_gone_is_counted(door: tuple[Proxy, Door]) -> None:
+def test_connections_to_a_missing_server_are_counted(door: tuple[Proxy, Door]) -> None:
     """A door whose server is gone stays open, counts its visitors, and refuses them."""
     proxy = door[0]
     with socket.socket() as gone:

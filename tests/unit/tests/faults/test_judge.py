@@ -96,7 +96,7 @@ def test_a_logged_bug_is_a_violation() -> None:
     assert judged(bugs=["03-agent: internal error"]).violations
 
 
-def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
+def test_the_wait_of_a_killed_agents_tasks_is_measured() -> None:
     """The wait is measured from the kill to the next call of each task claimed then."""
     moves = [claim(1, at_s=9), claim(2, at_s=9.5), settled(2, at_s=9.9), claim(3, at_s=9)]
     calls = [
@@ -113,7 +113,7 @@ def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
     ("other", "ended_s", "alone"),
     [("kafka-kill", 500, False), ("", 500, True), ("", 12, False), ("", 41, True), ("", 9, True)],
 )
-def test_a_kill_counts_alone_if_nothing_else_held_up_those_who_take_over(
+def test_a_kill_is_measured_only_if_no_other_fault_is_near(
     other: str,
     ended_s: float,
     alone: bool,  # noqa: FBT001

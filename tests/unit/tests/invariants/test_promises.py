@@ -449,7 +449,7 @@ def test_only_the_next_attempt_waits_for_the_tier(claimed_s: float, early: int) 
     assert len(retried_early(run)) == early
 
 
-def test_a_replay_counts_attempts_anew() -> None:
+def test_a_replay_starts_a_new_count_of_attempts() -> None:
     """A replay starts a new count of attempts.
 
     A task that waited for its second attempt was cancelled and replayed, and the clock set back.

@@ -59,7 +59,7 @@ def test_a_topic_without_a_known_id_is_not_taken_for_a_recreated_one() -> None:
     assert client.incremental_assign.call_args.args[0][0].offset == 7
 
 
-def test_a_member_that_gets_nothing_of_a_recreated_topic_joins_anew_once() -> None:
+def test_a_member_without_partitions_of_a_recreated_topic_joins_again_once() -> None:
     """Partitions 0 and 1 of a new topic stayed without an owner, and the agents never ended.
 
     The group's leader had assigned the topic while the broker knew only some of its partitions.

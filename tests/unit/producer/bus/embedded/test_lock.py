@@ -28,7 +28,7 @@ def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
     assert is_dead(tmp_path, "m")
 
 
-def test_lock_is_held_from_the_moment_its_file_is_there(
+def test_a_lock_is_held_from_the_moment_its_file_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock is held as soon as its file exists: a free file would prove a death."""

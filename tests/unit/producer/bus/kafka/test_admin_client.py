@@ -39,7 +39,7 @@ class Asked:
         assert asyncio.run(self._admin._unless_missing(answered)) == "yes"
 
 
-def test_a_client_that_nothing_answers_is_opened_anew() -> None:
+def test_a_client_without_answers_is_replaced() -> None:
     """A client that gets no answer is opened anew.
 
     A client that knew no brokers asked nobody any more, and the agent's sweep stood still until a
