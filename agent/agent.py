@@ -37,10 +37,10 @@ async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """
     left = list(tasks)
     while left:
-        for one in left:
-            one.cancel()
+        for task in left:
+            task.cancel()
         await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
-        left = [one for one in left if not one.done()]
+        left = [task for task in left if not task.done()]
     # The caller asks the tasks themselves for their results.
     await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -157,11 +157,13 @@ class Agent:
             # The error of a part that broke says why this agent ends. The drain still runs, because
             # the other calls are paid for.
             with (
-                suppress(UnreachableError) if any(one in tasks for one in ended) else nullcontext()
+                suppress(UnreachableError)
+                if any(task in tasks for task in ended)
+                else nullcontext()
             ):
                 await self._drain(stop, drain_timeout_s)
-            for one in ended:
-                one.result()
+            for task in ended:
+                task.result()
             if self._failures.reason is not None:
                 raise DocllmError(self._failures.reason)
         finally:
@@ -200,12 +202,12 @@ class Agent:
                 await self._membership.leave()
         except TimeoutError:
             left = self._settler.unsettled
-            told = (
+            effect = (
                 f"{left} outcomes are not settled; their tasks run again"
                 if left
                 else "it still lists this agent as running"
             )
-            raise UnreachableError(f"the database does not answer: {told}") from None
+            raise UnreachableError(f"the database does not answer: {effect}") from None
 
     async def _leave_group(self) -> None:
         """Leave the group, however the run ends.

@@ -37,7 +37,7 @@ class GuardGate:
     def replace(self, raised: Iterable[Guard], members: Collection[int] = ()) -> None:
         """Replace the copy by what the ledger says now; `members` are the tasks of all looks."""
         self.known = True
-        self._raised = {(one.batch_id, one.type, one.route): one for one in raised}
+        self._raised = {(guard.batch_id, guard.type, guard.route): guard for guard in raised}
         self._members = frozenset(members)
         self._granted &= self._members
         self._asked = Counter()
