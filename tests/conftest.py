@@ -27,6 +27,7 @@ def pytest_configure() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
+@pytest.hookimpl(trylast=True)  # after the choice of tests by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the longest tests begin first."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -36,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print which tests take long and are not in the list."""
+    """Print which files take long and are not in the list."""
     took: defaultdict[str, float] = defaultdict(float)
     for report in chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):

@@ -1,7 +1,7 @@
-"""The tests that take long: they begin first, dealt out among the workers, so that none ends alone.
+"""The tests that take long: they begin first, dealt out among the workers.
 
-`tests/longest.txt` names them, with the seconds they once took on two quiet cores. A run prints the
-lines that the list lacks.
+`tests/longest.txt` names a file, or a test by its id, with about the seconds of the longest test on
+two quiet cores: only their order counts. A run prints the lines that the list lacks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,24 +9,36 @@ from itertools import islice
 from pathlib import Path
 
 LIST = Path(__file__).with_suffix(".txt")
-MISSED_S = 30.0  # a test that takes longer belongs in the list
+MISSED_S = 30.0  # a file with a test that takes longer belongs in the list
 
 
 def listed() -> dict[str, int]:
-    """Return the seconds of each test in the list."""
-    lines = [line.split(maxsplit=1) for line in LIST.read_text("utf-8").splitlines()]
+    """Return the seconds of each file and test in the list."""
+    lines = [line.split() for line in LIST.read_text("utf-8").splitlines()]
     return {name: int(seconds) for seconds, name in lines}
 
 
-def dealt(names: Sequence[str], seconds: Mapping[str, int], workers: int) -> Iterator[str]:
-    """Yield the names in an order in which each worker's share begins with long tests.
+def file_of(test: str) -> str:
+    """Return the file of a test's id."""
+    return test.partition("::")[0]
+
+
+def known_s(test: str, seconds: Mapping[str, int]) -> int:
+    """Return the seconds that the list has for a test or its file, 0 if it has none."""
+    return seconds.get(test) or seconds.get(file_of(test)) or 0
+
+
+def dealt(tests: Sequence[str], seconds: Mapping[str, int], workers: int) -> Iterator[str]:
+    """Yield the tests in an order in which each worker's share begins with long ones.
 
     With `--dist worksteal` each worker gets an equal share of the tests, in this order, and one
     that has no more takes over the end of another's share.
     """
-    long = sorted(seconds.keys() & set(names), key=lambda name: (-seconds[name], name))
-    short = (name for name in names if name not in seconds)
-    left = len(names)
+    long = sorted(
+        (test for test in tests if known_s(test, seconds)), key=lambda test: -known_s(test, seconds)
+    )
+    short = (test for test in tests if not known_s(test, seconds))
+    left = len(tests)
     for worker in range(workers):
         size = left // (workers - worker)
         left -= size
@@ -39,5 +51,9 @@ def dealt(names: Sequence[str], seconds: Mapping[str, int], workers: int) -> Ite
 
 def missing(took: Iterable[tuple[str, float]], seconds: Mapping[str, int]) -> list[str]:
     """Return the lines that the list lacks, the longest first."""
-    long = [(took_s, name) for name, took_s in took if took_s > MISSED_S and name not in seconds]
-    return [f"{took_s:.0f} {name}" for took_s, name in sorted(long, reverse=True)]
+    longest: dict[str, float] = {}
+    for test, took_s in took:
+        if took_s > MISSED_S and not known_s(test, seconds):
+            longest[file_of(test)] = max(took_s, longest.get(file_of(test), 0.0))
+    lacking = sorted(((took_s, name) for name, took_s in longest.items()), reverse=True)
+    return [f"{took_s:.0f} {name}" for took_s, name in lacking]

@@ -13,7 +13,7 @@ from tests.integration.deployment import Deployment
 from tests.integration.installations import embedded_in, group_on, prepare
 from tests.servers import Kafka, MariaDB, Redis
 
-SIDE_BY_SIDE = 6
+SIDE_BY_SIDE = 8
 # The shortest that a broker allows by default.
 SESSION = '[kafka.client]\n"session.timeout.ms" = "6000"\n'
 TIERS = {"DOCLLM_RETRY_TIERS": "1s"}
