@@ -201,7 +201,7 @@ def record_lines(record: QuarantinedRecord) -> Iterator[str]:
     yield f"{RECORD}{record.number}: {record.disposition}{replayed}"
     yield (
         f"  its record: {shown(record.topic, 249)}/{record.partition}/{record.offset}, "
-        f"set aside {written(record.created_at)}, seen {record.seen} times"
+        f"quarantined {written(record.created_at)}, seen {record.seen} times"
     )
     yield f"  fingerprint {record.fingerprint}: {shown(record.error, ERROR_SHOWN)}"
     yield f"  key: {'none' if record.key is None else _preview(record.key)}"
