@@ -14,7 +14,7 @@ from schemas.ledger.errors import (
     TOO_LONG,
 )
 from schemas.runtime.outage import Outage
-from tests.unit.producer.bus.embedded.test_group import HandClock
+from tests.support.clock import HandClock
 
 
 def server_error(number: int, *, cut: bool = False) -> OperationalError:

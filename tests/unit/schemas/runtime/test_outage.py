@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from schemas.runtime.outage import AGAIN_S, DUTY, PATIENCE_S, Outage
-from tests.unit.producer.bus.embedded.test_group import HandClock
+from tests.support.clock import HandClock
 
 
 @pytest.fixture

@@ -18,24 +18,9 @@ from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.group import SESSION_S, Member
 from producer.bus.topic_family import SETTINGS
 from schemas.task.envelope import Outgoing
+from tests.support.clock import HandClock
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
-
-
-class HandClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.at_s = 1000.0
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def utc_s(self) -> float:
-        return self.at_s
-
-    async def sleep(self, delay_s: float) -> None:
-        self.at_s += delay_s
 
 
 class Hand:

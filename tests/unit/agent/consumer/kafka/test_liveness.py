@@ -4,7 +4,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from agent.consumer.kafka.liveness import PERIOD_S, SILENCE_S, Liveness
 from schemas.runtime.outage import Outage
-from tests.unit.producer.bus.embedded.test_group import HandClock
+from tests.support.clock import HandClock
 
 
 class Handle:

@@ -59,12 +59,12 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.server = MemoryServer(self.clock.now_s)
-        self.roads = [
+        self.agents = [
             BusyAgent(routes(self.slots), answer, self.slots, rng=random.Random(n))  # noqa: S311
             for n, answer in enumerate(self.answers)
         ]
-        boards = [self.server.board(f"agent {number}") for number in range(len(self.roads))]
-        pairs = zip(self.roads, boards, strict=True)
+        boards = [self.server.board(f"agent {number}") for number in range(len(self.agents))]
+        pairs = zip(self.agents, boards, strict=True)
         self.duties = [
             BoardSync(routes=agent.table, board=board, clock=self.clock, jitter=lambda: 0.5)
             for agent, board in pairs
@@ -78,7 +78,7 @@ class Fleet:
         while self.clock.at_s < until_s:
             self.clock.at_s += STEP_S
             step = round(self.clock.at_s / STEP_S)
-            for number, (agent, duty) in enumerate(zip(self.roads, self.duties, strict=True)):
+            for number, (agent, duty) in enumerate(zip(self.agents, self.duties, strict=True)):
                 if number not in self.dead:
                     agent.drive(self.clock.at_s, STEP_S)
                     if (step + number) % PAUSE_STEPS == 0:
@@ -86,15 +86,15 @@ class Fleet:
 
     def closed(self) -> list[bool]:
         """Return the agents that take no calls now."""
-        return [agent.table.closed(ROUTE, self.clock.at_s) for agent in self.roads]
+        return [agent.table.closed(ROUTE, self.clock.at_s) for agent in self.agents]
 
     def calls(self, from_s: float, to_s: float) -> int:
         """Return how many calls all agents began in an interval."""
-        return sum(agent.calls(from_s, to_s) for agent in self.roads)
+        return sum(agent.calls(from_s, to_s) for agent in self.agents)
 
     def good(self, from_s: float, to_s: float) -> int:
         """Return how many successes all agents had in an interval."""
-        return sum(agent.good(from_s, to_s) for agent in self.roads)
+        return sum(agent.good(from_s, to_s) for agent in self.agents)
 
 
 def test_a_fleet_probes_as_one_agent_does() -> None:
@@ -103,7 +103,7 @@ def test_a_fleet_probes_as_one_agent_does() -> None:
     fleet.drive(80.0)
 
     assert fleet.calls(FROM_S + 3.0, TO_S) <= 25
-    assert sum(agent.counted() for agent in fleet.roads) <= 8 * 10
+    assert sum(agent.counted() for agent in fleet.agents) <= 8 * 10
     assert fleet.good(TO_S + 6.0, TO_S + 10.0) >= 0.9 * fleet.good(2.0, 6.0)
     assert fleet.closed() == [False] * 8
 
@@ -128,7 +128,7 @@ def test_probes_of_the_fleet_do_not_overlap() -> None:
     fleet.drive(90.0)
 
     starts = sorted(
-        at_s for agent in fleet.roads for at_s in agent.started_s if at_s > FROM_S + 40.0
+        at_s for agent in fleet.agents for at_s in agent.started_s if at_s > FROM_S + 40.0
     )
     assert len(starts) > 10
     assert min(after - before for before, after in pairwise(starts)) >= 2.0
@@ -140,8 +140,8 @@ def test_one_agent_that_fails_alone_stops_alone() -> None:
     fleet.drive(15.0)
 
     assert fleet.closed() == [True, False, False]
-    assert fleet.roads[0].counted() <= 10
-    assert all(agent.counted() == 0 for agent in fleet.roads[1:])
+    assert fleet.agents[0].counted() <= 10
+    assert all(agent.counted() == 0 for agent in fleet.agents[1:])
 
 
 def test_an_agent_that_dies_with_the_turn_delays_others_only_briefly() -> None:
@@ -209,11 +209,11 @@ def test_a_parked_route_is_parked_for_all() -> None:
     fleet = Fleet([unpaid] * 4)
     fleet.drive(200.0)
 
-    assert all("is parked" in agent.table.notice(200.0) for agent in fleet.roads)
+    assert all("is parked" in agent.table.notice(200.0) for agent in fleet.agents)
     assert fleet.calls(10.0, 200.0) <= 4
-    for agent in fleet.roads:
+    for agent in fleet.agents:
         agent.answer = well
-    fleet.roads[0].table.resume(ROUTE, 200.0)
+    fleet.agents[0].table.resume(ROUTE, 200.0)
     fleet.drive(203.0)
     assert fleet.closed() == [False] * 4
 
@@ -223,7 +223,7 @@ def test_a_stop_that_other_agents_saw_is_logged_as_theirs(caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     fleet = Fleet([broken, broken, well])
     fleet.drive(1.0)
-    fleet.roads[0].table.resume("nothing", 1.0)
+    fleet.agents[0].table.resume("nothing", 1.0)
     quiet = routes()
     call(quiet, GOOD, 1.0)
     late = BoardSync(

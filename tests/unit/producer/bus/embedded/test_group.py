@@ -11,27 +11,12 @@ from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.group import BEAT_EVERY_S, SESSION_S, Member
 from producer.bus.topic_family import SETTINGS
 from schemas.task.envelope import Outgoing
+from tests.support.clock import HandClock
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 
 
-class HandClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.at_s = 1000.0
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def utc_s(self) -> float:
-        return self.at_s
-
-    async def sleep(self, delay_s: float) -> None:
-        self.at_s += delay_s
-
-
-class World:
+class EmbeddedBusHarness:
     """A bus with one topic of four partitions with ten records each, and hand-moved members."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,154 +47,156 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def bus(tmp_path: Path) -> Iterator[EmbeddedBusHarness]:
+    made = EmbeddedBusHarness(tmp_path)
     yield made
     for file in made.files:
         file.close()
 
 
-def test_lone_member_takes_everything_in_its_first_turn(world: World) -> None:
+def test_lone_member_takes_everything_in_its_first_turn(bus: EmbeddedBusHarness) -> None:
     """A lone member takes all partitions in its first turn."""
-    assert world.turn(world.member()) == {1, 2, 3, 4}
+    assert bus.turn(bus.member()) == {1, 2, 3, 4}
 
 
-def test_partition_moves_only_when_its_owner_has_released_it(world: World) -> None:
+def test_partition_moves_only_when_its_owner_has_released_it(bus: EmbeddedBusHarness) -> None:
     """A second member gets a partition only after the first one's turn, with its last commit."""
-    first, second = world.member(), world.member()
-    world.turn(first)
+    first, second = bus.member(), bus.member()
+    bus.turn(first)
 
-    early = world.turn(second)
-    kept = world.turn(first, dict.fromkeys(range(1, 5), 7))
-    taken = world.turn(second)
+    early = bus.turn(second)
+    kept = bus.turn(first, dict.fromkeys(range(1, 5), 7))
+    taken = bus.turn(second)
 
     assert early == set()
     assert len(kept) == len(taken) == 2
     assert kept | taken == {1, 2, 3, 4}
-    assert world.committed() == dict.fromkeys(range(1, 5), 7)
+    assert bus.committed() == dict.fromkeys(range(1, 5), 7)
 
 
-def test_commit_for_a_partition_of_another_is_refused(world: World) -> None:
+def test_commit_for_a_partition_of_another_is_refused(bus: EmbeddedBusHarness) -> None:
     """Only the owner of a partition commits it."""
-    first, second = world.member(), world.member()
-    world.turn(first)
-    world.turn(second)
-    kept = world.turn(first)
-    world.turn(second)
+    first, second = bus.member(), bus.member()
+    bus.turn(first)
+    bus.turn(second)
+    kept = bus.turn(first)
+    bus.turn(second)
 
-    world.turn(first, dict.fromkeys(range(1, 5), 9))
+    bus.turn(first, dict.fromkeys(range(1, 5), 9))
 
-    assert set(world.committed()) == kept
+    assert set(bus.committed()) == kept
 
 
-def test_killed_member_is_replaced_in_one_turn(world: World) -> None:
+def test_killed_member_is_replaced_in_one_turn(bus: EmbeddedBusHarness) -> None:
     """A free lock proves death: the survivor takes over at once, however short the silence."""
-    first, second = world.member(), world.member()
-    world.turn(first)
-    world.turn(second)
-    world.turn(first)
-    world.turn(second)
+    first, second = bus.member(), bus.member()
+    bus.turn(first)
+    bus.turn(second)
+    bus.turn(first)
+    bus.turn(second)
 
     first.close()
 
     assert second.dead() == {first.id}
-    assert world.turn(second) == {1, 2, 3, 4}
+    assert bus.turn(second) == {1, 2, 3, 4}
 
 
-def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(world: World) -> None:
+def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(
+    bus: EmbeddedBusHarness,
+) -> None:
     """A member that holds its lock but is silent for a session loses its partitions.
 
     Its commits are refused.
     """
-    frozen, living = world.member(), world.member()
-    world.turn(frozen)
-    world.beat_for(BEAT_EVERY_S, living, frozen)
-    world.beat_for(SESSION_S, living, frozen)
+    frozen, living = bus.member(), bus.member()
+    bus.turn(frozen)
+    bus.beat_for(BEAT_EVERY_S, living, frozen)
+    bus.beat_for(SESSION_S, living, frozen)
 
-    world.beat_for(SESSION_S, living)
-    before = world.turn(living)
-    world.beat_for(2 * BEAT_EVERY_S, living)
-    after = world.turn(living)
-    back = frozen.turn(world.ids, dict.fromkeys(range(1, 5), 9))
+    bus.beat_for(SESSION_S, living)
+    before = bus.turn(living)
+    bus.beat_for(2 * BEAT_EVERY_S, living)
+    after = bus.turn(living)
+    back = frozen.turn(bus.ids, dict.fromkeys(range(1, 5), 9))
 
     assert len(before) == 2
     assert after == {1, 2, 3, 4}
     assert (back.evicted, back.owned_before, back.held) == (True, frozenset(), ())
-    assert world.committed() == {}
+    assert bus.committed() == {}
 
 
-def test_evicted_member_comes_back_under_a_new_id(world: World) -> None:
+def test_evicted_member_comes_back_under_a_new_id(bus: EmbeddedBusHarness) -> None:
     """After an eviction, the next turn joins under a new id and shares again."""
-    frozen, living = world.member(), world.member()
+    frozen, living = bus.member(), bus.member()
     old = frozen.id
-    world.turn(frozen)
-    world.beat_for(SESSION_S + BEAT_EVERY_S, living)
-    world.beat_for(2 * BEAT_EVERY_S, living)
-    evicted = frozen.turn(world.ids, {}).evicted
+    bus.turn(frozen)
+    bus.beat_for(SESSION_S + BEAT_EVERY_S, living)
+    bus.beat_for(2 * BEAT_EVERY_S, living)
+    evicted = frozen.turn(bus.ids, {}).evicted
 
-    world.turn(frozen)
-    world.turn(living)
+    bus.turn(frozen)
+    bus.turn(living)
 
     assert evicted
     assert frozen.id != old
-    assert len(world.turn(frozen)) == 2
+    assert len(bus.turn(frozen)) == 2
 
 
-def test_member_that_slept_itself_judges_nobody(world: World) -> None:
+def test_member_that_slept_itself_judges_nobody(bus: EmbeddedBusHarness) -> None:
     """After the machine was suspended, the first member to wake does not evict the others."""
-    first, second = world.member(), world.member()
-    world.turn(first)
-    world.beat_for(SESSION_S + BEAT_EVERY_S, second, first)
+    first, second = bus.member(), bus.member()
+    bus.turn(first)
+    bus.beat_for(SESSION_S + BEAT_EVERY_S, second, first)
 
-    world.clock.at_s += 3600
-    world.turn(first)
+    bus.clock.at_s += 3600
+    bus.turn(first)
 
-    assert not second.turn(world.ids, {}).evicted
+    assert not second.turn(bus.ids, {}).evicted
 
 
-def test_watch_says_when_a_turn_is_needed(world: World) -> None:
+def test_watch_says_when_a_turn_is_needed(bus: EmbeddedBusHarness) -> None:
     """Watching tells an owner that a partition is awaited, and an heir that it is free."""
-    first, second = world.member(), world.member()
-    world.turn(first)
+    first, second = bus.member(), bus.member()
+    bus.turn(first)
     quiet, _ = first.watch()
-    world.turn(second)
+    bus.turn(second)
     asked, _ = first.watch()
-    world.turn(first)
+    bus.turn(first)
     free, _ = second.watch()
-    world.turn(second)
+    bus.turn(second)
 
     assert (quiet, asked, free) == (False, True, True)
     assert not first.watch()[0]
     assert not second.watch()[0]
 
 
-def test_leaving_hands_over_at_once(world: World) -> None:
+def test_leaving_hands_over_at_once(bus: EmbeddedBusHarness) -> None:
     """Leaving commits and releases in one transaction; the other member takes all next turn."""
-    first, second = world.member(), world.member()
-    world.turn(first)
-    world.turn(second)
-    kept = world.turn(first)
-    world.turn(second)
+    first, second = bus.member(), bus.member()
+    bus.turn(first)
+    bus.turn(second)
+    kept = bus.turn(first)
+    bus.turn(second)
 
     owned = first.leave(dict.fromkeys(kept, 5))
     first.close()
 
     assert owned == kept
-    assert world.committed() == dict.fromkeys(kept, 5)
-    assert world.turn(second) == {1, 2, 3, 4}
+    assert bus.committed() == dict.fromkeys(kept, 5)
+    assert bus.turn(second) == {1, 2, 3, 4}
 
 
-def test_deleted_topic_is_lost(world: World) -> None:
+def test_deleted_topic_is_lost(bus: EmbeddedBusHarness) -> None:
     """The partitions of a deleted topic are lost, with their offsets.
 
     They no longer belonged to the member when the next turn began.
     """
-    member = world.member()
-    world.turn(member, {})
-    world.turn(member, {1: 5})
+    member = bus.member()
+    bus.turn(member, {})
+    bus.turn(member, {1: 5})
 
-    topics.delete(world.file, "t")
-    turn = member.turn(world.ids, {1: 6})
+    topics.delete(bus.file, "t")
+    turn = member.turn(bus.ids, {1: 6})
 
     assert (turn.owned_before, turn.held, turn.evicted) == (frozenset(), (), False)
-    assert world.committed() == {}
+    assert bus.committed() == {}

@@ -10,7 +10,7 @@ from producer.bus.kafka.admin import REQUEST_S, KafkaTopicAdmin
 from producer.bus.kafka.admin_client import SILENCE_S
 from schemas.errors import UnreachableError
 from schemas.settings.config import KafkaConfig
-from tests.unit.producer.bus.embedded.test_group import HandClock
+from tests.support.clock import HandClock
 
 
 class Asked:
