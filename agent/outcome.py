@@ -101,7 +101,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The claim is given back: the agent drains, or lost the partition or its lease.
+    """The claim is given back: its attempt may not begin, or its agent drains or lost its lease.
 
     `spent` is what the attempt had paid by then.
     """

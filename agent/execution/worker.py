@@ -7,7 +7,8 @@ from agent.outcome import Dead, Failure, Outcome, Released, Spent
 from agent.ports import Clock
 from schemas.task.failures import ErrorClass
 
-# The part of the hard deadline that is left for the settle after a call that used all its time.
+# The part of the hard deadline (`DEADLINE_MARGIN_S`) that is left for the settle after a call that
+# used all its time.
 SETTLE_MARGIN_S = 30.0
 
 

@@ -38,8 +38,9 @@ from schemas.task.untrusted import contained, described, told
 log = logging.getLogger(__name__)
 
 _PACK_FROM_BYTES = 4 << 10
-# A call reaches its own limit first, so that a hanging provider is not taken for a hanging handler.
-_GRACE_S = 5.0
+# Added to the time that the worker leaves (`SETTLE_MARGIN_S`): a call reaches its own limit first,
+# so that a hanging provider is not taken for a hanging handler.
+GRACE_S = 5.0
 _ABANDONED = "something that the handler waited for was cancelled"
 _FRAMES = 20  # most frames of a traceback in the log
 
@@ -67,7 +68,7 @@ class Handlers:
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)
-        limit = asyncio.timeout(left_s + _GRACE_S)
+        limit = asyncio.timeout(left_s + GRACE_S)
         attempt = current_task()
         enter_handler()
         try:

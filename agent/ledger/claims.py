@@ -18,7 +18,7 @@ from producer.ports import Order
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
 from schemas.ledger.tables import batch, task, task_input
 from schemas.runtime import crash
-from schemas.task.states import MOVES, WAITING, Status
+from schemas.task.states import TRANSITIONS, WAITING, Status
 
 PAGE = 500
 ANY_LOSSES = 1 << 15
@@ -27,7 +27,7 @@ _CLAIM = (
     update(task)
     .where(
         task.c.id.in_(bindparam("ids", expanding=True)),
-        task.c.status.in_(MOVES["claim"].sources),
+        task.c.status.in_(TRANSITIONS["claim"].sources),
         task.c.fence <= bindparam("at_fence"),
         task.c.due_at <= utc_now(),
         task.c.lease_losses < bindparam("below_losses"),
@@ -64,7 +64,7 @@ _RELEASE = (
     .where(
         task.c.id.in_(bindparam("ids", expanding=True)),
         task.c.owner == bindparam("by_owner"),
-        task.c.status.in_(MOVES["release"].sources),
+        task.c.status.in_(TRANSITIONS["release"].sources),
     )
     .values(status=int(Status.PENDING), owner=0, due_at=utc_now())
 )

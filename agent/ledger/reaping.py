@@ -1,6 +1,7 @@
 """Finds and resets the tasks of lost or overdue claims, as SQL.
 
-No task is taken from a live lease: every reset checks its reason again under lock.
+A task is taken only from an agent that was lost or stopped, or from a claim past its hard
+deadline; every reset checks this again under lock.
 
 Tested by tests/contract/test_ledger_reap.py.
 """
@@ -31,7 +32,7 @@ from producer.ledger import tally as counts
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import agent, batch, dead_letter, tally, task, task_attempt
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
-from schemas.task.states import Status
+from schemas.task.states import TRANSITIONS, Status
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ def _locked(
     )
     query = (
         select(*columns)
-        .where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.PROCESSING), reason)
+        .where(task.c.id.in_(sorted(ids)), task.c.status.in_(TRANSITIONS["reap"].sources), reason)
         .order_by(task.c.id)
     )
     return connection.execute(query.with_for_update(skip_locked=True)).all()

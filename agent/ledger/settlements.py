@@ -25,7 +25,7 @@ from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_loss, task_result
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
-from schemas.task.states import MOVES, Status
+from schemas.task.states import SETTLES, Status
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
     accepted = []
     for settlement in settlements:
         status, owner, fence = rows.get(settlement.row.task_id, _NO_ROW)
-        if owner != settlement.owner or status not in MOVES["succeed"].sources:
+        if owner != settlement.owner or status not in SETTLES:
             continue
         if fence != settlement.row.fence:
             raise AssertionError(

@@ -40,6 +40,8 @@ from producer.input.excluded_files import own_files
 from producer.relay.relay import Relay
 from schemas.runtime.executors import Executor
 
+# A claim's hard deadline is the longest time limit of a route plus this margin. The worker leaves
+# SETTLE_MARGIN_S of it for the settle, and the handler's runner adds GRACE_S to the rest.
 DEADLINE_MARGIN_S = 60.0
 
 

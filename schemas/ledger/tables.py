@@ -112,6 +112,8 @@ task = _table(
     _count("replays"),
     Column("fence", Integer, nullable=False, server_default=text("0")),
     _big("owner"),
+    # When the task waits: its earliest next claim. While it is processing: the hard deadline of its
+    # claim. When it is final: NEVER.
     _now("due_at"),
     Column("expires_at", UtcTime, nullable=False, server_default=text(f"'{NEVER}'")),
     _now(),

@@ -1,7 +1,9 @@
-"""A task's states, and the one table of legal moves.
+"""A task's states, and the one table of legal transitions.
 
-SQL takes its WHERE clauses from this table, and the README its diagram. A move that is not listed
-does not exist.
+A transition that is not listed does not exist. The README's diagram is this table. The SQL of
+claim, release, reap and every settle takes its source states from it. A person's cancel and replay
+name narrower ones: cancel takes WAITING tasks, and the settle or reset of a running task cancels
+it; replay takes the one final state that the person selected.
 """
 
 from dataclasses import dataclass
@@ -26,10 +28,10 @@ OPEN = (Status.PENDING, Status.PROCESSING, Status.RETRYING)
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """One legal change of state.
 
-    `fence` is True when the move orders a new record, so that older records become stale.
+    `fence` is True when the transition orders a new record, so that older records become stale.
     """
 
     name: str
@@ -42,19 +44,19 @@ class Move:
 # reaped but not claimed again.
 SETTLES = (Status.PROCESSING, Status.PENDING)
 
-MOVES = {
-    move.name: move
-    for move in (
-        Move("claim", WAITING, Status.PROCESSING),
-        Move("succeed", SETTLES, Status.SUCCEEDED),
-        Move("retry", SETTLES, Status.RETRYING, fence=True),
-        Move("move", SETTLES, Status.RETRYING, fence=True),
-        Move("give_up", SETTLES, Status.DEAD),
-        Move("snooze", SETTLES, Status.PENDING),
-        Move("release", SETTLES, Status.PENDING),
-        Move("reap", (Status.PROCESSING,), Status.PENDING),
-        Move("lose", (Status.PROCESSING,), Status.DEAD),
-        Move("cancel", OPEN, Status.CANCELLED),
-        Move("replay", (Status.DEAD, Status.CANCELLED), Status.PENDING, fence=True),
+TRANSITIONS = {
+    transition.name: transition
+    for transition in (
+        Transition("claim", WAITING, Status.PROCESSING),
+        Transition("succeed", SETTLES, Status.SUCCEEDED),
+        Transition("retry", SETTLES, Status.RETRYING, fence=True),
+        Transition("move", SETTLES, Status.RETRYING, fence=True),
+        Transition("give_up", SETTLES, Status.DEAD),
+        Transition("snooze", SETTLES, Status.PENDING),
+        Transition("release", SETTLES, Status.PENDING),
+        Transition("reap", (Status.PROCESSING,), Status.PENDING),
+        Transition("lose", (Status.PROCESSING,), Status.DEAD),
+        Transition("cancel", OPEN, Status.CANCELLED),
+        Transition("replay", (Status.DEAD, Status.CANCELLED), Status.PENDING, fence=True),
     )
 }

@@ -16,14 +16,16 @@ from producer.relay.relay import Relay
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.task.envelope import Outgoing
-from schemas.task.states import MOVES, WAITING, Status
+from schemas.task.states import TRANSITIONS, WAITING, Status
 
 
 def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
         return [
-            one for one in settlements if rows[one.row.task_id].status in MOVES["succeed"].sources
+            one
+            for one in settlements
+            if rows[one.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
     patch.setattr(settles, "_accepted", accepted)
@@ -33,7 +35,9 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
         mine = [one for one in settlements if rows[one.row.task_id].owner in {one.owner, 0}]
-        return [one for one in mine if rows[one.row.task_id].status in MOVES["succeed"].sources]
+        return [
+            one for one in mine if rows[one.row.task_id].status in TRANSITIONS["succeed"].sources
+        ]
 
     patch.setattr(settles, "_accepted", accepted)
 

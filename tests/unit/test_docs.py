@@ -25,7 +25,7 @@ from schemas.settings.config import Config
 from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
 from schemas.settings.sources import SETTINGS, load_config
 from schemas.task.failures import ErrorClass
-from schemas.task.states import MOVES
+from schemas.task.states import TRANSITIONS
 from schemas.task.topics import Topics
 from tests.faults import __main__ as faults
 from tests.simulation import __main__ as simulation
@@ -147,8 +147,8 @@ def test_commands_can_be_typed(line: str) -> None:
     parser_of(words).parse_args(rest)
 
 
-def test_diagram_is_the_table_of_moves() -> None:
-    """The README's diagram has exactly the moves of the code."""
+def test_diagram_is_the_table_of_transitions() -> None:
+    """The README's diagram has exactly the transitions of the code."""
     (diagram,) = [
         block for block in fenced(TEXTS["README.md"], "mermaid") if "stateDiagram" in block
     ]
@@ -157,9 +157,9 @@ def test_diagram_is_the_table_of_moves() -> None:
         (source, target, name) for source, target, names in arrows for name in names.split(", ")
     }
     assert drawn == {
-        (source.name.lower(), move.target.name.lower(), move.name)
-        for move in MOVES.values()
-        for source in move.sources
+        (source.name.lower(), transition.target.name.lower(), transition.name)
+        for transition in TRANSITIONS.values()
+        for source in transition.sources
     }
 
 

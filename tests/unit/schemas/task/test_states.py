@@ -1,8 +1,8 @@
-"""The table of legal moves."""
+"""The table of legal transitions."""
 
 import pytest
 
-from schemas.task.states import FINAL, MOVES, OPEN, SETTLES, WAITING, Status
+from schemas.task.states import FINAL, OPEN, SETTLES, TRANSITIONS, WAITING, Status
 
 
 def test_the_states_keep_the_numbers_that_the_database_stores() -> None:
@@ -20,7 +20,10 @@ def test_the_states_keep_the_numbers_that_the_database_stores() -> None:
 def test_a_final_state_is_left_by_replay_alone() -> None:
     """Succeeded tasks stay; dead and cancelled ones return only by a person's replay."""
     leaving = {
-        (status, name) for name, move in MOVES.items() for status in move.sources if status in FINAL
+        (status, name)
+        for name, transition in TRANSITIONS.items()
+        for status in transition.sources
+        if status in FINAL
     }
 
     assert leaving == {(Status.DEAD, "replay"), (Status.CANCELLED, "replay")}
@@ -28,15 +31,17 @@ def test_a_final_state_is_left_by_replay_alone() -> None:
 
 def test_only_waiting_tasks_are_claimed() -> None:
     """A claim takes pending and retrying tasks, and only a claim makes a task processing."""
-    assert MOVES["claim"].sources == WAITING
-    assert [name for name, move in MOVES.items() if move.target is Status.PROCESSING] == ["claim"]
+    assert TRANSITIONS["claim"].sources == WAITING
+    assert [
+        name for name, transition in TRANSITIONS.items() if transition.target is Status.PROCESSING
+    ] == ["claim"]
 
 
 def test_a_settle_takes_what_runs_or_was_reaped() -> None:
     """Pending is a source of the settle, for the late settle of a reaped task."""
     assert SETTLES == (Status.PROCESSING, Status.PENDING)
     for name in ("succeed", "retry", "move", "give_up", "snooze", "release"):
-        assert MOVES[name].sources == SETTLES
+        assert TRANSITIONS[name].sources == SETTLES
 
 
 def test_the_fence_rises_when_a_new_record_is_ordered_and_only_then() -> None:
@@ -44,20 +49,28 @@ def test_the_fence_rises_when_a_new_record_is_ordered_and_only_then() -> None:
 
     Therefore a record that is redelivered after a crash can be claimed at once.
     """
-    assert {name for name, move in MOVES.items() if move.fence} == {"retry", "move", "replay"}
+    assert {name for name, transition in TRANSITIONS.items() if transition.fence} == {
+        "retry",
+        "move",
+        "replay",
+    }
 
 
 @pytest.mark.parametrize("status", OPEN)
 def test_every_open_state_can_end(status: Status) -> None:
-    """From every open state, moves lead to every final state."""
+    """From every open state, transitions lead to every final state."""
     reached = {status}
     for _ in Status:
-        reached |= {move.target for move in MOVES.values() if reached & set(move.sources)}
+        reached |= {
+            transition.target
+            for transition in TRANSITIONS.values()
+            if reached & set(transition.sources)
+        }
 
     assert set(FINAL) <= reached
 
 
-def test_a_move_knows_its_own_name() -> None:
-    """The table's keys are the names of its moves."""
-    assert all(move.name == name for name, move in MOVES.items())
+def test_a_transition_knows_its_own_name() -> None:
+    """The table's keys are the names of its transitions."""
+    assert all(transition.name == name for name, transition in TRANSITIONS.items())
     assert set(OPEN) | set(FINAL) == set(Status)
