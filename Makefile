@@ -53,7 +53,7 @@ crash-points: servers ## kill -9 between any two durable effects, on both sets o
 short-faults: servers ## four minutes with a dozen kinds of faults on real servers
 	$(FAULTS) --minutes 4 --kinds $(DOZEN)
 
-proof: seeds ## everything long, once for each large change: more of each, and every kind of fault; 1.5 hours
+proof: seeds ## everything long, once for each large change: more of each, and every kind of fault; 2 hours
 	DOCLLM_TEST_LONG=1 $(MAKE) net
 	DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
 	$(MAKE) faults MINUTES=10

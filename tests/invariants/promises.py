@@ -1,4 +1,4 @@
-"""P1 to P9, one function each: each returns a run's violations, a line each.
+"""The promises of the front page, P1 to P9: each function returns a run's violations as lines.
 
 An empty list means that the promise held. A function judges by what the run recorded, and says
 nothing about what it did not record.
@@ -78,7 +78,7 @@ def p6_nothing_runs_early(run: Evidence) -> list[str]:
 
 
 def p7_live_leases_are_kept(run: Evidence) -> list[str]:
-    """P7: nothing is taken from a live lease, and every dead one is resolved."""
+    """P7: no task is taken from a live lease before its hard deadline; dead leases are resolved."""
     return _said(
         "P7", run, claims.reaped_alive, claims.judged_alive, claims.leaked, calls.overlapping
     )
