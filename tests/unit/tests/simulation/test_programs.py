@@ -5,8 +5,10 @@ import random
 from types import SimpleNamespace
 from typing import cast
 
+from agent.membership.heartbeat import Heartbeat
 from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
-from tests.simulation.programs import AgentProgram
+from tests.simulation.machine import Machine
+from tests.simulation.programs import AgentProgram, _Membership
 
 
 def test_a_heartbeat_that_has_not_begun_stands_still_with_its_main_loop() -> None:
@@ -33,11 +35,13 @@ def test_a_stalled_main_loop_does_not_keep_an_agent_from_recording_its_stop() ->
 
     async def leave() -> None:
         beating = loop.spawn(beat, asyncio.sleep(60.0))
-        agent = SimpleNamespace(_machine=SimpleNamespace(loop=loop), beat=beat)
-        loop.spawn(
-            main,
-            AgentProgram._leave(cast("AgentProgram", agent), SimpleNamespace(stop=stop), beating),  # type: ignore[arg-type]
+        membership = _Membership(
+            machine=cast("Machine", SimpleNamespace(loop=loop)),
+            process=beat,
+            heartbeat=cast("Heartbeat", SimpleNamespace(stop=stop)),
+            beating=beating,
         )
+        loop.spawn(main, membership.leave())
         await clock.sleep(1.0)
         loop.freeze(main)
         await clock.sleep(9.0)
