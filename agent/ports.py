@@ -183,7 +183,8 @@ class AtRest:
 # ---- Ledger: claims, settles, leases
 
 # Lost agents from which on a task is a crash suspect, and from which on it runs alone to prove it.
-SUSPECT_LOSSES, ALONE_LOSSES = 2, 3
+SUSPECT_LOSSES = 2
+ALONE_LOSSES = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,6 @@ async def _resume(config: Config, group: str, route: str) -> str:
     )
 
 
-def _listed(known: set[str]) -> str:
-    more = f", and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
-    return ", ".join(sorted(known)[:MOST_SHOWN]) + more
+def _listed(routes: set[str]) -> str:
+    rest = f", and {len(routes) - MOST_SHOWN} more" if len(routes) > MOST_SHOWN else ""
+    return ", ".join(sorted(routes)[:MOST_SHOWN]) + rest

@@ -20,7 +20,8 @@ from agent.outcome import Failure, Moved, Spent
 from schemas.task.guard import GuardCause
 
 # They surround the route's name in the error text of a task that was moved for its closed route.
-CLOSED_BEFORE, CLOSED_AFTER = "route ", " is closed"
+CLOSED_BEFORE = "route "
+CLOSED_AFTER = " is closed"
 WINDOW_S = 600.0
 DEATHS = 10  # so many dead tasks, and more than SHARE of all, raise a guard
 SHARE = 0.5

@@ -15,7 +15,8 @@ _FREQUENT = 3
 _SENTENCES = 2
 _SENTENCE_CHARS = 240
 _MAX_DEPTH = 16
-_MOST_VALUES, _MOST_CHARS = 10_000, 1_000_000
+_MOST_VALUES = 10_000
+_MOST_CHARS = 1_000_000
 _CHARS_PER_TOKEN = 4
 
 _INSTRUCTION = re.compile(r"\A[^\n:]{1,80}:\s")
@@ -98,16 +99,16 @@ def _example(schema: Any, asked: _Asked, depth: int) -> Any:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    named = schema.get("type", "object" if "properties" in schema else "string")
-    return str(named[0]) if isinstance(named, list) else str(named)
+    type_name = schema.get("type", "object" if "properties" in schema else "string")
+    return str(type_name[0]) if isinstance(type_name, list) else str(type_name)
 
 
 def _of_type(name: str, schema: dict[str, Any], asked: _Asked, depth: int) -> Any:
     match name:
         case "object":
             properties = schema.get("properties", {})
-            wanted = schema.get("required", list(properties))
-            return {key: _example(properties.get(key, {}), asked, depth + 1) for key in wanted}
+            required = schema.get("required", list(properties))
+            return {key: _example(properties.get(key, {}), asked, depth + 1) for key in required}
         case "array":
             return [
                 _example(schema.get("items", {}), asked, depth + 1)
@@ -132,8 +133,8 @@ def _string(text: str, least_chars: int) -> str:
 
 
 def _resolve(reference: str, root: Any) -> Any:
-    found = root
+    target = root
     for step in reference.removeprefix("#").strip("/").split("/"):
-        if step and isinstance(found, dict):
-            found = found.get(step.replace("~1", "/").replace("~0", "~"))
-    return found
+        if step and isinstance(target, dict):
+            target = target.get(step.replace("~1", "/").replace("~0", "~"))
+    return target

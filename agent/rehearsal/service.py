@@ -13,7 +13,11 @@ from agent.rehearsal.wire import Ending, Request, ResponsePlan, response
 from schemas.errors import ConfigError
 
 _MODEL = "rehearsal"
-_OK, _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND, _TOO_MANY = 200, 400, 403, 404, 429
+_OK = 200
+_BAD_REQUEST = 400
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+_TOO_MANY = 429
 _HUGE_CHARS = 17 << 20  # more than any agent takes
 
 
@@ -149,18 +153,23 @@ def _completion(body: Mapping[str, Any], text: str, content: str, *, wrong: bool
         "message": {"role": "assistant", "content": content},
         "finish_reason": "stop",
     }
-    asked, said = tokens(text), tokens(content)
+    tokens_in, tokens_out = tokens(text), tokens(content)
+    usage = {
+        "prompt_tokens": tokens_in,
+        "completion_tokens": tokens_out,
+        "total_tokens": tokens_in + tokens_out,
+    }
     return {
         "id": "chatcmpl-rehearsal",
         "object": "chat.completion",
         "created": 0,
         "model": body.get("model", _MODEL),
         "choices": [] if wrong and schema is None else [choice],
-        "usage": {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said},
+        "usage": usage,
     }
 
 
 def _schema(body: Mapping[str, Any]) -> Any:
-    wanted = body.get("response_format")
-    named = wanted.get("json_schema") if isinstance(wanted, dict) else None
-    return named.get("schema") if isinstance(named, dict) else None
+    response_format = body.get("response_format")
+    json_schema = response_format.get("json_schema") if isinstance(response_format, dict) else None
+    return json_schema.get("schema") if isinstance(json_schema, dict) else None

@@ -265,18 +265,18 @@ def _report_rejects(source: Input, rejects: Rejects, options: argparse.Namespace
     if not rejects.count:
         return
     path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
-    again, textless = (
-        f"{_repair_advice(source)} with --batch {batch}",
-        rejects.count - rejects.repairable,
-    )
-    there = (
+    repair_input = f"{_repair_advice(source)} with --batch {batch}"
+    textless = rejects.count - rejects.repairable
+    repair_rejects = (
         f"repair `text` there, then: python -m producer load {path} --batch {batch} --group "
         f"{options.group}"
     )
-    advice = with_config(there, options.config) if rejects.repairable else again
+    advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
     say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}; {advice}")
     if rejects.repairable and textless:
-        say(f"{textless:,} of them have no `text` there; once the others are loaded, {again}")
+        say(
+            f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
+        )
 
 
 def _repair_advice(source: Input) -> str:
