@@ -29,7 +29,7 @@ from producer.bus.embedded.publisher import EmbeddedPublisher
 from schemas.task.envelope import Outgoing, RawHeaders
 from tests.invariants.evidence import Death, Letter, Position
 
-ANSWER_S = 15.0
+ANSWER_S = 60.0
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 

@@ -28,7 +28,7 @@ from tests.servers.kafka_apart import Broker, Controller
 ADMINS = 12  # a client needs an answer at the wrong moment, which one in three gets
 # Two members of each group have no partition; about one in four of them gets such an answer.
 GROUPS, MEMBERS, PARTITIONS = 4, 6, 4
-WELL_S = 90.0
+WELL_S = 240.0
 RNG = Random(1)  # noqa: S311 - times of questions
 
 

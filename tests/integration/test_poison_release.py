@@ -116,7 +116,7 @@ def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) 
         assert starts < 40, (
             embedded.ledger.counts()
         )  # a task is dead when it was alone: one in a start
-        lives(embedded.agent("--slots", "30"), 5)
+        lives(embedded.agent("--slots", "30"), 20)  # it dies seconds after it has begun
     crashes = sum(not lives(embedded.agent("--slots", "30"), 5) for _ in range(3))
     killed = deaths(embedded)["tasks"]
 
