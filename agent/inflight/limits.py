@@ -8,38 +8,39 @@ class Limits:
     """The limits of one agent. A simulation makes them small, so that its runs reach them.
 
     Partitions:
-        span: offsets from the watermark to the newest record; a crash repeats these records. At so
-            many, the partition is paused.
-        resume_span: a partition with a wide span is read again below so many offsets.
-        finished_share: the share of finished records at which a wide span is relieved.
-        stuck_share: the same if the task that blocks the span waits for long. Such a share shows
-            that other tasks came and went.
+        span: offsets from the watermark to the newest record, at which the partition is paused. A
+            crash repeats these records.
+        resume_span: offsets of a paused partition's span, below which it is read again.
+        finished_share: share of finished records in a wide span, from which on the task that blocks
+            it is relieved.
+        stuck_share: the same for a blocking task that waits for long: other tasks came and went
+            meanwhile.
 
     Deliveries in memory:
-        bodies_bytes: bytes of bodies and rejected records; at so many, all topics are paused.
-        ready: deliveries that wait for a question or a claim; at so many, the main topic is
-            paused until half of them are gone. An agent with many slots waits for two deliveries
-            for each slot instead.
-        shelved: records of a topic that wait without bodies; at so many, this topic is paused.
-        rejected: rejected records; with more, all topics are paused.
-        paid_answers: answers of fenced settlements that wait for their tasks' next claim.
+        bodies_bytes: bytes of bodies and rejected records, at which all topics are paused.
+        ready: deliveries that wait for a question or a claim, at which the main topic is paused
+            until half of them are gone; at least two for each slot.
+        shelved: deliveries of shelved routes at which the main topic is paused, and unfinished ones
+            at which the topic of a tier is paused.
+        rejected: rejected records above which all topics are paused.
+        paid_answers: most answers of fenced settlements that are kept for their tasks' next claim.
 
     Closed routes:
-        shelve_after_s: a route is shelved when it has been closed so long and the agent is full.
-        move_after_s: its deliveries may go to a tier when it has been closed so long.
-        crowd: deliveries of a closed route; with more, they go to a tier if another route is open.
+        shelve_after_s: time after which a full agent shelves a closed route.
+        move_after_s: time after which the deliveries of a closed route may go to a tier.
+        crowd: deliveries of a closed route above which they go to a tier if another route is open.
 
     One step:
-        page: deliveries in one question or one claim; at least 2, since half of a question is for
-            due deliveries of the delay queue.
-        move_page: deliveries of a closed route that go to a tier at each tick.
-        quarantine_page, quarantine_page_bytes: rejected records in one transaction.
-        group, sqlite_group, group_bytes: outcomes in one transaction. Bodies travel as hexadecimal
-            digits, so 2 MiB of them make a statement of about 4 MiB.
+        page: most deliveries in one question or one claim; at least 2, since half of a question is
+            for due deliveries of the delay queue.
+        move_page: most deliveries of a closed route that go to a tier at each tick.
+        quarantine_page, quarantine_page_bytes: most rejected records in one transaction.
+        group, sqlite_group, group_bytes: most outcomes in one transaction. Bodies travel as
+            hexadecimal digits, so 2 MiB of them make a statement of about 4 MiB.
 
     Inbox:
-        inbox_page, inbox_page_bytes: records in one transaction.
-        inbox_records, inbox_bytes: records that wait; with more, the inbox is paused.
+        inbox_page, inbox_page_bytes: most records in one transaction.
+        inbox_records, inbox_bytes: waiting records above which the inbox is paused.
     """
 
     span: int = 50_000

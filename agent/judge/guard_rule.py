@@ -8,7 +8,8 @@ waits, and the guard of its key is raised.
 The other parts of a guard: `agent/ledger/guard_decisions.py` decides under lock at each settle,
 `agent/ledger/guard_probes.py` has the looks that end a guard, `agent/maintenance/guard_keeper.py`
 is the duty that runs them, `agent/execution/guard_gate.py` stops tasks, and
-`producer/ledger/guards.py` reads and opens guards.
+`agent/ledger/guard_history.py` reads how the tasks of a key ended, and `producer/ledger/guards.py`
+reads and opens guards.
 """
 
 from collections import Counter

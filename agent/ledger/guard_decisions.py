@@ -1,7 +1,7 @@
 """Guards as SQL: decides about failures inside the transaction of a settle or of the reaper.
 
 The guard row of a key is locked before any decision, so that all agents count one after another.
-Locks are taken in this order: tasks, guards, the tasks of looks.
+Rows are locked in this order: `task`, `guard`, `guard_look` (the tasks that a look tries).
 
 Tested by tests/contract/test_ledger_guard.py.
 """
@@ -34,14 +34,16 @@ class GuardKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Case:
-    """A key under judgement.
+    """A key whose tasks a guard may hold back.
 
-    `holding` are its raised guards. `failed` is the error that raised a guard now.
+    - `guard_id` is the key's own guard, raised or not.
+    - `raised` are the rows of the guards that hold it back: its own, and that for all routes.
+    - `failed` is the text of the error at which this settle raised the guard.
     """
 
     guard_id: int
     watch: GuardWatch
-    holding: Sequence[Any] = ()
+    raised: Sequence[Any] = ()
     failed: str = ""
 
 
@@ -116,7 +118,11 @@ def _may_die(watch: GuardWatch, outcome: Dead) -> bool:
 def _cases(
     connection: Connection, group: str, settlements: Sequence[Settlement]
 ) -> dict[GuardKey, _Case]:
-    """Return the keys whose guard may be raised or may hold a task back; lock their rows."""
+    """Return the keys whose guard may be raised or may hold a task back; lock their rows.
+
+    These are keys of tasks whose attempts are used up, and `fruitless` ones: a task was refused,
+    and no task of the key has ever succeeded.
+    """
     exhausted = {
         _key(settlement) for settlement in settlements if _is_exhausted(settlement.outcome)
     }
@@ -134,17 +140,17 @@ def _cases(
     cases = {}
     for key in sorted(exhausted | fruitless):
         row, wide = rows[key], rows.get(key._replace(route=ANY_ROUTE))
-        holding = [
-            settlement
-            for settlement in (row, wide)
-            if settlement is not None and settlement.opened_at is None
+        raised = [
+            guard_row
+            for guard_row in (row, wide)
+            if guard_row is not None and guard_row.opened_at is None
         ]
         watch = GuardWatch(
-            raised=bool(holding),
+            raised=bool(raised),
             route_works=True,
             good_end=partial(guard_history.good_end, connection, *key),
         )
-        if key in exhausted and not holding:
+        if key in exhausted and not raised:
             watch = _watch_failures(
                 connection, group, key, row, watch, succeeding=key.route in routes
             )
@@ -154,7 +160,7 @@ def _cases(
             watch.ended, watch.refused = guard_history.refusals(
                 connection, *key, since=row.opened_at if row.cause else None
             )
-        cases[key] = _Case(row.id, watch, holding)
+        cases[key] = _Case(row.id, watch, raised)
     return cases
 
 
@@ -231,12 +237,13 @@ def _raise(connection: Connection, guard_id: int, cause: GuardCause, reason: str
 def _tried(
     connection: Connection, cases: Collection[_Case], task_ids: Sequence[int]
 ) -> set[tuple[int, int]]:
-    """Return (task, fence) of the tasks in a look that began on a working route.
+    """Return (task, fence) of the tasks in a look whose route worked when it began (`vouched`).
 
-    Such a task ends by its own fault.
+    If such a task fails, it is at fault itself and not its route: it dies although its guard is
+    raised.
     """
-    vouched = sorted({row.id for case in cases for row in case.holding if row.vouched})
-    return _in_looks(connection, vouched, task_ids) if vouched else set()
+    vouched_ids = sorted({row.id for case in cases for row in case.raised if row.vouched})
+    return _in_looks(connection, vouched_ids, task_ids) if vouched_ids else set()
 
 
 def _in_looks(

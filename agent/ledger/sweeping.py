@@ -66,11 +66,11 @@ _REPEATED = (
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The topics that carry the waiting tasks of one status, and the age of their oldest record.
+    """The topics that carry the waiting tasks of one status, and how far back their records go.
 
-    `horizon` is the smallest append time among the records at the group's committed offsets on
-    these topics, UTC without a zone. None means that all their lags are 0; the present time is
-    used then.
+    - `status` is the status of the tasks, and `destinations` are their topics.
+    - `horizon` is when the oldest record of these topics that the group has not finished was
+      appended, UTC without a zone. If there is none, it is None and stands for the present time.
     """
 
     status: Status
@@ -105,12 +105,9 @@ def uncarried(
     lost = [_lost(status_topics, slack_s) for status_topics in certain]
     in_group = queries.in_group(group, batch.c.cancelled_at.is_(None))
     rows: list[Row[Any]] = []
-    for (
-        status_topics
-    ) in lost:  # one status at a time: only then the index has its tasks in order of due_at
-        query = (
-            select(task.c.id, task.c.due_at).where(status_topics, in_group).order_by(task.c.due_at)
-        )
+    # One status at a time: only then the index has its tasks in the order of `due_at`.
+    for is_lost in lost:
+        query = select(task.c.id, task.c.due_at).where(is_lost, in_group).order_by(task.c.due_at)
         rows += connection.execute(queries.along_due(query).limit(PAGE)).all()
     ids = sorted(row.id for row in sorted(rows, key=_due)[:PAGE])
     return _order(connection, group, ids, or_(*lost), in_group) if ids else 0
@@ -137,7 +134,7 @@ def _order(
     ids: Sequence[int],
     *conditions: ColumnElement[bool],
 ) -> int:
-    """Order records for the given tasks that are `still` lost; return how many."""
+    """Order records for those tasks that still have none; return how many."""
     lost = (
         select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *conditions).order_by(task.c.id)
     )
