@@ -272,7 +272,11 @@ ClaimAnswers = dict[int, tuple[ClaimAnswer, Row | None]]
 
 
 class Ledger(Protocol):
-    """The database as the loop uses it. Each call is a transaction, retried until it succeeds."""
+    """The database as the loop uses it. Each call is retried until it succeeds.
+
+    Each call is a transaction, except that on a server the statements of `ask` and `claim` commit
+    one by one.
+    """
 
     async def ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
         """Answer for records that may be waiting, without a lock."""

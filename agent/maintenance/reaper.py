@@ -90,10 +90,13 @@ def rounds(
 
 
 async def _pause(clock: Clock, lost_records: asyncio.Event) -> None:
-    """Wait a minute, or only a few seconds if Kafka has lost records."""
-    lost_records.clear()
+    """Wait a minute, or only a few seconds if Kafka has lost records.
+
+    A loss that is noticed during the round before shortens the wait too.
+    """
     waited_s = 0.0
     while waited_s < TIDY_S and not lost_records.is_set():
         await clock.sleep(LOOK_S)
         waited_s += LOOK_S
     await clock.sleep(LOST_S)
+    lost_records.clear()  # the sweep that follows looks for all records lost until now

@@ -191,7 +191,7 @@ def accept(
     """
     _lock_open(connection, into)
     ids = range(first_id, first_id + len(tasks))
-    if _count(connection, ids):
+    if any_used(connection, ids):
         return _read_back(connection, into, tasks, ids)
     by_key = sorted(range(len(tasks)), key=lambda position: tasks[position].key)
     rows = [_row(into, tasks[position], ids[position]) for position in by_key]
@@ -285,6 +285,11 @@ def _cancelled(into: Batch) -> UnsafeStateError:
     return UnsafeStateError(
         f"batch {into.name!r} was cancelled; load under another name with --batch"
     )
+
+
+def any_used(connection: Connection, ids: range) -> bool:
+    """Return whether a task has one of these ids."""
+    return _count(connection, ids) > 0
 
 
 def _count(connection: Connection, ids: range) -> int:

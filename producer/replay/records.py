@@ -34,10 +34,16 @@ def apply(
     run_id: int,
     max_attempts_of: Callable[[str], int],
     after: int,
-    limit: int,
+    ids: range,
 ) -> Page | None:
-    """Replay at most `limit` records of a run above `after`; return None if none waits."""
-    numbers = [number for number, _ in runs.take(connection, run_id, QUARANTINE, after, limit)]
+    """Replay records of a run above `after`, one for each of the new task `ids` at most.
+
+    Returns None if no record waits. If an earlier try used the ids and its answer was lost, the
+    page is empty: the next records need ids of their own.
+    """
+    if store.any_used(connection, ids):
+        return Page(after, 0)
+    numbers = [number for number, _ in runs.take(connection, run_id, QUARANTINE, after, len(ids))]
     if not numbers:
         return None
     unreplayed = (
@@ -46,7 +52,7 @@ def apply(
         .order_by(quarantine.c.id)
     )
     rows = connection.execute(unreplayed.with_for_update()).all()
-    unread, orders = _accept_all(connection, group, rows, max_attempts_of)
+    unread, orders = _accept_all(connection, group, rows, max_attempts_of, ids.start)
     accepted = {row.id for row in rows} - unread.keys()
     connection.execute(
         update(quarantine)
@@ -56,7 +62,7 @@ def apply(
     runs.mark(connection, run_id, QUARANTINE, accepted, ItemState.REPLAYED)
     runs.mark(connection, run_id, QUARANTINE, unread, ItemState.UNREAD)
     runs.mark(
-        connection, run_id, QUARANTINE, set(numbers) - accepted - unread.keys(), ItemState.PASSED
+        connection, run_id, QUARANTINE, set(numbers) - accepted - unread.keys(), ItemState.SKIPPED
     )
     return Page(max(numbers), len(numbers), tuple(orders), unread=tuple(unread.items()))
 
@@ -66,6 +72,7 @@ def _accept_all(
     group: str,
     rows: Sequence[Row[Any]],
     max_attempts_of: Callable[[str], int],
+    first_id: int,
 ) -> tuple[Unread, list[Order]]:
     by_batch: dict[str, list[tuple[int, store.NewTask]]] = {}
     unread: Unread = {}
@@ -79,7 +86,8 @@ def _accept_all(
             unread[row.id] = foreign_records.reason(error)
     orders: list[Order] = []
     for name, of_batch in sorted(by_batch.items()):
-        orders += _accept(connection, group, name, of_batch, unread)
+        orders += _accept(connection, group, name, of_batch, unread, first_id)
+        first_id += len(of_batch)
     return unread, orders
 
 
@@ -89,12 +97,13 @@ def _accept(
     name: str,
     of_batch: Sequence[tuple[int, store.NewTask]],
     unread: Unread,
+    first_id: int,
 ) -> Sequence[Order]:
     """Accept tasks into their batch; note the records that the batch refuses."""
     tasks = [task for _, task in of_batch]
     try:
         into = store.open_batch(connection, name, group, store.Origin.QUARANTINE)
-        accepted = store.accept(connection, into, tasks, store.take_ids(connection, len(tasks)))
+        accepted = store.accept(connection, into, tasks, first_id)
     except (ConfigError, UnsafeStateError) as error:
         unread |= dict.fromkeys((number for number, _ in of_batch), str(error))
         return ()

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from producer.ledger import store
 from producer.ledger.outbox import TASK
 from producer.relay.relay import Relay
 from producer.replay import records, runs, tasks
@@ -88,11 +89,11 @@ class Replay:
         """Apply the waiting items of a run until none are left."""
         report, done = ReplayReport(), run.total - run.left
         while not await self._transactions.write(runs.end, run.id):
-            passed = 0
+            finished = 0
             for kind in KINDS:
-                passed += await self._apply_kind(run, kind, report, done + passed)
-            done += passed
-            if not passed:
+                finished += await self._apply_kind(run, kind, report, done + finished)
+            done += finished
+            if not finished:
                 await self._wait()
         return report
 
@@ -100,7 +101,8 @@ class Replay:
         """Apply the items of one kind once through; return how many were finished."""
         after = done = 0
         while True:
-            page = await self._transactions.write(self._page, run, kind, after)
+            ids = await self._take_ids(run, kind)
+            page = await self._transactions.write(self._page, run, kind, after, ids)
             if page is None:
                 return done
             if page.wait_s > 0:
@@ -115,28 +117,44 @@ class Replay:
             self._tell_early(report, page)
             self._progress(before + done)
 
-    def _page(self, connection: Connection, run: Run, kind: int, after: int) -> Page | None:
+    async def _take_ids(self, run: Run, kind: int) -> range:
+        """Return new task ids for a page of records; tasks keep theirs.
+
+        They are taken in a transaction of their own, so that their lock delays nobody.
+        """
+        if kind == TASK:
+            return range(0)
+        size = self._page_size(run, kind)
+        first_id = await self._transactions.write(store.take_ids, size)
+        return range(first_id, first_id + size)
+
+    def _page(
+        self, connection: Connection, run: Run, kind: int, after: int, ids: range
+    ) -> Page | None:
         rate = run.request.rate
         if rate is None:
-            return self._apply_page(connection, run, kind, after, self._page_size(kind))
+            return self._apply_page(connection, run, kind, after, ids)
         if (wait_s := runs.wait_s(connection, run.id, rate)) > 0:
             return Page(after, 0, wait_s=wait_s)
-        page = self._apply_page(connection, run, kind, after, share(rate, self._page_size(kind)))
+        page = self._apply_page(connection, run, kind, after, ids)
         if page is not None:
-            runs.passed(connection, run.id, page.done, rate)
+            runs.note_let_through(connection, run.id, page.done, rate)
         return page
 
     def _apply_page(
-        self, connection: Connection, run: Run, kind: int, after: int, size: int
+        self, connection: Connection, run: Run, kind: int, after: int, ids: range
     ) -> Page | None:
         if kind == TASK:
+            size = self._page_size(run, kind)
             return tasks.apply(connection, self._group, run.id, run.request, after, size)
-        return records.apply(connection, self._group, run.id, self._max_attempts_of, after, size)
+        return records.apply(connection, self._group, run.id, self._max_attempts_of, after, ids)
 
-    def _page_size(self, kind: int) -> int:
+    def _page_size(self, run: Run, kind: int) -> int:
+        rate = run.request.rate
+        most = RECORDS
         if kind == TASK:
-            return SQLITE_TASKS if self._transactions.database.sqlite else TASKS
-        return RECORDS
+            most = SQLITE_TASKS if self._transactions.database.sqlite else TASKS
+        return most if rate is None else share(rate, most)
 
     def _tell_early(self, report: ReplayReport, page: Page) -> None:
         if page.early > report.early:

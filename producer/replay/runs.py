@@ -34,7 +34,7 @@ class ItemState(IntEnum):
 
     WAITS = 0
     REPLAYED = 1
-    PASSED = 2  # it had changed when its turn came, or its batch is cancelled
+    SKIPPED = 2  # it had changed when its turn came, or its batch is cancelled
     UNREAD = 3  # a record that still is no task
 
 
@@ -321,19 +321,19 @@ def take(
 
 
 def wait_s(connection: Connection, run_id: int, rate: float) -> float:
-    """Lock a run; return in how many seconds its next items may pass.
+    """Lock a run; return in how many seconds its rate lets items through.
 
-    The result is 0 or less if they may pass now. All processes that apply the run share one rate. A
-    time further ahead than one page can set it was written before a backward clock jump, and is
-    ignored.
+    The result is 0 or less if it lets them through now. All processes that apply the run share one
+    rate. A time further ahead than one page can set it was written before a backward clock jump,
+    and is ignored.
     """
     query = select(seconds_until(replay_run.c.next_at)).where(replay_run.c.id == run_id)
     seconds = float(connection.execute(query.with_for_update()).scalar_one())
     return seconds if seconds < 2 * max(1.0, 1 / rate) else 0.0
 
 
-def passed(connection: Connection, run_id: int, count: int, rate: float) -> None:
-    """Note that `count` items of a run passed, at `rate` items a second."""
+def note_let_through(connection: Connection, run_id: int, count: int, rate: float) -> None:
+    """Note that `count` items of a run were let through, at `rate` items a second."""
     connection.execute(
         update(replay_run).where(replay_run.c.id == run_id).values(next_at=utc_after(count / rate))
     )

@@ -48,7 +48,7 @@ def apply(
     ids = [row.id for row in rows]
     orders = _move(connection, group, request, rows) if rows else []
     runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
-    runs.mark(connection, run_id, TASK, items.keys() - set(ids), ItemState.PASSED)
+    runs.mark(connection, run_id, TASK, items.keys() - set(ids), ItemState.SKIPPED)
     return Page(max(waiting), len(items), tuple(orders), early=len(early))
 
 

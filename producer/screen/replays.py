@@ -60,13 +60,13 @@ def items(tasks: int, records: int) -> str:
 
 def result(run: Run) -> str:
     """Return the result of a run."""
-    replayed, passed, unread = (
+    replayed, skipped, unread = (
         run.counts.get(state, 0)
-        for state in (ItemState.REPLAYED, ItemState.PASSED, ItemState.UNREAD)
+        for state in (ItemState.REPLAYED, ItemState.SKIPPED, ItemState.UNREAD)
     )
     parts = [f"{replayed} {'are tasks now' if _only_records(run.request) else 'wait again'}"]
-    if passed:
-        parts.append(f"{passed} passed over: changed meanwhile, or their batch is cancelled")
+    if skipped:
+        parts.append(f"{skipped} passed over: changed meanwhile, or their batch is cancelled")
     if unread:
         parts.append(f"{unread} records are still no tasks")
     if run.left:

@@ -4,6 +4,7 @@ Of the COMMITs that raise "connection lost", 4 in 10 have committed. Every funct
 to `run` must therefore be safe to run twice.
 """
 
+import itertools
 import logging
 import random
 import threading
@@ -120,10 +121,10 @@ class Database:
 
     def wait_for_answer(self) -> None:
         """Return once the server answers. Raises Stopped if the program leaves first."""
-        count = 0
-        while self.stopping.is_set() or not self.answers():
-            count += 1
-            self.rest(count)
+        for count in itertools.count(1):
+            if not self.stopping.is_set() and self.answers():
+                return
+            self.rest(count)  # raises Stopped if the program leaves
 
     def reach(self) -> None:
         """Check that the server answers and takes statements of the size that docllm needs.

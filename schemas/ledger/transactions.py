@@ -52,7 +52,7 @@ class Transactions:
         """Do the same for statements that may commit one by one, as they then do on a server."""
         if self.database.sqlite:
             return await self.write(work, *args, **kwargs)
-        return await self.read(work, *args, **kwargs)
+        return await self._autocommitted(work, *args, **kwargs)
 
     async def read(
         self,
@@ -61,6 +61,14 @@ class Transactions:
         **kwargs: Params.kwargs,
     ) -> Result:
         """Return the result of `work`, which only reads; its statements are no transaction."""
+        return await self._autocommitted(work, *args, **kwargs)
+
+    async def _autocommitted(
+        self,
+        work: Callable[Concatenate[Connection, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
         return await self.executor(
             lambda: self.database.auto(lambda connection: work(connection, *args, **kwargs))
         )

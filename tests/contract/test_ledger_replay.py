@@ -108,7 +108,7 @@ def test_replaying_twice_is_replaying_once(ledger_db: LedgerDatabase) -> None:
     done, again = applied(ledger_db, first), applied(ledger_db, second)
 
     assert stored(ledger_db, request()) is None
-    assert (done.counts, again.counts) == ({ItemState.REPLAYED: 2}, {ItemState.PASSED: 2})
+    assert (done.counts, again.counts) == ({ItemState.REPLAYED: 2}, {ItemState.SKIPPED: 2})
     assert again.items == []
     assert [ledger_db.task(one).replays for one in ids] == [1, 1]
 
@@ -126,7 +126,7 @@ def test_a_later_death_is_not_the_one_that_was_stored(ledger_db: LedgerDatabase)
 
     found = applied(ledger_db, old)
 
-    assert found.counts == {ItemState.PASSED: 1}
+    assert found.counts == {ItemState.SKIPPED: 1}
     assert (ledger_db.status(one), ledger_db.task(one).replays) == (Status.DEAD, 1)
 
 
@@ -161,7 +161,7 @@ def test_the_cap_ends_the_circle(ledger_db: LedgerDatabase) -> None:
     ledger_db.set(tables.task, one, replays=4)
 
     assert stored(ledger_db, request(cap=3)) is None
-    assert applied(ledger_db, later).counts == {ItemState.PASSED: 1}
+    assert applied(ledger_db, later).counts == {ItemState.SKIPPED: 1}
     assert replayed(ledger_db, cap=5).counts == {ItemState.REPLAYED: 1}
     assert ledger_db.task(one).replays == 5
 

@@ -83,7 +83,7 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(ledger_db: LedgerDatabase)
     ledger_db.cancel()
     ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
 
-    assert applied(ledger_db, run).counts == {ItemState.REPLAYED: 1, ItemState.PASSED: 1}
+    assert applied(ledger_db, run).counts == {ItemState.REPLAYED: 1, ItemState.SKIPPED: 1}
     assert ledger_db.batch().cancelled
     assert [ledger_db.status(each) for each in (one, two)] == [Status.CANCELLED] * 2
 
@@ -97,7 +97,7 @@ def test_a_run_that_replays_nothing_opens_nothing(ledger_db: LedgerDatabase) -> 
     run = asked(ledger_db)
     ledger_db.set(tables.task, one, fence=1)
 
-    assert applied(ledger_db, run).counts == {ItemState.PASSED: 1}
+    assert applied(ledger_db, run).counts == {ItemState.SKIPPED: 1}
 
     assert ledger_db.batch().cancelled
     assert "reopen" not in [row.action for row in ledger_db.rows(tables.audit)]
@@ -165,7 +165,7 @@ def test_a_dead_task_of_a_cancelled_batch_stays(ledger_db: LedgerDatabase) -> No
     ledger_db.cancel()
 
     assert stored(ledger_db, request()) is None
-    assert applied(ledger_db, run).counts == {ItemState.PASSED: 1}
+    assert applied(ledger_db, run).counts == {ItemState.SKIPPED: 1}
     assert ledger_db.status(one) is Status.DEAD
 
 

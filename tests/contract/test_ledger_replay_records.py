@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from producer.ledger import store
 from producer.ledger.outbox import TASK, unpack
 from producer.ledger.store import Origin
 from producer.loading import foreign_records
@@ -24,6 +25,11 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
     return b'{"id":"%s","prompt":"%s"}' % (key.encode(), prompt.encode())
 
 
+def new_ids(ledger_db: LedgerDatabase, count: int) -> range:
+    first_id = ledger_db.call(store.take_ids, count)
+    return range(first_id, first_id + count)
+
+
 def applied(
     ledger_db: LedgerDatabase, run: Run | None, size: int = 50
 ) -> tuple[list[Page], dict[ItemState, int]]:
@@ -31,7 +37,9 @@ def applied(
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while page := ledger_db.call(records.apply, GROUP, run.id, lambda _: 5, after, size):
+    while page := ledger_db.call(
+        records.apply, GROUP, run.id, lambda _: 5, after, new_ids(ledger_db, size)
+    ):
         pages.append(page)
         after = page.last
     ledger_db.run(lambda c: replay_runs.end(c, run.id))
@@ -127,7 +135,7 @@ def test_replaying_twice_makes_one_task(ledger_db: LedgerDatabase) -> None:
 
     assert [applied(ledger_db, run)[1] for run in runs] == [
         {ItemState.REPLAYED: 1},
-        {ItemState.PASSED: 1},
+        {ItemState.SKIPPED: 1},
     ]
     assert stored(ledger_db, request(dispositions=("undecodable",))) is None
     assert ledger_db.count(tables.task) == 1
@@ -212,3 +220,30 @@ def test_pages_of_records_follow_one_another(ledger_db: LedgerDatabase) -> None:
 
     assert ([page.done for page in pages], states) == ([2, 2, 1], {ItemState.REPLAYED: 5})
     assert ledger_db.count(tables.task) == 5
+
+
+def test_a_page_whose_answer_was_lost_leaves_the_ids_to_its_tasks(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """The second try visits no record, so that none is taken for a task of the first try."""
+    set_aside(ledger_db, line("a"), line("b"))
+    run = stored(ledger_db, request(dispositions=("undecodable",)))
+    assert run is not None
+    ids = new_ids(ledger_db, 1)
+
+    first, again = (
+        ledger_db.call(records.apply, GROUP, run.id, lambda _: 5, 0, ids) for _ in range(2)
+    )
+    assert first is not None
+    _, states = applied(ledger_db, run, size=1)
+
+    assert (first.done, again, states) == (1, Page(0, 0), {ItemState.REPLAYED: 2})
+    assert [row.task_key for row in ledger_db.rows(tables.task)] == [b"a", b"b"]
+
+
+def test_two_batches_of_one_page_share_its_ids(ledger_db: LedgerDatabase) -> None:
+    set_aside(ledger_db, line("a"), line("b"))
+    set_aside(ledger_db, line("a"), headers=[("docllm-batch", b"other")])
+
+    assert replayed(ledger_db) == ({}, {ItemState.REPLAYED: 3})
+    assert ledger_db.count(tables.task) == 3

@@ -152,7 +152,7 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
 
     def replay(connection: Connection) -> None:
         rows = connection.execute(quarantine.quarantine.select()).all()
-        unread.update(records._accept_all(connection, "g", rows, lambda _: 5)[0])
+        unread.update(records._accept_all(connection, "g", rows, lambda _: 5, 1)[0])
 
     run(database, replay)
 

@@ -19,7 +19,7 @@ def test_tasks_that_were_passed_over_may_be_dead_still() -> None:
 
     Somebody else replayed them, or their batch was cancelled and they stay as they are.
     """
-    assert result(run_with({ItemState.REPLAYED: 2, ItemState.PASSED: 1}, Selection())) == (
+    assert result(run_with({ItemState.REPLAYED: 2, ItemState.SKIPPED: 1}, Selection())) == (
         "2 wait again, 1 passed over: changed meanwhile, or their batch is cancelled"
     )
 
