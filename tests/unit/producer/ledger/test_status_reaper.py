@@ -20,7 +20,7 @@ def test_a_running_reaper_is_recognized(tmp_path: Path) -> None:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
         async with opened(config, "g") as parts, reaping(parts) as reaper:
             found = await parts.transactions.read(status.read, "g")
-            await reaper._leave()
+            await reaper._membership.leave()
         return found
 
     (reaper,) = asyncio.run(seen()).agents
