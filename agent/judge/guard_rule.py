@@ -54,13 +54,15 @@ class EndedAlike:
 class GuardWatch:
     """The state of one key, by which the deaths of its tasks are judged.
 
-    `raised` says whether its guard is raised, and `route_works` whether anything succeeds on its
-    route. `lately` is how its tasks ended lately, the newest first. `refuses` says
-    that the guard is raised because of refusals. `fruitless` says that no task of the key has
-    succeeded; then `ended` counts its ended tasks, and `refused` the refused ones among them by the
-    fingerprint of the refusal. `good_end` returns whether the key is at the end of a good run.
-    `silence` says for a person when something last succeeded on the route. `cause` and `why` are
-    set when the guard is raised here.
+    - `raised`: its guard is raised.
+    - `route_works`: something succeeds on its route.
+    - `lately`: how its tasks ended lately, the newest first.
+    - `refuses`: its guard is raised because of refusals.
+    - `fruitless`: no task of the key has succeeded. Then `ended` counts its ended tasks, and
+      `refused` the refused ones among them by the fingerprint of the refusal.
+    - `good_end`: returns whether the key is at the end of a good run.
+    - `silence`: since when nothing has succeeded on the route, as text for a person.
+    - `cause`, `why`: set when the guard is raised here.
     """
 
     raised: bool

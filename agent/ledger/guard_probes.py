@@ -90,7 +90,7 @@ def begin(connection: Connection, group: str, raised: Guard) -> bool:
 def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None:
     """Begin the looks that waited for the answer of their route.
 
-    If the route did not answer, each look has one task, and that task cannot die.
+    If the route did not answer, each look is not `vouched`.
     """
     _begin(connection, asked, guard.c.look_left < 0, vouched=answered)
 
@@ -98,6 +98,11 @@ def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None
 def _begin(
     connection: Connection, guards: Asked, due: ColumnElement[bool], *, vouched: bool
 ) -> None:
+    """Begin the looks of these guards.
+
+    `vouched` says that the route works: then the look has all its places, and its tasks may die.
+    Otherwise it has one task, which may not.
+    """
     places = (
         {"look_left": guard.c.look_size, "vouched": 1}
         if vouched
