@@ -23,7 +23,8 @@ class InFlightTable:
         self._ready = ReadyQueue()
         self._hold = DelayQueue()
         self._suspects: list[Delivery] = []
-        self._paid: deque[Delivery] = deque()
+        # In the order of their last settle.
+        self._paid: dict[Delivery, None] = {}
         self.bodies_bytes = 0
 
     @property
@@ -204,6 +205,7 @@ class InFlightTable:
         """Forget a delivery; the next record of its task takes its place."""
         delivery.state = DeliveryState.GONE
         delivery.paid = None
+        self._paid.pop(delivery, None)
         self._drop(delivery)
         if self._by_task.get(delivery.task_id) is not delivery:
             return
@@ -292,9 +294,12 @@ class InFlightTable:
 
     def keep_paid(self, delivery: Delivery) -> None:
         """Bound the number of answers that wait in memory for their task's next claim."""
-        self._paid.append(delivery)
+        self._paid.pop(delivery, None)
+        self._paid[delivery] = None
         if len(self._paid) > self._limits.paid_answers:
-            self._paid.popleft().paid = None
+            oldest = next(iter(self._paid))
+            del self._paid[oldest]
+            oldest.paid = None
 
 
 def _alike(delivery: Delivery, other: Delivery) -> bool:

@@ -287,3 +287,15 @@ def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
         entries.keep_paid(one)
 
     assert [one.paid is None for one in kept] == [True, True, *[False] * LIMITS.paid_answers]
+
+
+def test_the_newest_paid_answer_of_a_task_is_kept_by_its_own_age() -> None:
+    """A task that was fenced twice has one place among the kept answers, by its newest answer."""
+    entries = InFlightTable(limits=LIMITS)
+    twice, *others = [entry(number) for number in range(LIMITS.paid_answers + 1)]
+    for delivery in (twice, *others[:-1], twice, others[-1]):
+        delivery.paid = Succeeded(b"answer", COMPLETION, Spent())
+        entries.keep_paid(delivery)
+
+    assert twice.paid is not None
+    assert others[0].paid is None
