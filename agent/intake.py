@@ -40,7 +40,7 @@ from schemas.task.envelope import record_bytes
 from schemas.task.failures import Disposition
 from schemas.task.line import LineError
 from schemas.task.schema_cost import is_heavy_line
-from schemas.task.untrusted import contained, sealed, told
+from schemas.task.untrusted import contained, describe_error, sealed
 from schemas.task.wording import one_line
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class Intake:
             )
         except Exception as error:  # noqa: BLE001 - it would fail in every agent that reads it
             self._memory.note(error)
-            return rejected_record(record, one_line(f"cannot be read: {told(error)}"))
+            return rejected_record(record, one_line(f"cannot be read: {describe_error(error)}"))
 
     async def _accept(
         self, batch_name: str, tasks: Sequence[tuple[Record, store.NewTask]]

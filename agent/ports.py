@@ -225,7 +225,6 @@ class Row:
     attempt: int
     max_attempts: int
     lease_losses: int
-    replays: int
     due_in_s: float
     expired: bool
     type: str
@@ -298,10 +297,6 @@ class Ledger(Protocol):
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Make outcomes durable; return a verdict for each, and the publish orders written."""
-        ...
-
-    async def release(self, owner: int, task_ids: Sequence[int]) -> None:
-        """Give claims back."""
         ...
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:

@@ -53,8 +53,8 @@ class GuardGate:
             (row.batch_id, row.type, ANY_ROUTE)
         )
 
-    async def moved(self, guard: Guard, task_id: int) -> Moved | None:
-        """Return the move of a stopped task to a tier; None if it joins the look and may run.
+    async def admit_to_look_or_move(self, guard: Guard, task_id: int) -> Moved | None:
+        """Let a stopped task join the look (None: it may run), or return its move to a tier.
 
         Waits until it is the task's turn, so that at most MOVES_PER_S tasks move in a second.
         """

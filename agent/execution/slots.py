@@ -137,7 +137,7 @@ class Slots:
     ) -> Outcome:
         """Wait for the task's turn if a guard stops it, then run the attempt if it may start."""
         if isinstance(decision, Guard):
-            stopped = await self._guards.moved(decision, delivery.task_id)
+            stopped = await self._guards.admit_to_look_or_move(decision, delivery.task_id)
             if stopped is not None:
                 return stopped
             decision = self._admission.grant(delivery)

@@ -23,7 +23,7 @@ from producer.input.excluded_files import resolved, root_of
 from schemas.runtime.executors import Executor
 from schemas.task.document_text import DocumentText, NoTextError
 from schemas.task.failures import ErrorClass
-from schemas.task.untrusted import contained, told
+from schemas.task.untrusted import contained, describe_error
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,8 @@ class Documents:
             raise DocumentError(_REFUSED, f"{uri} {error}") from None
         except Exception as error:
             raise DocumentError(
-                _UNREADABLE, f"{uri} cannot be read, because its reader fails: {told(error)}"
+                _UNREADABLE,
+                f"{uri} cannot be read, because its reader fails: {describe_error(error)}",
             ) from error
 
     def _read(self, uri: str, size: int | None) -> bytes:

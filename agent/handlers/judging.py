@@ -9,7 +9,7 @@ from agent.ports import CallFailed, Reply
 from schemas.runtime.executors import Executor
 from schemas.task.failures import ErrorClass
 from schemas.task.schema_cost import is_heavy_for
-from schemas.task.untrusted import contained, sealed, told
+from schemas.task.untrusted import contained, describe_error, sealed
 from schemas.task.wording import one_line
 
 # To parse more than this here would stop all threads of the agent, among them the heartbeat.
@@ -32,7 +32,7 @@ async def judged(reply: Reply | CallFailed, terms: Terms, apart: Executor) -> Ju
     except TimeoutError:
         return unjudged(_TOO_LONG, await _without_schema(reply, terms, apart), terms)
     except Exception as error:  # noqa: BLE001 - a reply that kills two children is at fault
-        text = one_line(f"the reply ended the process that judged it: {told(error)}")
+        text = one_line(f"the reply ended the process that judged it: {describe_error(error)}")
         failure = Failure(ErrorClass.BAD_OUTPUT, text)
         return unjudged(failure, await _without_schema(reply, terms, apart), terms)
 

@@ -33,7 +33,7 @@ from agent.process.containment import current_task, enter_handler, is_to_end, le
 from producer.text.printable import FRAMES
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
-from schemas.task.untrusted import contained, described, told
+from schemas.task.untrusted import contained, describe_error, described
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def _raised(raised: BaseException, context: Context, *, timed_out: bool) -> Outc
 def _description(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError) and not error.args:
         return f"{type(error).__name__}: {_ABANDONED}"
-    return told(error)
+    return describe_error(error)
 
 
 def _frames_text(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from schemas.task.envelope import (
     digest,
 )
 from schemas.task.failures import Disposition
-from schemas.task.untrusted import contained, told
+from schemas.task.untrusted import contained, describe_error
 from schemas.task.wording import one_line
 
 
@@ -39,7 +39,7 @@ class RecordDecoder:
         except NotOursError as error:
             return rejected_record(record, f"not a publication of docllm: {error}")
         except Exception as error:  # noqa: BLE001 - it concerns this record alone
-            return rejected_record(record, one_line(f"cannot be read: {told(error)}"))
+            return rejected_record(record, one_line(f"cannot be read: {describe_error(error)}"))
 
     def _read(self, record: Record) -> Delivery | RejectedRecord:
         publication = decode(record.headers)

@@ -13,7 +13,7 @@ from agent.outcome import Failure
 from schemas.task.answer_schema import is_soon_explained
 from schemas.task.failures import ErrorClass
 from schemas.task.message_text import text_of
-from schemas.task.untrusted import contained, told
+from schemas.task.untrusted import contained, describe_error
 from schemas.task.validator import first_error, validator_of
 from schemas.task.wording import one_line
 
@@ -99,7 +99,9 @@ def _contained_failure_in(
 
 def judging_failed(error: BaseException) -> Failure:
     """Return the failure of a reply whose judging failed."""
-    return Failure(ErrorClass.BAD_OUTPUT, one_line(f"the reply cannot be judged: {told(error)}"))
+    return Failure(
+        ErrorClass.BAD_OUTPUT, one_line(f"the reply cannot be judged: {describe_error(error)}")
+    )
 
 
 def _count(usage: Any, *names: str) -> int:

@@ -47,7 +47,6 @@ _READ = select(  # the columns are in the order of Row
     task.c.attempt,
     task.c.max_attempts,
     task.c.lease_losses,
-    task.c.replays,
     seconds_until(task.c.due_at).label("due_in_s"),
     (task.c.expires_at < utc_now()).label("expired"),
     task.c.type,

@@ -215,10 +215,10 @@ def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, byte
 # ---- the end of a look, and of the guard
 
 
-def look_at(connection: Connection, group: str, raised: Guard, probe_s: float) -> str:
-    """Return why the guard may be opened, or an empty text if it may not.
+def end_look_if_over(connection: Connection, group: str, raised: Guard, probe_s: float) -> str:
+    """End a look that is over, and set the time of the next one.
 
-    Ends a look that is over, and sets the time of the next one.
+    Returns why the guard may be opened, or an empty text if it may not.
     """
     if raised.cause == GuardCause.NO_SUCCESS:
         works = route_works(connection, group, raised.route, since=raised.raised_at)

@@ -224,11 +224,11 @@ def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     """
     ids = [row.id for row in rows]
     if ids:
-        losses = task.c.lease_losses + 1
+        one_more = task.c.lease_losses + 1
         connection.execute(
             update(task)
             .where(task.c.id.in_(ids))
-            .values(status=int(Status.PENDING), due_at=utc_now(), lease_losses=losses)
+            .values(status=int(Status.PENDING), due_at=utc_now(), lease_losses=one_more)
         )
         outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
 

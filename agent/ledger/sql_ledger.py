@@ -83,10 +83,6 @@ class SqlLedger:
         """Return keys and values of tasks."""
         return await self._claiming.read(claims.bodies, task_ids)
 
-    async def release(self, owner: int, task_ids: Sequence[int]) -> None:
-        """Give claims back."""
-        await self._background.write(claims.release, owner, task_ids)
-
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
         """Order a replacement record for a task that runs or waits."""
         return await self._background.write(claims.relieve, self._group, record, fence, owner)

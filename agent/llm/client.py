@@ -20,7 +20,7 @@ from schemas.clients.http import causes, connected, wants_login, why
 from schemas.clients.llm_address import endpoint
 from schemas.settings.config import Secret, authorization
 from schemas.task.failures import ErrorClass
-from schemas.task.untrusted import is_panic, told
+from schemas.task.untrusted import describe_error, is_panic
 from schemas.task.wording import TEXT_CHARS, masking
 
 MAX_REPLY_BYTES = 16 << 20
@@ -72,7 +72,8 @@ class ChatClient:
             if not is_panic(error):
                 raise
             return CallFailed(
-                ErrorClass.AMBIGUOUS, self._masked_text(f"the HTTP client fails: {told(error)}")
+                ErrorClass.AMBIGUOUS,
+                self._masked_text(f"the HTTP client fails: {describe_error(error)}"),
             )
 
     async def close(self) -> None:

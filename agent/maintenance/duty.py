@@ -48,7 +48,7 @@ class Duty:
         except DeniedError:
             raise
         except (DatabaseError, DocllmError, OSError) as error:
-            if not (isinstance(error, UnreachableError) and self._kafka and self._kafka.told):
+            if not (isinstance(error, UnreachableError) and self._kafka and self._kafka.logged):
                 self._trouble.failed(getattr(error, "orig", error))
         else:
             self._trouble.answered()

@@ -144,7 +144,7 @@ class GuardKeeper:
 
     async def _watch(self, guard: Guard) -> None:
         why = await self._transactions.write(
-            guard_probes.look_at, self._group, guard, self._probe_s
+            guard_probes.end_look_if_over, self._group, guard, self._probe_s
         )
         if why:
             await self._open(guard, why)

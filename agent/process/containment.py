@@ -13,7 +13,7 @@ import uvloop
 
 from schemas.errors import DocllmError
 from schemas.runtime.clock import Clock
-from schemas.task.untrusted import ContainedError, is_interrupt, told
+from schemas.task.untrusted import ContainedError, describe_error, is_interrupt
 
 AGAIN_WITHIN_S = 60.0
 
@@ -97,7 +97,7 @@ class _Part(Coroutine[Any, Any, Any]):
         except (SystemExit, KeyboardInterrupt) as error:
             if is_interrupt(error):
                 raise
-            raise ContainedError(told(error)) from error
+            raise ContainedError(describe_error(error)) from error
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

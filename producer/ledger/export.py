@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, func, select
 from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
 from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.states import OPEN, Status
-from schemas.task.untrusted import contained, told
+from schemas.task.untrusted import contained, describe_error
 from schemas.task.wording import one_line
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,9 @@ def _written(ended: Ended, line_of: LineOf) -> bytes | None:
             return line_of(ended)
     except Exception as error:  # noqa: BLE001 - one task must not end the export
         log.warning(
-            "the result of task %d cannot be written: %s", ended.task_id, one_line(told(error))
+            "the result of task %d cannot be written: %s",
+            ended.task_id,
+            one_line(describe_error(error)),
         )
         return line_of(unreadable(ended, error))
 

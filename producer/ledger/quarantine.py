@@ -21,7 +21,7 @@ from schemas.task.failures import Disposition
 from schemas.task.fingerprint import fingerprint
 from schemas.task.line_json import reading
 from schemas.task.rejected_record import RejectedRecord
-from schemas.task.untrusted import contained, told
+from schemas.task.untrusted import contained, describe_error
 from schemas.task.wording import one_line
 
 KEPT_BYTES = MAX_TASK_BYTES  # of a value; a larger value cannot be a task
@@ -120,7 +120,7 @@ def _row(group: str, record: RejectedRecord) -> dict[str, object]:
         with contained():
             return _full_row(group, record)
     except Exception as error:  # noqa: BLE001 - a record not stored would be read for ever
-        reason = one_line(f"its headers cannot be kept: {told(error)}")
+        reason = one_line(f"its headers cannot be kept: {describe_error(error)}")
         return _full_row(group, replace(record, headers=(), reason=reason))
 
 

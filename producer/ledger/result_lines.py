@@ -15,7 +15,7 @@ from schemas.task.codec import is_value, unpacked
 from schemas.task.failures import ErrorClass
 from schemas.task.message_text import text_of
 from schemas.task.states import Status
-from schemas.task.untrusted import told
+from schemas.task.untrusted import describe_error
 from schemas.task.wording import one_line
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -118,7 +118,9 @@ def openai_line(task: Ended) -> bytes | None:
 
 def unreadable(task: Ended, error: Exception) -> Ended:
     """Return a task whose stored end cannot be read, with the reason in the place of its result."""
-    reason = one_line(f"what the ledger has stored of this task cannot be read: {told(error)}")
+    reason = one_line(
+        f"what the ledger has stored of this task cannot be read: {describe_error(error)}"
+    )
     return replace(task, result=None, letter=Letter(ErrorClass.UNREADABLE, reason, task.ended_at))
 
 

@@ -58,7 +58,7 @@ class Outage:
         self._tries = 0
 
     @property
-    def told(self) -> bool:
+    def logged(self) -> bool:
         """Return whether an outage was logged and has not ended."""
         return self._logged_s is not None
 

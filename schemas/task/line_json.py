@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from schemas.task.untrusted import is_interrupt, told
+from schemas.task.untrusted import describe_error, is_interrupt
 
 # orjson writes 254 levels of brackets, and the agent encodes parts of a line again.
 MAX_DEPTH = 250
@@ -57,7 +57,7 @@ class _Reading:
             return
         if self._memory or not isinstance(error, MemoryError):
             fix = "correct the line; if it is correct, report a bug of docllm with this text"
-            raise LineError("", f"cannot be read: {told(error)}", fix) from error
+            raise LineError("", f"cannot be read: {describe_error(error)}", fix) from error
 
 
 _READING = {memory: _Reading(memory=memory) for memory in (True, False)}

@@ -28,7 +28,7 @@ class _Contained:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Turn an error that is no Exception into a ContainedError."""
         if error is not None and not isinstance(error, Exception) and not is_interrupt(error):
-            raise ContainedError(told(error)) from error
+            raise ContainedError(describe_error(error)) from error
 
 
 _CONTAINED = _Contained()
@@ -57,11 +57,11 @@ def _portable(error: Exception) -> Exception:
         with contained():
             pickle.loads(pickle.dumps(error))  # noqa: S301 - it was made here
     except Exception:  # noqa: BLE001 - a class that the parent cannot recreate would end its pool
-        return ContainedError(told(error))
+        return ContainedError(describe_error(error))
     return error
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the class and message of an exception, or of the one that was contained."""
     if isinstance(error, ContainedError):
         return described(error)

@@ -7,7 +7,7 @@ import orjson
 
 from schemas.runtime.digest_cache import DigestCache
 from schemas.task.patterns import compiled_kb, excess_of_patterns, patterns_in, pieces
-from schemas.task.untrusted import contained, told
+from schemas.task.untrusted import contained, describe_error
 
 # The limit for all patterns of a schema together. If a pattern has look-arounds or backreferences,
 # the library compiles each of its pieces by itself.
@@ -50,7 +50,7 @@ def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     except MemoryError:
         raise  # it does not mean that the schema is wrong
     except Exception as error:
-        raise ValueError(f"the validator fails on it ({told(error)})") from error
+        raise ValueError(f"the validator fails on it ({describe_error(error)})") from error
 
 
 def _size(schema: dict[str, Any], written_bytes: int) -> int:

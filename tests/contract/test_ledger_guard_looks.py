@@ -144,7 +144,7 @@ async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerData
     assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [one])) == (1, 0)
 
     assert ledger_db.count(tables.guard_look) == 0
-    assert await keeper.guards.moved(heard_of, one) is not None
+    assert await keeper.guards.admit_to_look_or_move(heard_of, one) is not None
     await keeper.look()
     guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size) == (False, 1)

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import OperationalError
 
+from agent.ledger import claims
 from agent.ledger import settlements as settle
 from agent.ledger import sql_ledger as adapter
 from agent.ledger.sql_ledger import Executors, SqlLedger
@@ -420,7 +421,7 @@ def test_the_port_claims_settles_and_releases_through_threads(
         ]
         verdicts, orders = await ledger.settle(settling)
         assert {order.destination for order in orders} == {"retry.30s"}
-        await ledger.release(first, [row.task_id for row in rows])
+        ledger_db.call(claims.release, first, [row.task_id for row in rows])
         asked = await ledger.ask([ledger_db.record(row.task_id) for row in rows[500:]])
         assert {said for said, _ in asked.values()} == {ClaimAnswer.CLAIMABLE}
         assert len(await ledger.bodies([row.task_id for row in rows[:3]])) == 3

@@ -24,7 +24,7 @@ from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime import crash
 from schemas.task.envelope import Outgoing
 from schemas.task.line import LineError, TaskLine, parse, parse_again
-from schemas.task.untrusted import told
+from schemas.task.untrusted import describe_error
 from schemas.task.validator import validator_of
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
@@ -115,7 +115,7 @@ class World:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever ended the run is its result
-                self.problem("RUN", told(error))
+                self.problem("RUN", describe_error(error))
             finally:
                 self.loop.bury()
         return self.problems

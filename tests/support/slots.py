@@ -145,9 +145,7 @@ def claimed(
     task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False
 ) -> Delivery:
     """Return a delivery that was just claimed."""
-    row = Row(
-        task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0, 0.0, expired, "document", b"k", "b"
-    )
+    row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0.0, expired, "document", b"k", "b")
     entry = Delivery(
         PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE
     )

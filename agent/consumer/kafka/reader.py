@@ -56,20 +56,20 @@ class KafkaReader:
         settings: Settings,
         assignment: Assignment,
         commits: Commits,
-        placement: Rebalance,
+        rebalance: Rebalance,
         watch: TopicWatch,
-        pulse: Liveness,
-        handover: ThreadBridge,
+        liveness: Liveness,
+        bridge: ThreadBridge,
         outage: Outage,
     ) -> None:
         self._config = config
         self._settings = settings
         self._assignment = assignment
         self._commits = commits
-        self._placement = placement
+        self._rebalance = rebalance
         self._watch = watch
-        self._pulse = pulse
-        self._handover = handover
+        self._liveness = liveness
+        self._bridge = bridge
         self._outage = outage
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
@@ -92,7 +92,7 @@ class KafkaReader:
 
     def pause(self, keys: frozenset[Key]) -> None:
         """Stop reading these partitions, and read all others again."""
-        self.tell(lambda consumer: self._placement.pause(consumer, keys))
+        self.tell(lambda consumer: self._rebalance.pause(consumer, keys))
 
     def leave(self) -> None:
         """Let the thread commit, leave the group and end."""
@@ -109,16 +109,16 @@ class KafkaReader:
         # Whatever it is, the agent must hear that nobody reads any more.
         except Exception as error:
             log.exception("the consumer thread ends")
-            self._handover.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
+            self._bridge.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
         finally:
             self._watch.close()
-            self._handover.call(gone)
+            self._bridge.call(gone)
 
     def _serve(self, consumer: Consumer) -> None:
         """Use one handle until it is broken or the thread must leave."""
         self._broken = False
-        self._pulse.begin()
-        place = self._placement
+        self._liveness.begin()
+        place = self._rebalance
         consumer.subscribe(
             list(self._watch.topics),
             on_assign=place.on_assign,
@@ -128,7 +128,7 @@ class KafkaReader:
         while not self._broken and not self._leaving.is_set():
             self._step(consumer)
         self._close(consumer)
-        self._placement.lose_all()
+        self._rebalance.lose_all()
         self._commits.abandon()
 
     def _close(self, consumer: Consumer) -> None:
@@ -150,13 +150,13 @@ class KafkaReader:
 
     def _step(self, consumer: Consumer) -> None:
         self._run_commands(consumer)
-        self._placement.step(consumer)
+        self._rebalance.step(consumer)
         self._commits.step(consumer)
         self._read(consumer)
-        if self._pulse.has_stopped(consumer):
+        if self._liveness.has_stopped(consumer):
             log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
             self._broken = True
-        if self._placement.is_left_out():
+        if self._rebalance.is_left_out():
             log.debug("no partition of a recreated topic was assigned: joining the group again")
             self._broken = True
 
@@ -165,11 +165,11 @@ class KafkaReader:
             self._commands.get_nowait()(consumer)
 
     def _read(self, consumer: Consumer) -> None:
-        max_messages, timeout_s = BATCH, AWAY_POLL_S if self._outage.told else POLL_S
-        if self._handover.full:
+        max_messages, timeout_s = BATCH, AWAY_POLL_S if self._outage.logged else POLL_S
+        if self._bridge.full:
             # The client must be polled even when the loop is behind; one record at a time is the
             # least that does so.
-            self._handover.wait_for_room(POLL_S)
+            self._bridge.wait_for_room(POLL_S)
             max_messages, timeout_s = 1, 0.0
         try:
             messages = consumer.consume(max_messages, timeout_s)
@@ -187,18 +187,18 @@ class KafkaReader:
             elif (record := self._assignment.record(message)) is not None:
                 records.append(record)
         if records:
-            self._pulse.heard()
+            self._liveness.heard()
             self._troubles.clear()
-            self._handover.give(records)
+            self._bridge.give(records)
 
     def _on_message_error(self, message: Message, error: KafkaError) -> None:
         topic, number = message.topic(), message.partition()
         is_placed = topic is not None and number is not None
         key = (topic or "", number or 0)
         if is_placed and error.code() == OUT_OF_RANGE:
-            self._placement.out_of_range(key)
+            self._rebalance.out_of_range(key)
         elif is_placed and error.code() == PARTITION_END:
-            self._pulse.heard()
+            self._liveness.heard()
             self._assignment.ended(key, message.offset() or 0)
         elif error.code() in UNREADABLE:
             self._report_once(
@@ -239,4 +239,4 @@ class KafkaReader:
     def _report_once(self, error: KafkaError, hope: str) -> None:
         if error.code() not in self._troubles:
             self._troubles.add(error.code())
-            self._handover.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))
+            self._bridge.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

@@ -38,13 +38,13 @@ class Rebalance:
         assignment: Assignment,
         commits: Commits,
         watch: TopicWatch,
-        handover: ThreadBridge,
+        bridge: ThreadBridge,
         clock: Clock,
     ) -> None:
         self._assignment = assignment
         self._commits = commits
         self._watch = watch
-        self._handover = handover
+        self._bridge = bridge
         self._clock = clock
         self._unwell: set[str] = set()
         self._lowest: set[Key] = set()  # void, to be begun at the low watermark
@@ -153,11 +153,11 @@ class Rebalance:
                 self._unwell.add(topic)
                 self._labelled.add(topic)
                 self._revoked(self._assignment.void(self._assignment.keys(topic)))
-                self._handover.give(Recreated(topic, known=False))
+                self._bridge.give(Recreated(topic, known=False))
             if topic in self._unwell and well:
                 self._unwell.discard(topic)
                 self._well_since_s[topic] = self._clock.now_s()
-                self._handover.give(Recreated(topic, known=True))
+                self._bridge.give(Recreated(topic, known=True))
 
     # ---- offsets
 
@@ -202,9 +202,9 @@ class Rebalance:
         begun = self._assignment.begin(places, self._watch.ids or {})
         for start in places:
             if start.why:
-                self._handover.give(SourceFailed(start.why, rewound=True))
+                self._bridge.give(SourceFailed(start.why, rewound=True))
         if begun:
-            self._handover.give(Assigned(begun))
+            self._bridge.give(Assigned(begun))
         self._pause(consumer)
 
     def _pause(self, consumer: Consumer) -> None:
@@ -219,4 +219,4 @@ class Rebalance:
 
     def _revoked(self, partitions: tuple[Partition, ...], *, lost: bool = False) -> None:
         if partitions:
-            self._handover.give(Revoked(partitions, lost=lost))
+            self._bridge.give(Revoked(partitions, lost=lost))

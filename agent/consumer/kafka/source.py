@@ -62,19 +62,19 @@ class KafkaSource:
 
     def start(self, deliver: Callable[[Event], None]) -> None:
         """Join the group and begin to read. Raises ConfigError for settings the client refuses."""
-        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=deliver)
+        bridge = ThreadBridge(loop=asyncio.get_running_loop(), deliver=deliver)
         watch = TopicWatch(
             topics=self._topics,
             admin=self._admin,
             topic_ids=self._topic_ids,
             clock=self._clock,
-            handover=handover,
+            bridge=bridge,
         )
-        placement = Rebalance(
+        rebalance = Rebalance(
             assignment=self._assignment,
             commits=self._commits,
             watch=watch,
-            handover=handover,
+            bridge=bridge,
             clock=self._clock,
         )
         reader = KafkaReader(
@@ -82,14 +82,14 @@ class KafkaSource:
             settings=self._settings,
             assignment=self._assignment,
             commits=self._commits,
-            placement=placement,
+            rebalance=rebalance,
             watch=watch,
-            pulse=Liveness(topic=self._topics[0], clock=self._clock, outage=self._outage),
-            handover=handover,
+            liveness=Liveness(topic=self._topics[0], clock=self._clock, outage=self._outage),
+            bridge=bridge,
             outage=self._outage,
         )
         reader.start(self._gone.set)
-        self._member = reader, handover
+        self._member = reader, bridge
 
     def mark(self, partition: Partition, watermark: int) -> None:
         """Let the watermark be committed: within a second, on revoke and on leave."""
@@ -125,13 +125,11 @@ class KafkaSource:
         """
         if self._member is None:
             return
-        reader, handover = self._member
+        reader, bridge = self._member
         reader.leave()
         await self._until_done_or_gone(self._clock.sleep(LEAVE_S))
         unrevoked = tuple(self._assignment.live().values())
-        handover.end(
-            Revoked(unrevoked, lost=True) if unrevoked and not self._gone.is_set() else None
-        )
+        bridge.end(Revoked(unrevoked, lost=True) if unrevoked and not self._gone.is_set() else None)
         self._gone.set()
 
     def _commit(self, _: Consumer, done: Callable[[None], None]) -> None:
@@ -146,11 +144,11 @@ class KafkaSource:
         """Let the thread answer; return None when it does not run or ends first."""
         if self._member is None:
             return None
-        reader, handover = self._member
+        reader, bridge = self._member
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         reader.tell(
             lambda consumer: question(
-                consumer, lambda value: handover.call(lambda: _settle(answer, value))
+                consumer, lambda value: bridge.call(lambda: _settle(answer, value))
             )
         )
         await self._until_done_or_gone(answer)

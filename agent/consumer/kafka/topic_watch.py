@@ -37,13 +37,13 @@ class TopicWatch:
         admin: TopicAdmin,
         topic_ids: KnownTopics,
         clock: Clock,
-        handover: ThreadBridge,
+        bridge: ThreadBridge,
     ) -> None:
         self.topics = topics
         self._admin = admin
         self._topic_ids = topic_ids
         self._clock = clock
-        self._loop = handover.loop
+        self._loop = bridge.loop
         self._question: Question | None = None
         self._next_s = 0.0
         self.ids: Mapping[str, str] | None = None

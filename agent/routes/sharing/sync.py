@@ -86,5 +86,7 @@ class BoardSync:
         waits = [
             wait_s for peer in self._peers.values() if (wait_s := peer.waits_s(now_s)) is not None
         ]
-        pause_s = (AWAY_S if self._redis.told else PAUSE_S) * (0.8 + 0.4 * self._jitter())
-        return max(SHORTEST_S, min(pause_s, *waits)) if waits and not self._redis.told else pause_s
+        pause_s = (AWAY_S if self._redis.logged else PAUSE_S) * (0.8 + 0.4 * self._jitter())
+        return (
+            max(SHORTEST_S, min(pause_s, *waits)) if waits and not self._redis.logged else pause_s
+        )

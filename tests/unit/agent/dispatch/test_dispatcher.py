@@ -13,7 +13,7 @@ from agent.inflight.delivery import DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.lease import Lease, Leases
-from agent.outcome import Cancelled, Outcome, Released
+from agent.outcome import Cancelled, Outcome, Released, Spent, Succeeded
 from agent.ports import Assigned, Ledger, Record, Source, Verdict
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
@@ -49,6 +49,29 @@ def test_a_task_that_waits_again_keeps_its_record(
     assert dispatch.partitions.marked() == watermark
     assert (entry.state is DeliveryState.ASKING) is (counted == "released")
     assert getattr(counts, counted) == 1
+
+
+def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:
+    """The call was paid for; the offset does not move, and the ledger is asked once more."""
+    entry, counts = claimed(OFFSET, 0.0), Counts()
+    dispatch = dispatch_that_reads(entry, counts)
+    answer = Succeeded(b"{}", 0, Spent())
+
+    dispatch.dispatcher.finish([(entry, answer, Verdict.FENCED)])
+
+    assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
+    assert (entry.state, entry.paid) == (DeliveryState.ASKING, answer)
+
+
+def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
+    """The offset does not move, and the outcome is not kept."""
+    entry = claimed(OFFSET, 0.0)
+    dispatch = dispatch_that_reads(entry, Counts())
+
+    dispatch.dispatcher.finish([(entry, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
+
+    assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
+    assert (entry.state, entry.paid) == (DeliveryState.HELD, None)
 
 
 def test_a_released_suspect_is_not_claimed_again_at_once() -> None:

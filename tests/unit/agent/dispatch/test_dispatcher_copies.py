@@ -33,7 +33,7 @@ PARTITION = Partition("group.tasks", "id", 0, 1)
 LEDGER = "00" * 16
 FAILURE = Failure("SERVER", "500")
 # A row as it is read, with fence 2.
-ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
+ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
 
 
 def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, list[Delivery]]:

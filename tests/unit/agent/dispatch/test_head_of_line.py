@@ -49,7 +49,7 @@ def relieved(
     entries, asked = InFlightTable(limits=LIMITS), list[object]()
     entry = first or record(3, b"ours")
     # A row as it is read.
-    entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
+    entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
     entries.arrive(entry, 0.0, redelivered=False)
     if state is DeliveryState.HELD:
         entries.hold(entry, due_s)

@@ -19,7 +19,7 @@ LIMITS = Limits(crowd=2)
 
 def row(task_id: int) -> Row:
     # A row as it is read.
-    return Row(task_id, 1, 1, 0, 0, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
+    return Row(task_id, 1, 1, 0, 0, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
 
 
 class Yard:

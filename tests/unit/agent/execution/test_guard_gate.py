@@ -41,7 +41,6 @@ def row(task_id: int, batch_id: int = 7, task_type: str = "document") -> Row:
         attempt=0,
         max_attempts=5,
         lease_losses=0,
-        replays=0,
         due_in_s=0.0,
         expired=False,
         cancelled=False,
@@ -138,9 +137,9 @@ def test_a_task_of_the_look_asks_the_ledger() -> None:
     granted, refused = guards(full, take_turn=grant, members=[5]), guards(full, members=[5])
 
     assert granted.stops(row(5), "default") is full
-    assert asyncio.run(granted.moved(full, 5)) is None
-    assert asyncio.run(refused.moved(full, 5)) is not None
-    assert asyncio.run(granted.moved(full, 6)) is not None
+    assert asyncio.run(granted.admit_to_look_or_move(full, 5)) is None
+    assert asyncio.run(refused.admit_to_look_or_move(full, 5)) is not None
+    assert asyncio.run(granted.admit_to_look_or_move(full, 6)) is not None
 
 
 def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
@@ -150,7 +149,7 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
         return True
 
     found = guards(LOOKING, take_turn=grant)
-    asyncio.run(found.moved(LOOKING, 5))
+    asyncio.run(found.admit_to_look_or_move(LOOKING, 5))
     assert found.stops(row(5), "default") is None
     found.replace([replace(RAISED, look_left=0)], [5])
     assert found.stops(row(5), "default") is None
@@ -162,7 +161,7 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
 
 def test_a_stopped_task_is_moved_uncounted_with_the_reason() -> None:
     """A stopped task goes to the longest tier, uncounted, with class GUARD."""
-    outcome = asyncio.run(guards(RAISED).moved(RAISED, 9))
+    outcome = asyncio.run(guards(RAISED).admit_to_look_or_move(RAISED, 9))
 
     assert isinstance(outcome, Moved)
     assert (outcome.tier, outcome.failure) == ("1h", Failure("GUARD", RAISED.reason))
@@ -175,7 +174,7 @@ def test_moves_are_limited_in_rate() -> None:
 
     async def move_all() -> None:
         for number in range(1000):
-            await found.moved(RAISED, number)
+            await found.admit_to_look_or_move(RAISED, number)
 
     asyncio.run(move_all())
 
@@ -192,7 +191,7 @@ def test_tasks_in_hand_fill_the_free_places_of_a_look() -> None:
 
     wide = replace(RAISED, look_size=4, look_left=2)
     found = guards(wide, take_turn=grant)
-    outcomes = [asyncio.run(found.moved(wide, task_id)) for task_id in (1, 2, 3)]
+    outcomes = [asyncio.run(found.admit_to_look_or_move(wide, task_id)) for task_id in (1, 2, 3)]
 
     assert [outcome is None for outcome in outcomes] == [True, True, False]
     assert asked == [(wide.id, 1), (wide.id, 2)]
@@ -209,9 +208,11 @@ def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:
 
     wide = replace(RAISED, look_size=4, look_left=3)
     found = guards(wide, take_turn=refuse)
-    assert all(asyncio.run(found.moved(wide, task_id)) is not None for task_id in (1, 2))
+    assert all(
+        asyncio.run(found.admit_to_look_or_move(wide, task_id)) is not None for task_id in (1, 2)
+    )
     found.replace([wide])
-    asyncio.run(found.moved(wide, 3))
+    asyncio.run(found.admit_to_look_or_move(wide, 3))
 
     assert asked == [1, 3]
 
@@ -224,7 +225,7 @@ def test_between_looks_no_task_asks() -> None:
 
     due = replace(RAISED, probe_in_s=-0.5)
 
-    assert asyncio.run(guards(due, take_turn=grant).moved(due, 1)) is not None
+    assert asyncio.run(guards(due, take_turn=grant).admit_to_look_or_move(due, 1)) is not None
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,6 @@ def claimed(**changes: Any) -> Delivery:
         attempt=2,
         max_attempts=4,
         lease_losses=0,
-        replays=0,
         due_in_s=0.0,
         expired=False,
         type="document",

@@ -34,7 +34,6 @@ def hold_for(hold: DelayQueue, one: Delivery, agent_id: int, now_s: float) -> No
         0,
         5,
         0,
-        0,
         0.0,
         False,  # noqa: FBT003
         "document",

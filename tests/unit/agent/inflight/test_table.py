@@ -48,7 +48,6 @@ def owned_by(task_id: int, agent_id: int) -> Row:
         0,
         5,
         0,
-        0,
         0.0,
         False,  # noqa: FBT003
         "document",

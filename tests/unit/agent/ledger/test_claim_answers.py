@@ -33,7 +33,6 @@ def said(
         0,
         5,
         0,
-        0,
         due_in_s,
         False,  # noqa: FBT003
         "document",

@@ -54,7 +54,7 @@ def tidying(parts: Any, lost_records: asyncio.Event | None = None) -> Round:
         lost_records=lost_records or asyncio.Event(),
         agents_gone=lambda _gone: None,
         partitions=(),
-        kafka=cast("Any", SimpleNamespace(told=False)),
+        kafka=cast("Any", SimpleNamespace(logged=False)),
     )[2]
 
 

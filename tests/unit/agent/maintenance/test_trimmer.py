@@ -37,7 +37,7 @@ def trim(admin: Admin, watermarks: dict[tuple[str, int], int]) -> None:
         admin=cast("Any", admin),
         partitions=[cast("Any", SimpleNamespace(marked=lambda: watermarks))],
     )
-    kafka = cast("Any", SimpleNamespace(told=False))
+    kafka = cast("Any", SimpleNamespace(logged=False))
 
     async def once() -> None:
         for duty in trimmer.duties(partial(Duty, clock=SystemClock(), kafka=kafka)):

@@ -47,7 +47,7 @@ def test_an_outage_is_logged_at_its_begin_each_minute_and_at_its_end(
     assert caplog.messages[9].endswith("newest error: frozen")
     assert caplog.messages[-1] == "the database X answers again, after 603 s and 2400 tries"
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 10 + ["INFO"]
-    assert not outage.told
+    assert not outage.logged
 
 
 def test_a_blip_is_not_logged(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -78,7 +78,7 @@ def test_answers_between_failures_do_not_end_an_outage(
         clock.at_s += 2
 
     assert len(caplog.messages) == 180 / AGAIN_S
-    assert outage.told
+    assert outage.logged
 
 
 def test_without_patience_every_outage_is_logged_at_once(

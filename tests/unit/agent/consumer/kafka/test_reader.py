@@ -44,11 +44,11 @@ def made(*, stopped: bool = False) -> KafkaReader:
     """
     parts = {
         name: MagicMock()
-        for name in ("assignment", "commits", "placement", "watch", "pulse", "outage")
+        for name in ("assignment", "commits", "rebalance", "watch", "liveness", "outage")
     }
-    parts["pulse"].has_stopped.return_value = stopped
+    parts["liveness"].has_stopped.return_value = stopped
     return KafkaReader(
-        config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=ThreadBridge), **parts
+        config=KafkaConfig("b:9092"), settings={}, bridge=MagicMock(spec=ThreadBridge), **parts
     )
 
 
@@ -122,7 +122,7 @@ def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     for _ in range(2):
         reader._on_message_error(message, KafkaError(code, "failed at 17"))
 
-    told = [call.args[0].reason for call in reader._handover.give.call_args_list]  # type: ignore[attr-defined]
+    told = [call.args[0].reason for call in reader._bridge.give.call_args_list]  # type: ignore[attr-defined]
     assert told == [
         "Kafka: failed at 17; docllm.inbox[3] is read no further until its group is moved past that, or the client can take it"
     ]

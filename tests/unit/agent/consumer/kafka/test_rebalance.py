@@ -44,15 +44,15 @@ def test_a_topic_without_a_known_id_is_not_taken_for_a_recreated_one() -> None:
     """
     watch, heard, clock = Watch(), Heard(), MagicMock(**{"now_s.return_value": 100.0})
     client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
-    placement = Rebalance(
-        assignment=Assignment(), commits=MagicMock(), watch=watch, handover=heard, clock=clock
+    rebalance = Rebalance(
+        assignment=Assignment(), commits=MagicMock(), watch=watch, bridge=heard, clock=clock
     )  # type: ignore[arg-type]
 
-    placement.on_assign(client, [TopicPartition("t", 0)])
-    placement.step(client)
+    rebalance.on_assign(client, [TopicPartition("t", 0)])
+    rebalance.step(client)
     before = list(heard.events)
     watch.ids = {"t": "id"}
-    placement.step(client)
+    rebalance.step(client)
 
     assert before == []
     assert heard.events == [Assigned((Partition("t", "id", 0, 1),))]
@@ -65,32 +65,32 @@ def test_a_member_without_partitions_of_a_recreated_topic_joins_again_once() -> 
     The group's leader had assigned the topic while the broker knew only some of its partitions.
     """
     watch, clock = Watch(ids={}), MagicMock(**{"now_s.return_value": 100.0})
-    placement = Rebalance(
-        assignment=Assignment(), commits=MagicMock(), watch=watch, handover=Heard(), clock=clock
+    rebalance = Rebalance(
+        assignment=Assignment(), commits=MagicMock(), watch=watch, bridge=Heard(), clock=clock
     )  # type: ignore[arg-type]
     client = MagicMock()
 
-    placement.step(client)
+    rebalance.step(client)
     watch.ids = {"t": "new"}
-    placement.step(client)
-    at_once = placement.is_left_out()
+    rebalance.step(client)
+    at_once = rebalance.is_left_out()
     clock.now_s.return_value += LEFT_OUT_S
 
-    assert [at_once, placement.is_left_out(), placement.is_left_out()] == [False, True, False]
+    assert [at_once, rebalance.is_left_out(), rebalance.is_left_out()] == [False, True, False]
 
 
 def test_a_member_that_gets_some_of_a_recreated_topic_stays() -> None:
     """Only a member without partitions joins anew."""
     watch, clock = Watch(ids={}), MagicMock(**{"now_s.return_value": 100.0})
     client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
-    placement = Rebalance(
-        assignment=Assignment(), commits=MagicMock(), watch=watch, handover=Heard(), clock=clock
+    rebalance = Rebalance(
+        assignment=Assignment(), commits=MagicMock(), watch=watch, bridge=Heard(), clock=clock
     )  # type: ignore[arg-type]
 
-    placement.step(client)
+    rebalance.step(client)
     watch.ids = {"t": "new"}
-    placement.step(client)
-    placement.on_assign(client, [TopicPartition("t", 0)])
+    rebalance.step(client)
+    rebalance.on_assign(client, [TopicPartition("t", 0)])
     clock.now_s.return_value += LEFT_OUT_S
 
-    assert not placement.is_left_out()
+    assert not rebalance.is_left_out()

@@ -12,9 +12,9 @@ def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
     heard: list[Event] = []
 
     async def run() -> None:
-        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
+        bridge = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
         thread = threading.Thread(
-            target=lambda: [handover.give(SourceFailed(str(n))) for n in range(100)]
+            target=lambda: [bridge.give(SourceFailed(str(n))) for n in range(100)]
         )
         thread.start()
         await asyncio.to_thread(thread.join)
@@ -29,12 +29,12 @@ def test_the_bridge_is_full_until_the_loop_takes_the_events() -> None:
     """The hand-over fills up while the loop takes nothing, and has room when the loop caught up."""
 
     async def run() -> tuple[bool, bool]:
-        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=lambda _: None)
+        bridge = ThreadBridge(loop=asyncio.get_running_loop(), deliver=lambda _: None)
         for n in range(ROOM + 1):
-            handover.give(SourceFailed(str(n)))
-        before = handover.full
-        await asyncio.to_thread(handover.wait_for_room, 5.0)
-        return before, handover.full
+            bridge.give(SourceFailed(str(n)))
+        before = bridge.full
+        await asyncio.to_thread(bridge.wait_for_room, 5.0)
+        return before, bridge.full
 
     assert asyncio.run(run()) == (True, False)
 
@@ -44,11 +44,11 @@ def test_nothing_is_delivered_after_the_last_event() -> None:
     heard: list[Event] = []
 
     async def run() -> None:
-        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
-        handover.give(SourceFailed("on its way"))
-        handover.end(SourceFailed("last"))
-        handover.give(SourceFailed("later"))
-        handover.end(SourceFailed("again"))
+        bridge = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
+        bridge.give(SourceFailed("on its way"))
+        bridge.end(SourceFailed("last"))
+        bridge.give(SourceFailed("later"))
+        bridge.end(SourceFailed("again"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -61,9 +61,9 @@ def test_a_closed_loop_does_not_stop_the_thread() -> None:
     """A thread that hands over to a closed loop goes on."""
     heard: list[Event] = []
     loop = asyncio.new_event_loop()
-    handover = ThreadBridge(loop=loop, deliver=heard.append)
+    bridge = ThreadBridge(loop=loop, deliver=heard.append)
     loop.close()
 
-    handover.give(SourceFailed("too late"))
+    bridge.give(SourceFailed("too late"))
 
     assert heard == []
