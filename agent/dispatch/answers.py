@@ -1,7 +1,4 @@
-"""What the ledger's answer about a record means for its delivery.
-
-Tested by tests/unit/agent/dispatch/test_dispatcher_copies.py.
-"""
+"""What the ledger's answer about a record means for its delivery."""
 
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.records import Records

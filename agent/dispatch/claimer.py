@@ -1,7 +1,4 @@
-"""Asks the ledger about deliveries, claims tasks for free slots, and starts what it claimed.
-
-Tested by tests/unit/agent/dispatch/test_dispatcher_foreign.py.
-"""
+"""Asks the ledger about deliveries, claims tasks for free slots, and starts what it claimed."""
 
 import asyncio
 from collections.abc import Sequence

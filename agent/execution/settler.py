@@ -2,8 +2,6 @@
 
 An outcome stays here until the ledger has given its verdict. Whatever goes wrong, no offset moves
 before that.
-
-Tested by tests/simulation/test_simulation.py.
 """
 
 import asyncio

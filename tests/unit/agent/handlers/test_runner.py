@@ -6,7 +6,7 @@ from concurrent.futures.process import BrokenProcessPool
 import orjson
 import pytest
 
-from agent.handlers import Context
+from agent.handlers import Context, DocumentError
 from agent.judge import Effect
 from agent.outcome import (
     VALUE,
@@ -243,6 +243,21 @@ def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
     assert failure_of(ended[0]).error_class == "HANDLER"
     assert failure_of(ended[0]).text.startswith(type(error).__name__)
     assert "abcdefgh" not in failure_of(ended[0]).text
+
+
+def test_a_handler_may_name_a_documents_failure_with_plain_text() -> None:
+    """A handler of a person need not know the enum; the class has the same effect."""
+
+    async def fail(context: Context) -> None:
+        raise DocumentError("DOCUMENT_REFUSED", "page 2 is torn")  # type: ignore[arg-type]
+
+    outcome = handlers_harness(document=fail).run()
+
+    assert isinstance(outcome, Dead)
+    assert (failure_of(outcome).error_class, failure_of(outcome).text) == (
+        "DOCUMENT_REFUSED",
+        "page 2 is torn",
+    )
 
 
 def test_a_value_that_is_no_json_is_the_handlers_error() -> None:

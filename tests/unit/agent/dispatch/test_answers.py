@@ -1,0 +1,105 @@
+"""Each answer of the ledger has one consequence for the delivery."""
+
+from dataclasses import replace
+from unittest.mock import MagicMock
+
+import pytest
+
+from agent.dispatch.answers import AGAIN_AT_ONCE, AGAIN_MOST_S, AnswerHandler
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
+from agent.inflight.table import InFlightTable
+from agent.lease import OWNER_BITS
+from agent.ports import ClaimAnswer
+from tests.support.slots import PARTITION, claimed
+
+NOW_S = 100.0
+
+
+class AnswerHarness:
+    """A handler over a real table with one delivery of a partition that is ours, or not."""
+
+    def __init__(self, *, ours: bool = True) -> None:
+        self.table = InFlightTable(limits=Limits())
+        self.records, self.quarantine, clock = MagicMock(), MagicMock(), MagicMock()
+        clock.now_s.return_value = NOW_S
+        self.delivery: Delivery = claimed(7, NOW_S)
+        self.table.arrive(self.delivery, NOW_S, redelivered=True)
+        self.answers = AnswerHandler(
+            partitions={PARTITION} if ours else set(),  # type: ignore[arg-type]
+            table=self.table,
+            quarantine=self.quarantine,
+            records=self.records,
+            clock=clock,
+        )
+
+    def handle(self, answer: ClaimAnswer, **columns: object) -> None:
+        assert self.delivery.row is not None
+        self.answers.handle(self.delivery, answer, replace(self.delivery.row, **columns))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("answer", "fence"), [(ClaimAnswer.DONE, 2), (ClaimAnswer.STALE, 1)])
+def test_a_record_that_is_over_is_finished(answer: ClaimAnswer, fence: int) -> None:
+    """Copies up to the row's fence are over too; those of a stale record only below it."""
+    harness = AnswerHarness()
+
+    harness.handle(answer, fence=2)
+
+    harness.records.finish.assert_called_once_with(harness.delivery, fence)
+
+
+def test_a_claimable_task_is_ready() -> None:
+    harness = AnswerHarness()
+
+    harness.handle(ClaimAnswer.CLAIMABLE)
+
+    assert harness.delivery.state is DeliveryState.READY
+
+
+def test_a_task_that_is_not_due_waits_until_it_is() -> None:
+    harness = AnswerHarness()
+
+    harness.handle(ClaimAnswer.EARLY, due_in_s=30.0)
+
+    assert harness.table.next_due_s() == NOW_S + 30.0
+
+
+def test_a_task_of_another_agent_waits_until_that_agent_is_gone() -> None:
+    harness = AnswerHarness()
+
+    harness.handle(ClaimAnswer.HELD, owner=5 << OWNER_BITS | 1)
+
+    assert (harness.table.wake({4}, NOW_S), harness.table.wake({5}, NOW_S)) == (0, 1)
+
+
+def test_a_task_that_was_released_meanwhile_is_claimed_again() -> None:
+    """It is ready at once a few times, then after a growing delay, so that no loop spins."""
+    harness = AnswerHarness()
+    states, dues_s = [], []
+
+    for _ in range(AGAIN_AT_ONCE + 6):
+        harness.handle(ClaimAnswer.AGAIN)
+        states.append(harness.delivery.state)
+        dues_s.append(harness.delivery.wake_s - NOW_S)
+
+    assert states[:AGAIN_AT_ONCE] == [DeliveryState.READY] * AGAIN_AT_ONCE
+    assert dues_s[AGAIN_AT_ONCE:] == [2.0, 4.0, 8.0, *[AGAIN_MOST_S] * 3]
+
+
+@pytest.mark.parametrize("answer", [ClaimAnswer.UNKNOWN, ClaimAnswer.CONFLICT])
+def test_a_record_of_no_known_task_is_quarantined(answer: ClaimAnswer) -> None:
+    harness = AnswerHarness()
+
+    harness.handle(answer)
+
+    harness.quarantine.quarantine_unknown.assert_called_once_with(harness.delivery, answer, NOW_S)
+
+
+def test_a_delivery_of_a_partition_that_was_lost_ends() -> None:
+    """Its new owner finishes the record."""
+    harness = AnswerHarness(ours=False)
+
+    harness.handle(ClaimAnswer.DONE)
+
+    harness.records.finish.assert_not_called()
+    assert harness.delivery.state is DeliveryState.GONE

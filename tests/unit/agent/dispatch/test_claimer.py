@@ -1,0 +1,112 @@
+"""The claimer asks about deliveries, claims them, and starts or moves what it claimed."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import MagicMock
+
+from agent.dispatch.body_loader import BodyLoader
+from agent.dispatch.claimer import Claimer, Purpose
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
+from agent.inflight.table import InFlightTable
+from agent.lease import Lease
+from agent.outcome import Released
+from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Ledger
+from tests.support.routes import routes
+from tests.support.slots import PARTITION, SlotsHarness, claimed, ending
+
+
+class ClaimerHarness:
+    """A claimer over a real table and a ledger that gives one answer about every record."""
+
+    def __init__(self, answer: ClaimAnswer) -> None:
+        self._answer = answer
+        self.owners: list[int] = []
+        self.suspects: list[bool] = []
+        self.lease = Lease(1, 0.0)
+        self.table = InFlightTable(limits=Limits())
+        self.answers, self.slots, self.partitions = MagicMock(), MagicMock(), MagicMock()
+        self.partitions.__contains__.return_value = True
+        self.deliveries: list[Delivery] = [claimed(task_id, 0.0) for task_id in (1, 2)]
+        for delivery in self.deliveries:
+            self.table.arrive(delivery, 0.0, redelivered=True)
+        ledger = SimpleNamespace(ask=self._ask, claim=self._claim)
+        self.claimer = Claimer(
+            ledger=cast("Ledger", ledger),
+            leases=cast("object", SimpleNamespace(current=self.lease)),  # type: ignore[arg-type]
+            deadline_s=60.0,
+            partitions=self.partitions,
+            table=self.table,
+            quarantine=MagicMock(),
+            answers=self.answers,
+            bodies=BodyLoader(ledger=cast("Ledger", ledger), table=self.table, decoder=MagicMock()),
+            admission=SlotsHarness(routes(), ending(Released())).slots()._admission,
+            slots=self.slots,
+            records=MagicMock(),
+            wakeups=MagicMock(),
+            clock=MagicMock(),
+            limits=Limits(),
+        )
+
+    async def _ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
+        return {record.publication.task_id: (self._answer, self._row(record)) for record in records}
+
+    async def _claim(
+        self, records: Sequence[Claimable], owner: int, _deadline_s: float, *, suspects: bool
+    ) -> ClaimAnswers:
+        assert self.lease.running == 1  # the lease must not look idle meanwhile
+        self.owners.append(owner)
+        self.suspects.append(suspects)
+        return await self._ask(records)
+
+    def _row(self, record: Claimable) -> object:
+        return claimed(record.publication.task_id, 0.0).row
+
+    def claim(self, purpose: Purpose) -> None:
+        asyncio.run(self.claimer.claim(self.deliveries, purpose))
+
+
+def test_claimed_deliveries_are_started_under_one_owner() -> None:
+    harness = ClaimerHarness(ClaimAnswer.CLAIMED)
+
+    harness.claim(Purpose.RUN)
+
+    assert [call.args[0] for call in harness.slots.start.call_args_list] == harness.deliveries
+    assert {delivery.owner for delivery in harness.deliveries} == set(harness.owners)
+    assert harness.suspects == [False]
+
+
+def test_every_other_answer_is_handed_on() -> None:
+    """Nothing is started, and the lease may look idle again."""
+    harness = ClaimerHarness(ClaimAnswer.HELD)
+
+    harness.claim(Purpose.RUN_SUSPECT)
+
+    assert [call.args[:2] for call in harness.answers.handle.call_args_list] == [
+        (delivery, ClaimAnswer.HELD) for delivery in harness.deliveries
+    ]
+    harness.slots.start.assert_not_called()
+    assert (harness.suspects, harness.lease.running) == ([True], 0)
+
+
+def test_an_answer_is_dropped_if_the_delivery_ended_meanwhile() -> None:
+    """A rebalance may end a delivery while the ledger is asked about it."""
+    harness = ClaimerHarness(ClaimAnswer.DONE)
+    ended, asked = harness.deliveries
+    harness.table.end(ended)
+
+    asyncio.run(harness.claimer.ask(harness.deliveries))
+
+    assert ended.state is DeliveryState.GONE
+    assert [call.args[0] for call in harness.answers.handle.call_args_list] == [asked]
+    harness.partitions.fresh.assert_not_called()
+
+
+def test_a_partition_whose_records_are_all_claimable_is_fresh() -> None:
+    harness = ClaimerHarness(ClaimAnswer.CLAIMABLE)
+
+    asyncio.run(harness.claimer.ask(harness.deliveries))
+
+    harness.partitions.fresh.assert_called_once_with(PARTITION)

@@ -1,0 +1,97 @@
+"""Outcomes are settled in groups, and each comes back with its verdict."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+from agent.execution.publishing import Publishing
+from agent.execution.settler import GATHER_S, Settled, Settler
+from agent.outcome import Dead, Outcome, Released, Spent, Succeeded
+from agent.ports import Clock, Ledger, Order, Settlement, Verdict
+from schemas.task.failures import ErrorClass
+from tests.support.slots import claimed
+
+ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
+
+
+class SettlerHarness:
+    """A settler of groups of two over a ledger that settles everything."""
+
+    def __init__(self, *, group_bytes: int = 1 << 20) -> None:
+        self.groups: list[list[int]] = []
+        self.outcomes: list[Outcome] = []
+        self.sent: list[Order] = []
+        self.settled: list[Settled] = []
+        self.sleeps: list[float] = []
+        self.settler = Settler(
+            ledger=cast("Ledger", SimpleNamespace(settle=self._settle)),
+            group_size=2,
+            group_bytes=group_bytes,
+            reply_limit_bytes=10,
+            clock=cast("Clock", SimpleNamespace(sleep=self._sleep)),
+            publishing=cast("Publishing", SimpleNamespace(send=self.sent.extend)),
+        )
+
+    async def _sleep(self, delay_s: float) -> None:
+        self.sleeps.append(delay_s)
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
+        assert self.settler.unsettled + len(settlements) <= self.given
+        self.groups.append([settlement.row.task_id for settlement in settlements])
+        self.outcomes += [settlement.outcome for settlement in settlements]
+        return [Verdict.SETTLED for _ in settlements], [ORDER]
+
+    def run(self, *outcomes: Outcome) -> None:
+        """Settle these outcomes, of the tasks 0, 1, ... in turn."""
+        self.given = len(outcomes)
+        asyncio.run(self._run(outcomes))
+
+    async def _run(self, outcomes: Sequence[Outcome]) -> None:
+        running = asyncio.create_task(self.settler.run(self.settled.extend))
+        for task_id, outcome in enumerate(outcomes):
+            self.settler.settle(claimed(task_id, 0.0), outcome)
+        await self.settler.idle()
+        running.cancel()
+
+
+def test_outcomes_are_settled_in_groups_in_their_order() -> None:
+    """Each group is small enough for one transaction; a small group waits a moment for more."""
+    harness = SettlerHarness()
+
+    harness.run(Released(), Released(), Released())
+
+    assert harness.groups == [[0, 1], [2]]
+    assert [(settled.delivery.task_id, settled.verdict) for settled in harness.settled] == [
+        (task_id, Verdict.SETTLED) for task_id in range(3)
+    ]
+    assert (harness.sleeps, harness.settler.unsettled) == ([GATHER_S] * 2, 0)
+
+
+def test_the_orders_of_each_group_are_sent() -> None:
+    harness = SettlerHarness()
+
+    harness.run(Released(), Released(), Released())
+
+    assert harness.sent == [ORDER] * 2
+
+
+def test_large_answers_make_small_groups() -> None:
+    """A group ends with the answer that fills it, so a statement does not grow without limit."""
+    harness = SettlerHarness(group_bytes=5)
+
+    harness.run(*[Succeeded(b"123456", 0, Spent())] * 2)
+
+    assert harness.groups == [[0], [1]]
+
+
+def test_an_answer_that_no_statement_can_carry_is_an_error() -> None:
+    """It is never cut short; its cost is kept."""
+    spent = Spent(tokens_in=3)
+    harness = SettlerHarness()
+
+    harness.run(Succeeded(b"12345678901", 0, spent))
+
+    (outcome,) = harness.outcomes
+    assert isinstance(outcome, Dead)
+    assert (outcome.failure.error_class, outcome.spent) == (ErrorClass.REPLY_TOO_LARGE, spent)
