@@ -54,7 +54,7 @@ class HeadOfLine:
     async def _relieve(self, delivery: Delivery) -> None:
         if delivery.state is DeliveryState.RUNNING and delivery.row is not None:
             fence, owner = delivery.row.fence, delivery.owner
-        elif delivery.state is DeliveryState.HELD and delivery.paid is None:
+        elif delivery.state is DeliveryState.DELAYED and delivery.paid is None:
             fence, owner = _fence(delivery), None
         else:
             return
@@ -70,7 +70,7 @@ class HeadOfLine:
             self._table.end(copy)
         self._partitions.finish(delivery.partition, delivery.offset)
         self._partitions.flush()
-        if delivery.state is DeliveryState.HELD:
+        if delivery.state is DeliveryState.DELAYED:
             self._table.end(delivery)
         self._publishing.send([order])
 

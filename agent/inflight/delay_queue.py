@@ -32,7 +32,7 @@ class DelayQueue:
 
     def put(self, delivery: Delivery, at_s: float) -> None:
         """Delay `delivery` until the clock shows `at_s`."""
-        delivery.state = DeliveryState.HELD
+        delivery.state = DeliveryState.DELAYED
         delivery.wake_s = at_s
         heapq.heappush(self._heap, (at_s, next(self._order), delivery))
         if len(self._heap) > self._most:
@@ -41,12 +41,12 @@ class DelayQueue:
     def _forget_left(self) -> None:
         """Drop stale places."""
         for at_s, _, delivery in self._heap:
-            if delivery.wake_s == at_s and delivery.state is not DeliveryState.HELD:
+            if delivery.wake_s == at_s and delivery.state is not DeliveryState.DELAYED:
                 self._let_go(delivery)
         self._heap = [
             place
             for place in self._heap
-            if place[2].wake_s == place[0] and place[2].state is DeliveryState.HELD
+            if place[2].wake_s == place[0] and place[2].state is DeliveryState.DELAYED
         ]
         heapq.heapify(self._heap)
         self._most = 2 * len(self._heap) + FEW
@@ -69,7 +69,7 @@ class DelayQueue:
             if delivery.wake_s != at_s:
                 continue  # a stale place: the delivery was woken before, and may be delayed again
             self._let_go(delivery)
-            if delivery.state is DeliveryState.HELD:
+            if delivery.state is DeliveryState.DELAYED:
                 delivery.state = DeliveryState.ASKING
                 due.append(delivery)
         return due
@@ -91,7 +91,7 @@ class DelayQueue:
         woken = 0
         for agent_id in agents:
             for delivery in self._by_agent.pop(agent_id, {}).values():
-                if delivery.state is DeliveryState.HELD:
+                if delivery.state is DeliveryState.DELAYED:
                     delivery.asks = 0
                     self.put(delivery, now_s)
                     woken += 1

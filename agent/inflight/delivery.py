@@ -18,7 +18,7 @@ class DeliveryState(Enum):
     CLAIMING = "claiming"  # in a claim call
     RUNNING = "running"  # claimed, its call is under way
     SETTLING = "settling"  # its outcome is not durable yet
-    HELD = "held"  # the ledger is asked about it later
+    DELAYED = "delayed"  # the ledger is asked about it later
     GONE = "gone"  # it is finished, or its partition was revoked
 
 

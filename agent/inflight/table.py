@@ -21,7 +21,7 @@ class InFlightTable:
         self._behind: dict[int, deque[Delivery]] = {}  # by task: its records that came later
         self._to_ask: deque[Delivery] = deque()
         self._ready = ReadyQueue()
-        self._hold = DelayQueue()
+        self._delayed = DelayQueue()
         self._suspects: list[Delivery] = []
         # In the order of their last settle.
         self._paid: dict[Delivery, None] = {}
@@ -31,11 +31,6 @@ class InFlightTable:
     def waiting(self) -> int:
         """Return how many deliveries with bodies wait for a question or a claim."""
         return len(self._to_ask) + self._ready.unshelved
-
-    @property
-    def held(self) -> int:
-        """Return how many deliveries are in the delay queue."""
-        return len(self._hold)
 
     @property
     def shelved(self) -> int:
@@ -61,11 +56,11 @@ class InFlightTable:
         self.bodies_bytes += len(delivery.value or b"")
         first = self._by_task.setdefault(delivery.task_id, delivery)
         if first is not delivery:
-            delivery.state = DeliveryState.HELD
+            delivery.state = DeliveryState.DELAYED
             self._behind.setdefault(delivery.task_id, deque()).append(delivery)
             self._compare(first, delivery)
-            if first.state is DeliveryState.HELD and first.wake_s > now_s:
-                self._hold.put(first, now_s)
+            if first.state is DeliveryState.DELAYED and first.wake_s > now_s:
+                self._delayed.put(first, now_s)
         elif redelivered:
             self.ask(delivery)
         else:
@@ -131,7 +126,7 @@ class InFlightTable:
     def hold(self, delivery: Delivery, at_s: float) -> None:
         """Put the delivery into the delay queue without its body until the clock shows `at_s`."""
         self.shed(delivery)
-        self._hold.put(delivery, at_s)
+        self._delayed.put(delivery, at_s)
 
     def hold_for(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
         """Put the delivery into the delay queue while another agent works on its task.
@@ -139,19 +134,19 @@ class InFlightTable:
         Its body is dropped.
         """
         self.shed(delivery)
-        self._hold.put_held(delivery, agent_id, now_s)
+        self._delayed.put_held(delivery, agent_id, now_s)
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
         """Make deliveries due now if one of these agents holds their task; return how many."""
-        return self._hold.wake(agents, now_s)
+        return self._delayed.wake(agents, now_s)
 
     def next_due_s(self) -> float | None:
         """Return when the next delivery of the delay queue is due."""
-        return self._hold.next_s()
+        return self._delayed.next_s()
 
     def take_to_ask(self, now_s: float, limit: int) -> list[Delivery]:
         """Take deliveries to ask the ledger about; due ones of the delay queue come first."""
-        return self._hold.due(now_s, limit // 2) + _take(
+        return self._delayed.due(now_s, limit // 2) + _take(
             self._to_ask, DeliveryState.ASKING, limit - limit // 2
         )
 
@@ -247,7 +242,7 @@ class InFlightTable:
     def due_s(self, delivery: Delivery) -> float:
         """Return when the ledger is asked again about a delayed task, or 0."""
         first = self._by_task.get(delivery.task_id, delivery)
-        return first.wake_s if first.state is DeliveryState.HELD else 0.0
+        return first.wake_s if first.state is DeliveryState.DELAYED else 0.0
 
     def take_foreign(self, delivery: Delivery) -> list[Delivery]:
         """Take the records behind a known delivery that have another value.
@@ -277,7 +272,7 @@ class InFlightTable:
         taken = [
             record
             for record in behind
-            if record.state is DeliveryState.HELD and record is not delivery and which(record)
+            if record.state is DeliveryState.DELAYED and record is not delivery and which(record)
         ]
         if taken:
             without = set(taken)

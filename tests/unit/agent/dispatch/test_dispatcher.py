@@ -71,7 +71,7 @@ def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
     dispatch.dispatcher.finish([(entry, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
-    assert (entry.state, entry.paid) == (DeliveryState.HELD, None)
+    assert (entry.state, entry.paid) == (DeliveryState.DELAYED, None)
 
 
 def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
@@ -86,7 +86,7 @@ def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
     dispatch.dispatcher.finish([(entry, Released(), Verdict.SETTLED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
-    assert entry.state is DeliveryState.HELD
+    assert entry.state is DeliveryState.DELAYED
 
 
 def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:

@@ -103,7 +103,7 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: ClaimAnswer) ->
         len(dispatch.quarantine),
         dispatch.partitions.unfinished(PARTITION.topic),
     ) == (
-        DeliveryState.HELD,
+        DeliveryState.DELAYED,
         0,
         1,
     )

@@ -51,7 +51,7 @@ def relieved(
     # A row as it is read.
     entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
     entries.arrive(entry, 0.0, redelivered=False)
-    if state is DeliveryState.HELD:
+    if state is DeliveryState.DELAYED:
         entries.hold(entry, due_s)
     for one in behind:
         entries.arrive(one, due_s, redelivered=False)
@@ -95,9 +95,9 @@ def test_a_copy_behind_a_running_task_is_finished(digest: bytes | None) -> None:
 
 def test_a_copy_behind_a_pointer_record_is_finished() -> None:
     """A copy behind a pointer record is finished: the ledger knows whether it is the task's."""
-    assert relieved(DeliveryState.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[
-        2
-    ] == [4]
+    assert relieved(
+        DeliveryState.DELAYED, ORDER, first=record(3, None), behind=[record(4, b"ours")]
+    )[2] == [4]
 
 
 def test_one_order_stands_for_all_copies() -> None:
@@ -113,8 +113,8 @@ def test_one_order_stands_for_all_copies() -> None:
         record(8, b"ours", fence=1),
     ]
 
-    assert sorted(relieved(DeliveryState.HELD, ORDER, behind=[])[2]) == [3]
-    assert sorted(relieved(DeliveryState.HELD, ORDER, behind=behind)[2]) == [4, 5, 8]
+    assert sorted(relieved(DeliveryState.DELAYED, ORDER, behind=[])[2]) == [3]
+    assert sorted(relieved(DeliveryState.DELAYED, ORDER, behind=behind)[2]) == [4, 5, 8]
 
 
 @pytest.mark.parametrize(("due_s", "finished"), [(LONG_S - 1, []), (LONG_S + 1, [3])])
@@ -123,7 +123,7 @@ def test_many_that_wait_for_long_block_no_span(due_s: float, finished: list[int]
 
     If more than a fiftieth of a span waited for hours, no record used to be read past them.
     """
-    assert relieved(DeliveryState.HELD, ORDER, due_s=due_s, almost=False)[2] == finished
+    assert relieved(DeliveryState.DELAYED, ORDER, due_s=due_s, almost=False)[2] == finished
 
 
 def test_a_task_that_runs_is_left_while_many_behind_it_are_open() -> None:
@@ -145,7 +145,7 @@ def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence
     """A record ahead of the ledger is relieved at the ledger's fence, lower after a restore."""
     entry = record(3, b"ours", fence=9)
 
-    assert relieved(DeliveryState.HELD, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
+    assert relieved(DeliveryState.DELAYED, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
 
 
 def test_a_record_that_was_never_claimed_is_left() -> None:
@@ -163,16 +163,16 @@ def test_a_task_that_waits_for_long_is_relieved() -> None:
 
     The partition is read on, and the new record stands for the task.
     """
-    entry, asked, finished = relieved(DeliveryState.HELD, ORDER)
+    entry, asked, finished = relieved(DeliveryState.DELAYED, ORDER)
 
     assert (entry.state, asked, finished) == (DeliveryState.GONE, [(5, b"ours", 2, None)], [3])
 
 
 def test_a_task_of_another_agent_is_left() -> None:
     """A task that another agent claimed is left: the ledger says that it does not wait."""
-    entry, asked, finished = relieved(DeliveryState.HELD, None)
+    entry, asked, finished = relieved(DeliveryState.DELAYED, None)
 
-    assert (entry.state, asked, finished) == (DeliveryState.HELD, [(5, b"ours", 2, None)], [])
+    assert (entry.state, asked, finished) == (DeliveryState.DELAYED, [(5, b"ours", 2, None)], [])
 
 
 def test_a_task_that_is_about_to_run_is_left() -> None:
