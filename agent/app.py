@@ -169,7 +169,6 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         closing.push_async_callback(accounts.close)
         closing.callback(beats.close)
         reply_limit_bytes = await parts.transactions.read(queries.reply_limit_bytes)
-        await heartbeat.register()
         chosen = Chosen(
             parts=parts,
             limits=Limits(),
@@ -192,6 +191,8 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             membership=beating,
         )
         made = agent(chosen)
+        # An agent that cannot be built, as with a broken handler, must not look alive.
+        await heartbeat.register()
         beating.start()
         yield made
 

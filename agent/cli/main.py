@@ -41,7 +41,7 @@ from schemas.settings.sources import current_folder, load_config, require_llm
 from schemas.task.untrusted import is_interrupt
 from schemas.version import VERSION
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agent")  # the name that its log lines begin with
 
 _MAX_PROCESSES = 1000
 # Files open besides the connections of calls: ledger, bus, Kafka, documents, locks.

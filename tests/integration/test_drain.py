@@ -176,4 +176,4 @@ def test_a_reaper_leaves_without_a_database(on_kafka: Deployment, mariadb_server
     mariadb_server.thaw()
 
     assert code == 3, reaper.tail()
-    assert "does not know that this reaper left" in reaper.err
+    assert "it still lists this reaper as running" in reaper.err

@@ -270,7 +270,7 @@ def test_an_older_schema_is_refused_with_the_command(
     database = opened()
     migrations.migrate(database)
     older = migrations.own_revision()
-    monkeypatch.setattr(migrations, "wanted", lambda: "9999")
+    monkeypatch.setattr(migrations, "own_revision", lambda: "9999")
 
     with pytest.raises(
         UnsafeStateError,
