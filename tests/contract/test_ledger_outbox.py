@@ -6,6 +6,7 @@ One relay at a time takes an order, and an order is never dropped while a task n
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import Connection, Delete, event
 
 from producer.ledger import outbox
 from producer.ports import Order
@@ -141,6 +142,31 @@ def test_orders_of_final_tasks_are_dropped_at_once(ledger_db: LedgerDatabase) ->
 
     assert ledger_db.run(lambda c: outbox.drop_settled(c, GROUP)) == 1
     assert [len(outbox.unpack(row.items)) for row in ledger_db.rows(tables.outbox)] == [2]
+
+
+def test_orders_are_dropped_in_the_order_of_their_ids(ledger_db: LedgerDatabase) -> None:
+    """Rows are locked by their id, whatever their due time is."""
+    (done,) = ledger_db.load("done")
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(done, owner), owner, SUCCEEDED)
+    ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
+    orders = [
+        order
+        for grace_s in (30, 20, 10)
+        for order in place(ledger_db, "tasks", (outbox.TASK, done, 0), grace_s=grace_s)
+    ]
+    deleted: list[int] = []
+
+    def drop(connection: Connection) -> int:
+        @event.listens_for(connection, "before_execute")
+        def note(_connection: object, statement: object, *arguments: object) -> None:
+            if isinstance(statement, Delete):
+                deleted.extend(statement.compile().params.values())
+
+        return outbox.drop_settled(connection, GROUP)
+
+    assert ledger_db.run(drop) == 3
+    assert deleted == [order.id for order in orders]
 
 
 def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(
