@@ -1,15 +1,12 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
+from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
 from agent.handlers import Attempt, Handlers
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent
 from agent.ports import Clock
 from schemas.task.failures import ErrorClass
-
-# The part of the hard deadline (`DEADLINE_MARGIN_S`) that is left for the settle after a call that
-# used all its time.
-SETTLE_MARGIN_S = 30.0
 
 
 class Worker:

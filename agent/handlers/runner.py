@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from agent.deadline import HANDLER_GRACE_S
 from agent.handlers.chat import chat
 from agent.handlers.context import (
     Answer,
@@ -38,9 +39,6 @@ from schemas.task.untrusted import contained, describe_error, described
 log = logging.getLogger(__name__)
 
 _PACK_FROM_BYTES = 4 << 10
-# Added to the time that the worker leaves (`SETTLE_MARGIN_S`): a call reaches its own limit first,
-# so that a hanging provider is not taken for a hanging handler.
-GRACE_S = 5.0
 _ABANDONED = "something that the handler waited for was cancelled"
 _FRAMES = 20  # most frames of a traceback in the log
 
@@ -68,7 +66,7 @@ class Handlers:
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)
-        limit = asyncio.timeout(left_s + GRACE_S)
+        limit = asyncio.timeout(left_s + HANDLER_GRACE_S)
         attempt = current_task()
         enter_handler()
         try:

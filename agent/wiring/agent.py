@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.agent import Agent, Membership
+from agent.deadline import DEADLINE_MARGIN_S
 from agent.dispatch.records import Wakeups
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
@@ -39,10 +40,6 @@ from producer.app import Parts
 from producer.input.excluded_files import own_files
 from producer.relay.relay import Relay
 from schemas.runtime.executors import Executor
-
-# A claim's hard deadline is the longest time limit of a route plus this margin. The worker leaves
-# SETTLE_MARGIN_S of it for the settle, and the handler's runner adds GRACE_S to the rest.
-DEADLINE_MARGIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

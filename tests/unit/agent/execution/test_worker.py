@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
-from agent.execution.worker import SETTLE_MARGIN_S, Worker
+from agent.execution.worker import Worker
 from agent.handlers import Attempt, Handlers
 from agent.inflight.delivery import Delivery
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded

@@ -1,0 +1,13 @@
+"""The parts of a claim's time fit into each other."""
+
+from agent.deadline import DEADLINE_MARGIN_S, HANDLER_GRACE_S, SETTLE_MARGIN_S
+
+
+def test_a_call_with_the_longest_limit_fits_into_its_claim() -> None:
+    """A claim leaves a call all its time, even if the call begins some seconds after the claim."""
+    assert SETTLE_MARGIN_S < DEADLINE_MARGIN_S
+
+
+def test_a_handler_ends_before_others_may_take_its_task() -> None:
+    """What a handler has more than its calls is only a part of the time for the settle."""
+    assert HANDLER_GRACE_S < SETTLE_MARGIN_S
