@@ -24,11 +24,12 @@ from sqlalchemy import (
 
 from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
-from agent.ledger import guard_decisions, losses, queries
+from agent.ledger import guard_decisions, losses
 from agent.ledger.leases import REMEMBER_S
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import outbox
 from producer.ledger import tally as counts
+from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import agent, batch, dead_letter, tally, task, task_attempt
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
@@ -60,9 +61,9 @@ _ORPHANS = (
     )
     .limit(PAGE)
 )
-_OVERDUE = queries.along_due(
+_OVERDUE = along_due(
     select(task.c.id)
-    .where(task.c.status == int(Status.PROCESSING), _LATE, queries.in_group(bindparam("of_group")))
+    .where(task.c.status == int(Status.PROCESSING), _LATE, in_group(bindparam("of_group")))
     .order_by(task.c.due_at)
     .limit(PAGE)
 )

@@ -22,8 +22,8 @@ from sqlalchemy import (
     update,
 )
 
-from agent.ledger import queries
 from producer.ledger import outbox as orders
+from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import batch, outbox, tally, task
 from schemas.task.states import Status
@@ -65,8 +65,8 @@ _REPEATED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """The topics that carry the waiting tasks of one status, and how far back their records go.
+class StatusTopics:
+    """The topics with the records of one status's waiting tasks, and how far back they go.
 
     - `status` is the status of the tasks, and `destinations` are their topics.
     - `horizon` is when the oldest record of these topics that the group has not finished was
@@ -84,10 +84,10 @@ class Carried:
         return literal(self.horizon - timedelta(seconds=slack_s), UtcTime)
 
 
-def uncarried(
+def replace_lost_records(
     connection: Connection,
     group: str,
-    carried: Sequence[Carried],
+    coverage: Sequence[StatusTopics],
     slack_s: float,
 ) -> int:
     """Order records for tasks that wait and have none; return how many, at most a page.
@@ -99,33 +99,38 @@ def uncarried(
     """
     certain = [
         status_topics
-        for status_topics in carried
+        for status_topics in coverage
         if not _order_waits(connection, group, status_topics, slack_s)
     ]
     lost = [_lost(status_topics, slack_s) for status_topics in certain]
-    in_group = queries.in_group(group, batch.c.cancelled_at.is_(None))
+    of_group = in_group(group, batch.c.cancelled_at.is_(None))
     rows: list[Row[Any]] = []
     # One status at a time: only then the index has its tasks in the order of `due_at`.
     for is_lost in lost:
-        query = select(task.c.id, task.c.due_at).where(is_lost, in_group).order_by(task.c.due_at)
-        rows += connection.execute(queries.along_due(query).limit(PAGE)).all()
+        query = select(task.c.id, task.c.due_at).where(is_lost, of_group).order_by(task.c.due_at)
+        rows += connection.execute(along_due(query).limit(PAGE)).all()
     ids = sorted(row.id for row in sorted(rows, key=_due)[:PAGE])
-    return _order(connection, group, ids, or_(*lost), in_group) if ids else 0
+    return _order(connection, group, ids, or_(*lost), of_group) if ids else 0
 
 
-def _lost(carried: Carried, slack_s: float) -> ColumnElement[bool]:
+def _lost(status_topics: StatusTopics, slack_s: float) -> ColumnElement[bool]:
     overdue = task.c.due_at < utc_after(-slack_s)
     return and_(
-        task.c.status == int(carried.status), task.c.due_at < carried.before(slack_s), overdue
+        task.c.status == int(status_topics.status),
+        task.c.due_at < status_topics.before(slack_s),
+        overdue,
     )
 
 
-def _order_waits(connection: Connection, group: str, carried: Carried, slack_s: float) -> bool:
-    of_topics = (outbox.c.group_name == group, outbox.c.destination.in_(carried.destinations))
-    older = (
-        select(outbox.c.id).where(*of_topics, outbox.c.due_at < carried.before(slack_s)).limit(1)
+def _order_waits(
+    connection: Connection, group: str, status_topics: StatusTopics, slack_s: float
+) -> bool:
+    older = select(outbox.c.id).where(
+        outbox.c.group_name == group,
+        outbox.c.destination.in_(status_topics.destinations),
+        outbox.c.due_at < status_topics.before(slack_s),
     )
-    return connection.execute(older).scalar() is not None
+    return connection.execute(older.limit(1)).scalar() is not None
 
 
 def _order(

@@ -20,7 +20,7 @@ LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 class Sweeper:
-    """Compares waiting tasks with the oldest record of the topics that may carry them.
+    """Compares waiting tasks with the oldest record of the topics on which their records may be.
 
     A task that waits for less than `slack_s` is left alone: its record may be on its way.
     """
@@ -42,10 +42,10 @@ class Sweeper:
 
     async def sweep(self) -> int:
         """Order records for waiting tasks that have none; return how many."""
-        carried = await self._carried()
+        coverage = await self._coverage()
         total = 0
         while count := await self._transactions.write(
-            sweeping.uncarried, self._topics.group, carried, self._slack_s
+            sweeping.replace_lost_records, self._topics.group, coverage, self._slack_s
         ):
             crash.reach("sweep.ordered")
             total += count
@@ -57,8 +57,8 @@ class Sweeper:
             await self._clock.sleep(sweeping.PAGE / SWEPT_PER_S)
         return total
 
-    async def _carried(self) -> list[sweeping.Carried]:
-        """Return for each status of a waiting task the topics that carry it, and their horizon.
+    async def _coverage(self) -> list[sweeping.StatusTopics]:
+        """Return the topics of each status in which a task waits, and their horizon.
 
         A pending task's record is on `tasks`: loads, replays and repairs publish there. If an agent
         gave it back after a retry, its record is in a retry topic; unless that is claimed within
@@ -67,10 +67,10 @@ class Sweeper:
         """
         everywhere = ("tasks", *self._topics.tier_destinations)
         oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
-        carriers = {Status.PENDING: ("tasks",), Status.RETRYING: everywhere}
+        topics_of = {Status.PENDING: ("tasks",), Status.RETRYING: everywhere}
         return [
-            sweeping.Carried(status, names, _oldest(oldest_ms[name] for name in names))
-            for status, names in carriers.items()
+            sweeping.StatusTopics(status, names, _oldest(oldest_ms[name] for name in names))
+            for status, names in topics_of.items()
         ]
 
     async def _oldest_ms(self, destination: str) -> int | None:

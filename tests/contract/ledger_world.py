@@ -293,5 +293,5 @@ class World:
     def sweep(self) -> None:
         if self.lossy and "no sweep" not in self.quirks:
             self.make_due(*WAITING, seconds=700.0)
-            carried = [sweep.Carried(status, READ, None) for status in WAITING]
-            self.ledger_db.run(lambda c: sweep.uncarried(c, GROUP, carried, 600.0))
+            coverage = [sweep.StatusTopics(status, READ, None) for status in WAITING]
+            self.ledger_db.run(lambda c: sweep.replace_lost_records(c, GROUP, coverage, 600.0))

@@ -23,7 +23,7 @@ from tests.contract.ledger_parts import GROUP, KINDS, driven
 
 SERVERS = ("mariadb", "mysql")
 BATCHES, SMALL, LARGE, WAIT = 20, 500, 2_000, 600
-CARRIED = [sweeping.Carried(status, ("tasks",), None) for status in WAITING]
+COVERAGE = [sweeping.StatusTopics(status, ("tasks",), None) for status in WAITING]
 _numbers = count(1)
 Work = Callable[[Connection], object]
 
@@ -157,9 +157,9 @@ def open_tasks(connection: Connection) -> bool:
     return queries.open_tasks(connection, GROUP)
 
 
-def uncarried(connection: Connection) -> int:
+def replace_lost_records(connection: Connection) -> int:
     connection.execute(delete(outbox))
-    return sweeping.uncarried(connection, GROUP, CARRIED, 600.0)
+    return sweeping.replace_lost_records(connection, GROUP, COVERAGE, 600.0)
 
 
 def old_open_tasks(connection: Connection) -> object:
@@ -169,7 +169,7 @@ def old_open_tasks(connection: Connection) -> object:
     return connection.execute(query.limit(1)).scalar()
 
 
-def old_uncarried(connection: Connection) -> object:
+def old_lost_tasks(connection: Connection) -> object:
     """Ask as earlier versions did: for both statuses at once, with the group's batches as a set."""
     mine = select(batch.c.id).where(batch.c.group_name == GROUP, batch.c.cancelled_at.is_(None))
     query = select(task.c.id).where(task.c.status.in_(WAITING), task.c.batch_id.in_(mine))
@@ -195,13 +195,16 @@ def test_a_sweep_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
     costs = []
     for size in (SMALL, LARGE):
         ledger.fill(size)
-        costs.append(ledger.reads(uncarried))
+        costs.append(ledger.reads(replace_lost_records))
         assert ledger.database.run(lambda c: c.execute(select(outbox.c.id)).scalars().all())
 
     assert costs[1] <= 1.1 * costs[0]
 
 
-QUESTIONS = {"open_tasks": (old_open_tasks, open_tasks), "uncarried": (old_uncarried, uncarried)}
+QUESTIONS = {
+    "open_tasks": (old_open_tasks, open_tasks),
+    "lost_tasks": (old_lost_tasks, replace_lost_records),
+}
 
 
 @on_servers

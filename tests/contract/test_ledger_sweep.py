@@ -27,9 +27,9 @@ def swept(
 ) -> int:
     """Sweep once, with the oldest record of `tasks` and of the retry topics; None: all is read."""
     oldest = min((time for time in (tasks, tiers) if time is not None), default=None)
-    pending = sweeping.Carried(Status.PENDING, ("tasks",), tasks)
-    carried = [pending, sweeping.Carried(Status.RETRYING, ("tasks", *TIERS), oldest)]
-    return ledger_db.run(lambda c: sweeping.uncarried(c, GROUP, carried, SLACK_S))
+    pending = sweeping.StatusTopics(Status.PENDING, ("tasks",), tasks)
+    coverage = [pending, sweeping.StatusTopics(Status.RETRYING, ("tasks", *TIERS), oldest)]
+    return ledger_db.run(lambda c: sweeping.replace_lost_records(c, GROUP, coverage, SLACK_S))
 
 
 def utc_ago(seconds: float) -> datetime:
