@@ -307,7 +307,7 @@ class Ledger(Protocol):
         """
         ...
 
-    async def take_turn(self, guard_id: int, task_id: int) -> bool:
+    async def join_look(self, guard_id: int, task_id: int) -> bool:
         """Return whether a task may join the look of the guard that stops it."""
         ...
 

@@ -60,7 +60,7 @@ class GuardGate:
         """
         if self._may_ask(guard, task_id):
             self._asked[guard.id] += 1
-            if await self._ledger.take_turn(guard.id, task_id):
+            if await self._ledger.join_look(guard.id, task_id):
                 crash.reach("guard.turn_taken")
                 self._granted.add(task_id)
                 return None

@@ -6,7 +6,7 @@ success yet and a dozen of its tasks were refused for the same reason. A task th
 waits, and the guard of its key is raised.
 
 The other parts of a guard: `agent/ledger/guard_decisions.py` decides under lock at each settle,
-`agent/ledger/guard_probes.py` has the looks that end a guard, `agent/maintenance/guard_keeper.py`
+`agent/ledger/guard_looks.py` has the looks that end a guard, `agent/maintenance/guard_keeper.py`
 is the duty that runs them, `agent/execution/guard_gate.py` stops tasks, and
 `agent/ledger/guard_history.py` reads how the tasks of a key ended, and `producer/ledger/guards.py`
 reads and opens guards.
@@ -158,12 +158,12 @@ class Look:
     waiting: int = 0
     cancelled: int = 0
 
-    def over(self, *, turns: int, late: bool) -> bool:
+    def over(self, *, places: int, late: bool) -> bool:
         """Return whether nothing more can be learned from the look.
 
-        `turns` is how many more tasks may join it. `late` says that it has lasted for long.
+        `places` is how many more tasks may join it. `late` says that it has lasted for long.
         """
-        return not self.running and (late or not (turns or self.waiting))
+        return not self.running and (late or not (places or self.waiting))
 
 
 def next_size(look: Look, size: int, *, vouched: bool) -> int:

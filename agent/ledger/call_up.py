@@ -6,11 +6,22 @@ once and the other agents find nothing to do. Tasks that wait for another reason
 Tested by tests/contract/test_ledger_call_up.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, String, and_, bindparam, or_, select, type_coerce, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    String,
+    and_,
+    bindparam,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 
 from agent.judge.guard_rule import CLOSED_AFTER, CLOSED_BEFORE
 from agent.ports import Order
@@ -69,7 +80,7 @@ def step(
     limit: int,
     cursor: CallUpCursor | None,
 ) -> CallUpPage:
-    """Call up at most `limit` tasks of wanted routes from the page of tasks after `place`."""
+    """Call up at most `limit` tasks of wanted routes from the page of tasks after `cursor`."""
     query = _WAITING.limit(SCAN)
     if cursor is None:
         rows = connection.execute(query).all()
@@ -79,7 +90,9 @@ def step(
         ).all()
     moves = _moves(connection, group, [row.id for row in rows], is_wanted)
     moved = [row for row in rows if (row.id, row.fence) in moves]
-    orders = _make_due(connection, group, [(row.id, row.fence) for row in moved[:limit]])
+    fences = {(row.id, row.fence) for row in moved[:limit]}
+    is_called = task.c.id.in_(sorted(task_id for task_id, _ in fences))
+    orders = make_due(connection, group, _LATER, is_called, fences=fences) if fences else []
     if len(moved) > limit:
         return CallUpPage(orders, _cursor_at(connection, moved[limit - 1]))
     return CallUpPage(orders, _cursor_at(connection, rows[-1]) if len(rows) == SCAN else None)
@@ -104,17 +117,19 @@ def _route_of(text: str) -> str:
     return text.removeprefix(CLOSED_BEFORE).removesuffix(CLOSED_AFTER)
 
 
-def _make_due(connection: Connection, group: str, tasks: Sequence[tuple[int, int]]) -> list[Order]:
-    """Make these tasks due now and order their records, if they still wait under this fence."""
-    if not tasks:
-        return []
-    still_waiting = select(task.c.id, task.c.fence).where(
-        _LATER, task.c.id.in_(sorted(task_id for task_id, _ in tasks))
-    )
-    locked = connection.execute(
-        still_waiting.order_by(task.c.id).with_for_update(skip_locked=True)
-    ).all()
-    rows = [row for row in locked if (row.id, row.fence) in set(tasks)]
+def make_due(
+    connection: Connection,
+    group: str,
+    *conditions: ColumnElement[bool],
+    fences: Collection[tuple[int, int]] | None = None,
+) -> list[Order]:
+    """Make the tasks that meet the conditions due now, and order records for them.
+
+    If `fences` is given, only these (task, fence) are made due.
+    """
+    query = select(task.c.id, task.c.fence).where(*conditions).order_by(task.c.id)
+    locked = connection.execute(query.with_for_update(skip_locked=True)).all()
+    rows = [row for row in locked if fences is None or (row.id, row.fence) in fences]
     if not rows:
         return []
     connection.execute(

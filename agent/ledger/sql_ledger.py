@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agent.judge import Tier
-from agent.ledger import claims, guard_probes
+from agent.ledger import claims, guard_looks
 from agent.ledger import settlements as settles
 from agent.outcome import Dead, Failure, Spent
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
@@ -87,9 +87,9 @@ class SqlLedger:
         """Order a replacement record for a task that runs or waits."""
         return await self._background.write(claims.relieve, self._group, record, fence, owner)
 
-    async def take_turn(self, guard_id: int, task_id: int) -> bool:
+    async def join_look(self, guard_id: int, task_id: int) -> bool:
         """Let a task join a guard's look if the look has a free place."""
-        return await self._background.write(guard_probes.take_turn, guard_id, task_id)
+        return await self._background.write(guard_looks.join_look, guard_id, task_id)
 
     async def quarantine(self, records: Sequence[RejectedRecord]) -> list[Order]:
         """Store rejected records; return orders for their dead letters."""

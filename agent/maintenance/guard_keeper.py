@@ -14,7 +14,7 @@ from functools import partial
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.judge import Effect
-from agent.ledger import guard_probes
+from agent.ledger import guard_looks
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
@@ -63,9 +63,9 @@ class GuardKeeper:
         self._route_of = route_of
         self._publishing = publishing
         self._known: dict[int, Guard] = {}
-        forget = partial(transactions.write, guard_probes.forget, group)
+        forget = partial(transactions.write, guard_looks.forget, group)
         self._duties = (
-            Duty(name="looking after guards", work=self.look, clock=clock),
+            Duty(name="looking after guards", work=self.keep_once, clock=clock),
             Duty(name="forgetting old guards", work=forget, clock=clock, every_s=TIDY_S),
         )
         self._prompt = Duty(name="asking a guard's route", work=self._ask_route, clock=clock)
@@ -81,7 +81,7 @@ class GuardKeeper:
             for prompt in self._prompts:
                 prompt.cancel()
 
-    async def look(self) -> None:
+    async def keep_once(self) -> None:
         """Make one pass: look after the next guards."""
         guards, members = await self._transactions.read(self._read)
         self._learn({guard.id: guard for guard in guards if guard.raised}, members)
@@ -102,7 +102,7 @@ class GuardKeeper:
             if not guard.raised
             or guard.cause == GuardCause.NO_SUCCESS
             or guard.looking
-            or guard.probe_in_s <= 0
+            or guard.look_due_in_s <= 0
         ]
         first = self._passes * MOST % max(len(busy), 1)
         self._passes += 1
@@ -144,28 +144,28 @@ class GuardKeeper:
 
     async def _watch(self, guard: Guard) -> None:
         why = await self._transactions.write(
-            guard_probes.end_look_if_over, self._group, guard, self._probe_s
+            guard_looks.end_look_if_over, self._group, guard, self._probe_s
         )
         if why:
             await self._open(guard, why)
-        elif guard.looking and guard.look_left and guard.probe_in_s <= -guard_probes.PATIENCE_S:
+        elif guard.looking and guard.look_left and guard.look_due_in_s <= -guard_looks.PATIENCE_S:
             orders = await self._transactions.write(
-                guard_probes.call_some, self._group, guard, self._route_of
+                guard_looks.call_up_for_look, self._group, guard, self._route_of
             )
             crash.reach("guard.called_up")
             self._publishing.send(orders)
-        elif not guard.looking and guard.probe_in_s <= 0:
+        elif not guard.looking and guard.look_due_in_s <= 0:
             await self._begin(guard)
 
     async def _begin(self, guard: Guard) -> None:
         """Begin the look that is due; if its route must be asked first, send a prompt for it."""
-        if not await self._transactions.write(guard_probes.any_waiting, guard):
+        if not await self._transactions.write(guard_looks.any_waiting, guard):
             await self._idle(guard)
         elif guard.cause == GuardCause.NO_SUCCESS or not await self._transactions.write(
-            guard_probes.begin, self._group, guard
+            guard_looks.begin, self._group, guard
         ):
             asked = await self._transactions.write(
-                guard_probes.take_route_turn, self._group, guard.route, self._probe_s
+                guard_looks.take_route_turn, self._group, guard.route, self._probe_s
             )
             if asked:
                 crash.reach("guard.turn_taken")
@@ -178,15 +178,15 @@ class GuardKeeper:
 
         Nothing is forgiven, because later tasks of the key are as bad as those that failed.
         """
-        if await self._transactions.write(guard_probes.running, guard):
-            await self._transactions.write(guard_probes.put_off, guard, IDLE_S)
+        if await self._transactions.write(guard_looks.running, guard):
+            await self._transactions.write(guard_looks.put_off, guard, IDLE_S)
         else:
             await self._open(guard, "none of its tasks is left", forgiven=False)
 
-    async def _ask_route(self, route: str, asked: guard_probes.Asked) -> None:
+    async def _ask_route(self, route: str, asked: guard_looks.Asked) -> None:
         answered = (await self._prober.ask(route, PROMPT_S)).effect is Effect.UP
         if answered:
-            await self._transactions.write(guard_probes.route_answered, route)
+            await self._transactions.write(guard_looks.route_answered, route)
             crash.reach("guard.answered")
         else:
             log.warning(
@@ -194,7 +194,7 @@ class GuardKeeper:
                 route,
                 self._probe_s,
             )
-        await self._transactions.write(guard_probes.begin_asked, asked, answered=answered)
+        await self._transactions.write(guard_looks.begin_asked, asked, answered=answered)
 
     async def _open(self, guard: Guard, why: str, *, forgiven: bool = True) -> None:
         await self._transactions.write(rows.open_one, guard, "docllm", why, forgiven=forgiven)
@@ -202,7 +202,7 @@ class GuardKeeper:
 
     async def _call_up(self, guard: Guard) -> None:
         for _ in range(PAGES):
-            orders = await self._transactions.write(guard_probes.call_up, self._group, guard)
+            orders = await self._transactions.write(guard_looks.call_up_moved, self._group, guard)
             if not orders:
                 return
             crash.reach("guard.called_up")

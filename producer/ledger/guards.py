@@ -23,7 +23,7 @@ _READ = (  # built once, because every agent runs this query each second
     select(
         guard,
         batch.c.name.label("batch"),
-        seconds_until(guard.c.probe_at).label("probe_in_s"),
+        seconds_until(guard.c.probe_at).label("look_due_in_s"),
         (-seconds_until(guard.c.opened_at)).label("opened_s"),
         (-seconds_until(guard.c.look_at)).label("look_s"),
     )
@@ -56,7 +56,7 @@ def members(connection: Connection, group: str) -> set[int]:
 def as_json(guard: Guard) -> dict[str, Any]:
     """Return the form of a guard for `--json`."""
     names = ("batch", "type", "route", "cause", "reason", "look_size", "looking")
-    times = {"raised_at": written(guard.raised_at), "probe_in_s": guard.probe_due_s}
+    times = {"raised_at": written(guard.raised_at), "probe_in_s": guard.next_look_in_s}
     return {name: getattr(guard, name) for name in names} | times
 
 
@@ -70,7 +70,7 @@ def _guard(row: Any) -> Guard:
         cause=row.cause,
         reason=row.reason,
         raised_at=row.raised_at,
-        probe_in_s=float(row.probe_in_s),
+        look_due_in_s=float(row.look_due_in_s),
         opened_s=None if row.opened_s is None else float(row.opened_s),
         look_at=row.look_at,
         look_s=float(row.look_s),

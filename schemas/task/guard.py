@@ -34,8 +34,8 @@ class Guard:
     """A guard; ages are by the database's clock.
 
     - `opened_s` is None while the guard is raised.
-    - `probe_in_s` is the time until the next look, negative once the look is due. During a look, it
-      is the time until a task may be called up for it.
+    - `look_due_in_s` is the time until the next look, negative once the look is due. During a look,
+      it is the time until a task may be called up for it.
     - `look_size` is the number of tasks in the present look, or in the next one if there is none.
     - `look_left` is the number of free places in the present look, -1 if there is none.
     - `look_at` is when the present look began. Without a look, it is when the last look ended or
@@ -51,7 +51,7 @@ class Guard:
     cause: str
     reason: str
     raised_at: datetime
-    probe_in_s: float
+    look_due_in_s: float
     opened_s: float | None
     look_at: datetime
     look_s: float = 0.0
@@ -76,14 +76,14 @@ class Guard:
         return f"batch {self.batch}, type {self.type}, {route}"
 
     @property
-    def probe_due_s(self) -> float:
+    def next_look_in_s(self) -> float:
         """Return the seconds until its next look, 0 when that is due or under way."""
-        return 0.0 if self.looking else round(max(0.0, self.probe_in_s), 1)
+        return 0.0 if self.looking else round(max(0.0, self.look_due_in_s), 1)
 
     @property
     def ahead(self) -> str:
         """Return the guard's next step, for a person."""
-        when = f"in {self.probe_due_s:.0f} s" if self.probe_due_s else "now"
+        when = f"in {self.next_look_in_s:.0f} s" if self.next_look_in_s else "now"
         if self.cause == GuardCause.NO_SUCCESS:
             return f"a prompt is sent to the route {when}"
         tasks = "1 task" if self.look_size == 1 else f"up to {self.look_size} tasks"

@@ -61,7 +61,7 @@ def test_a_success_in_the_same_transaction_counts(ledger_db: LedgerDatabase) -> 
 def test_without_a_success_on_the_route_the_task_waits(ledger_db: LedgerDatabase) -> None:
     """The task waits in the longest tier, uncounted, with its own error.
 
-    Its guard is raised in the same transaction, and a probe is due.
+    Its guard is raised in the same transaction, and a look is due.
     """
     ((row, owner),) = claims = claimed(ledger_db, 1)
 
@@ -92,7 +92,7 @@ def test_without_a_success_on_the_route_the_task_waits(ledger_db: LedgerDatabase
         guard.reason
         == "nothing has succeeded on this route in this group yet; HANDLER: ValueError: no"
     )
-    assert guard.probe_in_s <= 0
+    assert guard.look_due_in_s <= 0
     assert deaths(ledger_db) == 0
 
 

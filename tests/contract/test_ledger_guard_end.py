@@ -1,10 +1,10 @@
-"""How a guard ends without a probe, and how the tasks that it moved run again.
+"""How a guard ends without a look, and how the tasks that it moved run again.
 
 A guard ends because nothing is left, or because a person opens it.
 """
 
 from agent.judge.guard_rule import moved
-from agent.ledger import guard_probes
+from agent.ledger import guard_looks
 from agent.maintenance.guard_keeper import MOST
 from agent.outcome import Failure, Moved
 from agent.ports import Row
@@ -13,8 +13,8 @@ from schemas.ledger import tables
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, end, ended, exhausted, open_all, raised
+from tests.contract.ledger_looks import ObservedKeeper, fail_as_a_whole, look_at, the
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
-from tests.contract.ledger_probing import ObservedKeeper, fail_as_a_whole, look_at, the
 
 
 async def test_a_guard_with_nothing_left_is_opened(ledger_db: LedgerDatabase) -> None:
@@ -24,7 +24,7 @@ async def test_a_guard_with_nothing_left_is_opened(ledger_db: LedgerDatabase) ->
         ledger_db.set(tables.task, row.id, status=int(Status.CANCELLED))
     keeper = ObservedKeeper(ledger_db, answers=False)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert (raised(ledger_db), keeper.asked) == ([], [])
     assert ledger_db.rows(tables.audit)[-1].detail.endswith("none of its tasks is left")
@@ -38,9 +38,9 @@ async def test_while_a_task_runs_something_is_left(ledger_db: LedgerDatabase) ->
         if row.id != running[0][0].task_id:
             ledger_db.set(tables.task, row.id, status=int(Status.CANCELLED))
 
-    await ObservedKeeper(ledger_db).look()
+    await ObservedKeeper(ledger_db).keep_once()
 
-    assert 5 < the(raised(ledger_db)).probe_due_s <= 10
+    assert 5 < the(raised(ledger_db)).next_look_in_s <= 10
 
 
 async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: LedgerDatabase) -> None:
@@ -48,7 +48,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
 
     Then the guard's row is marked as done.
     """
-    count = 2 * guard_probes.PAGE + 100
+    count = 2 * guard_looks.PAGE + 100
     ids = ledger_db.load(*(f"many {number}" for number in range(count)))
     fail_as_a_whole(ledger_db)
     owner = ledger_db.agent().next_owner()
@@ -64,13 +64,13 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
     open_all(ledger_db)
     keeper = ObservedKeeper(ledger_db)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert len(keeper.called) == len(set(keeper.called))
     assert set(ids) <= set(keeper.called)
     assert (await look_at(ledger_db, keeper)) is None
     ledger_db.ago(tables.guard.c.opened_at, 11)
-    await keeper.look()
+    await keeper.keep_once()
     assert await look_at(ledger_db, keeper) is not None
     assert ledger_db.run(lambda c: rows.read(c, GROUP)) == []
 
@@ -92,7 +92,7 @@ async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -
 
     left = []
     for _ in range(3):
-        await keeper.look()
+        await keeper.keep_once()
         left.append(len(raised(ledger_db)))
 
     assert left == [2 * MOST, MOST, 0]
@@ -112,7 +112,7 @@ async def test_tasks_that_were_moved_for_their_route_are_not_called_up(
     open_all(ledger_db)
     keeper = ObservedKeeper(ledger_db)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert elsewhere[0][0].task_id not in keeper.called
     assert keeper.called
@@ -124,10 +124,10 @@ async def test_a_late_move_is_called_up_too(ledger_db: LedgerDatabase) -> None:
     late = claimed(ledger_db, 1)
     open_all(ledger_db)
     keeper = ObservedKeeper(ledger_db)
-    await keeper.look()
+    await keeper.keep_once()
 
     ended(ledger_db, late, moved(Failure("GUARD", "why"), SPENT, LONGEST, 1))
-    await keeper.look()
+    await keeper.keep_once()
 
     assert late[0][0].task_id in keeper.called
 
@@ -143,7 +143,7 @@ async def test_guards_of_the_past_are_forgotten(ledger_db: LedgerDatabase) -> No
     ledger_db.ago(tables.guard.c.called_at, 601)
     ledger_db.set(tables.guard, the(raised(ledger_db)).id, called_at=None)
 
-    ledger_db.run(lambda c: guard_probes.forget(c, GROUP))
+    ledger_db.run(lambda c: guard_looks.forget(c, GROUP))
 
     assert [one.batch for one in raised(ledger_db)] == [BATCH]
     assert ledger_db.count(tables.guard) == 1

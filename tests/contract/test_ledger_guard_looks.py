@@ -15,17 +15,17 @@ from schemas.ledger import tables
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import deaths, end, ended, exhausted, raised
-from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
-from tests.contract.ledger_probing import (
+from tests.contract.ledger_looks import (
     PROBE_S,
     ObservedKeeper,
     fail_as_a_whole,
     let_through,
     looking,
-    run_probe,
+    run_in_look,
     the,
     whole_look,
 )
+from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
 
 
 async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) -> None:
@@ -41,9 +41,9 @@ async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) ->
     while waiting:
         sizes.append(await whole_look(ledger_db, keeper, waiting, exhausted()))
         waiting = waiting[sizes[-1] :]
-        assert 20 < the(raised(ledger_db)).probe_due_s <= 30
+        assert 20 < the(raised(ledger_db)).next_look_in_s <= 30
     ledger_db.ago(tables.guard.c.probe_at, 1)
-    await keeper.look()
+    await keeper.keep_once()
 
     assert sizes == [1, 2, 4, 8, 16]
     assert deaths(ledger_db) - before == 31
@@ -88,7 +88,7 @@ async def test_no_task_is_given_up_in_a_look_while_the_route_does_not_answer(
     guard = the(raised(ledger_db))
     assert (deaths(ledger_db), ledger_db.status(one)) == (before, Status.RETRYING)
     assert (guard.looking, guard.look_size) == (False, 1)
-    assert 290 < guard.probe_due_s <= 300
+    assert 290 < guard.next_look_in_s <= 300
 
 
 async def test_an_outage_between_looks_ends_the_doubling(ledger_db: LedgerDatabase) -> None:
@@ -138,17 +138,17 @@ async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerData
     lease = ledger_db.agent()
     ledger_db.claimed(one, lease.next_owner(), fence=1)
     ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
-    await keeper.look()
+    await keeper.keep_once()
     heard_of = the(raised(ledger_db))
 
     assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [one])) == (1, 0)
 
     assert ledger_db.count(tables.guard_look) == 0
     assert await keeper.guards.admit_to_look_or_move(heard_of, one) is not None
-    await keeper.look()
+    await keeper.keep_once()
     guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size) == (False, 1)
-    assert guard.probe_due_s > 290
+    assert guard.next_look_in_s > 290
 
 
 async def test_a_cancelled_task_does_not_count_and_another_takes_its_place(
@@ -161,10 +161,10 @@ async def test_a_cancelled_task_does_not_count_and_another_takes_its_place(
     let_through(ledger_db, one)
     ledger_db.set(tables.task, one, status=int(Status.CANCELLED), owner=0)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     guard = the(raised(ledger_db))
-    assert (guard.looking, guard.look_size, guard.probe_due_s) == (False, 1, 0)
+    assert (guard.looking, guard.look_size, guard.next_look_in_s) == (False, 1, 0)
 
 
 async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
@@ -175,13 +175,13 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
     let_through(ledger_db, one)
-    run_probe(ledger_db, one, exhausted())
+    run_in_look(ledger_db, one, exhausted())
     assert ledger_db.status(one) is Status.DEAD
     wish = ReplayRequest(Selection(), cap=3, rate=None)
     rows = [ledger_db.task(one)]
     ledger_db.run(lambda c: replay_tasks._move(c, GROUP, wish, rows))
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert ledger_db.status(one) is Status.PENDING
     assert the(raised(ledger_db)).look_size == 2
@@ -211,10 +211,10 @@ async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(
     await looking(ledger_db, keeper)
     let_through(ledger_db, one)
     ledger_db.ago(tables.guard.c.look_at, PROBE_S + 1)
-    await keeper.look()
+    await keeper.keep_once()
     assert not the(raised(ledger_db)).looking
 
-    run_probe(ledger_db, one, exhausted())
+    run_in_look(ledger_db, one, exhausted())
 
     assert (deaths(ledger_db), ledger_db.status(one)) == (before, Status.RETRYING)
 
@@ -229,7 +229,7 @@ async def test_a_call_that_takes_long_is_waited_for(ledger_db: LedgerDatabase) -
     row = ledger_db.claimed(one, owner, fence=1)
     ledger_db.ago(tables.guard.c.look_at, 2 * PROBE_S)
 
-    await keeper.look()
+    await keeper.keep_once()
     ended(ledger_db, [(row, owner)], exhausted())
 
     assert the(raised(ledger_db)).looking
@@ -244,7 +244,7 @@ async def test_one_prompt_is_enough_for_the_guards_of_a_route(ledger_db: LedgerD
     assert len(raised(ledger_db)) == 5
     keeper = ObservedKeeper(ledger_db)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert len(keeper.asked) == 1
     assert [(one.looking, one.vouched) for one in raised(ledger_db)] == [(True, True)] * 5
@@ -289,11 +289,11 @@ async def test_looks_over_lost_agents_double_while_others_succeed(
     assert lose_agent_over(ledger_db, one) == (0, 1)
     assert lose_agent_over(ledger_db, two) == (1, 0)
 
-    await keeper.look()
+    await keeper.keep_once()
     guard = the(raised(ledger_db))
     assert (ledger_db.status(one), ledger_db.status(two)) == (Status.DEAD, Status.PENDING)
     assert (guard.looking, guard.look_size) == (False, 2)
-    assert guard.probe_due_s > 290
+    assert guard.next_look_in_s > 290
     assert keeper.asked == []
 
 
@@ -311,7 +311,7 @@ async def test_no_task_is_given_up_for_lost_agents_while_nothing_succeeds(
 
     assert lose_agent_over(ledger_db, one) == (1, 0)
 
-    await keeper.look()
+    await keeper.keep_once()
     assert deaths(ledger_db) == 0
     assert the(raised(ledger_db)).look_size == 1
 

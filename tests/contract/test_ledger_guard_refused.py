@@ -8,16 +8,16 @@ from producer.ledger import store
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
-from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, LedgerDatabase
-from tests.contract.ledger_probing import (
+from tests.contract.ledger_looks import (
     ObservedKeeper,
     fail_as_a_whole,
     let_through,
     looking,
-    run_probe,
+    run_in_look,
     the,
     whole_look,
 )
+from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, LedgerDatabase
 
 
 def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(
@@ -118,7 +118,7 @@ async def test_looks_over_refusals_double_and_stay_apart(ledger_db: LedgerDataba
     for _ in range(3):
         sizes.append(await whole_look(ledger_db, keeper, waiting, refused()))
         waiting = waiting[sizes[-1] :]
-        assert 290 < the(raised(ledger_db)).probe_due_s <= 300
+        assert 290 < the(raised(ledger_db)).next_look_in_s <= 300
 
     assert sizes == [1, 2, 4]
     assert deaths(ledger_db) == 12 + 7
@@ -133,8 +133,8 @@ async def test_a_success_in_a_look_opens_a_guard_for_refusals(ledger_db: LedgerD
     await looking(ledger_db, keeper)
     let_through(ledger_db, one)
 
-    run_probe(ledger_db, one, SUCCEEDED)
-    await keeper.look()
+    run_in_look(ledger_db, one, SUCCEEDED)
+    await keeper.keep_once()
 
     assert raised(ledger_db) == []
     end(ledger_db, *[refused()] * 20)
@@ -150,7 +150,7 @@ async def test_a_guard_with_no_tasks_left_is_opened_and_forgives_nothing(
     """
     end(ledger_db, *[refused()] * 12)
 
-    await ObservedKeeper(ledger_db).look()
+    await ObservedKeeper(ledger_db).keep_once()
     assert raised(ledger_db) == []
     end(ledger_db, *[refused()] * 30)
 

@@ -37,7 +37,7 @@ RAISED = Guard(
     cause=GuardCause.EXHAUSTED.value,
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
-    probe_in_s=60.0,
+    look_due_in_s=60.0,
     look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     opened_s=None,
 )
@@ -68,27 +68,27 @@ class FakeWorker:
         return await self.act()
 
 
-async def no_turn(_guard_id: int, _task_id: int) -> bool:
-    """Let no task be a guard's probe."""
+async def no_place(_guard_id: int, _task_id: int) -> bool:
+    """Let no task join a guard's look."""
     return False
 
 
-def turns(take_turn: Callable[[int, int], Awaitable[bool]]) -> Ledger:
+def looks(join_look: Callable[[int, int], Awaitable[bool]]) -> Ledger:
     """Return a ledger that only decides which tasks join a guard's look."""
-    return cast("Ledger", SimpleNamespace(take_turn=take_turn))
+    return cast("Ledger", SimpleNamespace(join_look=join_look))
 
 
 class SlotsHarness:
     """Slots over fakes, with the routes and guards that they use.
 
-    `take_turn` decides which task may be the probe.
+    `join_look` decides which task joins a guard's look.
     """
 
     def __init__(
         self,
         table: Router,
         act: Callable[[], Awaitable[Outcome]],
-        take_turn: Callable[[int, int], Awaitable[bool]] = no_turn,
+        join_look: Callable[[int, int], Awaitable[bool]] = no_place,
     ) -> None:
         self.table, self.settler, self.worker, self.counts = (
             table,
@@ -97,7 +97,7 @@ class SlotsHarness:
             Counts(),
         )
         self.clock = SystemClock()
-        self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=turns(take_turn))
+        self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=looks(join_look))
 
     def admission(self, suspects: CrashSuspects) -> Admission:
         """Return an admission for eight slots, under a lease that has just begun."""

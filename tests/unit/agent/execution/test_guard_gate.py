@@ -1,4 +1,4 @@
-"""Tasks of a raised guard: most are moved as their turn comes, one runs as the probe."""
+"""Tasks of a raised guard: most are moved as their turn comes, one runs in its look."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -13,7 +13,7 @@ from agent.outcome import Failure, Moved
 from agent.ports import Row
 from producer.ledger.guards import as_json
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
-from tests.support.slots import turns
+from tests.support.slots import looks
 
 RAISED = Guard(
     id=1,
@@ -24,7 +24,7 @@ RAISED = Guard(
     cause=GuardCause.EXHAUSTED.value,
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
-    probe_in_s=60.0,
+    look_due_in_s=60.0,
     look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     opened_s=None,
 )
@@ -72,12 +72,12 @@ async def refuse(_guard_id: int, _task_id: int) -> bool:
 
 def guards(
     *raised: Guard,
-    take_turn: Callable[[int, int], Awaitable[bool]] = refuse,
+    join_look: Callable[[int, int], Awaitable[bool]] = refuse,
     time: Time | None = None,
     members: Collection[int] = (),
 ) -> GuardGate:
     found = GuardGate(
-        clock=time or Time(), longest_tier=Tier("1h", 3600.0), ledger=turns(take_turn)
+        clock=time or Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(join_look)
     )
     found.replace(raised, members)
     return found
@@ -95,7 +95,7 @@ def test_nothing_is_stopped_without_a_guard() -> None:
     """Without a guard nothing is stopped, once the ledger was read."""
     assert guards().stops(row(1), "default") is None
     assert guards().known
-    assert not GuardGate(clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=turns(refuse)).known
+    assert not GuardGate(clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(refuse)).known
 
 
 def test_a_guard_stops_its_own_key_and_no_other() -> None:
@@ -134,7 +134,7 @@ def test_a_task_of_the_look_asks_the_ledger() -> None:
     async def grant(_guard_id: int, task_id: int) -> bool:
         return task_id == 5
 
-    granted, refused = guards(full, take_turn=grant, members=[5]), guards(full, members=[5])
+    granted, refused = guards(full, join_look=grant, members=[5]), guards(full, members=[5])
 
     assert granted.stops(row(5), "default") is full
     assert asyncio.run(granted.admit_to_look_or_move(full, 5)) is None
@@ -148,7 +148,7 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
     async def grant(_guard_id: int, _task_id: int) -> bool:
         return True
 
-    found = guards(LOOKING, take_turn=grant)
+    found = guards(LOOKING, join_look=grant)
     asyncio.run(found.admit_to_look_or_move(LOOKING, 5))
     assert found.stops(row(5), "default") is None
     found.replace([replace(RAISED, look_left=0)], [5])
@@ -190,7 +190,7 @@ def test_tasks_in_hand_fill_the_free_places_of_a_look() -> None:
         return True
 
     wide = replace(RAISED, look_size=4, look_left=2)
-    found = guards(wide, take_turn=grant)
+    found = guards(wide, join_look=grant)
     outcomes = [asyncio.run(found.admit_to_look_or_move(wide, task_id)) for task_id in (1, 2, 3)]
 
     assert [outcome is None for outcome in outcomes] == [True, True, False]
@@ -207,7 +207,7 @@ def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:
         return False
 
     wide = replace(RAISED, look_size=4, look_left=3)
-    found = guards(wide, take_turn=refuse)
+    found = guards(wide, join_look=refuse)
     assert all(
         asyncio.run(found.admit_to_look_or_move(wide, task_id)) is not None for task_id in (1, 2)
     )
@@ -223,17 +223,17 @@ def test_between_looks_no_task_asks() -> None:
     async def grant(_guard_id: int, _task_id: int) -> bool:
         raise AssertionError
 
-    due = replace(RAISED, probe_in_s=-0.5)
+    due = replace(RAISED, look_due_in_s=-0.5)
 
-    assert asyncio.run(guards(due, take_turn=grant).admit_to_look_or_move(due, 1)) is not None
+    assert asyncio.run(guards(due, join_look=grant).admit_to_look_or_move(due, 1)) is not None
 
 
 @pytest.mark.parametrize(
     ("one", "said"),
     [
-        (replace(RAISED, probe_in_s=240.2), "next look in 240 s, with 1 task"),
+        (replace(RAISED, look_due_in_s=240.2), "next look in 240 s, with 1 task"),
         (replace(RAISED, look_size=8), "next look in 60 s, with up to 8 tasks"),
-        (replace(RAISED, look_size=8, probe_in_s=-3.0), "next look now, with up to 8 tasks"),
+        (replace(RAISED, look_size=8, look_due_in_s=-3.0), "next look now, with up to 8 tasks"),
         (replace(RAISED, look_size=8, look_left=0), "up to 8 tasks of it tried now"),
         (
             replace(RAISED, cause=GuardCause.NO_SUCCESS.value),

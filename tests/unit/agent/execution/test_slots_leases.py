@@ -7,7 +7,7 @@ from agent.inflight.delivery import Delivery
 from agent.lease import FRESH_S
 from agent.outcome import Released
 from tests.support.routes import GOOD, routes
-from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, started, turns
+from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, looks, started
 
 
 def silent(entry: Delivery) -> None:
@@ -31,11 +31,11 @@ def test_a_task_whose_lease_ran_out_during_its_guards_answer_is_released() -> No
     harness = SlotsHarness(routes(), ending(GOOD))
     entry = claimed(1, harness.clock.now_s())
 
-    async def take_turn(_guard_id: int, _task_id: int) -> bool:
+    async def join_look(_guard_id: int, _task_id: int) -> bool:
         silent(entry)
         return True
 
-    harness.guards = GuardGate(clock=harness.clock, longest_tier=LONGEST, ledger=turns(take_turn))
+    harness.guards = GuardGate(clock=harness.clock, longest_tier=LONGEST, ledger=looks(join_look))
     harness.guards.replace([replace(RAISED, look_left=1)])
 
     assert started(harness, entry) == [Released()]

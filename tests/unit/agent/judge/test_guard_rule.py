@@ -255,7 +255,7 @@ def test_a_look_that_tells_nothing_is_made_again(look: Look, *, vouched: bool) -
 
 
 @pytest.mark.parametrize(
-    ("look", "turns", "late", "over"),
+    ("look", "places", "late", "over"),
     [
         (Look(failed=2), 0, False, True),
         (Look(failed=2), 1, False, False),  # another task may join it
@@ -266,10 +266,10 @@ def test_a_look_that_tells_nothing_is_made_again(look: Look, *, vouched: bool) -
     ],
 )
 def test_a_look_is_over_when_nothing_more_is_learnt(
-    look: Look, turns: int, *, late: bool, over: bool
+    look: Look, places: int, *, late: bool, over: bool
 ) -> None:
     """Calls that run are waited for, tasks that wait for a while."""
-    assert look.over(turns=turns, late=late) is over
+    assert look.over(places=places, late=late) is over
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.support.slots import RAISED
     ("guard", "ahead"),
     [
         (RAISED, "next look in 60 s, with 1 task"),
-        (replace(RAISED, probe_in_s=-3.0, look_size=4), "next look now, with up to 4 tasks"),
+        (replace(RAISED, look_due_in_s=-3.0, look_size=4), "next look now, with up to 4 tasks"),
         (replace(RAISED, look_left=0, look_size=4), "up to 4 tasks of it tried now"),
         (
             replace(RAISED, cause=GuardCause.NO_SUCCESS.value),

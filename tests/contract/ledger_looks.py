@@ -7,7 +7,7 @@ from typing import cast
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.judge import Effect
-from agent.ledger import guard_probes
+from agent.ledger import guard_looks
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence
@@ -18,7 +18,7 @@ from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
 from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
-from tests.support.slots import turns
+from tests.support.slots import looks
 
 PROBE_S = 300.0
 
@@ -31,7 +31,7 @@ class ObservedKeeper:
         self.asked: list[str] = []
         self.answers = answers
         self.guards = GuardGate(
-            clock=SystemClock(), longest_tier=LONGEST, ledger=turns(self._take_turn)
+            clock=SystemClock(), longest_tier=LONGEST, ledger=looks(self._join_look)
         )
         self.keeper = GuardKeeper(
             transactions=ledger_db.transactions,
@@ -45,9 +45,9 @@ class ObservedKeeper:
         )
         self._ledger_db = ledger_db
 
-    async def look(self) -> None:
+    async def keep_once(self) -> None:
         """Make one pass, and wait for the prompts that it sent."""
-        await self.keeper.look()
+        await self.keeper.keep_once()
         for prompt in list(self.keeper._prompts):
             await prompt
 
@@ -55,8 +55,8 @@ class ObservedKeeper:
         self.asked.append(route)
         return RouteEvidence(Effect.UP if self.answers else Effect.NONE)
 
-    async def _take_turn(self, guard_id: int, task_id: int) -> bool:
-        return self._ledger_db.run(lambda c: guard_probes.take_turn(c, guard_id, task_id))
+    async def _join_look(self, guard_id: int, task_id: int) -> bool:
+        return self._ledger_db.run(lambda c: guard_looks.join_look(c, guard_id, task_id))
 
     def _ordered(self, orders: Sequence[Order]) -> None:
         self.orders += orders
@@ -88,7 +88,7 @@ def patient(ledger_db: LedgerDatabase) -> None:
 
 async def looking(ledger_db: LedgerDatabase, keeper: ObservedKeeper) -> Guard:
     """Let a guard's look begin, by a route that answers or by a success on it."""
-    await keeper.look()
+    await keeper.keep_once()
     guard = the(raised(ledger_db))
     assert guard.looking
     return guard
@@ -103,11 +103,11 @@ def let_through(ledger_db: LedgerDatabase, *task_ids: int) -> None:
     """Let these tasks join the look that is under way, and make them due."""
     guard = the(raised(ledger_db))
     for task_id in task_ids:
-        assert ledger_db.call(guard_probes.take_turn, guard.id, task_id)
+        assert ledger_db.call(guard_looks.join_look, guard.id, task_id)
     ledger_db.ago(tables.task.c.due_at, 1, *task_ids)
 
 
-def run_probe(ledger_db: LedgerDatabase, task_id: int, *outcome: object) -> None:
+def run_in_look(ledger_db: LedgerDatabase, task_id: int, *outcome: object) -> None:
     """Claim the task as an agent does, and end it with this outcome."""
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(task_id, owner, fence=ledger_db.task(task_id).fence)
@@ -127,9 +127,9 @@ async def whole_look(
     chosen = task_ids[: guard.look_left]
     let_through(ledger_db, *chosen)
     for task_id in chosen:
-        run_probe(ledger_db, task_id, outcome)
+        run_in_look(ledger_db, task_id, outcome)
     ledger_db.set(tables.guard, guard.id, look_left=0)
-    await keeper.look()
+    await keeper.keep_once()
     return len(chosen)
 
 

@@ -5,22 +5,22 @@ A guard ends by a look, by a prompt, by a person, or because nothing is left.
 
 import asyncio
 
-from agent.ledger import guard_probes
+from agent.ledger import guard_looks
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
-from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, LedgerDatabase, new_task
-from tests.contract.ledger_probing import (
+from tests.contract.ledger_looks import (
     ObservedKeeper,
     fail_as_a_whole,
     let_through,
     looking,
     patient,
-    run_probe,
+    run_in_look,
     the,
 )
+from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, LedgerDatabase, new_task
 
 
 async def test_a_healthy_group_has_nothing_to_do(ledger_db: LedgerDatabase) -> None:
@@ -28,7 +28,7 @@ async def test_a_healthy_group_has_nothing_to_do(ledger_db: LedgerDatabase) -> N
     end(ledger_db, SUCCEEDED)
     keeper = ObservedKeeper(ledger_db)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert (keeper.orders, keeper.asked) == ([], [])
     assert keeper.stops(ledger_db, BATCH) is None
@@ -39,13 +39,13 @@ async def test_every_agent_learns_of_a_raised_guard(ledger_db: LedgerDatabase) -
     fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert keeper.stops(ledger_db, BATCH) is not None
     assert keeper.stops(ledger_db, "healthy") is None
 
 
-async def test_a_task_in_hand_takes_the_turn_once(ledger_db: LedgerDatabase) -> None:
+async def test_a_task_in_hand_takes_the_place_once(ledger_db: LedgerDatabase) -> None:
     """Of all agents that offer a task for a free place, one wins.
 
     An agent whose answer was lost may ask again.
@@ -53,10 +53,10 @@ async def test_a_task_in_hand_takes_the_turn_once(ledger_db: LedgerDatabase) -> 
     one, two, *_ = fail_as_a_whole(ledger_db, 14)
     guard = await looking(ledger_db, ObservedKeeper(ledger_db))
 
-    def turn(task_id: int) -> bool:
-        return ledger_db.run(lambda c: guard_probes.take_turn(c, guard.id, task_id))
+    def joins(task_id: int) -> bool:
+        return ledger_db.run(lambda c: guard_looks.join_look(c, guard.id, task_id))
 
-    assert [turn(one), turn(two), turn(one)] == [True, False, True]
+    assert [joins(one), joins(two), joins(one)] == [True, False, True]
     assert the(raised(ledger_db)).look_left == 0
 
 
@@ -65,9 +65,9 @@ async def test_a_look_begins_once_though_many_agents_see_it_due(ledger_db: Ledge
     fail_as_a_whole(ledger_db)
     first, second = ObservedKeeper(ledger_db), ObservedKeeper(ledger_db)
 
-    await asyncio.gather(first.look(), second.look())
+    await asyncio.gather(first.keep_once(), second.keep_once())
     before = the(raised(ledger_db))
-    await asyncio.gather(second.look(), first.look())
+    await asyncio.gather(second.keep_once(), first.keep_once())
 
     assert len(first.asked + second.asked) == 1
     assert (before.look_left, before.look_at) == (1, the(raised(ledger_db)).look_at)
@@ -86,8 +86,8 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(
     await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await keeper.look()
-    await keeper.look()
+    await keeper.keep_once()
+    await keeper.keep_once()
 
     assert len(moved_ones) == 4
     assert keeper.called == [first]
@@ -103,7 +103,7 @@ async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert keeper.called == []
 
@@ -121,10 +121,10 @@ async def test_a_successful_look_opens_the_guard_and_calls_up_its_moved_tasks(
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
     let_through(ledger_db, one)
-    run_probe(ledger_db, one, SUCCEEDED)
+    run_in_look(ledger_db, one, SUCCEEDED)
 
-    await keeper.look()
-    await keeper.look()
+    await keeper.keep_once()
+    await keeper.keep_once()
 
     assert raised(ledger_db) == []
     assert sorted(keeper.called) == sorted(others)
@@ -146,7 +146,7 @@ async def test_the_success_of_another_task_opens_nothing(ledger_db: LedgerDataba
     fail_as_a_whole(ledger_db)
     ended(ledger_db, running, SUCCEEDED)
 
-    await ObservedKeeper(ledger_db).look()
+    await ObservedKeeper(ledger_db).keep_once()
 
     assert len(raised(ledger_db)) == 1
 
@@ -163,16 +163,16 @@ async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(
         ended(ledger_db, claim, exhausted())
     keeper = ObservedKeeper(ledger_db)
 
-    await keeper.look()
-    await keeper.look()
-    await keeper.look()
+    await keeper.keep_once()
+    await keeper.keep_once()
+    await keeper.keep_once()
 
     assert keeper.asked == [ROUTE]
     assert raised(ledger_db) == []
     ids = [claim[0][0].task_id for claim in tasks]
     assert sorted(keeper.called) == sorted(ids)
     for task_id in ids:
-        run_probe(ledger_db, task_id, exhausted())
+        run_in_look(ledger_db, task_id, exhausted())
     assert deaths(ledger_db) == 2
 
 
@@ -185,10 +185,10 @@ async def test_a_route_that_does_not_answer_stays_closed(ledger_db: LedgerDataba
     )
 
     for keeper in (first, second, first):
-        await keeper.look()
+        await keeper.keep_once()
     assert (first.asked, second.asked, len(raised(ledger_db))) == ([ROUTE], [], 1)
     patient(ledger_db)
-    await second.look()
+    await second.keep_once()
 
     assert second.asked == [ROUTE]
 
@@ -201,7 +201,7 @@ async def test_a_success_of_others_opens_the_guard_of_a_silent_route(
     end(ledger_db, SUCCEEDED, into="another")
     keeper = ObservedKeeper(ledger_db, answers=False)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert (raised(ledger_db), keeper.asked) == ([], [])
 
@@ -209,13 +209,13 @@ async def test_a_success_of_others_opens_the_guard_of_a_silent_route(
 async def test_the_answer_to_a_prompt_vouches_for_the_route(ledger_db: LedgerDatabase) -> None:
     """The answer counts for another batch too, for ten minutes, but counts as nobody's task."""
     end(ledger_db, exhausted())
-    await ObservedKeeper(ledger_db).look()
+    await ObservedKeeper(ledger_db).keep_once()
 
     assert end(ledger_db, exhausted(), into="another") == [Verdict.SETTLED]
     assert {row.batch_id for row in ledger_db.rows(tables.tally) if row.outcome == "probe"} == {0}
 
 
-async def test_a_probe_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> None:
+async def test_a_look_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> None:
     """Tasks of a batch may name other models, whose success would say nothing."""
     values = {"a": b"for another", "b": b"for this one"}
     new = [new_task(key, value) for key, value in values.items()]
@@ -232,12 +232,12 @@ async def test_a_probe_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> 
     await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert [ledger_db.task(task_id).task_key for task_id in keeper.called] == [b"b"]
 
 
-async def test_a_probe_does_not_cut_an_attempts_own_wait_short(ledger_db: LedgerDatabase) -> None:
+async def test_a_look_does_not_cut_an_attempts_own_wait_short(ledger_db: LedgerDatabase) -> None:
     """Only moved tasks are called up.
 
     A task that is retried later, or whose provider wants a pause, is due at its own time.
@@ -254,14 +254,14 @@ async def test_a_probe_does_not_cut_an_attempts_own_wait_short(ledger_db: Ledger
     await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await keeper.look()
-    await keeper.look()
+    await keeper.keep_once()
+    await keeper.keep_once()
 
     assert keeper.called == []
-    assert 290 < the(raised(ledger_db)).probe_due_s <= 300  # its look had nothing to try
+    assert 290 < the(raised(ledger_db)).next_look_in_s <= 300  # its look had nothing to try
 
 
-async def test_waiting_tasks_serve_as_probes_if_no_task_was_moved(
+async def test_waiting_tasks_join_a_look_if_no_task_was_moved(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The reaper raises a guard for lost agents and moves nothing."""
@@ -274,6 +274,6 @@ async def test_waiting_tasks_serve_as_probes_if_no_task_was_moved(
     await looking(ledger_db, keeper)
     patient(ledger_db)
 
-    await keeper.look()
+    await keeper.keep_once()
 
     assert keeper.called == [fresh]

@@ -3,7 +3,7 @@
 A look tries some tasks of the guard. Every agent runs these statements. Each statement checks its
 own condition, so that one agent wins and the others find nothing to do.
 
-Tested by tests/contract/test_ledger_probe.py and tests/contract/test_ledger_guard_looks.py.
+Tested by tests/contract/test_ledger_guard_keeper.py and tests/contract/test_ledger_guard_looks.py.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -12,9 +12,10 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal, select, update
 
 from agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
+from agent.ledger.call_up import make_due
 from agent.ledger.guard_history import PROBE_BATCH, route_works
 from agent.ports import Order
-from producer.ledger import outbox, tally
+from producer.ledger import tally
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input
@@ -126,7 +127,7 @@ def _begin(
 # ---- the tasks of a look
 
 
-def take_turn(connection: Connection, guard_id: int, task_id: int) -> bool:
+def join_look(connection: Connection, guard_id: int, task_id: int) -> bool:
     """Return whether this task may run in the guard's look; let it join if a place is free.
 
     A task that has joined before may run only under the fence it joined with. Safe to run twice.
@@ -156,7 +157,7 @@ def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list
     return chosen
 
 
-def call_some(
+def call_up_for_look(
     connection: Connection, group: str, raised: Guard, route_of: Callable[[bytes], str]
 ) -> list[Order]:
     """Call up waiting tasks for the free places of a look; return the orders for their records.
@@ -184,7 +185,9 @@ def call_some(
             update(guard).where(guard.c.id == raised.id, guard.c.look_left > 0).values(look_left=0)
         )
     chosen = _join(connection, raised.id, fences)
-    return _make_due(connection, group, task.c.id.in_(chosen)) if chosen else []
+    if not chosen:
+        return []
+    return make_due(connection, group, task.c.id.in_(chosen), task.c.status.in_(WAITING))
 
 
 def _candidates(connection: Connection, raised: Guard) -> dict[int, int]:
@@ -228,7 +231,7 @@ def end_look_if_over(connection: Connection, group: str, raised: Guard, probe_s:
     look = _look(connection, raised)
     if look.succeeded:
         return "a task of its look succeeded"
-    if look.over(turns=raised.look_left, late=raised.look_s > probe_s):
+    if look.over(places=raised.look_left, late=raised.look_s > probe_s):
         size = next_size(look, raised.look_size, vouched=raised.vouched)
         after_s = next_in_s(
             look, raised.cause, vouched=raised.vouched, age_s=raised.look_s, probe_s=probe_s
@@ -302,7 +305,7 @@ def put_off(connection: Connection, raised: Guard, wait_s: float) -> None:
 # ---- the tasks that an opened guard had moved
 
 
-def call_up(connection: Connection, group: str, opened: Guard) -> list[Order]:
+def call_up_moved(connection: Connection, group: str, opened: Guard) -> list[Order]:
     """Make a page of the tasks that an opened guard had moved due now; return their orders.
 
     When none is left LINGER_S after the opening, the guard's row says so (`called_at`).
@@ -318,28 +321,11 @@ def call_up(connection: Connection, group: str, opened: Guard) -> list[Order]:
         ).scalars()
     )
     if ids:
-        return _make_due(connection, group, task.c.id.in_(ids) & (task.c.due_at > utc_now()))
+        still_later = task.c.status.in_(WAITING) & (task.c.due_at > utc_now())
+        return make_due(connection, group, task.c.id.in_(ids), still_later)
     long_open = (guard.c.id == opened.id, guard.c.opened_at < utc_after(-LINGER_S))
     connection.execute(update(guard).where(*long_open).values(called_at=utc_now()))
     return []
-
-
-def _make_due(connection: Connection, group: str, condition: ColumnElement[bool]) -> list[Order]:
-    """Make waiting tasks due now, and order records for them."""
-    locked = (
-        select(task.c.id, task.c.fence)
-        .where(condition, task.c.status.in_(WAITING))
-        .order_by(task.c.id)
-    )
-    rows = connection.execute(locked.with_for_update(skip_locked=True)).all()
-    if not rows:
-        return []
-    connection.execute(
-        update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now())
-    )
-    return outbox.place(
-        connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows]
-    )
 
 
 def forget(connection: Connection, group: str) -> None:
