@@ -12,7 +12,7 @@ import orjson
 from agent.handlers.documents import Documents
 from agent.handlers.judging import Judged, judged
 from agent.handlers.request import packed, request_id
-from agent.judge import Terms, Tier, one_line, refused
+from agent.judge import Terms, Tier, one_line, outcome_of_failure
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Account, Call, Clock, Reply
 from schemas.runtime import crash
@@ -103,7 +103,9 @@ class CallRefusedError(Exception):
 
 
 class LeaseLostError(Exception):
-    """A call was not made, because another agent may have the task by now.
+    """A call was not made, because the lease of the task's claim is lost, or is renewed too late.
+
+    Another agent may have the task by now.
 
     The error ends the handler. A handler must not catch it.
     """
@@ -179,7 +181,9 @@ class Context:
         """
         terms = self._terms(self.spent.model, self.spent.trace_id)
         spent = replace(self.spent, duration_ms=terms.duration_ms)
-        return refused(failure, spent, replace(terms, least_s=max(terms.least_s, after_s)))
+        return outcome_of_failure(
+            failure, spent, replace(terms, least_s=max(terms.least_s, after_s))
+        )
 
     def _terms(
         self,

@@ -30,7 +30,7 @@ from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
 from agent.judge import Action, action_of, one_line
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
-from agent.process.containment import current_task, enter_handler, is_to_end, leaves
+from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
 from producer.text.printable import FRAMES
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
@@ -150,6 +150,6 @@ def _cause(error: BaseException) -> BaseException:
 
     Of several errors raised together it is the first refused call, or else the first error.
     """
-    raised = list(leaves(error))
+    raised = list(leaf_errors(error))
     refusals = (cause for cause in raised if isinstance(cause, CallRefusedError))
     return next(refusals, raised[0])

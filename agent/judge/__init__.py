@@ -4,7 +4,7 @@ Nothing here reads a clock, draws a random number or calls a server.
 """
 
 from agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
-from agent.judge.judge import Terms, judge, refused, unjudged
+from agent.judge.judge import Terms, judge, outcome_of_failure, unjudged
 from agent.judge.rules import action_of
 from agent.judge.tiers import Tier, tiers_of
 from schemas.task.fingerprint import fingerprint
@@ -22,7 +22,7 @@ __all__ = [
     "fingerprint",
     "judge",
     "one_line",
-    "refused",
+    "outcome_of_failure",
     "tiers_of",
     "unjudged",
 ]

@@ -68,7 +68,9 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooz
         with contained():
             return _judge(answer, terms)
     except Exception as error:  # noqa: BLE001 - any error is this reply's alone
-        return refused(completion.judging_failed(error), _spent(terms, _NO_HEADERS), terms)
+        return outcome_of_failure(
+            completion.judging_failed(error), _spent(terms, _NO_HEADERS), terms
+        )
 
 
 def unjudged(
@@ -78,7 +80,9 @@ def unjudged(
 
     `judged` is the outcome without the schema, whose cost counts; None if there is none.
     """
-    return refused(failure, _spent(terms, _NO_HEADERS) if judged is None else judged.spent, terms)
+    return outcome_of_failure(
+        failure, _spent(terms, _NO_HEADERS) if judged is None else judged.spent, terms
+    )
 
 
 def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
@@ -88,13 +92,15 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
         terms = replace(terms, refused_alone=False)
     if isinstance(answer, CallFailed):
         failure = Failure(answer.error_class, one_line(answer.text))
-        return refused(failure, _spent(terms, _NO_HEADERS), terms)
+        return outcome_of_failure(failure, _spent(terms, _NO_HEADERS), terms)
     if answer.status not in _SUCCESS:
-        return refused(classified(answer), _spent(terms, answer.headers), terms, answer.headers)
+        return outcome_of_failure(
+            classified(answer), _spent(terms, answer.headers), terms, answer.headers
+        )
     completion_read = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
     spent = _spent(terms, answer.headers, completion_read)
     if completion_read.failure is not None:
-        return refused(completion_read.failure, spent, terms, answer.headers)
+        return outcome_of_failure(completion_read.failure, spent, terms, answer.headers)
     return Succeeded(*_packed(answer.body), spent)
 
 
@@ -107,7 +113,7 @@ def classified(answer: Reply) -> Failure:
         return signals.classify(answer.status, b"")
 
 
-def refused(
+def outcome_of_failure(
     failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a failed attempt, as the table of classes says.

@@ -80,7 +80,7 @@ def _is_exhausted(outcome: Outcome) -> bool:
     return isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED
 
 
-def _is_refused(outcome: Outcome) -> bool:
+def _is_bad_request(outcome: Outcome) -> bool:
     return (
         isinstance(outcome, Dead)
         and outcome.disposition == Disposition.PERMANENT
@@ -97,7 +97,7 @@ def _decide(
     if isinstance(outcome, Succeeded):
         case.watch.succeeded()
         return outcome
-    if not (_is_exhausted(outcome) or _is_refused(outcome)):
+    if not (_is_exhausted(outcome) or _is_bad_request(outcome)):
         case.watch.other()
         return outcome
     failure = outcome.failure
@@ -110,7 +110,7 @@ def _decide(
 def _may_die(watch: GuardWatch, outcome: Dead) -> bool:
     failure = outcome.failure
     stamp = fingerprint(failure.error_class, failure.text)
-    if _is_refused(outcome):
+    if _is_bad_request(outcome):
         return watch.may_be_refused(stamp)
     return watch.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
 
@@ -130,7 +130,7 @@ def _cases(
         _key(settlement) for settlement in settlements if isinstance(settlement.outcome, Succeeded)
     }
     refused = {
-        _key(settlement) for settlement in settlements if _is_refused(settlement.outcome)
+        _key(settlement) for settlement in settlements if _is_bad_request(settlement.outcome)
     } - succeeding
     fruitless = {key for key in refused if not guard_history.any_success(connection, *key)}
     if not exhausted | fruitless:

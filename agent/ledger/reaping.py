@@ -84,9 +84,9 @@ def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tup
     rows = _locked(connection, ids, _GONE)
     guilty = losses.guilty(connection, rows)
     tasks = _end_cancelled(connection, rows)
-    counts = _reset(connection, group, tasks, [row for row in guilty if row in tasks])
+    reset = _reset(connection, group, tasks, [row for row in guilty if row in tasks])
     losses.charge(connection, tasks)
-    return counts
+    return reset
 
 
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:

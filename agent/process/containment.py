@@ -100,7 +100,7 @@ class _Part(Coroutine[Any, Any, Any]):
             raise ContainedError(describe_error(error)) from error
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
+def leaf_errors(error: BaseException) -> Iterator[BaseException]:
     """Yield the errors that were raised together; an error that is no group is the only one.
 
     Groups may be nested deeper than the interpreter's stack.
@@ -131,7 +131,7 @@ class MemoryWatch:
 
     def note(self, error: BaseException) -> None:
         """Count a MemoryError, also inside a group of errors; ignore any other error."""
-        if not any(isinstance(leaf, MemoryError) for leaf in leaves(error)):
+        if not any(isinstance(leaf, MemoryError) for leaf in leaf_errors(error)):
             return
         now_s, last_s = self._clock.now_s(), self._last_s
         self._last_s = now_s

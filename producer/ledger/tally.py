@@ -1,4 +1,4 @@
-"""Counts of a batch, written in the transaction of every move, so no screen counts tasks.
+"""Counts of a batch, written in the transaction of each transition, so no screen counts tasks.
 
 A row's `state` is the state that was entered, and `delta` is how many tasks entered it.
 

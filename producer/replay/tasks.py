@@ -46,7 +46,7 @@ def apply(
         run_id,
     )
     ids = [row.id for row in rows]
-    orders = _move(connection, group, request, rows) if rows else []
+    orders = _to_pending(connection, group, request, rows) if rows else []
     runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
     runs.mark(connection, run_id, TASK, items.keys() - set(ids), ItemState.SKIPPED)
     return Page(max(waiting), len(items), tuple(orders), early=len(early))
@@ -111,7 +111,7 @@ def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> No
         )
 
 
-def _move(
+def _to_pending(
     connection: Connection, group: str, request: ReplayRequest, rows: Sequence[Row[Any]]
 ) -> list[Order]:
     ids = [row.id for row in rows]

@@ -179,7 +179,7 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
     assert ledger_db.status(one) is Status.DEAD
     wish = ReplayRequest(Selection(), cap=3, rate=None)
     rows = [ledger_db.task(one)]
-    ledger_db.run(lambda c: replay_tasks._move(c, GROUP, wish, rows))
+    ledger_db.run(lambda c: replay_tasks._to_pending(c, GROUP, wish, rows))
 
     await keeper.keep_once()
 

@@ -94,10 +94,10 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
 
 
 def _replay_keeps_fence() -> AbstractContextManager[Any]:
-    move = tasks._move
+    to_pending = tasks._to_pending
 
     def same(connection: Any, group: str, request: Any, rows: Any) -> list[Any]:
-        orders = move(connection, group, request, rows)
+        orders = to_pending(connection, group, request, rows)
         ids = [row.id for row in rows]
         connection.execute(update(task).where(task.c.id.in_(ids)).values(fence=task.c.fence - 1))
         for order in orders:
@@ -108,7 +108,7 @@ def _replay_keeps_fence() -> AbstractContextManager[Any]:
             )
         return []
 
-    return patched(tasks, "_move", same)
+    return patched(tasks, "_to_pending", same)
 
 
 def _replay_by_id_alone(row: Any, _items: Any, request: Any) -> bool:

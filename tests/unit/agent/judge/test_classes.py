@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.judge import CLASSES, Action, Effect, effect_of, judge, refused
+from agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
 from agent.outcome import Failure, Snooze, Spent
 from agent.ports import CallFailed, Reply
 from tests.support.replies import DEAD, RETRIED, SNOOZED, TERMS, became
@@ -63,7 +63,7 @@ def test_every_cell_of_the_table(name: str, case: str) -> None:
     changes, asked = CASES[case]
     headers = {} if asked is None else {"retry-after": asked}
 
-    outcome = refused(Failure(name, "x"), Spent(), replace(TERMS, **changes), headers)
+    outcome = outcome_of_failure(Failure(name, "x"), Spent(), replace(TERMS, **changes), headers)
 
     assert became(outcome) == BECOMES[CLASSES[name].action][case]
     assert outcome.failure == Failure(name, "x")
@@ -131,7 +131,7 @@ def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
     """
     alone = replace(TERMS, refused_alone=True)
     ended = [
-        became(refused(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2]
+        became(outcome_of_failure(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2]
         for attempt in (0, 1, 4)
     ]
 
@@ -143,13 +143,19 @@ def test_a_type_may_wait_longer() -> None:
     """A type's least wait raises the tier as a Retry-After does; the longer of the two wins."""
     patient = replace(TERMS, least_s=120.0)
 
-    assert became(refused(Failure("SERVER", "x"), Spent(), patient)) == (RETRIED, "5m", 330)
-    assert became(refused(Failure("SERVER", "x"), Spent(), patient, {"retry-after": "400"})) == (
+    assert became(outcome_of_failure(Failure("SERVER", "x"), Spent(), patient)) == (
+        RETRIED,
+        "5m",
+        330,
+    )
+    assert became(
+        outcome_of_failure(Failure("SERVER", "x"), Spent(), patient, {"retry-after": "400"})
+    ) == (
         RETRIED,
         "1h",
         3960,
     )
-    assert became(refused(Failure("RATE", "x"), Spent(), patient)) == (SNOOZED, 1.5)
+    assert became(outcome_of_failure(Failure("RATE", "x"), Spent(), patient)) == (SNOOZED, 1.5)
 
 
 def test_bad_output_is_tried_again_while_attempts_are_left() -> None:

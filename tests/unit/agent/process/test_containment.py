@@ -12,7 +12,7 @@ from agent.process.containment import (
     cancel,
     enter_handler,
     is_to_end,
-    leaves,
+    leaf_errors,
     new_event_loop,
 )
 from schemas.errors import DocllmError
@@ -113,7 +113,7 @@ def test_groups_may_be_nested_deeper_than_the_stack() -> None:
     for _ in range(5_000):
         error = ExceptionGroup("g", [error])
 
-    assert [type(leaf) for leaf in leaves(error)] == [MemoryError]
+    assert [type(leaf) for leaf in leaf_errors(error)] == [MemoryError]
     assert ended((100.0, error), (101.0, error))
 
 
@@ -147,7 +147,7 @@ def test_no_task_of_a_handler_ends_the_event_loop(
         enter_handler()
         with pytest.raises((ContainedError, ExceptionGroup)) as raised:
             await act()
-        return [str(leaf) for leaf in leaves(raised.value)]
+        return [str(leaf) for leaf in leaf_errors(raised.value)]
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         assert runner.run(handle()) == [said]
