@@ -108,19 +108,9 @@ def settle(
     now_utc_s: float,
     longest_tier: Tier,
 ) -> tuple[list[Verdict], list[Order]]:
-    """Write the accepted outcomes; return a verdict for each settlement, and the publish orders.
-
-    A task that a guard holds back is moved to the longest tier. A task that would wait again in a
-    cancelled batch is cancelled. A task to be cancelled, whose batch a replay has opened since, is
-    given back.
-    """
-    accepted = uncounted_ends.counted(connection, _accepted(connection, settlements), longest_tier)
-    decided = hold_back(connection, group, accepted, longest_tier)
-    doomed = _cancelled_batches(connection, decided)
-    chosen = [
-        (settlement, _as_the_batch_is(outcome, cancelled=settlement.row.batch_id in doomed))
-        for settlement, outcome in decided
-    ]
+    """Write the accepted outcomes; return a verdict for each settlement, and the publish orders."""
+    accepted = _accepted(connection, settlements)
+    chosen = _final_outcomes(connection, group, accepted, longest_tier)
     _write_states(connection, chosen)
     _write_attempts(connection, chosen, now_utc_s)
     orders = _write_orders(connection, group, chosen)
@@ -129,6 +119,25 @@ def settle(
         [change for settlement, outcome in chosen for change in _changes(settlement, outcome)],
     )
     return _verdicts(connection, settlements, chosen), orders
+
+
+def _final_outcomes(
+    connection: Connection, group: str, accepted: Sequence[Settlement], longest_tier: Tier
+) -> list[tuple[Settlement, Outcome]]:
+    """Return the outcomes to write, after three steps that may replace an outcome, in this order.
+
+    1. `count_repeated_ends`: from a task's fourth free end on, such an end is a counted failure.
+    2. `hold_back`: a death that a guard holds back becomes a move to the longest tier.
+    3. `_fit_to_batch`: a task that would wait in a cancelled batch is cancelled; a task to be
+       cancelled, whose batch a replay has opened since, is given back.
+    """
+    counted = uncounted_ends.count_repeated_ends(connection, accepted, longest_tier)
+    decided = hold_back(connection, group, counted, longest_tier)
+    doomed = _cancelled_batches(connection, decided)
+    return [
+        (settlement, _fit_to_batch(outcome, cancelled=settlement.row.batch_id in doomed))
+        for settlement, outcome in decided
+    ]
 
 
 def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
@@ -167,11 +176,8 @@ def _cancelled_batches(
     )
 
 
-def _as_the_batch_is(outcome: Outcome, *, cancelled: bool) -> Outcome:
-    """Return the outcome that fits the state of the task's batch.
-
-    No task waits in a cancelled batch, and no task of an open batch is cancelled.
-    """
+def _fit_to_batch(outcome: Outcome, *, cancelled: bool) -> Outcome:
+    """Return the outcome that fits the state of the task's batch: cancelled or open."""
     if isinstance(outcome, _BY_BATCH):
         if cancelled:
             return Cancelled(outcome.spent)
@@ -187,10 +193,10 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
             task_result,
             [_result(settlement, outcome) for settlement, outcome in succeeded],
         )
-        _move(connection, _SUCCEED, succeeded)
+        _update_all(connection, _SUCCEED, succeeded)
     dead = _of(chosen, Dead)
     if dead:
-        _move(connection, _DIE, dead)
+        _update_all(connection, _DIE, dead)
         insert_rows(
             connection, dead_letter, [_letter(settlement, outcome) for settlement, outcome in dead]
         )
@@ -202,8 +208,8 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
             if isinstance(outcome, Succeeded | Dead | Retry)
         ],
     )
-    _move(connection, _CANCEL, _of(chosen, Cancelled))
-    _move(connection, _RELEASE, _of(chosen, Released))
+    _update_all(connection, _CANCEL, _of(chosen, Cancelled))
+    _update_all(connection, _RELEASE, _of(chosen, Released))
     for statement, waiting in (
         (_RETRY, _of(chosen, Retry)),
         (_MOVE, _of(chosen, Moved)),
@@ -237,7 +243,7 @@ def _of(
     return [(settlement, outcome) for settlement, outcome in chosen if isinstance(outcome, kind)]
 
 
-def _move(
+def _update_all(
     connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]
 ) -> None:
     ids = sorted(settlement.row.task_id for settlement, _ in chosen)

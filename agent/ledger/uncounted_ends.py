@@ -51,7 +51,7 @@ _FORMER = (
 )
 
 
-def counted(
+def count_repeated_ends(
     connection: Connection, accepted: Sequence[Settlement], longest: Tier
 ) -> Sequence[Settlement]:
     """Return the settlements; from a task's fourth free end on they become counted failures.
