@@ -6,6 +6,7 @@ Rows are locked in this order: `task`, `guard`, `guard_look` (the tasks that a l
 Tested by tests/contract/test_ledger_guard.py.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -145,45 +146,60 @@ def _cases(
             for guard_row in (row, wide)
             if guard_row is not None and guard_row.opened_at is None
         ]
-        watch = GuardWatch(
+        watch = _watch(
+            connection,
+            group,
+            key,
+            row,
             raised=bool(raised),
-            route_works=True,
-            good_end=partial(guard_history.good_end, connection, *key),
+            exhausted=key in exhausted,
+            fruitless=key in fruitless,
+            succeeding=key.route in routes,
         )
-        if key in exhausted and not raised:
-            watch = _watch_failures(
-                connection, group, key, row, watch, succeeding=key.route in routes
-            )
-        if key in fruitless:
-            watch.refuses = row.opened_at is None and row.cause == GuardCause.BAD_REQUEST
-            watch.fruitless = True
-            watch.ended, watch.refused = guard_history.refusals(
-                connection, *key, since=row.opened_at if row.cause else None
-            )
         cases[key] = _Case(row.id, watch, raised)
     return cases
 
 
-def _watch_failures(
+def _watch(
     connection: Connection,
     group: str,
     key: GuardKey,
     row: Any,
-    watch: GuardWatch,
     *,
+    raised: bool,
+    exhausted: bool,
+    fruitless: bool,
     succeeding: bool,
 ) -> GuardWatch:
-    """Return the watch with the state of the route and the recent ends of the key's tasks."""
-    if not (row.trusted or succeeding or guard_history.route_works(connection, group, key.route)):
-        silence = guard_history.silence(connection, group, key.route)
-        return GuardWatch(raised=False, route_works=False, silence=silence)
+    """Return the state by which this settle judges the deaths of the key's tasks.
+
+    Only what these deaths need is read: the state of the route and the recent ends if attempts are
+    used up and no guard is raised, and the refusals if the key is `fruitless`.
+    """
     # Failures before the guard's last opening are forgiven.
     since = row.opened_at if row.cause else None
+    counts = exhausted and not raised
+    works = (
+        not counts
+        or row.trusted
+        or succeeding
+        or guard_history.route_works(connection, group, key.route)
+    )
+    ended, refused = (
+        guard_history.refusals(connection, *key, since=since)
+        if fruitless
+        else (0, Counter[bytes]())
+    )
     return GuardWatch(
-        raised=False,
-        route_works=True,
-        lately=guard_history.lately(connection, *key, since=since),
-        good_end=watch.good_end,
+        raised=raised,
+        route_works=works,
+        silence="" if works else guard_history.silence(connection, group, key.route),
+        lately=guard_history.lately(connection, *key, since=since) if counts and works else (),
+        refuses=fruitless and row.opened_at is None and row.cause == GuardCause.BAD_REQUEST,
+        fruitless=fruitless,
+        ended=ended,
+        refused=refused,
+        good_end=partial(guard_history.good_end, connection, *key),
     )
 
 
