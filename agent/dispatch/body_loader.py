@@ -28,7 +28,9 @@ class BodyLoader:
         tier, so a delivery whose route is known needs no body.
         """
         missing = (
-            delivery for delivery in claimed if delivery.value is None and delivery.paid is None
+            delivery
+            for delivery in claimed
+            if delivery.value is None and delivery.kept_answer is None
         )
         without_body = {
             delivery.task_id: delivery

@@ -150,6 +150,6 @@ class Dispatcher:
     def _fenced(self, delivery: Delivery, outcome: Outcome) -> None:
         """Keep a paid answer, and ask about the record again: the claim is no longer ours."""
         if isinstance(outcome, Succeeded):
-            delivery.paid = outcome
-            self._table.keep_paid(delivery)
+            delivery.kept_answer = outcome
+            self._table.keep_answer(delivery)
         self._table.ask(delivery)

@@ -54,7 +54,7 @@ class HeadOfLine:
     async def _relieve(self, delivery: Delivery) -> None:
         if delivery.state is DeliveryState.RUNNING and delivery.row is not None:
             fence, owner = delivery.row.fence, delivery.owner
-        elif delivery.state is DeliveryState.DELAYED and delivery.paid is None:
+        elif delivery.state is DeliveryState.DELAYED and delivery.kept_answer is None:
             fence, owner = _fence(delivery), None
         else:
             return

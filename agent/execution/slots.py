@@ -78,7 +78,9 @@ class Slots:
 
         A delivery with a paid answer, or of a cancelled batch, needs no call and ends as usual.
         """
-        if delivery.paid is not None or (delivery.row is not None and delivery.row.cancelled):
+        if delivery.kept_answer is not None or (
+            delivery.row is not None and delivery.row.cancelled
+        ):
             self.start(delivery)
             return
         failure = Failure(ErrorClass.ROUTE, closed_text(delivery.route))
@@ -167,8 +169,8 @@ def _without_run(delivery: Delivery) -> Outcome | None:
     row = delivery.row
     if row is None:
         raise AssertionError(f"task {delivery.task_id} is not claimed")
-    if delivery.paid is not None:
-        return delivery.paid
+    if delivery.kept_answer is not None:
+        return delivery.kept_answer
     if row.cancelled:
         return Cancelled()
     if row.expired:

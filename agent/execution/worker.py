@@ -43,6 +43,6 @@ class Worker:
             limit_s=permit.limit_s,
             refused_alone=permit.refused_alone,
             may_call=lambda: delivery.leased(self._clock.now_s()),
-            paid=delivery.pay,
+            note_spent=delivery.note_spent,
         )
         return await self._handlers.run(attempt)

@@ -36,8 +36,8 @@ class Attempt:
     - `limit_s`: the time limit of a call that shows whether the provider is well; otherwise None.
     - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
     - `may_call`: returns whether the claim's lease is good.
-    - `paid`: is called after each call with the attempt's cost so far, because a cancelled attempt
-      returns no outcome.
+    - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
+      attempt returns no outcome.
     """
 
     task_id: int
@@ -51,7 +51,7 @@ class Attempt:
     limit_s: float | None
     refused_alone: bool
     may_call: Callable[[], bool]
-    paid: Callable[[Spent], None] = lambda _spent: None
+    note_spent: Callable[[Spent], None] = lambda _spent: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class Context:
             )
             outcome = replace(outcome, spent=spent)
         self.spent = spent
-        self._attempt.paid(spent)
+        self._attempt.note_spent(spent)
         return outcome
 
 

@@ -47,7 +47,7 @@ class Delivery:
     claimed_s: float = 0.0
     key: bytes | None = None
     # The answer of a fenced settlement; the next claim settles it without a call.
-    paid: Outcome | None = None
+    kept_answer: Outcome | None = None
     spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
 
     @property
@@ -65,7 +65,7 @@ class Delivery:
         """Return whether nothing may run beside its task."""
         return self.row is not None and self.row.alone
 
-    def pay(self, spent: Spent) -> None:
+    def note_spent(self, spent: Spent) -> None:
         """Store what the running attempt has spent so far."""
         self.spent = spent
 

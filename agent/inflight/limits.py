@@ -23,7 +23,7 @@ class Limits:
         shelved: deliveries of shelved routes at which the main topic is paused, and unfinished ones
             at which the topic of a tier is paused.
         rejected: rejected records above which all topics are paused.
-        paid_answers: most answers of fenced settlements that are kept for their tasks' next claim.
+        kept_answers: most answers of fenced settlements that are kept for their tasks' next claim.
 
     Closed routes:
         shelve_after_s: time after which a full agent shelves a closed route.
@@ -52,7 +52,7 @@ class Limits:
     ready: int = 1000
     shelved: int = 50_000
     rejected: int = 500
-    paid_answers: int = 1000
+    kept_answers: int = 1000
 
     shelve_after_s: float = 5.0
     move_after_s: float = 60.0

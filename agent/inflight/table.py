@@ -24,7 +24,7 @@ class InFlightTable:
         self._delayed = DelayQueue()
         self._suspects: list[Delivery] = []
         # In the order of their last settle.
-        self._paid: dict[Delivery, None] = {}
+        self._kept_answers: dict[Delivery, None] = {}
         self.bodies_bytes = 0
 
     @property
@@ -199,8 +199,8 @@ class InFlightTable:
     def end(self, delivery: Delivery) -> None:
         """Forget a delivery; the next record of its task takes its place."""
         delivery.state = DeliveryState.GONE
-        delivery.paid = None
-        self._paid.pop(delivery, None)
+        delivery.kept_answer = None
+        self._kept_answers.pop(delivery, None)
         self._drop(delivery)
         if self._by_task.get(delivery.task_id) is not delivery:
             return
@@ -287,14 +287,14 @@ class InFlightTable:
             behind.popleft()
         return behind[0] if behind else None
 
-    def keep_paid(self, delivery: Delivery) -> None:
+    def keep_answer(self, delivery: Delivery) -> None:
         """Bound the number of answers that wait in memory for their task's next claim."""
-        self._paid.pop(delivery, None)
-        self._paid[delivery] = None
-        if len(self._paid) > self._limits.paid_answers:
-            oldest = next(iter(self._paid))
-            del self._paid[oldest]
-            oldest.paid = None
+        self._kept_answers.pop(delivery, None)
+        self._kept_answers[delivery] = None
+        if len(self._kept_answers) > self._limits.kept_answers:
+            oldest = next(iter(self._kept_answers))
+            del self._kept_answers[oldest]
+            oldest.kept_answer = None
 
 
 def _alike(delivery: Delivery, other: Delivery) -> bool:

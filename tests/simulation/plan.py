@@ -93,7 +93,7 @@ SMALL: dict[str, tuple[Any, ...]] = {
     "ready": (2, 6),
     "shelved": (2, 6),
     "rejected": (0, 1),
-    "paid_answers": (0, 1),
+    "kept_answers": (0, 1),
     "shelve_after_s": (0.5, 2.0),
     "move_after_s": (1.0, 6.0),
     "crowd": (0, 2),
@@ -112,7 +112,7 @@ SMALL: dict[str, tuple[Any, ...]] = {
 # Routes are shelved, and their tasks moved, if an agent is full while a route is closed. An answer
 # is forgotten if its claim was lost.
 _SHELVING: dict[str, Any] = {"ready": 2, "shelve_after_s": 0.5, "move_after_s": 1.0, "crowd": 0}
-_FORGETTING: dict[str, Any] = {"paid_answers": 0}
+_FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 

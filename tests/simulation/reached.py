@@ -70,7 +70,7 @@ def counting(reached: Counter[str]) -> Iterator[None]:
         for name, owner, method, is_reached in _AFTER:
             wrapped = _watched(getattr(owner, method), name, is_reached, reached)
             stack.enter_context(patched(owner, method, wrapped))
-        stack.enter_context(patched(InFlightTable, "keep_paid", _keeping_paid(reached)))
+        stack.enter_context(patched(InFlightTable, "keep_answer", _keeping_answer(reached)))
         yield
 
 
@@ -86,12 +86,16 @@ def _watched(
     return watched
 
 
-def _keeping_paid(reached: Counter[str]) -> Callable[..., None]:
-    keep = InFlightTable.keep_paid
+def _keeping_answer(reached: Counter[str]) -> Callable[..., None]:
+    keep = InFlightTable.keep_answer
 
-    def kept(self: InFlightTable, delivery: Any) -> None:
-        paid = [one for one in (*self._paid, delivery) if one.paid is not None]
+    def keeping(self: InFlightTable, delivery: Any) -> None:
+        kept = [
+            waiting
+            for waiting in (*self._kept_answers, delivery)
+            if waiting.kept_answer is not None
+        ]
         keep(self, delivery)
-        reached[FORGOTTEN] += any(one.paid is None for one in paid)
+        reached[FORGOTTEN] += any(waiting.kept_answer is None for waiting in kept)
 
-    return kept
+    return keeping

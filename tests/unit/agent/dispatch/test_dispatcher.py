@@ -60,7 +60,7 @@ def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:
     dispatch.dispatcher.finish([(entry, answer, Verdict.FENCED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
-    assert (entry.state, entry.paid) == (DeliveryState.ASKING, answer)
+    assert (entry.state, entry.kept_answer) == (DeliveryState.ASKING, answer)
 
 
 def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
@@ -71,7 +71,7 @@ def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
     dispatch.dispatcher.finish([(entry, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
-    assert (entry.state, entry.paid) == (DeliveryState.DELAYED, None)
+    assert (entry.state, entry.kept_answer) == (DeliveryState.DELAYED, None)
 
 
 def test_a_released_suspect_is_not_claimed_again_at_once() -> None:

@@ -57,7 +57,7 @@ def test_a_bug_of_ours_is_settled_with_the_cost_so_far(error: BaseException) -> 
     """
 
     async def act(entry: Delivery) -> Outcome:
-        entry.pay(PAID)
+        entry.note_spent(PAID)
         raise error
 
     outcome = ended(act)
@@ -74,7 +74,7 @@ def test_a_cancelled_attempt_is_released_with_the_cost_so_far() -> None:
     """A cancelled attempt is given back with its cost, for example when an agent drains."""
 
     async def act(entry: Delivery) -> Outcome:
-        entry.pay(PAID)
+        entry.note_spent(PAID)
         await asyncio.Event().wait()
         raise AssertionError("it is cancelled")
 

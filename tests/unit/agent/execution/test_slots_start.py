@@ -22,7 +22,7 @@ def paid(now_s: float) -> Delivery:
     """Return a delivery with a paid answer, whose batch was cancelled since."""
     assert isinstance(GOOD, Succeeded)
     entry = cancelled(now_s)
-    entry.paid = GOOD
+    entry.kept_answer = GOOD
     return entry
 
 

@@ -191,12 +191,12 @@ def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
     """A paid answer is dropped with its delivery, because nothing would settle it then."""
     entries, one = InFlightTable(limits=LIMITS), entry(1)
     entries.arrive(one, 0.0, redelivered=False)
-    one.paid = Succeeded(b"answer", COMPLETION, Spent())
-    entries.keep_paid(one)
+    one.kept_answer = Succeeded(b"answer", COMPLETION, Spent())
+    entries.keep_answer(one)
 
     entries.end(one)
 
-    assert one.paid is None
+    assert one.kept_answer is None
 
 
 def test_a_follower_that_is_gone_is_passed_over() -> None:
@@ -280,21 +280,21 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
 def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
     """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
     entries = InFlightTable(limits=LIMITS)
-    kept = [entry(number) for number in range(LIMITS.paid_answers + 2)]
+    kept = [entry(number) for number in range(LIMITS.kept_answers + 2)]
     for one in kept:
-        one.paid = Succeeded(b"answer", COMPLETION, Spent())
-        entries.keep_paid(one)
+        one.kept_answer = Succeeded(b"answer", COMPLETION, Spent())
+        entries.keep_answer(one)
 
-    assert [one.paid is None for one in kept] == [True, True, *[False] * LIMITS.paid_answers]
+    assert [one.kept_answer is None for one in kept] == [True, True, *[False] * LIMITS.kept_answers]
 
 
 def test_the_newest_paid_answer_of_a_task_is_kept_by_its_own_age() -> None:
     """A task that was fenced twice has one place among the kept answers, by its newest answer."""
     entries = InFlightTable(limits=LIMITS)
-    twice, *others = [entry(number) for number in range(LIMITS.paid_answers + 1)]
+    twice, *others = [entry(number) for number in range(LIMITS.kept_answers + 1)]
     for delivery in (twice, *others[:-1], twice, others[-1]):
-        delivery.paid = Succeeded(b"answer", COMPLETION, Spent())
-        entries.keep_paid(delivery)
+        delivery.kept_answer = Succeeded(b"answer", COMPLETION, Spent())
+        entries.keep_answer(delivery)
 
-    assert twice.paid is not None
-    assert others[0].paid is None
+    assert twice.kept_answer is not None
+    assert others[0].kept_answer is None
