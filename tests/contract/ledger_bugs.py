@@ -1,4 +1,9 @@
-"""Bugs that are planted into the real functions, to show that the checks find bugs."""
+"""Bugs planted into the ledger's functions, for the shortest schedules that show them.
+
+Most of them are planted in the simulation too (`tests/simulation/bugs`), because each net has a
+checker of its own, which proves nothing until it has found a bug. The simulation's ledger is
+SQLite; the schedules run on MariaDB and MySQL as well.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

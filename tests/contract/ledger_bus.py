@@ -70,9 +70,9 @@ class Bus:
             if row.status != Status.DEAD:
                 raise BrokenError("P8 a dead letter without a death")
         elif fence > row.fence:
-            raise BrokenError("I2 a record runs ahead of the ledger")
+            raise BrokenError("a record has a fence that its row has not reached")
         elif row.status in FINAL or fence < row.fence:
-            raise BrokenError("W1 the relay publishes a record that can do nothing")
+            raise BrokenError("the relay publishes a record that can do nothing")
         self.logs[topic].append((task_id, fence))
 
     def assign(self, topic: str) -> View:

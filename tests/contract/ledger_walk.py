@@ -60,18 +60,22 @@ class Promises:
             self._moved(row.id, status, row.fence)
             if results[row.id] != (status is Status.SUCCEEDED):
                 raise BrokenError("P2 status and result rows disagree")
-            if status in WAITING and not self._world.lossy and not self._carried(row.id, row.fence):
-                raise BrokenError("S1 a waiting task has no carrier")
+            if (
+                status in WAITING
+                and not self._world.lossy
+                and not self._has_record(row.id, row.fence)
+            ):
+                raise BrokenError("a waiting task has no record")
 
     def _moved(self, task_id: int, status: Status, fence: int) -> None:
         old_status, old_fence = self._before.get(task_id, (status, fence))
         if old_status in FINAL and status is not old_status:
             raise BrokenError("P1 a final state was left")
         if fence < old_fence:
-            raise BrokenError("I1 a fence went down")
+            raise BrokenError("a fence went down")
         self._before[task_id] = (status, fence)
 
-    def _carried(self, task_id: int, fence: int) -> bool:
+    def _has_record(self, task_id: int, fence: int) -> bool:
         orders = self._world.ledger_db.rows(tables.outbox)
         ordered = any(
             (outbox.TASK, task_id, fence) in outbox.unpack(order.items) for order in orders

@@ -147,7 +147,7 @@ class World:
         self.seen[said.value] += 1
         if said is ClaimAnswer.CLAIMED and row is not None:
             if fence < row.fence:
-                raise BrokenError("I3 an older record takes its task")
+                raise BrokenError("a record with an old fence claims its task")
             self.newest_claim[task_id] = owner
             agent.runs.append(Run(row, owner, view, offset))
         elif said in {ClaimAnswer.DONE, ClaimAnswer.STALE} or (

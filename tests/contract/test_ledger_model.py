@@ -1,7 +1,7 @@
 """The protocol as a whole, on walks with all kinds of faults.
 
-The real ledger keeps the promises of its model. The names A2 to A10 are those of the model's runs.
-Tests of a single move are in that move's suite.
+The ledger is the real one, and the walks check every promise after each step. Tests of a single
+transition are in the suite of its statement.
 """
 
 import logging
@@ -29,7 +29,7 @@ def seeds(ledger_db: LedgerDatabase, on_a_file: int, on_a_server: int) -> range:
 
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_with_faults_of_every_kind_all_promises_hold(ledger_db: LedgerDatabase, tasks: int) -> None:
-    """A2 to A5: every task ends once, with its carrier.
+    """Every task ends once, and a waiting task always has a record or an order.
 
     The faults are crashes, rebalances, zombies, lost answers and reports, and reapers that err.
     """
@@ -48,19 +48,19 @@ def test_with_faults_of_every_kind_all_promises_hold(ledger_db: LedgerDatabase, 
 def test_with_a_limit_of_two_losses_all_promises_hold(
     ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A6: tasks that die of lost agents have their dead letters too."""
+    """Tasks that die of lost agents have their dead letters too."""
     monkeypatch.setattr(reaping, "LOSS_LIMIT", 2)
     for seed in seeds(ledger_db, 8, 2):
         walk(World(ledger_db, seed), STEPS)
 
 
 def test_with_a_cancel_all_promises_hold(ledger_db: LedgerDatabase) -> None:
-    """A8, D2: whatever is under way when a batch is cancelled, each of its tasks ends."""
+    """Whatever is under way when a batch is cancelled, each of its tasks ends."""
     for seed in seeds(ledger_db, 8, 2):
         walk(World(ledger_db, seed, tasks=2, cancels=1), STEPS)
 
 
 def test_records_that_kafka_loses_are_found_and_published_again(ledger_db: LedgerDatabase) -> None:
-    """A10, D3: thanks to the sweep, a topic that loses its records prevents no task's end."""
+    """Thanks to the sweep, a topic that loses its records prevents no task's end."""
     for seed in seeds(ledger_db, 8, 2):
         walk(World(ledger_db, seed, tasks=2, losses=2), STEPS)
