@@ -25,7 +25,8 @@ class Lease:
     beaten_s: float
     claims: int = 0  # claim calls made under this lease
     running: int = 0  # tasks claimed under this lease and not settled yet
-    # Its heartbeat was late: it continues for claimed tasks, but nothing new is claimed under it.
+    # Its heartbeat was late once. Nothing is claimed under it any more: a new incarnation is
+    # registered. Once the ledger confirms a heartbeat, calls of its claimed tasks may begin again.
     late: bool = False
     lost: bool = False
 
@@ -36,7 +37,8 @@ class Lease:
     def good(self, now_s: float) -> bool:
         """Return whether a call may begin for a task claimed under this lease.
 
-        While the lease is good, nobody can have taken the task away.
+        While the lease is good, no agent can have declared it lost. A lease that was late is good
+        again as soon as the ledger has confirmed a heartbeat, because it was not lost meanwhile.
         """
         return not self.lost and now_s - self.beaten_s <= FRESH_S
 

@@ -26,7 +26,7 @@ from schemas.task.topics import Topics
 
 LOOK_S, RELAY_S, TIDY_S = 1.0, 2.0, 60.0  # the pauses of the rounds
 DROP_S = 30.0
-LOST_S = 5.0  # the pause of the slow round after Kafka seems to have lost records
+LOST_S = 5.0  # ends each pause of the slow round, and is all of it if Kafka may have lost records
 
 
 def rounds(
@@ -90,7 +90,7 @@ def rounds(
 
 
 async def _pause(clock: Clock, lost_records: asyncio.Event) -> None:
-    """Wait a minute, or only a few seconds if Kafka has lost records.
+    """Wait for TIDY_S and LOST_S, or only for LOST_S once Kafka seems to have lost records.
 
     A loss that is noticed during the round before shortens the wait too.
     """
