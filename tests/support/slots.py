@@ -50,7 +50,7 @@ class FakeSettler:
     outcomes: list[Outcome] = field(default_factory=list)
     unsettled: int = 0
 
-    def settle(self, _entry: Delivery, outcome: Outcome) -> None:
+    def settle(self, _delivery: Delivery, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
 
 
@@ -146,11 +146,16 @@ def claimed(
 ) -> Delivery:
     """Return a delivery that was just claimed."""
     row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0.0, expired, "document", b"k", "b")
-    entry = Delivery(
+    delivery = Delivery(
         PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE
     )
-    entry.row, entry.owner, entry.lease, entry.claimed_s = row, 9, Lease(1, now_s), now_s
-    return entry
+    delivery.row, delivery.owner, delivery.lease, delivery.claimed_s = (
+        row,
+        9,
+        Lease(1, now_s),
+        now_s,
+    )
+    return delivery
 
 
 def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
@@ -163,14 +168,14 @@ def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
     return act
 
 
-def started(harness: SlotsHarness, *entries: Delivery) -> list[Outcome]:
+def started(harness: SlotsHarness, *deliveries: Delivery) -> list[Outcome]:
     """Start these deliveries and wait for them; return their settled outcomes."""
-    asyncio.run(_start(harness.slots(), entries))
+    asyncio.run(_start(harness.slots(), deliveries))
     return harness.settler.outcomes
 
 
-async def _start(slots: Slots, entries: tuple[Delivery, ...]) -> None:
-    for entry in entries:
-        slots.start(entry)
+async def _start(slots: Slots, deliveries: tuple[Delivery, ...]) -> None:
+    for delivery in deliveries:
+        slots.start(delivery)
     await asyncio.sleep(0)
     await slots.finish(5.0)

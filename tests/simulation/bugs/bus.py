@@ -46,12 +46,12 @@ def _from_memory() -> AbstractContextManager[Any]:
 def _published_first() -> AbstractContextManager[Any]:
     settle, found = settler.Settler.settle, ExitStack()
 
-    def hasty(self: settler.Settler, entry: Any, outcome: Any) -> None:
-        if isinstance(outcome, Dead) and entry.row is not None:
+    def hasty(self: settler.Settler, delivery: Any, outcome: Any) -> None:
+        if isinstance(outcome, Dead) and delivery.row is not None:
             self._publishing.send(
-                [Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))]
+                [Order(0, GROUP, "dlq", ((outbox.TASK, delivery.task_id, delivery.row.fence),))]
             )
-        settle(self, entry, outcome)
+        settle(self, delivery, outcome)
 
     found.enter_context(patched(settler.Settler, "settle", hasty))
     found.enter_context(_whatever_became_of_it())

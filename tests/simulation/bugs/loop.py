@@ -87,19 +87,19 @@ def _highest(self: Any, offset: int) -> None:
 
 
 def _no_followers(
-    self: table.InFlightTable, entry: Any, _now_s: float, *, redelivered: bool
+    self: table.InFlightTable, delivery: Any, _now_s: float, *, redelivered: bool
 ) -> None:
-    self.bodies_bytes += len(entry.value or b"")
-    self._by_task[entry.task_id] = entry
-    (self.ask if redelivered else self.ready)(entry)
+    self.bodies_bytes += len(delivery.value or b"")
+    self._by_task[delivery.task_id] = delivery
+    (self.ask if redelivered else self.ready)(delivery)
 
 
 def _followers_forgotten() -> AbstractContextManager[Any]:
     end = table.InFlightTable.end
 
-    def forget(self: table.InFlightTable, entry: Any) -> None:
-        self._behind.pop(entry.task_id, None)
-        end(self, entry)
+    def forget(self: table.InFlightTable, delivery: Any) -> None:
+        self._behind.pop(delivery.task_id, None)
+        end(self, delivery)
 
     return patched(table.InFlightTable, "end", forget)
 
@@ -108,7 +108,9 @@ def _copies_of_any_fence() -> AbstractContextManager[Any]:
     """The record of a settled task's next attempt may be there already."""
     take = table.InFlightTable.take_copies
     return patched(
-        table.InFlightTable, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30)
+        table.InFlightTable,
+        "take_copies",
+        lambda self, delivery, _fence: take(self, delivery, 1 << 30),
     )
 
 

@@ -19,7 +19,7 @@ LIMITS = Limits()
 
 
 @dataclass
-class FakeEntries:
+class FakeTable:
     waiting: int = 0
     shelved: int = 0
     bodies_bytes: int = 0
@@ -48,9 +48,9 @@ class BackpressureHarness:
     """Backpressure over queues whose lengths a test sets."""
 
     def __init__(self, slots: int = 8) -> None:
-        self.entries, self.partitions, self.aside = FakeEntries(), FakePartitions(), FakeAside()
+        self.table, self.partitions, self.aside = FakeTable(), FakePartitions(), FakeAside()
         self.pressure = Backpressure(
-            table=cast("InFlightTable", self.entries),
+            table=cast("InFlightTable", self.table),
             partitions=cast("Partitions", self.partitions),
             quarantine=cast("QuarantineQueue", self.aside),
             slots=slots,
@@ -60,7 +60,7 @@ class BackpressureHarness:
 
     def paused(self, waiting: int = 0) -> set[str]:
         """Return the paused topics when so many deliveries wait for a slot."""
-        self.entries.waiting = waiting
+        self.table.waiting = waiting
         self.pressure.update()
         return self.partitions.paused
 
@@ -88,7 +88,7 @@ def test_many_slots_have_more_waiting_for_them() -> None:
 def test_nothing_is_read_while_waiting_records_use_much_memory(heavy: str) -> None:
     """All topics are paused while bodies and rejected records take too much memory."""
     harness = BackpressureHarness()
-    harness.entries.bodies_bytes = LIMITS.bodies_bytes if heavy == "bodies" else 0
+    harness.table.bodies_bytes = LIMITS.bodies_bytes if heavy == "bodies" else 0
     harness.aside += [None] * (LIMITS.rejected + 1 if heavy == "aside" else 0)
     harness.aside.bytes = LIMITS.bodies_bytes if heavy == "few but large ones" else 0
 
@@ -102,10 +102,10 @@ def test_deliveries_without_bodies_are_limited_by_topic() -> None:
     These are tasks of closed routes in the main topic, and delayed ones in a tier.
     """
     harness = BackpressureHarness()
-    harness.entries.shelved = LIMITS.shelved
+    harness.table.shelved = LIMITS.shelved
     assert harness.paused() == {MAIN}
 
-    harness.entries.shelved = 0
+    harness.table.shelved = 0
     harness.partitions.left[TIER] = LIMITS.shelved
 
     assert harness.paused() == {TIER}

@@ -41,37 +41,37 @@ def test_a_task_that_waits_again_keeps_its_record(
 
     No offset passes the latter.
     """
-    entry, counts = claimed(OFFSET, 0.0), Counts()
-    dispatch = dispatch_that_reads(entry, counts)
+    delivery, counts = claimed(OFFSET, 0.0), Counts()
+    dispatch = dispatch_that_reads(delivery, counts)
 
-    dispatch.dispatcher.finish([(entry, outcome, verdict)])
+    dispatch.dispatcher.finish([(delivery, outcome, verdict)])
 
     assert dispatch.partitions.marked() == watermark
-    assert (entry.state is DeliveryState.ASKING) is (counted == "released")
+    assert (delivery.state is DeliveryState.ASKING) is (counted == "released")
     assert getattr(counts, counted) == 1
 
 
 def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:
     """The call was paid for; the offset does not move, and the ledger is asked once more."""
-    entry, counts = claimed(OFFSET, 0.0), Counts()
-    dispatch = dispatch_that_reads(entry, counts)
+    delivery, counts = claimed(OFFSET, 0.0), Counts()
+    dispatch = dispatch_that_reads(delivery, counts)
     answer = Succeeded(b"{}", 0, Spent())
 
-    dispatch.dispatcher.finish([(entry, answer, Verdict.FENCED)])
+    dispatch.dispatcher.finish([(delivery, answer, Verdict.FENCED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
-    assert (entry.state, entry.kept_answer) == (DeliveryState.ASKING, answer)
+    assert (delivery.state, delivery.kept_answer) == (DeliveryState.ASKING, answer)
 
 
 def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
     """The offset does not move, and the outcome is not kept."""
-    entry = claimed(OFFSET, 0.0)
-    dispatch = dispatch_that_reads(entry, Counts())
+    delivery = claimed(OFFSET, 0.0)
+    dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([(entry, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
+    dispatch.dispatcher.finish([(delivery, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
-    assert (entry.state, entry.kept_answer) == (DeliveryState.DELAYED, None)
+    assert (delivery.state, delivery.kept_answer) == (DeliveryState.DELAYED, None)
 
 
 def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
@@ -80,16 +80,16 @@ def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
     There was no slot for it. Claimed again and again, it would be lost with the agent that another
     suspect kills.
     """
-    entry = claimed(OFFSET, 0.0, lease_losses=2)
-    dispatch = dispatch_that_reads(entry, Counts())
+    delivery = claimed(OFFSET, 0.0, lease_losses=2)
+    dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([(entry, Released(), Verdict.SETTLED)])
+    dispatch.dispatcher.finish([(delivery, Released(), Verdict.SETTLED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
-    assert entry.state is DeliveryState.DELAYED
+    assert delivery.state is DeliveryState.DELAYED
 
 
-def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:
+def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
     slots = SlotsHarness(routes(), ending(Released())).slots()
     dispatch = core.dispatch(
@@ -101,7 +101,7 @@ def dispatch_that_reads(entry: Any, counts: Counts) -> Dispatch:
             },
             limits=Limits(),
         ),
-        decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
+        decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: delivery)),
         ledger=cast("Ledger", None),
         admission=slots._admission,
         slots=slots,

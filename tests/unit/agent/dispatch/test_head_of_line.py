@@ -46,17 +46,17 @@ def relieved(
 
     Return the blocking delivery, the ledger's calls, and the finished offsets.
     """
-    entries, asked = InFlightTable(limits=LIMITS), list[object]()
-    entry = first or record(3, b"ours")
+    table, asked = InFlightTable(limits=LIMITS), list[object]()
+    delivery = first or record(3, b"ours")
     # A row as it is read.
-    entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
-    entries.arrive(entry, 0.0, redelivered=False)
+    delivery.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
+    table.arrive(delivery, 0.0, redelivered=False)
     if state is DeliveryState.DELAYED:
-        entries.hold(entry, due_s)
-    for one in behind:
-        entries.arrive(one, due_s, redelivered=False)
-    entry.state = state
-    blocking = behind[0] if behind else entry
+        table.hold(delivery, due_s)
+    for record_behind in behind:
+        table.arrive(record_behind, due_s, redelivered=False)
+    delivery.state = state
+    blocking = behind[0] if behind else delivery
 
     class Ledger:
         async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
@@ -76,7 +76,7 @@ def relieved(
     relief = HeadOfLine(
         ledger=Ledger(),  # type: ignore[arg-type]
         partitions=Wide({}, limits=LIMITS),
-        table=entries,
+        table=table,
         publishing=cast("Publishing", SimpleNamespace(send=ordered.extend)),
         limits=LIMITS,
     )
@@ -88,9 +88,9 @@ def relieved(
 @pytest.mark.parametrize("digest", [b"ours", None])
 def test_a_copy_behind_a_running_task_is_finished(digest: bytes | None) -> None:
     """A copy behind a running task is finished; the replacement record stands for it."""
-    entry, asked, finished = relieved(DeliveryState.RUNNING, ORDER, behind=[record(4, digest)])
+    delivery, asked, finished = relieved(DeliveryState.RUNNING, ORDER, behind=[record(4, digest)])
 
-    assert (entry.state, asked, finished) == (DeliveryState.GONE, [(5, digest, 2, None)], [4])
+    assert (delivery.state, asked, finished) == (DeliveryState.GONE, [(5, digest, 2, None)], [4])
 
 
 def test_a_copy_behind_a_pointer_record_is_finished() -> None:
@@ -136,26 +136,31 @@ def test_a_record_that_only_names_a_task_is_not_relieved() -> None:
 
     The replacement record would have the task's value, and the foreign value would be lost.
     """
-    entry, asked, finished = relieved(DeliveryState.RUNNING, ORDER, behind=[record(4, b"theirs")])
+    delivery, asked, finished = relieved(
+        DeliveryState.RUNNING, ORDER, behind=[record(4, b"theirs")]
+    )
 
-    assert (entry.value, asked, finished) == (b"value", [(5, b"theirs", 2, None)], [])
+    assert (delivery.value, asked, finished) == (b"value", [(5, b"theirs", 2, None)], [])
 
 
 def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence() -> None:
     """A record ahead of the ledger is relieved at the ledger's fence, lower after a restore."""
-    entry = record(3, b"ours", fence=9)
+    delivery = record(3, b"ours", fence=9)
 
-    assert relieved(DeliveryState.DELAYED, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
+    assert relieved(DeliveryState.DELAYED, ORDER, first=delivery)[1:] == (
+        [(5, b"ours", 2, None)],
+        [3],
+    )
 
 
 def test_a_record_that_was_never_claimed_is_left() -> None:
     """A record that was never claimed is left, because it will be claimed in a moment."""
     first, second = record(3, b"ours"), record(4, b"theirs")
-    entries = InFlightTable(limits=LIMITS)
-    for one in (first, second):
-        entries.arrive(one, 0.0, redelivered=False)
+    table = InFlightTable(limits=LIMITS)
+    for delivery in (first, second):
+        table.arrive(delivery, 0.0, redelivered=False)
 
-    assert [entries.is_own(first), entries.is_own(second)] == [None, None]
+    assert [table.is_own(first), table.is_own(second)] == [None, None]
 
 
 def test_a_task_that_waits_for_long_is_relieved() -> None:
@@ -163,20 +168,20 @@ def test_a_task_that_waits_for_long_is_relieved() -> None:
 
     The partition is read on, and the new record stands for the task.
     """
-    entry, asked, finished = relieved(DeliveryState.DELAYED, ORDER)
+    delivery, asked, finished = relieved(DeliveryState.DELAYED, ORDER)
 
-    assert (entry.state, asked, finished) == (DeliveryState.GONE, [(5, b"ours", 2, None)], [3])
+    assert (delivery.state, asked, finished) == (DeliveryState.GONE, [(5, b"ours", 2, None)], [3])
 
 
 def test_a_task_of_another_agent_is_left() -> None:
     """A task that another agent claimed is left: the ledger says that it does not wait."""
-    entry, asked, finished = relieved(DeliveryState.DELAYED, None)
+    delivery, asked, finished = relieved(DeliveryState.DELAYED, None)
 
-    assert (entry.state, asked, finished) == (DeliveryState.DELAYED, [(5, b"ours", 2, None)], [])
+    assert (delivery.state, asked, finished) == (DeliveryState.DELAYED, [(5, b"ours", 2, None)], [])
 
 
 def test_a_task_that_is_about_to_run_is_left() -> None:
     """A task that is about to run is left: it will soon run, or no longer block."""
-    entry, asked, finished = relieved(DeliveryState.READY, ORDER)
+    delivery, asked, finished = relieved(DeliveryState.READY, ORDER)
 
-    assert (entry.state, asked, finished) == (DeliveryState.READY, [], [])
+    assert (delivery.state, asked, finished) == (DeliveryState.READY, [], [])

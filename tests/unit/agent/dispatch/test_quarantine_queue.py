@@ -25,12 +25,12 @@ LIMITS = Limits()
 def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:
     """The batch is stored: after a restored backup, a replay would otherwise use another batch."""
     headers = encode(Publication(LEDGER, "g", "invoices", 7, 1))
-    entry = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(
+    delivery = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(
         Record(PARTITION, 3, 0, b"key", b"{}", headers)
     )
-    assert isinstance(entry, Delivery)
+    assert isinstance(delivery, Delivery)
 
-    kept = distrusted(entry, "the ledger has no such task")
+    kept = distrusted(delivery, "the ledger has no such task")
 
     assert (kept.key, kept.value, kept.disposition) == (b"key", b"{}", "rejected")
     assert ["docllm-batch", "invoices"] in orjson.loads(headers_blob(kept.headers))
@@ -38,11 +38,11 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 
 def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
     """The ledger has the named task with another value; its own record may wait behind."""
-    entries = InFlightTable(limits=LIMITS)
+    table = InFlightTable(limits=LIMITS)
     aside = QuarantineQueue(
         ledger=MagicMock(),
         partitions=MagicMock(),
-        table=entries,
+        table=table,
         counts=MagicMock(),
         publishing=MagicMock(),
         limits=LIMITS,
@@ -52,12 +52,12 @@ def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
         for at, digest in enumerate((b"1", b"2"))
     )
     theirs.row = MagicMock(suspect=False)
-    for one in (theirs, ours):
-        entries.arrive(one, 0.0, redelivered=False)
+    for record in (theirs, ours):
+        table.arrive(record, 0.0, redelivered=False)
 
     aside.quarantine_unknown(theirs, ClaimAnswer.CONFLICT, 0.0)
 
-    assert entries.is_own(ours) is None
+    assert table.is_own(ours) is None
 
 
 def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
@@ -70,7 +70,7 @@ def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
         for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)
     ]
 
-    assert [type(one) for one in found] == [Delivery, RejectedRecord]
+    assert [type(record) for record in found] == [Delivery, RejectedRecord]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
 
     Reading resumes as the records are stored, a few at a time.
     """
-    entries, partitions, ledger = (
+    table, partitions, ledger = (
         InFlightTable(limits=LIMITS),
         Partitions({}, limits=LIMITS),
         AsyncMock(),
@@ -90,13 +90,13 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
     aside = QuarantineQueue(
         ledger=ledger,
         partitions=partitions,
-        table=entries,
+        table=table,
         counts=MagicMock(),
         publishing=MagicMock(),
         limits=LIMITS,
     )
     pressure = Backpressure(
-        table=entries,
+        table=table,
         partitions=partitions,
         quarantine=aside,
         slots=64,

@@ -26,13 +26,13 @@ class Yard:
     """Deliveries of two routes, some of which are closed."""
 
     def __init__(self, *routes: str) -> None:
-        self.entries, self.closed, self.running = (
+        self.table, self.closed, self.running = (
             InFlightTable(limits=LIMITS),
             set[str](),
             set[str](),
         )
         self.shelving = RouteShelving(
-            table=self.entries,
+            table=self.table,
             admission=cast(
                 "Admission",
                 SimpleNamespace(
@@ -45,7 +45,7 @@ class Yard:
             self.arrive(number, route)
 
     def arrive(self, number: int, route: str, *, known: bool = True) -> Delivery:
-        one = Delivery(
+        delivery = Delivery(
             PARTITION,
             number,
             0,
@@ -54,9 +54,9 @@ class Yard:
             b"d" * 16,
             route,
         )
-        one.row = row(number) if known else None
-        self.entries.arrive(one, 0.0, redelivered=False)
-        return one
+        delivery.row = row(number) if known else None
+        self.table.arrive(delivery, 0.0, redelivered=False)
+        return delivery
 
 
 def test_a_closed_route_is_shelved_when_the_agent_is_full() -> None:
@@ -67,13 +67,13 @@ def test_a_closed_route_is_shelved_when_the_agent_is_full() -> None:
     yard = Yard("a", "a", "b")
     yard.closed.add("a")
     yard.shelving.update(0.0, full=True)
-    assert yard.entries.shelved == 0
+    assert yard.table.shelved == 0
 
     yard.shelving.update(LIMITS.shelve_after_s, full=True)
     later = yard.arrive(9, "a")
 
-    assert (yard.entries.shelved, yard.entries.waiting, later.value) == (3, 1, None)
-    assert yard.entries.bodies_bytes == len(b"body")
+    assert (yard.table.shelved, yard.table.waiting, later.value) == (3, 1, None)
+    assert yard.table.bodies_bytes == len(b"body")
 
 
 def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
@@ -89,15 +89,15 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
     yard.shelving.update(LIMITS.shelve_after_s, full=True)
     later = yard.arrive(9, "a", known=False)
 
-    assert yard.entries.take_to_ask(LIMITS.shelve_after_s, 10) == [before, later]
-    assert [(one.state, one.value) for one in (before, later)] == [
+    assert yard.table.take_to_ask(LIMITS.shelve_after_s, 10) == [before, later]
+    assert [(delivery.state, delivery.value) for delivery in (before, later)] == [
         (DeliveryState.ASKING, b"body")
     ] * 2
-    for one in (before, later):
-        one.row = row(one.task_id)
-        yard.entries.ready(one)
-    assert (before.value, later.value, yard.entries.shelved) == (None, None, 3)
-    assert len(yard.entries.take_ready_for("a", 10)) == 3
+    for delivery in (before, later):
+        delivery.row = row(delivery.task_id)
+        yard.table.ready(delivery)
+    assert (before.value, later.value, yard.table.shelved) == (None, None, 3)
+    assert len(yard.table.take_ready_for("a", 10)) == 3
 
 
 def test_nothing_is_shelved_while_there_is_room() -> None:
@@ -107,7 +107,7 @@ def test_nothing_is_shelved_while_there_is_room() -> None:
     yard.shelving.update(0.0, full=False)
     yard.shelving.update(LIMITS.move_after_s, full=False)
 
-    assert yard.entries.shelved == 0
+    assert yard.table.shelved == 0
 
 
 def test_a_route_that_opens_is_shelved_no_more() -> None:
@@ -120,7 +120,7 @@ def test_a_route_that_opens_is_shelved_no_more() -> None:
 
     yard.shelving.update(LIMITS.shelve_after_s, full=True)
 
-    assert (yard.entries.shelved, yard.entries.waiting) == (0, 1)
+    assert (yard.table.shelved, yard.table.waiting) == (0, 1)
 
 
 @pytest.mark.parametrize(

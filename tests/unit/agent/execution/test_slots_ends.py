@@ -22,10 +22,10 @@ def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False
     """Run an attempt that behaves so; return its settled outcome."""
 
     async def run() -> Outcome:
-        entry = claimed(1, harness.clock.now_s())
-        harness.worker.act = lambda: act(entry)
+        delivery = claimed(1, harness.clock.now_s())
+        harness.worker.act = lambda: act(delivery)
         slots = harness.slots()
-        slots.start(entry)
+        slots.start(delivery)
         await asyncio.sleep(0)
         await slots.finish(0 if cancel else 5.0)
         (outcome,) = harness.settler.outcomes
@@ -56,8 +56,8 @@ def test_a_bug_of_ours_is_settled_with_the_cost_so_far(error: BaseException) -> 
     counts bugs.
     """
 
-    async def act(entry: Delivery) -> Outcome:
-        entry.note_spent(PAID)
+    async def act(delivery: Delivery) -> Outcome:
+        delivery.note_spent(PAID)
         raise error
 
     outcome = ended(act)
@@ -73,8 +73,8 @@ def test_a_bug_of_ours_is_settled_with_the_cost_so_far(error: BaseException) -> 
 def test_a_cancelled_attempt_is_released_with_the_cost_so_far() -> None:
     """A cancelled attempt is given back with its cost, for example when an agent drains."""
 
-    async def act(entry: Delivery) -> Outcome:
-        entry.note_spent(PAID)
+    async def act(delivery: Delivery) -> Outcome:
+        delivery.note_spent(PAID)
         await asyncio.Event().wait()
         raise AssertionError("it is cancelled")
 

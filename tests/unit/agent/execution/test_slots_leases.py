@@ -10,32 +10,32 @@ from tests.support.routes import GOOD, routes
 from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, looks, started
 
 
-def silent(entry: Delivery) -> None:
+def silent(delivery: Delivery) -> None:
     """Make the heartbeat silent for as long as other agents wait."""
-    assert entry.lease is not None
-    entry.lease.beaten_s -= FRESH_S + 1
+    assert delivery.lease is not None
+    delivery.lease.beaten_s -= FRESH_S + 1
 
 
 def test_a_task_whose_lease_ran_out_is_released() -> None:
     """A claimed task is given back after its lease ran out."""
     harness = SlotsHarness(routes(), ending(GOOD))
-    entry = claimed(1, harness.clock.now_s())
-    silent(entry)
+    delivery = claimed(1, harness.clock.now_s())
+    silent(delivery)
 
-    assert started(harness, entry) == [Released()]
+    assert started(harness, delivery) == [Released()]
     assert harness.counts.attempts == 0
 
 
 def test_a_task_whose_lease_ran_out_during_its_guards_answer_is_released() -> None:
     """The ledger took its time to say that it may go in the guard's look."""
     harness = SlotsHarness(routes(), ending(GOOD))
-    entry = claimed(1, harness.clock.now_s())
+    delivery = claimed(1, harness.clock.now_s())
 
     async def join_look(_guard_id: int, _task_id: int) -> bool:
-        silent(entry)
+        silent(delivery)
         return True
 
     harness.guards = GuardGate(clock=harness.clock, longest_tier=LONGEST, ledger=looks(join_look))
     harness.guards.replace([replace(RAISED, look_left=1)])
 
-    assert started(harness, entry) == [Released()]
+    assert started(harness, delivery) == [Released()]

@@ -13,17 +13,17 @@ from tests.support.slots import SlotsHarness, claimed, ending, started
 
 
 def cancelled(now_s: float) -> Delivery:
-    entry = claimed(1, now_s)
-    entry.row = replace(entry.row, cancelled=True) if entry.row else None
-    return entry
+    delivery = claimed(1, now_s)
+    delivery.row = replace(delivery.row, cancelled=True) if delivery.row else None
+    return delivery
 
 
 def paid(now_s: float) -> Delivery:
     """Return a delivery with a paid answer, whose batch was cancelled since."""
     assert isinstance(GOOD, Succeeded)
-    entry = cancelled(now_s)
-    entry.kept_answer = GOOD
-    return entry
+    delivery = cancelled(now_s)
+    delivery.kept_answer = GOOD
+    return delivery
 
 
 def claimed_only(now_s: float) -> Delivery:

@@ -17,9 +17,9 @@ class Run:
     def __init__(self, *losses: int) -> None:
         self.harness = SlotsHarness(routes(), ending(GOOD))
         self.harness.guards.replace([])
-        self.entries = [self.entry(number, times) for number, times in enumerate(losses)]
+        self.deliveries = [self.new_delivery(number, times) for number, times in enumerate(losses)]
 
-    def entry(self, number: int, losses: int) -> Delivery:
+    def new_delivery(self, number: int, losses: int) -> Delivery:
         return claimed(number, self.harness.clock.now_s(), lease_losses=losses)
 
     def takes(self, losses: int) -> tuple[bool, int]:
@@ -27,7 +27,10 @@ class Run:
 
         async def run() -> tuple[bool, int]:
             slots = self.started()
-            found = slots._admission.may_claim(self.entry(99, losses)), slots._admission.room()
+            found = (
+                slots._admission.may_claim(self.new_delivery(99, losses)),
+                slots._admission.room(),
+            )
             await slots.finish(5.0)
             return found
 
@@ -35,8 +38,8 @@ class Run:
 
     def started(self) -> Slots:
         slots = self.harness.slots()
-        for entry in self.entries:
-            slots.start(entry)
+        for delivery in self.deliveries:
+            slots.start(delivery)
         return slots
 
 

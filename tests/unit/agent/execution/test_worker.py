@@ -74,13 +74,13 @@ def claimed(**changes: Any) -> Delivery:
     return Delivery(**(given | changes))
 
 
-def worked(entry: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
+def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
     handlers = FakeHandlers()
     worker = Worker(
         handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S
     )
     return asyncio.run(
-        worker.work(entry, Permit(Ticket(entry.route, 0, at_s, 2.5), refused_alone=True))
+        worker.work(delivery, Permit(Ticket(delivery.route, 0, at_s, 2.5), refused_alone=True))
     ), handlers.attempts
 
 

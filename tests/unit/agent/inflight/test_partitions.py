@@ -30,7 +30,7 @@ def partition(number: int = 0, epoch: int = 1, topic: str = TOPIC) -> Partition:
     return Partition(topic, "id", number, epoch)
 
 
-def entry(where: Partition, offset: int) -> Delivery:
+def new_delivery(where: Partition, offset: int) -> Delivery:
     return Delivery(
         where, offset, 0, Publication("ledger", "group", "batch", offset, 0), None, None, "route"
     )
@@ -65,7 +65,7 @@ def test_an_old_assignment_moves_nothing() -> None:
     old, new = partition(epoch=1), partition(epoch=2)
     tracked, source = assigned(old)
     tracked.begin(old, 5)
-    tracked.keep(entry(old, 5))
+    tracked.keep(new_delivery(old, 5))
     dropped = tracked.revoke([old])
     tracked.assign([new])
     tracked.begin(new, 5)
@@ -73,7 +73,7 @@ def test_an_old_assignment_moves_nothing() -> None:
     tracked.finish(old, 5)
     tracked.flush()
 
-    assert [one.offset for one in dropped] == [5]
+    assert [delivery.offset for delivery in dropped] == [5]
     assert not tracked.begin(old, 6)
     assert (old in tracked, new in tracked, len(tracked)) == (False, True, 1)
     assert source.marks == [(new, 5)]
@@ -101,10 +101,10 @@ def test_the_entries_of_a_revoked_partition_are_given_back() -> None:
     tracked, _ = assigned(partition())
     for offset in range(3):
         tracked.begin(partition(), offset)
-        tracked.keep(entry(partition(), offset))
+        tracked.keep(new_delivery(partition(), offset))
     tracked.finish(partition(), 1)
 
-    assert [one.offset for one in tracked.revoke([partition()])] == [0, 2]
+    assert [delivery.offset for delivery in tracked.revoke([partition()])] == [0, 2]
     assert tracked.revoke([partition()]) == []
 
 
@@ -177,7 +177,7 @@ def test_one_slow_task_behind_a_wide_span_is_named() -> None:
     tracked, _ = assigned(partition())
     for offset in range(LIMITS.span):
         tracked.begin(partition(), offset)
-    slow = entry(partition(), 0)
+    slow = new_delivery(partition(), 0)
     tracked.keep(slow)
     assert tracked.blocking(0.98) == []
 

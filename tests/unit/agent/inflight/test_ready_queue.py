@@ -8,8 +8,8 @@ from schemas.task.envelope import Publication
 PARTITION = Partition("group.tasks", "id", 0, 1)
 
 
-def entry(number: int, route: str = "a") -> Delivery:
-    one = Delivery(
+def new_delivery(number: int, route: str = "a") -> Delivery:
+    delivery = Delivery(
         PARTITION,
         number,
         0,
@@ -18,26 +18,26 @@ def entry(number: int, route: str = "a") -> Delivery:
         b"d" * 16,
         route,
     )
-    one.state = DeliveryState.READY
-    return one
+    delivery.state = DeliveryState.READY
+    return delivery
 
 
-def filled(*entries: Delivery, back: tuple[Delivery, ...] = ()) -> ReadyQueue:
+def filled(*deliveries: Delivery, back: tuple[Delivery, ...] = ()) -> ReadyQueue:
     ready = ReadyQueue()
-    for one in entries:
-        ready.put(one, back=False)
-    for one in back:
-        ready.put(one, back=True)
+    for delivery in deliveries:
+        ready.put(delivery, back=False)
+    for delivery in back:
+        ready.put(delivery, back=True)
     return ready
 
 
-def offsets(entries: list[Delivery]) -> list[int]:
-    return [one.offset for one in entries]
+def offsets(deliveries: list[Delivery]) -> list[int]:
+    return [delivery.offset for delivery in deliveries]
 
 
 def test_returned_deliveries_take_turns_with_new_ones() -> None:
     """A flood of retries leaves every second slot to new tasks, and vice versa."""
-    ready = filled(*map(entry, (1, 2, 3, 4)), back=tuple(map(entry, (11, 12))))
+    ready = filled(*map(new_delivery, (1, 2, 3, 4)), back=tuple(map(new_delivery, (11, 12))))
 
     assert offsets(ready.take(3, lambda _route: 9)) == [11, 1, 12]
     assert offsets(ready.take(9, lambda _route: 9)) == [2, 3, 4]
@@ -45,14 +45,20 @@ def test_returned_deliveries_take_turns_with_new_ones() -> None:
 
 def test_turns_go_on_over_claims_of_one() -> None:
     """With one free slot at a time, both kinds are served."""
-    ready = filled(*map(entry, (1, 2)), back=tuple(map(entry, (11, 12))))
+    ready = filled(*map(new_delivery, (1, 2)), back=tuple(map(new_delivery, (11, 12))))
 
     assert [offsets(ready.take(1, lambda _route: 1))[0] for _ in range(4)] == [11, 1, 12, 2]
 
 
 def test_a_closed_route_holds_up_no_other() -> None:
     """At most as many of a route are taken as it has room for; the rest keeps its order."""
-    ready = filled(entry(1), entry(2), entry(3), entry(4, "b"), entry(5, "b"))
+    ready = filled(
+        new_delivery(1),
+        new_delivery(2),
+        new_delivery(3),
+        new_delivery(4, "b"),
+        new_delivery(5, "b"),
+    )
 
     assert offsets(ready.take(9, {"a": 0, "b": 9}.__getitem__)) == [4, 5]
     assert offsets(ready.take(9, {"a": 2, "b": 0}.__getitem__)) == [1, 2]
@@ -61,15 +67,17 @@ def test_a_closed_route_holds_up_no_other() -> None:
 
 def test_routes_share_the_slots() -> None:
     """A route with a thousand tasks does not take all slots from a route with three."""
-    ready = filled(*map(entry, range(10)), *(entry(100 + number, "b") for number in range(3)))
+    ready = filled(
+        *map(new_delivery, range(10)), *(new_delivery(100 + number, "b") for number in range(3))
+    )
 
     assert sorted(offsets(ready.take(6, lambda _route: 6))) == [0, 1, 2, 100, 101, 102]
 
 
 def test_a_gone_delivery_is_passed_over_and_forgotten() -> None:
     """A delivery whose partition was revoked is never taken, and its route's name is dropped."""
-    ended = entry(1)
-    ready = filled(ended, entry(2, "b"))
+    ended = new_delivery(1)
+    ready = filled(ended, new_delivery(2, "b"))
     ended.state = DeliveryState.GONE
 
     ready.forget_gone()
@@ -80,7 +88,7 @@ def test_a_gone_delivery_is_passed_over_and_forgotten() -> None:
 
 def test_a_shelved_route_counts_apart() -> None:
     """A shelved route's deliveries keep their place, and do not count as soon claimable."""
-    ready = filled(entry(1), entry(2, "b"))
+    ready = filled(new_delivery(1), new_delivery(2, "b"))
 
     assert offsets(list(ready.shelve("a"))) == [1]
     assert (ready.unshelved, len(ready), ready.is_shelved("a")) == (1, 2, True)

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
-from tests.unit.agent.inflight.test_table import entry, owned_by, room
+from tests.unit.agent.inflight.test_table import new_delivery, owned_by, room
 
 
 class Agent(RuleBasedStateMachine):
@@ -15,7 +15,7 @@ class Agent(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries = InFlightTable(limits=Limits())
+        self.table = InFlightTable(limits=Limits())
         self.now_s = 0.0
         self.offset = 0
         self.live: list[Delivery] = []
@@ -27,25 +27,25 @@ class Agent(RuleBasedStateMachine):
     # Hypothesis draws it by name.
     def arrive(self, task_id: int, redelivered: bool) -> None:  # noqa: FBT001
         self.offset += 1
-        one = entry(task_id, self.offset)
-        self.live.append(one)
-        self.entries.arrive(one, self.now_s, redelivered=redelivered)
+        delivery = new_delivery(task_id, self.offset)
+        self.live.append(delivery)
+        self.table.arrive(delivery, self.now_s, redelivered=redelivered)
 
     @rule(limit=st.integers(2, 6))
     def ask(self, limit: int) -> None:
-        self.asking += self.entries.take_to_ask(self.now_s, limit)
+        self.asking += self.table.take_to_ask(self.now_s, limit)
 
     @precondition(lambda self: self.asking)
     @rule(answer=st.sampled_from(["ready", "held", "early", "done"]), agent_id=st.integers(7, 9))
     def answered(self, answer: str, agent_id: int) -> None:
-        one = self.asking.pop()
-        if one.state is DeliveryState.ASKING:
-            self.act(one, answer, agent_id)
+        delivery = self.asking.pop()
+        if delivery.state is DeliveryState.ASKING:
+            self.act(delivery, answer, agent_id)
 
     @rule(limit=st.integers(1, 4))
     def claim(self, limit: int) -> None:
-        taken = self.entries.take_ready(limit, room)
-        assert len({one.task_id for one in taken}) == len(taken)
+        taken = self.table.take_ready(limit, room)
+        assert len({delivery.task_id for delivery in taken}) == len(taken)
         self.claiming += taken
 
     @precondition(lambda self: self.claiming)
@@ -54,23 +54,23 @@ class Agent(RuleBasedStateMachine):
         agent_id=st.integers(7, 9),
     )
     def claim_answered(self, answer: str, agent_id: int) -> None:
-        one = self.claiming.pop()
+        delivery = self.claiming.pop()
         if answer == "claimed":
-            one.state = DeliveryState.RUNNING
-            self.running.append(one)
+            delivery.state = DeliveryState.RUNNING
+            self.running.append(delivery)
         else:
-            self.act(one, answer, agent_id)
+            self.act(delivery, answer, agent_id)
 
     @precondition(lambda self: self.running)
     @rule(fenced=st.booleans())
     def settled(self, fenced: bool) -> None:  # noqa: FBT001 - hypothesis draws it by name
-        one = self.running.pop()
+        delivery = self.running.pop()
         if fenced:
-            self.entries.ask(one)
+            self.table.ask(delivery)
         else:
-            for copy in self.entries.take_copies(one, 0):
+            for copy in self.table.take_copies(delivery, 0):
                 self.finish(copy)
-            self.finish(one)
+            self.finish(delivery)
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0]))
     def wait(self, seconds: float) -> None:
@@ -78,44 +78,46 @@ class Agent(RuleBasedStateMachine):
 
     @rule(agent_id=st.integers(7, 9))
     def agent_gone(self, agent_id: int) -> None:
-        self.entries.wake([agent_id], self.now_s)
+        self.table.wake([agent_id], self.now_s)
 
     @rule(data=st.data())
     def partition_goes(self, data: st.DataObject) -> None:
         """Drop some of the waiting deliveries, as the loop does."""
         waiting = [
-            one
-            for one in self.live
-            if one.state not in {DeliveryState.CLAIMING, DeliveryState.RUNNING}
+            delivery
+            for delivery in self.live
+            if delivery.state not in {DeliveryState.CLAIMING, DeliveryState.RUNNING}
         ]
-        for one in data.draw(st.lists(st.sampled_from(waiting), unique_by=id)) if waiting else ():
-            self.finish(one)
+        for delivery in (
+            data.draw(st.lists(st.sampled_from(waiting), unique_by=id)) if waiting else ()
+        ):
+            self.finish(delivery)
 
-    def act(self, one: Delivery, answer: str, agent_id: int) -> None:
+    def act(self, delivery: Delivery, answer: str, agent_id: int) -> None:
         if answer == "ready":
-            self.entries.ready(one)
+            self.table.ready(delivery)
         elif answer == "held":
-            one.row = owned_by(one.task_id, agent_id)
-            self.entries.hold_for(one, agent_id, self.now_s)
+            delivery.row = owned_by(delivery.task_id, agent_id)
+            self.table.hold_for(delivery, agent_id, self.now_s)
         elif answer == "early":
-            one.row = owned_by(one.task_id, 0)
-            self.entries.hold(one, self.now_s + 2.0)
+            delivery.row = owned_by(delivery.task_id, 0)
+            self.table.hold(delivery, self.now_s + 2.0)
         else:
-            self.finish(one)
+            self.finish(delivery)
 
-    def finish(self, one: Delivery) -> None:
-        self.entries.end(one)
-        self.live.remove(one)
+    def finish(self, delivery: Delivery) -> None:
+        self.table.end(delivery)
+        self.live.remove(delivery)
 
     @invariant()
     def one_entry_of_each_task_is_at_work(self) -> None:
-        busy = [one.task_id for one in self.claiming + self.running]
+        busy = [delivery.task_id for delivery in self.claiming + self.running]
         assert len(set(busy)) == len(busy)
-        assert set(self.entries._by_task) == {one.task_id for one in self.live}
+        assert set(self.table._by_task) == {delivery.task_id for delivery in self.live}
 
     @invariant()
     def bodies_are_counted(self) -> None:
-        assert self.entries.bodies_bytes == sum(len(one.value or b"") for one in self.live)
+        assert self.table.bodies_bytes == sum(len(delivery.value or b"") for delivery in self.live)
 
     def teardown(self) -> None:
         """Check that the ledger is asked about every unfinished record, or that it is claimed."""
@@ -127,14 +129,14 @@ class Agent(RuleBasedStateMachine):
             self.settled(fenced=True)
         for _ in range(len(self.live) + 1):
             self.now_s += 100.0
-            for one in self.entries.take_to_ask(self.now_s, 1000) + self.entries.take_ready(
+            for delivery in self.table.take_to_ask(self.now_s, 1000) + self.table.take_ready(
                 1000, room
             ):
-                self.finish(one)
+                self.finish(delivery)
         assert self.live == []
-        assert self.entries._by_task == {}
+        assert self.table._by_task == {}
 
 
 TestAgent = Agent.TestCase
 TestAgent.settings = settings(max_examples=150, stateful_step_count=40)
-TestAgent.__doc__ = "Whatever is answered, revoked or settled: one entry of each task is at work, and none vanishes."
+TestAgent.__doc__ = "Whatever is answered, revoked or settled: one delivery of each task is at work, and none vanishes."
