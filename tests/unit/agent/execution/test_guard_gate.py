@@ -76,11 +76,9 @@ def guards(
     time: Time | None = None,
     members: Collection[int] = (),
 ) -> GuardGate:
-    found = GuardGate(
-        clock=time or Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(join_look)
-    )
-    found.replace(raised, members)
-    return found
+    gate = GuardGate(clock=time or Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(join_look))
+    gate.replace(raised, members)
+    return gate
 
 
 def test_times_of_guards_are_written_like_all_other_times() -> None:
@@ -100,12 +98,12 @@ def test_nothing_is_stopped_without_a_guard() -> None:
 
 def test_a_guard_stops_its_own_key_and_no_other() -> None:
     """A guard stops only its own key: batch, type and route must all match."""
-    found = guards(RAISED)
+    gate = guards(RAISED)
 
-    assert found.stops(row(1), "default") is RAISED
-    assert found.stops(row(1, batch_id=8), "default") is None
-    assert found.stops(row(1, task_type="other"), "default") is None
-    assert found.stops(row(1), "other") is None
+    assert gate.stops(row(1), "default") is RAISED
+    assert gate.stops(row(1, batch_id=8), "default") is None
+    assert gate.stops(row(1, task_type="other"), "default") is None
+    assert gate.stops(row(1), "other") is None
 
 
 def test_a_guard_for_lost_agents_stops_every_route() -> None:
@@ -121,10 +119,10 @@ def test_a_guard_for_lost_agents_stops_every_route() -> None:
 
 def test_an_opened_guard_stops_no_task() -> None:
     """An opened guard stops nothing after the next look at the ledger."""
-    found = guards(RAISED)
-    found.replace([])
+    gate = guards(RAISED)
+    gate.replace([])
 
-    assert found.stops(row(1), "default") is None
+    assert gate.stops(row(1), "default") is None
 
 
 def test_a_task_of_the_look_asks_the_ledger() -> None:
@@ -148,15 +146,15 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
     async def grant(_guard_id: int, _task_id: int) -> bool:
         return True
 
-    found = guards(LOOKING, join_look=grant)
-    asyncio.run(found.admit_to_look_or_move(LOOKING, 5))
-    assert found.stops(row(5), "default") is None
-    found.replace([replace(RAISED, look_left=0)], [5])
-    assert found.stops(row(5), "default") is None
+    gate = guards(LOOKING, join_look=grant)
+    asyncio.run(gate.admit_to_look_or_move(LOOKING, 5))
+    assert gate.stops(row(5), "default") is None
+    gate.replace([replace(RAISED, look_left=0)], [5])
+    assert gate.stops(row(5), "default") is None
 
-    found.replace([replace(RAISED, look_left=0)], [6])
+    gate.replace([replace(RAISED, look_left=0)], [6])
 
-    assert found.stops(row(5), "default") is not None
+    assert gate.stops(row(5), "default") is not None
 
 
 def test_a_stopped_task_is_moved_uncounted_with_the_reason() -> None:
@@ -170,11 +168,11 @@ def test_a_stopped_task_is_moved_uncounted_with_the_reason() -> None:
 def test_moves_are_limited_in_rate() -> None:
     """Moves have a rate limit: a thousand tasks at once take two seconds."""
     time = Time()
-    found = guards(RAISED, time=time)
+    gate = guards(RAISED, time=time)
 
     async def move_all() -> None:
         for number in range(1000):
-            await found.admit_to_look_or_move(RAISED, number)
+            await gate.admit_to_look_or_move(RAISED, number)
 
     asyncio.run(move_all())
 
@@ -190,12 +188,12 @@ def test_tasks_in_hand_fill_the_free_places_of_a_look() -> None:
         return True
 
     wide = replace(RAISED, look_size=4, look_left=2)
-    found = guards(wide, join_look=grant)
-    outcomes = [asyncio.run(found.admit_to_look_or_move(wide, task_id)) for task_id in (1, 2, 3)]
+    gate = guards(wide, join_look=grant)
+    outcomes = [asyncio.run(gate.admit_to_look_or_move(wide, task_id)) for task_id in (1, 2, 3)]
 
     assert [outcome is None for outcome in outcomes] == [True, True, False]
     assert asked == [(wide.id, 1), (wide.id, 2)]
-    assert found.stops(row(1), "default") is None
+    assert gate.stops(row(1), "default") is None
 
 
 def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:
@@ -207,12 +205,12 @@ def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:
         return False
 
     wide = replace(RAISED, look_size=4, look_left=3)
-    found = guards(wide, join_look=refuse)
+    gate = guards(wide, join_look=refuse)
     assert all(
-        asyncio.run(found.admit_to_look_or_move(wide, task_id)) is not None for task_id in (1, 2)
+        asyncio.run(gate.admit_to_look_or_move(wide, task_id)) is not None for task_id in (1, 2)
     )
-    found.replace([wide])
-    asyncio.run(found.admit_to_look_or_move(wide, 3))
+    gate.replace([wide])
+    asyncio.run(gate.admit_to_look_or_move(wide, 3))
 
     assert asked == [1, 3]
 

@@ -151,22 +151,22 @@ def alive(pid: int) -> bool:
 
 def test_done_children_are_not_started_again(family: Start) -> None:
     """With --until-done, children that end with 0 are not restarted; the parent ends with 0."""
-    found = family("tell(Word.DONE)\nsys.exit(0)", 3, until_done=True)
+    supervised = family("tell(Word.DONE)\nsys.exit(0)", 3, until_done=True)
 
-    assert found.code() == 0
-    assert sorted(number for number, _ in found.lines("runs")) == ["1", "2", "3"]
+    assert supervised.code() == 0
+    assert sorted(number for number, _ in supervised.lines("runs")) == ["1", "2", "3"]
 
 
 def test_child_that_leaves_is_started_again(family: Start) -> None:
     """Without --until-done, a child that ends with 0 is restarted like one that failed."""
-    found = family("if number == 1: sys.exit(0)\nuntil_told()")
+    supervised = family("if number == 1: sys.exit(0)\nuntil_told()")
 
-    found.until(
-        lambda: [number for number, _ in found.lines("runs")].count("1") >= 3, "three lives"
+    supervised.until(
+        lambda: [number for number, _ in supervised.lines("runs")].count("1") >= 3, "three lives"
     )
-    found.signal(signal.SIGTERM)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 0
+    assert supervised.code() == 0
 
 
 @pytest.mark.parametrize(
@@ -181,29 +181,31 @@ def test_child_that_leaves_is_started_again(family: Start) -> None:
 )
 def test_dead_child_is_started_again(family: Start, end: str) -> None:
     """A child that was killed or failed is restarted under its number; the others go on."""
-    found = family(f"if number == 2 and life() < 3: {end}\nuntil_told()", until_done=True)
+    supervised = family(f"if number == 2 and life() < 3: {end}\nuntil_told()", until_done=True)
 
-    found.until_said("runs", 4)
-    found.signal(signal.SIGTERM)
+    supervised.until_said("runs", 4)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 0
-    assert sorted(number for number, _ in found.lines("runs")) == ["1", "2", "2", "2"]
-    assert "starts again in" in found.log
+    assert supervised.code() == 0
+    assert sorted(number for number, _ in supervised.lines("runs")) == ["1", "2", "2", "2"]
+    assert "starts again in" in supervised.log
 
 
 def test_a_child_that_is_dead_already_is_not_waited_for(family: Start) -> None:
     """Once a child saw that the work is done, a child that keeps failing is not awaited."""
-    found = family("if number == 2: sys.exit(3)\ntime.sleep(0.3)\ntell(Word.DONE)", until_done=True)
+    supervised = family(
+        "if number == 2: sys.exit(3)\ntime.sleep(0.3)\ntell(Word.DONE)", until_done=True
+    )
 
-    assert found.code() == 0
+    assert supervised.code() == 0
 
 
 def test_children_that_are_done_with_dead_tasks_are_not_started_again(family: Start) -> None:
     """With --fail-on-dead, children that end with 1 are done, and the parent ends with 1."""
-    found = family("tell(Word.BEGAN)\ntell(Word.DONE)\nsys.exit(1)", 2, until_done=True)
+    supervised = family("tell(Word.BEGAN)\ntell(Word.DONE)\nsys.exit(1)", 2, until_done=True)
 
-    assert found.code() == 1
-    assert sorted(number for number, _ in found.lines("runs")) == ["1", "2"]
+    assert supervised.code() == 1
+    assert sorted(number for number, _ in supervised.lines("runs")) == ["1", "2"]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 4])
@@ -212,39 +214,41 @@ def test_an_exit_code_in_the_middle_of_the_work_proves_nothing(family: Start, co
 
     The work is not done, nor is a restart hopeless.
     """
-    found = family(
+    supervised = family(
         f"tell(Word.BEGAN)\nif number == 2 and life() < 3: os._exit({code})\nuntil_told(1)\ntell(Word.ENDED)",
         until_done=True,
     )
 
-    found.until_said("runs", 4)
-    found.signal(signal.SIGTERM)
+    supervised.until_said("runs", 4)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 0
-    assert f"agent 2 ended with {code} in the middle of its work; it starts again" in found.log
+    assert supervised.code() == 0
+    assert f"agent 2 ended with {code} in the middle of its work; it starts again" in supervised.log
 
 
 def test_a_child_that_was_drained_is_not_done(family: Start) -> None:
     """A child that somebody drained has not finished the group's work."""
-    found = family(
+    supervised = family(
         "tell(Word.BEGAN)\nif number == 1 and life() < 2:\n    tell(Word.ENDED)\n    sys.exit(0)\nuntil_told()\ntell(Word.ENDED)",
         until_done=True,
     )
 
-    found.until_said("runs", 3)
-    found.signal(signal.SIGTERM)
+    supervised.until_said("runs", 3)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 0
+    assert supervised.code() == 0
 
 
 def test_a_handler_that_ends_its_agent_during_a_drain_is_reported(family: Start) -> None:
     """A handler that ends its agent during a drain is reported: running tasks were lost."""
-    found = family("tell(Word.BEGAN)\nuntil_told()\nif number == 2: os._exit(0)\ntell(Word.ENDED)")
-    found.until_said("runs", 2)
+    supervised = family(
+        "tell(Word.BEGAN)\nuntil_told()\nif number == 2: os._exit(0)\ntell(Word.ENDED)"
+    )
+    supervised.until_said("runs", 2)
 
-    found.signal(signal.SIGTERM)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 5
+    assert supervised.code() == 5
 
 
 @pytest.mark.parametrize("code", [2, 4])
@@ -253,13 +257,13 @@ def test_hopeless_child_ends_all(family: Start, code: int) -> None:
 
     The parent ends with that code.
     """
-    found = family(
+    supervised = family(
         f"life()\nif number == 2:\n    until(os.path.exists, 'lives1')\n    sys.exit({code})\nuntil_told()"
     )
 
-    assert found.code() == code
-    assert [number for number, _ in found.lines("told")] == ["1"]
-    assert len(found.pids) == 2
+    assert supervised.code() == code
+    assert [number for number, _ in supervised.lines("told")] == ["1"]
+    assert len(supervised.pids) == 2
 
 
 # ---- signals
@@ -268,31 +272,31 @@ def test_hopeless_child_ends_all(family: Start, code: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -> None:
     """One signal to the parent is one signal to each child; all drain, exit code 0."""
-    found = family("until_told()\ntime.sleep(0.2)", 3)
-    found.until_said("runs", 3)
+    supervised = family("until_told()\ntime.sleep(0.2)", 3)
+    supervised.until_said("runs", 3)
 
-    found.signal(number)
+    supervised.signal(number)
 
-    assert found.code() == 0
-    assert sorted(child for child, _ in found.lines("told")) == ["1", "2", "3"]
+    assert supervised.code() == 0
+    assert sorted(child for child, _ in supervised.lines("told")) == ["1", "2", "3"]
 
 
 def test_a_closed_terminal_stops_no_program_that_ignores_it(family: Start) -> None:
     """Under `nohup`, parent and children ignore the end of the terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        found = family("print(signal.getsignal(signal.SIGHUP).name, flush=True)\nuntil_told()")
+        supervised = family("print(signal.getsignal(signal.SIGHUP).name, flush=True)\nuntil_told()")
     finally:
         signal.signal(signal.SIGHUP, before)
-    found.until_said("runs", 2)
-    found.until_said("SIG_IGN", 2)
+    supervised.until_said("runs", 2)
+    supervised.until_said("SIG_IGN", 2)
 
-    found.signal(signal.SIGHUP)
-    found.signal(signal.SIGTERM)
+    supervised.signal(signal.SIGHUP)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 0
-    assert "signal 1 of 3" in found.log
-    assert "signal 2 of 3" not in found.log
+    assert supervised.code() == 0
+    assert "signal 1 of 3" in supervised.log
+    assert "signal 2 of 3" not in supervised.log
 
 
 def test_ctrl_c_reaches_the_parent_alone(family: Start) -> None:
@@ -300,42 +304,42 @@ def test_ctrl_c_reaches_the_parent_alone(family: Start) -> None:
 
     The terminal signals the whole process group, and the children are not in it.
     """
-    found = family(
+    supervised = family(
         "print(os.getpgid(0) == os.getpid(), os.getsid(0) == os.getpid(), flush=True)\nuntil_told()"
     )
-    found.until_said("True True", 2)
+    supervised.until_said("True True", 2)
 
-    found.signal(signal.SIGINT)
+    supervised.signal(signal.SIGINT)
 
-    assert found.code() == 0
-    assert len(found.lines("told")) == 2
+    assert supervised.code() == 0
+    assert len(supervised.lines("told")) == 2
 
 
 def test_second_signal_is_forwarded_too(family: Start) -> None:
     """A second signal reaches the children as a second signal."""
-    found = family("until_told(2)")
-    found.until_said("runs", 2)
+    supervised = family("until_told(2)")
+    supervised.until_said("runs", 2)
 
-    found.signal(signal.SIGTERM)
-    found.until_said("told", 2)
-    found.signal(signal.SIGTERM)
+    supervised.signal(signal.SIGTERM)
+    supervised.until_said("told", 2)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 0
-    assert len(found.lines("told")) == 4
+    assert supervised.code() == 0
+    assert len(supervised.lines("told")) == 4
 
 
 def test_third_signal_ends_everything(family: Start) -> None:
     """A third signal kills children that do not react, and ends the parent with 130."""
-    found = family("until_told(99)")
-    found.until_said("runs", 2)
+    supervised = family("until_told(99)")
+    supervised.until_said("runs", 2)
 
     for times in (2, 4):
-        found.signal(signal.SIGINT)
-        found.until_said("told", times)
-    found.signal(signal.SIGINT)
+        supervised.signal(signal.SIGINT)
+        supervised.until_said("told", times)
+    supervised.signal(signal.SIGINT)
 
-    assert found.code() == 130
-    found.until(lambda: not any(map(alive, found.pids)), "the children to be gone")
+    assert supervised.code() == 130
+    supervised.until(lambda: not any(map(alive, supervised.pids)), "the children to be gone")
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 5)])
@@ -344,25 +348,26 @@ def test_a_failed_drain_is_reported(family: Start, end: str, code: int) -> None:
 
     A child that was killed while it drained counts as 5.
     """
-    found = family(f"until_told()\nif number == 2: {end}")
-    found.until_said("runs", 2)
+    supervised = family(f"until_told()\nif number == 2: {end}")
+    supervised.until_said("runs", 2)
 
-    found.signal(signal.SIGTERM)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == code
+    assert supervised.code() == code
 
 
 def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
     """A drain does not restart a child that waits for its restart."""
-    found = family("if number == 2: sys.exit(3)\nuntil_told()", backoff="60")
-    found.until(
-        lambda: "starts again" in found.log and len(found.lines("runs")) == 2, "a long wait"
+    supervised = family("if number == 2: sys.exit(3)\nuntil_told()", backoff="60")
+    supervised.until(
+        lambda: "starts again" in supervised.log and len(supervised.lines("runs")) == 2,
+        "a long wait",
     )
 
-    found.signal(signal.SIGTERM)
+    supervised.signal(signal.SIGTERM)
 
-    assert found.code() == 0
-    assert [number for number, _ in found.lines("told")] == ["1"]
+    assert supervised.code() == 0
+    assert [number for number, _ in supervised.lines("told")] == ["1"]
 
 
 # ---- other ends
@@ -370,13 +375,13 @@ def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
 
 def test_killed_parent_takes_its_children_along(family: Start) -> None:
     """SIGKILL of the parent ends the children, even frozen ones."""
-    found = family("until_told(99)", 3)
-    found.until_said("runs", 3)
-    os.kill(found.pids[0], signal.SIGSTOP)
+    supervised = family("until_told(99)", 3)
+    supervised.until_said("runs", 3)
+    os.kill(supervised.pids[0], signal.SIGSTOP)
 
-    found.signal(signal.SIGKILL)
+    supervised.signal(signal.SIGKILL)
 
-    found.until(lambda: not any(map(alive, found.pids)), "the children to be gone")
+    supervised.until(lambda: not any(map(alive, supervised.pids)), "the children to be gone")
 
 
 def test_orphans_are_reaped(family: Start) -> None:
@@ -384,14 +389,14 @@ def test_orphans_are_reaped(family: Start) -> None:
 
     They leave no zombie, and do not count as agents.
     """
-    found = family(
+    supervised = family(
         "if os.fork() == 0:\n    time.sleep(0.3)\n    say('orphan')\n    os._exit(2)\nsys.exit(3)",
         1,
         adopts=True,
     )
 
-    found.until_said("orphan", 2)
-    orphan = int(found.lines("orphan")[0][1])
+    supervised.until_said("orphan", 2)
+    orphan = int(supervised.lines("orphan")[0][1])
 
-    found.until(lambda: not alive(orphan), "the orphan to be reaped")
-    assert found.parent.poll() is None
+    supervised.until(lambda: not alive(orphan), "the orphan to be reaped")
+    assert supervised.parent.poll() is None
