@@ -55,7 +55,7 @@ class ErrorClass(StrEnum):
     EXPIRED = "EXPIRED", "the task's deadline passed before an attempt"
     SETTLE = (
         "SETTLE",
-        "the ledger refuses the outcome, also when it is written alone; the answer is not kept",
+        "the ledger refuses the outcome, even when it is written alone; the answer is not kept",
     )
     INTERNAL = "INTERNAL", "a bug of docllm ended the attempt; the agent's log has the traceback"
     RELEASED = (
