@@ -132,8 +132,8 @@ def forget(connection: Connection) -> int:
     expired = query.where(task_loss.c.created_at < utc_after(-REMEMBER_S))
     rows: Collection[tuple[int, int]] = {
         (row.task_id, row.agent_id)
-        for task_id in (settled, expired)
-        for row in connection.execute(task_id.limit(PAGE))
+        for rows_to_drop in (settled, expired)
+        for row in connection.execute(rows_to_drop.limit(PAGE))
     }
     if rows:
         connection.execute(

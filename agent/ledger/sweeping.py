@@ -1,4 +1,4 @@
-"""Housekeeping of the reaper, as SQL: replaces records that Kafka lost, sums up old counts.
+"""Orders records for tasks whose record Kafka lost, and sums up old counts.
 
 Tested by tests/contract/test_ledger_sweep.py.
 """

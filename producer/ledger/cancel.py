@@ -2,7 +2,7 @@
 
 Waiting tasks become `cancelled`, running tasks finish, and tasks that would wait again become
 `cancelled` instead. The batch is marked first, so a later retry, release or reap ends its task;
-then the waiting rows follow in blocks. The reaper continues an interrupted cancel.
+then the waiting rows follow in blocks. `Canceller` continues an interrupted cancel.
 
 Tested by tests/contract/test_ledger_cancel.py.
 """
