@@ -1,4 +1,4 @@
-"""What the ledger's answer about a record means for its delivery."""
+"""Handles the ledger's answer about a record: it decides the delivery's next step."""
 
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.records import Records

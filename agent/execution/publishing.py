@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class OrderSender(Protocol):
-    """What sends publish orders: the relay."""
+    """Sends publish orders; the relay does."""
 
     async def send(self, orders: Sequence[Order]) -> None:
         """Publish orders that this process has just written; failed items stay with the relay."""

@@ -11,7 +11,7 @@ from schemas.task.failures import ErrorClass
 
 
 class Action(Enum):
-    """What happens to a task whose attempt failed with a class."""
+    """The next step of a task whose attempt failed with a class."""
 
     SNOOZE = "snooze"  # try again, uncounted and without limit: the task is not at fault
     RETRY = "retry"  # try again from a tier, counted: the same input may well succeed
@@ -19,7 +19,7 @@ class Action(Enum):
 
 
 class Effect(Enum):
-    """What a failure says about the route that was called."""
+    """The evidence that a failure gives about the route that was called."""
 
     OUTAGE = "outage"  # the provider does not work: a failure for the breaker
     REFUSAL = "refusal"  # the provider works, but takes no calls for now
@@ -30,7 +30,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClassRule:
-    """What a class means for its task and for its route."""
+    """The consequences of a class for its task and for its route."""
 
     action: Action
     route: Effect

@@ -37,7 +37,7 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the judge must know besides the answer.
+    """The facts that the judge needs besides the answer.
 
     `attempt` is how many attempts were counted before this one, of the `max_attempts` that the task
     may have. `snoozes` is how often in a row the task was snoozed. `refused_alone` says that it met

@@ -44,7 +44,7 @@ from schemas.runtime.executors import Executor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What differs between a real agent and a simulated one.
+    """The choices in which a real agent and a simulated one differ.
 
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
     reads documents, `apart` runs work that is too heavy for this process. `duties` run beside the
