@@ -27,11 +27,11 @@ from agent.lease import OWNER_BITS
 from agent.ledger import guard_decisions, losses
 from agent.ledger.leases import REMEMBER_S
 from agent.ports import SUSPECT_LOSSES
-from producer.ledger import outbox
-from producer.ledger import tally as counts
+from producer.ledger import outbox, tally
+from schemas.ledger import tables
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import agent, batch, dead_letter, tally, task, task_attempt
+from schemas.ledger.tables import agent, batch, dead_letter, task, task_attempt
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
 from schemas.task.states import TRANSITIONS, Status
 
@@ -205,14 +205,14 @@ def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequenc
 def _deaths_left(connection: Connection, group: str) -> int:
     """Return how many more tasks may be given up in this window."""
     query = (
-        select(func.coalesce(func.sum(tally.c.delta), 0))
-        .join(batch, batch.c.id == tally.c.batch_id)
+        select(func.coalesce(func.sum(tables.tally.c.delta), 0))
+        .join(batch, batch.c.id == tables.tally.c.batch_id)
         .where(
             batch.c.group_name == group,
-            tally.c.outcome == ErrorClass.WORKER_LOST,
-            tally.c.created_at > utc_after(-WINDOW_S),
+            tables.tally.c.outcome == ErrorClass.WORKER_LOST,
+            tables.tally.c.created_at > utc_after(-WINDOW_S),
         )
-        .where(tally.c.delta > 0)  # a replay gives none of these deaths back
+        .where(tables.tally.c.delta > 0)  # a replay gives none of these deaths back
     )
     return max(0, LOST_PER_WINDOW - int(connection.execute(query).scalar_one()))
 
@@ -243,10 +243,10 @@ def _end(connection: Connection, rows: Sequence[Any]) -> None:
             .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
         )
         keys = [
-            counts.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
+            tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
             for row in rows
         ]
-        counts.write(connection, map(counts.TallyChange, keys))
+        tally.write(connection, map(tally.TallyChange, keys))
 
 
 def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
@@ -271,12 +271,12 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     )  # only the relay sends it
     lost, stamp = ErrorClass.WORKER_LOST, fingerprint(ErrorClass.WORKER_LOST, "")
     keys = [
-        counts.TallyKey(
+        tally.TallyKey(
             row.batch_id, row.type, "", Status.DEAD, lost, stamp, Disposition.WORKER_LOST
         )
         for row in rows
     ]
-    counts.write(connection, map(counts.TallyChange, keys))
+    tally.write(connection, map(tally.TallyChange, keys))
 
 
 def _letter(row: Any) -> dict[str, Any]:

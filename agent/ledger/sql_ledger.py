@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from agent.judge import Tier
 from agent.ledger import claims, guard_looks
-from agent.ledger import settlements as settles
+from agent.ledger.settlements import settle
 from agent.outcome import Dead, Failure, Spent
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from producer.ledger import quarantine
@@ -134,9 +134,7 @@ class SqlLedger:
         while True:
             try:
                 return self._database.run(
-                    lambda c: settles.settle(
-                        c, self._group, settlements, now_s, self._longest_tier
-                    ),
+                    lambda c: settle(c, self._group, settlements, now_s, self._longest_tier),
                     tries=1,
                 )
             except (Stopped, DeniedError):

@@ -22,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from producer.ledger import outbox as orders
+from producer.ledger.outbox import TASK, place
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import batch, outbox, tally, task
@@ -87,7 +87,7 @@ class StatusTopics:
 def replace_lost_records(
     connection: Connection,
     group: str,
-    coverage: Sequence[StatusTopics],
+    topics_by_status: Sequence[StatusTopics],
     slack_s: float,
 ) -> int:
     """Order records for tasks that wait and have none; return how many, at most a page.
@@ -99,7 +99,7 @@ def replace_lost_records(
     """
     certain = [
         status_topics
-        for status_topics in coverage
+        for status_topics in topics_by_status
         if not _order_waits(connection, group, status_topics, slack_s)
     ]
     lost = [_lost(status_topics, slack_s) for status_topics in certain]
@@ -147,8 +147,8 @@ def _order(
     if rows:
         of_rows = task.c.id.in_([row.id for row in rows])
         connection.execute(update(task).where(of_rows).values(due_at=utc_now()))
-        items = [(orders.TASK, row.id, row.fence) for row in rows]
-        orders.place(connection, group, "tasks", items, grace_s=0)
+        items = [(TASK, row.id, row.fence) for row in rows]
+        place(connection, group, "tasks", items, grace_s=0)
     return len(rows)
 
 

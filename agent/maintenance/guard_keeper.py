@@ -18,7 +18,7 @@ from agent.ledger import guard_looks
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
-from producer.ledger import guards as rows
+from producer.ledger import guards
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -48,7 +48,7 @@ class GuardKeeper:
         transactions: Transactions,
         clock: Clock,
         group: str,
-        guards: GuardGate,
+        gate: GuardGate,
         probe_s: float,
         prober: ProbeSender,
         route_of: Callable[[bytes], str],
@@ -57,7 +57,7 @@ class GuardKeeper:
         self._transactions = transactions
         self._clock = clock
         self._group = group
-        self._guards = guards
+        self._gate = gate
         self._probe_s = probe_s
         self._prober = prober
         self._route_of = route_of
@@ -83,22 +83,22 @@ class GuardKeeper:
 
     async def keep_once(self) -> None:
         """Make one pass: look after the next guards."""
-        guards, members = await self._transactions.read(self._read)
-        self._learn({guard.id: guard for guard in guards if guard.raised}, members)
-        for guard in self._in_turn(guards):
+        rows, members = await self._transactions.read(self._read)
+        self._learn({guard.id: guard for guard in rows if guard.raised}, members)
+        for guard in self._in_turn(rows):
             await (self._watch(guard) if guard.raised else self._call_up(guard))
 
     def _read(self, connection: Connection) -> tuple[list[Guard], set[int]]:
-        """Return the guards, and the tasks that belong to looks."""
-        guards = rows.read(connection, self._group)
-        any_look = any(guard.raised and guard.looking for guard in guards)
-        return guards, rows.members(connection, self._group) if any_look else set()
+        """Return the rows of the guards, and the tasks that belong to looks."""
+        rows = guards.read(connection, self._group)
+        any_look = any(guard.raised and guard.looking for guard in rows)
+        return rows, guards.members(connection, self._group) if any_look else set()
 
-    def _in_turn(self, guards: list[Guard]) -> list[Guard]:
+    def _in_turn(self, rows: list[Guard]) -> list[Guard]:
         """Return the next guards to look after, at most MOST of those with something to do."""
         busy = [
             guard
-            for guard in guards
+            for guard in rows
             if not guard.raised
             or guard.cause == GuardCause.NO_SUCCESS
             or guard.looking
@@ -124,7 +124,7 @@ class GuardKeeper:
             if guard_id not in raised:
                 log.info("the guard of %s is open, its tasks run again", guard.key)
         self._known = raised
-        self._guards.replace(raised.values(), members)
+        self._gate.replace(raised.values(), members)
         self._remind()
 
     def _remind(self) -> None:
@@ -197,7 +197,7 @@ class GuardKeeper:
         await self._transactions.write(guard_looks.begin_asked, asked, answered=answered)
 
     async def _open(self, guard: Guard, why: str, *, forgiven: bool = True) -> None:
-        await self._transactions.write(rows.open_one, guard, "docllm", why, forgiven=forgiven)
+        await self._transactions.write(guards.open_one, guard, "docllm", why, forgiven=forgiven)
         crash.reach("guard.opened")
 
     async def _call_up(self, guard: Guard) -> None:

@@ -42,10 +42,10 @@ class Sweeper:
 
     async def sweep(self) -> int:
         """Order records for waiting tasks that have none; return how many."""
-        coverage = await self._coverage()
+        topics_by_status = await self._topics_by_status()
         total = 0
         while count := await self._transactions.write(
-            sweeping.replace_lost_records, self._topics.group, coverage, self._slack_s
+            sweeping.replace_lost_records, self._topics.group, topics_by_status, self._slack_s
         ):
             crash.reach("sweep.ordered")
             total += count
@@ -57,7 +57,7 @@ class Sweeper:
             await self._clock.sleep(sweeping.PAGE / SWEPT_PER_S)
         return total
 
-    async def _coverage(self) -> list[sweeping.StatusTopics]:
+    async def _topics_by_status(self) -> list[sweeping.StatusTopics]:
         """Return the topics of each status in which a task waits, and their horizon.
 
         A pending task's record is on `tasks`: loads, replays and repairs publish there. If an agent

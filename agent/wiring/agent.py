@@ -221,7 +221,7 @@ def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> 
         transactions=transactions,
         clock=clock,
         group=group,
-        guards=guards,
+        gate=guards,
         probe_s=parts.config.guard.probe_s,
         prober=prober,
         route_of=lambda value: route_of(value, routes.naming),

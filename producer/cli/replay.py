@@ -22,7 +22,7 @@ from producer.replay.runner import Replay
 from producer.replay.runs import ItemState, ReplayRequest, Run
 from producer.screen import replays
 from producer.screen.output import bar, complain, note, say
-from producer.text.printable import shown as printable
+from producer.text.printable import shown
 from producer.text.times import written
 from schemas.errors import ConfigError
 from schemas.runtime.next_command import with_config
@@ -195,7 +195,7 @@ async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int
         say("nothing is opened")
         return 0
     await parts.transactions.write(reopen.reopen, closed, actor())
-    say(f"batch {printable(closed.name)} is open again")
+    say(f"batch {shown(closed.name)} is open again")
     return 0
 
 

@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy import bindparam, update
 
 from agent.inflight.watermark import OffsetTracker
-from agent.ledger import claims, reaping
-from agent.ledger import settlements as settles
+from agent.ledger import claims, reaping, settlements
 from agent.ports import Settlement
 from producer.ledger import outbox
 from producer.relay import record_builder
@@ -33,7 +32,7 @@ def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
             if rows[one.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
-    patch.setattr(settles, "_accepted", accepted)
+    patch.setattr(settlements, "_accepted", accepted)
 
 
 def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
@@ -44,7 +43,7 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
             one for one in mine if rows[one.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
-    patch.setattr(settles, "_accepted", accepted)
+    patch.setattr(settlements, "_accepted", accepted)
 
 
 def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +74,7 @@ def delete_before_report(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_outbox(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(settles, "_write_orders", lambda *_: [])
+    patch.setattr(settlements, "_write_orders", lambda *_: [])
 
 
 def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +116,9 @@ def relay_without_recheck(patch: pytest.MonkeyPatch) -> None:
 def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
     kept = update(tables.task).where(tables.task.c.id == bindparam("of_task"))
     values = {"status": int(Status.RETRYING), "owner": 0, "attempt": tables.task.c.attempt + 1}
-    patch.setattr(settles, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s"))))
+    patch.setattr(
+        settlements, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s")))
+    )
     patch.setattr(outbox, "place", _with_old_fences(outbox.place))
 
 

@@ -37,7 +37,7 @@ class ObservedKeeper:
             transactions=ledger_db.transactions,
             clock=SystemClock(),
             group=GROUP,
-            guards=self.guards,
+            gate=self.guards,
             probe_s=PROBE_S,
             prober=cast("ProbeSender", SimpleNamespace(ask=self._ask)),
             route_of=lambda value: "another" if b"another" in value else ROUTE,

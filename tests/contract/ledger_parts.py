@@ -12,7 +12,7 @@ from sqlalchemy import Column, Table, delete, func, select, update
 from agent.judge import Tier
 from agent.lease import Lease
 from agent.ledger import claims, leases
-from agent.ledger import settlements as settles
+from agent.ledger.settlements import settle
 from agent.outcome import (
     COMPLETION,
     Dead,
@@ -149,7 +149,7 @@ class LedgerDatabase:
         return self.settle_all([settlement(row, owner, outcome)])[0][0]
 
     def settle_all(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        return self.run(lambda c: settles.settle(c, GROUP, settlements, 1_700_000_000.0, LONGEST))
+        return self.run(lambda c: settle(c, GROUP, settlements, 1_700_000_000.0, LONGEST))
 
     def cancel(self, name: str = BATCH) -> None:
         """Mark a batch as cancelled; the rows of its tasks are not touched."""

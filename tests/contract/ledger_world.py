@@ -14,8 +14,7 @@ from typing import Any
 from sqlalchemy import update
 
 from agent.lease import Lease
-from agent.ledger import claims, leases, reaping
-from agent.ledger import sweeping as sweep
+from agent.ledger import claims, leases, reaping, sweeping
 from agent.outcome import Outcome, Released, Snooze
 from agent.ports import ClaimAnswer, Row, Verdict
 from producer.ledger import cancel, outbox
@@ -293,5 +292,7 @@ class World:
     def sweep(self) -> None:
         if self.lossy and "no sweep" not in self.quirks:
             self.make_due(*WAITING, seconds=700.0)
-            coverage = [sweep.StatusTopics(status, READ, None) for status in WAITING]
-            self.ledger_db.run(lambda c: sweep.replace_lost_records(c, GROUP, coverage, 600.0))
+            topics_by_status = [sweeping.StatusTopics(status, READ, None) for status in WAITING]
+            self.ledger_db.run(
+                lambda c: sweeping.replace_lost_records(c, GROUP, topics_by_status, 600.0)
+            )

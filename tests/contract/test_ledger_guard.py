@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.ledger import settlements as settle
+from agent.ledger.settlements import settle
 from agent.outcome import Dead, Failure
 from agent.ports import Verdict
 from agent.routes import RouteNames
@@ -254,7 +254,7 @@ def test_many_agents_together_give_up_ten(ledger_db: LedgerDatabase) -> None:
     first, second = (settlements(claimed(ledger_db, 5), [exhausted()] * 5) for _ in range(2))
 
     with ThreadPoolExecutor(1) as pool, ledger_db.database.engine.begin() as connection:
-        verdicts, _ = settle.settle(connection, GROUP, first, 0.0, LONGEST)
+        verdicts, _ = settle(connection, GROUP, first, 0.0, LONGEST)
         others = pool.submit(ledger_db.settle_all, second)
         with pytest.raises(TimeoutError):
             others.result(timeout=WAITS_S)

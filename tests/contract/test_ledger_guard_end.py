@@ -8,7 +8,7 @@ from agent.ledger import guard_looks
 from agent.maintenance.guard_keeper import MOST
 from agent.outcome import Failure, Moved
 from agent.ports import Row
-from producer.ledger import guards as rows
+from producer.ledger import guards
 from schemas.ledger import tables
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
@@ -72,7 +72,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
     ledger_db.ago(tables.guard.c.opened_at, 11)
     await keeper.keep_once()
     assert await look_at(ledger_db, keeper) is not None
-    assert ledger_db.run(lambda c: rows.read(c, GROUP)) == []
+    assert ledger_db.run(lambda c: guards.read(c, GROUP)) == []
 
 
 async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -> None:
@@ -83,11 +83,11 @@ async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -
             [{"name": f"b{number}", "group_name": GROUP} for number in range(3 * MOST)],
         )
     )
-    guards = [
+    raised_guards = [
         {"group_name": GROUP, "batch_id": row.id, "type": "document", "cause": "exhausted"}
         for row in ledger_db.rows(tables.batch)
     ]
-    ledger_db.run(lambda c: c.execute(tables.guard.insert(), guards))
+    ledger_db.run(lambda c: c.execute(tables.guard.insert(), raised_guards))
     keeper = ObservedKeeper(ledger_db)
 
     left = []

@@ -11,9 +11,7 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger import claims
-from agent.ledger import settlements as settle
-from agent.ledger import sql_ledger as adapter
+from agent.ledger import claims, settlements
 from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.outcome import COMPLETION, Dead, Failure, Succeeded
 from agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
@@ -191,7 +189,7 @@ def failing(
 ) -> list[int]:
     """Let settles raise what `error` returns for their group; return the tried group sizes."""
     sizes: list[int] = []
-    real = settle.settle
+    real = settlements.settle
 
     def fail(
         connection: object, group: str, settlements: list[Settlement], *rest: object
@@ -202,7 +200,7 @@ def failing(
             raise raised
         return real(connection, group, settlements, *rest)
 
-    monkeypatch.setattr(adapter.settles, "settle", fail)
+    monkeypatch.setattr("agent.ledger.sql_ledger.settle", fail)
     return sizes
 
 

@@ -3,7 +3,7 @@
 They cancel, replay, open guards, resume routes and apply topics.
 """
 
-from agent.ledger import route_resumes as resumes
+from agent.ledger import route_resumes
 from producer.app import Parts
 from producer.ledger import cancel, guards, store
 from producer.ledger.selection import DISPOSITIONS, Selection
@@ -89,7 +89,7 @@ async def open_guards(machine: Machine) -> None:
 async def resume_route(machine: Machine, route: str) -> None:
     """Do what `agent resume` does."""
     parts = await machine.parts()
-    await parts.transactions.write(resumes.resume, GROUP, route, ACTOR)
+    await parts.transactions.write(route_resumes.resume, GROUP, route, ACTOR)
 
 
 async def apply_topics(machine: Machine, partitions: int) -> None:

@@ -6,7 +6,7 @@ Tested by tests/contract/test_topic_admin.py.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from producer.bus.embedded import topics as bus
+from producer.bus.embedded import topics as bus_topics
 from producer.bus.embedded.executor import BusExecutor
 from producer.bus.topic_family import SETTINGS
 from producer.ports import Backlog, TopicState
@@ -24,11 +24,11 @@ class EmbeddedTopicAdmin:
 
     async def cluster_id(self) -> str:
         """Return the id of the file."""
-        return await self._bus.run(bus.cluster_id)
+        return await self._bus.run(bus_topics.cluster_id)
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the state of each given topic that exists."""
-        return await self._bus.run(lambda file: bus.describe(file, topics))
+        return await self._bus.run(lambda file: bus_topics.describe(file, topics))
 
     async def create(
         self,
@@ -37,23 +37,23 @@ class EmbeddedTopicAdmin:
         replication_factor: int | None,  # noqa: ARG002 - one file, one replica
     ) -> None:
         """Create a topic; raise UnsafeStateError when it exists."""
-        await self._bus.run(lambda file: bus.create(file, topic, partitions, SETTINGS))
+        await self._bus.run(lambda file: bus_topics.create(file, topic, partitions, SETTINGS))
 
     async def configure(self, topic: str) -> None:
         """Set a topic's settings to those that `create` gives."""
-        await self._bus.run(lambda file: bus.configure(file, topic, SETTINGS))
+        await self._bus.run(lambda file: bus_topics.configure(file, topic, SETTINGS))
 
     async def grow(self, topic: str, partitions: int) -> None:
         """Add partitions; raise UnsafeStateError unless `partitions` exceeds their number."""
-        await self._bus.run(lambda file: bus.grow(file, topic, partitions))
+        await self._bus.run(lambda file: bus_topics.grow(file, topic, partitions))
 
     async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
         """Return the position of a group id."""
-        return await self._bus.run(lambda file: bus.backlog(file, group_id, topics))
+        return await self._bus.run(lambda file: bus_topics.backlog(file, group_id, topics))
 
     async def trim(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Delete the records below these offsets; raise ValueError for a negative one."""
-        await self._bus.run(lambda file: bus.trim(file, offsets))
+        await self._bus.run(lambda file: bus_topics.trim(file, offsets))
 
     async def close(self) -> None:
         """Close the file."""

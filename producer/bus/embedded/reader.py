@@ -7,8 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from pathlib import Path
 
-from producer.bus.embedded import log
-from producer.bus.embedded import topics as bus
+from producer.bus.embedded import log, topics
 from producer.bus.embedded.executor import BusExecutor
 from producer.bus.embedded.file import BusFile
 from producer.ports import Incoming
@@ -48,7 +47,7 @@ class EmbeddedTopicReader:
 
 
 def _bounds(file: BusFile, *, topic: str) -> list[tuple[int, int, int, int]]:
-    bounds = bus.bounds(file, topic)
+    bounds = topics.bounds(file, topic)
     if not bounds:
         raise ConfigError(
             f"there is no topic {topic}; name the one that holds the dead letters, "

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from agent.execution import settler
-from agent.ledger import settlements as settles
+from agent.ledger import settlements
 from agent.outcome import Dead
 from producer.ledger import outbox, store
 from producer.ports import Order
@@ -32,7 +32,7 @@ def _load_without_order() -> AbstractContextManager[Any]:
 
 
 def _from_memory() -> AbstractContextManager[Any]:
-    write = settles._write_orders
+    write = settlements._write_orders
 
     def remembered(*args: Any) -> Any:
         with patched(
@@ -40,7 +40,7 @@ def _from_memory() -> AbstractContextManager[Any]:
         ):
             return write(*args)
 
-    return patched(settles, "_write_orders", remembered)
+    return patched(settlements, "_write_orders", remembered)
 
 
 def _published_first() -> AbstractContextManager[Any]:
@@ -78,7 +78,7 @@ BUGS = {
     "order deleted whatever the report": Bug("P1", _always_deleted),
     "load without an order": Bug("P1", _load_without_order),
     "settled without an order": Bug(
-        "P8", replaced(settles, "_write_orders", lambda _connection, _group, _chosen: [])
+        "P8", replaced(settlements, "_write_orders", lambda _connection, _group, _chosen: [])
     ),
     "orders are kept in memory": Bug("P1", _from_memory),
     "a letter before its death": Bug("P8", _published_first),

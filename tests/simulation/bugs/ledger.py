@@ -6,8 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, update
 
-from agent.ledger import claims
-from agent.ledger import settlements as settles
+from agent.ledger import claims, settlements
 from agent.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine
 from producer.replay import tasks
@@ -88,8 +87,8 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
         return placed
 
     stack = ExitStack()
-    stack.enter_context(patched(settles, "_RETRY", _retry(fence=task.c.fence)))
-    stack.enter_context(patched(settles, "_write_orders", orders))
+    stack.enter_context(patched(settlements, "_RETRY", _retry(fence=task.c.fence)))
+    stack.enter_context(patched(settlements, "_write_orders", orders))
     return stack
 
 
@@ -127,16 +126,18 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
 
 
 BUGS = {
-    "settle without owner": Bug("P2", replaced(settles, "_accepted", _any_owner_settles)),
+    "settle without owner": Bug("P2", replaced(settlements, "_accepted", _any_owner_settles)),
     "a reaped task is settled by anyone": Bug(
-        "P2", replaced(settles, "_accepted", _reaped_settled_by_anyone), ZOMBIES
+        "P2", replaced(settlements, "_accepted", _reaped_settled_by_anyone), ZOMBIES
     ),
     "claim takes the claimed": Bug(
         "P2", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))
     ),
     "snooze keeps its owner": Bug(
         "P2",
-        replaced(settles, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s")))),
+        replaced(
+            settlements, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s")))
+        ),
     ),
     "claim takes the final": Bug(
         "P1", replaced(claims, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))
@@ -145,9 +146,9 @@ BUGS = {
         "P6", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))
     ),
     "a retry keeps losses": Bug(
-        "P2", replaced(settles, "_RETRY", _retry(lease_losses=task.c.lease_losses))
+        "P2", replaced(settlements, "_RETRY", _retry(lease_losses=task.c.lease_losses))
     ),
-    "a retry is due at once": Bug("P6", replaced(settles, "_RETRY", _retry(due_at=utc_now()))),
+    "a retry is due at once": Bug("P6", replaced(settlements, "_RETRY", _retry(due_at=utc_now()))),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),
     "replay goes by id alone": Bug("P8", replaced(tasks, "_is_unchanged", _replay_by_id_alone)),

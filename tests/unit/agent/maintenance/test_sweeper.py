@@ -51,16 +51,16 @@ def sweeper(
 )
 def test_a_record_of_any_time_ends_no_sweep(timestamp_ms: int, time: datetime) -> None:
     """A producer sets the time if the topic allows it, for example one in the year 300,000."""
-    coverage = asyncio.run(sweeper(timestamp_ms)._coverage())
+    topics_by_status = asyncio.run(sweeper(timestamp_ms)._topics_by_status())
 
-    assert {status_topics.horizon for status_topics in coverage} == {time}
+    assert {status_topics.horizon for status_topics in topics_by_status} == {time}
 
 
 def test_pending_tasks_are_compared_with_the_oldest_record_of_tasks() -> None:
     """A record that waits in a tier for an hour says nothing about those of `tasks`."""
     oldest_ms = {"g": 5_000, "g.retry.1h": 1_000, "g.retry.30s": None}
 
-    pending, retrying = asyncio.run(sweeper(oldest_ms, tiers=("30s", "1h"))._coverage())
+    pending, retrying = asyncio.run(sweeper(oldest_ms, tiers=("30s", "1h"))._topics_by_status())
 
     assert (pending.status, pending.destinations) == (Status.PENDING, ("tasks",))
     assert pending.horizon == datetime(1970, 1, 1, 0, 0, 5)  # noqa: DTZ001 - as the ledger has it
