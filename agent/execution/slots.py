@@ -62,7 +62,10 @@ class Slots:
         return len(self._running)
 
     def start(self, delivery: Delivery) -> None:
-        """Run a claimed delivery, or settle it at once if it needs no run or may not start."""
+        """Run a claimed delivery, or settle it at once if it needs no run or may not start.
+
+        No call begins once the heartbeat is 9 s late, but no running call is stopped for it.
+        """
         outcome = _without_run(delivery)
         if outcome is not None:
             self._settle(delivery, outcome)

@@ -5,11 +5,7 @@ most tasks of its key fare better. A task that is refused for good dies, unless 
 success yet and a dozen of its tasks were refused for the same reason. A task that may not die
 waits, and the guard of its key is raised.
 
-The other parts of a guard: `agent/ledger/guard_decisions.py` decides under lock at each settle,
-`agent/ledger/guard_looks.py` has the looks that end a guard, `agent/maintenance/guard_keeper.py`
-is the duty that runs them, `agent/execution/guard_gate.py` stops tasks, and
-`agent/ledger/guard_history.py` reads how the tasks of a key ended, and `producer/ledger/guards.py`
-reads and opens guards.
+A guard's states, and the other files of guards: `docs/architecture.md`, "Guards".
 """
 
 from collections import Counter

@@ -2,6 +2,8 @@
 
 No query here grows with the number of tasks, because the tally is summed up again and again.
 
+How a guard moves from state to state: `docs/architecture.md`, "Guards".
+
 Tested by tests/contract/test_ledger_guard.py.
 """
 

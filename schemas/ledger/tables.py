@@ -271,8 +271,10 @@ guard = _table(
     _word("cause", 32),
     _word("reason", 500),
     _now("raised_at"),
+    # Without a look: when the next look, or the next prompt to the route, is due. During a look:
+    # when the look began, or when tasks were last called up for it.
     _now("probe_at"),
-    _big("probe_task"),  # not used since a look may have many tasks: `guard_look`
+    _big("probe_task"),  # nothing reads or writes it: the tasks of a look are in `guard_look`
     Column("opened_at", UtcTime),
     # When all tasks that the guard moved were called up, after it was opened.
     Column("called_at", UtcTime),

@@ -98,7 +98,8 @@ class AgentConfig:
 class GuardConfig:
     """Settings of guards.
 
-    `probe_s`: how often a guard tries some of the tasks that it holds because they failed together.
+    `probe_s`: the time from one look of a guard to the next, and from one prompt to its route to
+    the next. A look that has lasted longer ends once none of its tasks runs.
     """
 
     probe_s: float = 300.0

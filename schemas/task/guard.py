@@ -2,6 +2,8 @@
 
 While a guard is raised, the tasks of its key wait instead of being given up. A guard's key is
 batch, type and route.
+
+How a guard moves from state to state: `docs/architecture.md`, "Guards".
 """
 
 from dataclasses import dataclass
@@ -34,8 +36,9 @@ class Guard:
     """A guard; ages are by the database's clock.
 
     - `opened_s` is None while the guard is raised.
-    - `look_due_in_s` is the time until the next look, negative once the look is due. During a look,
-      it is the time until a task may be called up for it.
+    - `look_due_in_s` is the time until `probe_at`. Without a look, this is when the next one is
+      due. During a look, it is negative: so long ago the look began, or tasks were last called up
+      for it.
     - `look_size` is the number of tasks in the present look, or in the next one if there is none.
     - `look_left` is the number of free places in the present look, -1 if there is none.
     - `look_at` is when the present look began. Without a look, it is when the last look ended or

@@ -1,8 +1,9 @@
 """Bugs planted into the ledger's functions, for the shortest schedules that show them.
 
-Most of them are planted in the simulation too (`tests/simulation/bugs`), because each net has a
-checker of its own, which proves nothing until it has found a bug. The simulation's ledger is
-SQLite; the schedules run on MariaDB and MySQL as well.
+Each is a wrong statement or function, and one short schedule shows it on SQLite, MariaDB and MySQL.
+Bugs that only some timings show are in `tests/simulation/bugs`. Most of these are planted there
+too, because each net has a checker of its own, which proves nothing until it has found a bug.
+`tests/README.md` says how to add one.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from schemas.task.states import TRANSITIONS, WAITING, Status
 
 
 def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
+    """Accept the outcome of any agent, whoever owns the claim now."""
+
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
         return [
@@ -36,6 +39,8 @@ def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
+    """Accept the outcome of a lost claim even if the task was claimed again and released."""
+
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
         mine = [one for one in settlements if rows[one.row.task_id].owner in {one.owner, 0}]
@@ -47,6 +52,8 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
 
 
 def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
+    """Reset tasks without a second look, although they may be settled by now."""
+
     def anyway(connection: Any, ids: Sequence[int], _reason: object) -> Sequence[Any]:
         rows: Sequence[Any] = connection.execute(
             tables.task.select().where(tables.task.c.id.in_(ids))
@@ -57,6 +64,8 @@ def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_the_highest(patch: pytest.MonkeyPatch) -> None:
+    """Commit the highest finished offset instead of the lowest unfinished one."""
+
     def highest(tracker: OffsetTracker) -> int | None:
         return tracker._newest + 1 if tracker._newest + 1 > len(tracker._open) else None
 
@@ -64,6 +73,8 @@ def commit_the_highest(patch: pytest.MonkeyPatch) -> None:
 
 
 def delete_before_report(patch: pytest.MonkeyPatch) -> None:
+    """Delete publish orders before the bus has reported that their records arrived."""
+
     async def deliver(
         relay: Relay, records: dict[outbox.Item, Outgoing]
     ) -> dict[outbox.Item, object]:
@@ -74,10 +85,12 @@ def delete_before_report(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_outbox(patch: pytest.MonkeyPatch) -> None:
+    """Settle without writing the publish order of the next attempt or dead letter."""
     patch.setattr(settlements, "_write_orders", lambda *_: [])
 
 
 def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
+    """Raise the fence of a reaped task without an order for a record that carries it."""
     real = reaping._return
 
     def raised(connection: Any, group: str, rows: Sequence[Any]) -> None:
@@ -93,6 +106,7 @@ def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
+    """Claim a task by a record of an older publication."""
     table = tables.task
     free = (
         table.c.id.in_(bindparam("ids", expanding=True)),
@@ -110,10 +124,12 @@ def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def relay_without_recheck(patch: pytest.MonkeyPatch) -> None:
+    """Publish the record of an order whose task has ended meanwhile."""
     patch.setattr(record_builder, "FINAL", ())
 
 
 def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """Retry a task without a new fence, so that its old record may claim it too."""
     kept = update(tables.task).where(tables.task.c.id == bindparam("of_task"))
     values = {"status": int(Status.RETRYING), "owner": 0, "attempt": tables.task.c.attempt + 1}
     patch.setattr(
@@ -136,4 +152,5 @@ def _with_old_fences(place: Callable[..., list[Any]]) -> Callable[..., list[Any]
 
 
 def dead_letters_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    """Forget the dead letters of an order, as if they needed no record."""
     patch.setattr(record_builder, "_dead_letters", lambda *_: {})

@@ -1,6 +1,7 @@
 """Planted bugs: each breaks one promise on purpose, to show that its checker works.
 
-They exist in tests only.
+They exist in tests only. `tests/README.md` says how this list differs from that of the contract
+suite, and how to add a bug.
 """
 
 from tests.simulation.bugs import bus, failures, leases, ledger, limits, loop
