@@ -50,9 +50,9 @@ class AnswerHandler:
                 delivery, back=delivery.value is None or bool(row.lease_losses) or bool(row.attempt)
             )
         elif answer is ClaimAnswer.HELD and row is not None:
-            self._table.hold_for(delivery, row.owner >> OWNER_BITS, now_s)
+            self._table.delay_while_held(delivery, row.owner >> OWNER_BITS, now_s)
         elif answer is ClaimAnswer.EARLY and row is not None:
-            self._table.hold(delivery, now_s + row.due_in_s)
+            self._table.delay(delivery, now_s + row.due_in_s)
         elif answer is ClaimAnswer.AGAIN:
             self._claim_again(delivery, now_s)
         else:
@@ -68,4 +68,4 @@ class AnswerHandler:
             self._table.ready(delivery)
         else:
             delay_s = min(AGAIN_MOST_S, 2.0 ** (delivery.asks - AGAIN_AT_ONCE))
-            self._table.hold(delivery, now_s + delay_s)
+            self._table.delay(delivery, now_s + delay_s)

@@ -138,10 +138,10 @@ class Dispatcher:
             self._fenced(delivery, outcome)
         elif verdict is Verdict.GIVEN_UP or (isinstance(outcome, Released) and delivery.suspect):
             # The delay depends on the task's id, so that not all deliveries come back at once.
-            self._table.hold(delivery, self._clock.now_s() + 1 + delivery.task_id % RETRY_S)
+            self._table.delay(delivery, self._clock.now_s() + 1 + delivery.task_id % RETRY_S)
         elif isinstance(outcome, Snooze):
             delivery.snoozes += 1
-            self._table.hold(delivery, self._clock.now_s() + outcome.delay_s)
+            self._table.delay(delivery, self._clock.now_s() + outcome.delay_s)
         elif isinstance(outcome, Released) or verdict is Verdict.REOPENED:
             self._table.ask(delivery)
         else:

@@ -88,7 +88,7 @@ class QuarantineQueue:
                 where.number,
                 delivery.offset,
             )
-            self._table.hold(delivery, now_s + LOST_S)
+            self._table.delay(delivery, now_s + LOST_S)
         elif answer is ClaimAnswer.CONFLICT:
             for foreign in (delivery, *self._table.take_alike(delivery)):
                 self._distrust(foreign, _CONFLICT)

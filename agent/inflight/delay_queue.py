@@ -51,7 +51,7 @@ class DelayQueue:
         heapq.heapify(self._heap)
         self._most = 2 * len(self._heap) + FEW
 
-    def put_held(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
+    def put_while_held(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
         """Delay a delivery whose task another agent has claimed.
 
         The ledger is asked again after 1 s, doubling to 15 s, and at once when that agent is gone.
@@ -76,10 +76,10 @@ class DelayQueue:
 
     def _let_go(self, delivery: Delivery) -> None:
         agent_id = delivery.row.owner >> OWNER_BITS if delivery.row is not None else 0
-        held = self._by_agent.get(agent_id, {})
-        if held.get(delivery.task_id) is delivery:
-            del held[delivery.task_id]
-            if not held:
+        deliveries = self._by_agent.get(agent_id, {})
+        if deliveries.get(delivery.task_id) is delivery:
+            del deliveries[delivery.task_id]
+            if not deliveries:
                 del self._by_agent[agent_id]
 
     def next_s(self) -> float | None:

@@ -123,18 +123,15 @@ class InFlightTable:
         """Keep the bodies of a route's ready deliveries again."""
         self._ready.unshelve(route)
 
-    def hold(self, delivery: Delivery, at_s: float) -> None:
-        """Put the delivery into the delay queue without its body until the clock shows `at_s`."""
+    def delay(self, delivery: Delivery, at_s: float) -> None:
+        """Delay the delivery, without its body, until the clock shows `at_s`."""
         self.shed(delivery)
         self._delayed.put(delivery, at_s)
 
-    def hold_for(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
-        """Put the delivery into the delay queue while another agent works on its task.
-
-        Its body is dropped.
-        """
+    def delay_while_held(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
+        """Delay the delivery, without its body, while another agent works on its task."""
         self.shed(delivery)
-        self._delayed.put_held(delivery, agent_id, now_s)
+        self._delayed.put_while_held(delivery, agent_id, now_s)
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
         """Make deliveries due now if one of these agents holds their task; return how many."""

@@ -52,7 +52,7 @@ def relieved(
     delivery.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
     table.arrive(delivery, 0.0, redelivered=False)
     if state is DeliveryState.DELAYED:
-        table.hold(delivery, due_s)
+        table.delay(delivery, due_s)
     for record_behind in behind:
         table.arrive(record_behind, due_s, redelivered=False)
     delivery.state = state

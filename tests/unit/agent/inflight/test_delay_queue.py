@@ -22,7 +22,7 @@ def new_delivery(task_id: int = 1) -> Delivery:
     )
 
 
-def hold_for(queue: DelayQueue, delivery: Delivery, agent_id: int, now_s: float) -> None:
+def delay_while_held(queue: DelayQueue, delivery: Delivery, agent_id: int, now_s: float) -> None:
     """Delay a delivery as the loop does: its row names the owner."""
     # A row as it is read.
     delivery.row = Row(
@@ -40,7 +40,7 @@ def hold_for(queue: DelayQueue, delivery: Delivery, agent_id: int, now_s: float)
         b"key",
         "batch",
     )
-    queue.put_held(delivery, agent_id, now_s)
+    queue.put_while_held(delivery, agent_id, now_s)
 
 
 def test_an_entry_comes_back_when_it_is_due() -> None:
@@ -88,7 +88,7 @@ def test_places_that_were_left_are_forgotten() -> None:
     Each copy of a task that waits for a day makes the ledger be asked again, and the wait goes on.
     """
     queue, waiting, gone = DelayQueue(), new_delivery(1), new_delivery(2)
-    hold_for(queue, gone, A, 9e8)
+    delay_while_held(queue, gone, A, 9e8)
     gone.state = DeliveryState.GONE
     for second in range(10 * FEW):
         queue.put(waiting, float(second))
@@ -105,7 +105,7 @@ def test_a_task_held_by_another_agent_is_asked_about_ever_less_often() -> None:
     queue, delivery = DelayQueue(), new_delivery()
     now_s, waits = 0.0, []
     for _ in range(6):
-        hold_for(queue, delivery, A, now_s)
+        delay_while_held(queue, delivery, A, now_s)
         waits.append(delivery.wake_s - now_s)
         now_s = delivery.wake_s
         assert queue.due(now_s, 1) == [delivery]
@@ -122,8 +122,8 @@ def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
     ours, theirs = [new_delivery(1), new_delivery(2)], new_delivery(3)
     for delivery in ours:
         delivery.asks = 5
-        hold_for(queue, delivery, A, 100.0)
-    hold_for(queue, theirs, B, 100.0)
+        delay_while_held(queue, delivery, A, 100.0)
+    delay_while_held(queue, theirs, B, 100.0)
 
     assert queue.wake([A], 100.0) == 2
     assert queue.wake([A], 100.0) == 0
@@ -132,18 +132,18 @@ def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
     assert queue.due(101.0, 10) == [theirs]
 
 
-def test_an_entry_that_was_woken_and_is_held_again_is_woken_again() -> None:
-    """A delivery that was woken and is held again is woken again by its new holder's loss.
+def test_an_entry_that_was_woken_and_is_delayed_again_is_woken_again() -> None:
+    """A delivery that was woken and is delayed again is woken again by its new holder's loss.
 
     Its old place in the heap does not remove it from the new holder's list.
     """
     queue, delivery = DelayQueue(), new_delivery()
     delivery.asks = 3
-    hold_for(queue, delivery, A, 0.0)  # until 8
+    delay_while_held(queue, delivery, A, 0.0)  # until 8
     queue.wake([A], 1.0)
     assert queue.due(1.0, 1) == [delivery]
     delivery.asks = 4
-    hold_for(queue, delivery, B, 1.0)  # until 16
+    delay_while_held(queue, delivery, B, 1.0)  # until 16
     assert queue.due(8.0, 1) == []
 
     assert queue.wake([B], 9.0) == 1
@@ -155,10 +155,10 @@ def test_an_old_entry_does_not_take_its_successors_place() -> None:
     queue = DelayQueue()
     old, new = new_delivery(), new_delivery()
     old.asks = 1
-    hold_for(queue, old, A, 0.0)  # until 2
+    delay_while_held(queue, old, A, 0.0)  # until 2
     old.state = DeliveryState.GONE
     new.asks = 4
-    hold_for(queue, new, A, 0.0)  # until 15
+    delay_while_held(queue, new, A, 0.0)  # until 15
     assert queue.due(3.0, 1) == []
 
     assert queue.wake([A], 3.0) == 1
@@ -169,7 +169,7 @@ def test_a_delivery_that_has_left_is_forgotten() -> None:
     """When all deliveries are out, no agent is remembered."""
     queue = DelayQueue()
     for number in range(10):
-        hold_for(queue, new_delivery(number), A + number, 0.0)
+        delay_while_held(queue, new_delivery(number), A + number, 0.0)
 
     assert len(queue.due(1.0, 100)) == 10
     assert queue._by_agent == {}

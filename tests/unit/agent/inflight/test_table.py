@@ -139,7 +139,7 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
     for delivery in (first, second, pointer):
         table.arrive(delivery, 0.0, redelivered=False)
     table.take_ready(1, room)
-    table.hold(first, 1.0)
+    table.delay(first, 1.0)
 
     assert table.take_copies(first, 1000) == [pointer]
     table.end(first)
@@ -156,7 +156,7 @@ def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
     first, second, third = new_delivery(1, 0), new_delivery(1, 1), new_delivery(1, 2)
     table.arrive(first, 0.0, redelivered=False)
     table.take_ready(1, room)
-    table.hold(first, 3600.0)
+    table.delay(first, 3600.0)
 
     table.arrive(second, 10.0, redelivered=False)
     table.arrive(third, 10.0, redelivered=False)
@@ -181,11 +181,11 @@ def test_copies_of_a_delivery_without_a_body_drop_theirs(*, late: bool) -> None:
     table.arrive(first, 0.0, redelivered=False)
     table.take_ready(1, room)
     if late:
-        table.hold(first, 3600.0)
+        table.delay(first, 3600.0)
     for delivery in (copy, other):
         table.arrive(delivery, 0.0, redelivered=False)
     if not late:
-        table.hold(first, 3600.0)
+        table.delay(first, 3600.0)
 
     assert (first.value, copy.value, other.value) == (None, None, b"body")
     assert table.bodies_bytes == 4
@@ -221,34 +221,34 @@ def test_a_follower_that_is_gone_is_passed_over() -> None:
 def test_a_gone_delivery_is_neither_asked_about_nor_claimed() -> None:
     """A delivery whose partition was revoked stays in no queue."""
     table = InFlightTable(limits=LIMITS)
-    asking, ready, held = new_delivery(1), new_delivery(2), new_delivery(3)
+    asking, ready, delayed = new_delivery(1), new_delivery(2), new_delivery(3)
     table.arrive(asking, 0.0, redelivered=True)
     table.arrive(ready, 0.0, redelivered=False)
-    table.arrive(held, 0.0, redelivered=False)
-    table.hold(held, 5.0)
-    for delivery in (asking, ready, held):
+    table.arrive(delayed, 0.0, redelivered=False)
+    table.delay(delayed, 5.0)
+    for delivery in (asking, ready, delayed):
         table.end(delivery)
 
     assert table.take_ready(10, room) == table.take_to_ask(10.0, 10) == []
 
 
-def test_held_entries_that_are_due_are_asked_about_first() -> None:
+def test_delayed_entries_that_are_due_are_asked_about_first() -> None:
     """Due deliveries of the delay queue share each question with new ones; neither kind starves."""
     table = InFlightTable(limits=LIMITS)
-    held, new = (
+    delayed, new = (
         [new_delivery(number) for number in range(4)],
         [new_delivery(number) for number in range(10, 14)],
     )
-    for delivery in held:
+    for delivery in delayed:
         table.arrive(delivery, 0.0, redelivered=True)
     for delivery in table.take_to_ask(0.0, 10):
-        table.hold(delivery, 1.0)
+        table.delay(delivery, 1.0)
     for delivery in new:
         table.arrive(delivery, 0.0, redelivered=True)
 
     assert table.next_due_s() == 1.0
-    assert table.take_to_ask(1.0, 4) == held[:2] + new[:2]
-    assert table.take_to_ask(1.0, 4) == held[2:] + new[2:]
+    assert table.take_to_ask(1.0, 4) == delayed[:2] + new[:2]
+    assert table.take_to_ask(1.0, 4) == delayed[2:] + new[2:]
 
 
 def test_bodies_are_counted_until_they_are_dropped() -> None:
@@ -263,7 +263,7 @@ def test_bodies_are_counted_until_they_are_dropped() -> None:
         table.arrive(delivery, 0.0, redelivered=False)
     assert table.bodies_bytes == 18
 
-    table.hold(first, 5.0)
+    table.delay(first, 5.0)
     assert (table.bodies_bytes, first.value) == (8, None)
     table.end(second)
     table.end(follower)
@@ -278,7 +278,7 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     table.arrive(delivery, 0.0, redelivered=False)
     table.take_ready(1, room)
     delivery.row = owned_by(1, 7)
-    table.hold_for(delivery, 7, 0.0)
+    table.delay_while_held(delivery, 7, 0.0)
     assert len(table._delayed) == 1
     assert table.take_to_ask(0.5, 10) == []
 

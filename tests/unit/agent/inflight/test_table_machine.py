@@ -98,10 +98,10 @@ class Agent(RuleBasedStateMachine):
             self.table.ready(delivery)
         elif answer == "held":
             delivery.row = owned_by(delivery.task_id, agent_id)
-            self.table.hold_for(delivery, agent_id, self.now_s)
+            self.table.delay_while_held(delivery, agent_id, self.now_s)
         elif answer == "early":
             delivery.row = owned_by(delivery.task_id, 0)
-            self.table.hold(delivery, self.now_s + 2.0)
+            self.table.delay(delivery, self.now_s + 2.0)
         else:
             self.finish(delivery)
 
