@@ -30,6 +30,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
+LONG_AGO = "2000-01-01 00:00:00.000000"
 NEVER = "9999-12-31 00:00:00.000000"
 NEVER_TIME = datetime(9999, 12, 31)  # noqa: DTZ001 - the database's times are UTC without a zone
 _SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Column, Index, Integer, MetaData, SmallInteger, Table, UniqueConstraint, text
 
 from schemas.ledger.sql import (
+    LONG_AGO,
     NEVER,
     BigId,
     Blob,
@@ -53,11 +54,25 @@ def _word(title: str, length: int) -> Column[str]:
     return Column(title, name(length), nullable=False, server_default=text("''"))
 
 
+def _key_word(title: str, length: int) -> Column[str]:
+    return Column(title, name(length), primary_key=True)
+
+
 def _now(title: str = "created_at") -> Column[Any]:
     return Column(title, UtcTime, nullable=False, server_default=utc_default())
 
 
-ledger = _table("ledger", Column("ledger_id", binary(16), primary_key=True))
+def _at(title: str, otherwise: str) -> Column[Any]:
+    """Return a column for a time that is not always known."""
+    return Column(title, UtcTime, nullable=False, server_default=text(f"'{otherwise}'"))
+
+
+ledger = _table(
+    "ledger",
+    Column("ledger_id", binary(16), primary_key=True),
+    # The oldest schema revision whose programs can work with the present schema.
+    _word("compatible_from", 32),
+)
 
 group_info = _table(
     "group_info",
@@ -82,6 +97,9 @@ agent = _table(
     _now("steady_since"),
     Column("stopped_at", UtcTime),
     Column("lost_at", UtcTime),
+    # What the agent said with its last heartbeat, as JSON: `schemas/task/agent_report.py`.
+    Column("report", LongText),
+    _word("revision", 32),  # the schema revision that the agent works with
     Index("ix_agent_group", "group_name", "seen_at"),
 )
 
@@ -95,6 +113,7 @@ batch = _table(
     Column("cancelled_at", UtcTime),
     Column("archived_at", UtcTime),
     _word("note", 500),
+    Column("options", LongText),  # what holds for all tasks of the batch, as JSON
 )
 
 task = _table(
@@ -115,10 +134,20 @@ task = _table(
     # When the task waits: its earliest next claim. While it is processing: the hard deadline of its
     # claim. When it is final: NEVER.
     _now("due_at"),
-    Column("expires_at", UtcTime, nullable=False, server_default=text(f"'{NEVER}'")),
+    _at("expires_at", NEVER),
     _now(),
+    # The destination of the task's newest record, as in `outbox`; empty in rows of older versions.
+    _word("carrier", 64),
+    # The route of the last attempt that ended otherwise than in success. A count of a task that
+    # enters or leaves a final state names this route.
+    _word("route", 64),
+    _big("parent_id"),  # the task that ordered this one
+    _count("depth"),  # how many ancestors it has
+    _at("claimed_at", LONG_AGO),  # when its last claim was made
     UniqueConstraint("batch_id", "task_key", name="uq_task_key"),
     Index("ix_task_due", "status", "due_at"),
+    Index("ix_task_open", "batch_id", "status", "due_at"),
+    Index("ix_task_batch", "batch_id"),  # with the primary key in it: first and last id of a batch
 )
 
 task_input = _table(
@@ -142,6 +171,9 @@ task_result = _table(
     _big("duration_ms"),
     Column("codec", Tiny, nullable=False, server_default=text("0")),
     Column("body", Blob, nullable=False),
+    _word("route", 64),
+    _big("tokens_cached"),  # of `tokens_in`
+    _big("unsure_micro"),  # of `cost_micro`: estimated, because no usage is known
 )
 
 task_attempt = _table(
@@ -160,6 +192,10 @@ task_attempt = _table(
     _big("tokens_in"),
     _big("tokens_out"),
     _big("cost_micro"),
+    _word("route", 64),
+    _big("tokens_cached"),  # of `tokens_in`
+    _big("unsure_micro"),  # of `cost_micro`: estimated, because no usage is known
+    _word("model", 191),
     Index("ix_attempt_task", "task_id", "owner"),
 )
 
@@ -176,7 +212,25 @@ dead_letter = _table(
     Column("origin_partition", Integer, nullable=False, server_default=text("-1")),
     Column("origin_offset", BigId, nullable=False, server_default=text("-1")),
     Column("origin_timestamp_ms", BigId, nullable=False, server_default=text("0")),
+    # Copied from the task, so that no screen reads a row of `task` for each dead letter.
+    _big("batch_id"),
+    _word("type", 64),
+    _word("tenant", 64),
+    _count("replays"),
+    _at("expires_at", NEVER),
+    # Of the last attempt.
+    _word("route", 64),
+    _word("model", 191),
+    # The sums over all attempts of the task.
+    _big("attempts"),
+    _big("tokens_in"),
+    _big("tokens_out"),
+    _big("cost_micro"),
     Index("ix_dead_fingerprint", "fingerprint"),
+    Index("ix_dead_group", "batch_id", "fingerprint", "disposition"),
+    Index("ix_dead_died", "died_at"),
+    Index("ix_dead_replays", "replays"),
+    Index("ix_dead_expires", "expires_at"),
 )
 
 quarantine = _table(
@@ -225,9 +279,79 @@ tally = _table(
     _big("tokens_out"),
     _big("cost_micro"),
     _word("disposition", 32),  # of a death
+    _word("model", 191),
+    _word("tenant", 64),
+    _big("tokens_cached"),
+    _big("unsure_micro"),
+    # Of tasks that died or were replayed: the sums over all their attempts, with the sign of
+    # `delta`. The columns without `dead_` have the attempt that is counted here.
+    _big("dead_attempts"),
+    _big("dead_tokens_in"),
+    _big("dead_tokens_out"),
+    _big("dead_cost_micro"),
     Index("ix_tally_batch", "batch_id", "created_at"),
     Index("ix_tally_key", "batch_id", "type", "route", "created_at"),
     Index("ix_tally_created", "created_at"),
+)
+
+# The roll-ups of `tally`. Compaction alone writes them: it moves old rows of `tally` into all three
+# in one transaction. A reader adds the rows that are still in `tally`, in one statement.
+
+tally_sum = _table(
+    "tally_sum",
+    _key("batch_id"),
+    _key_word("type", 64),
+    _key_word("route", 64),
+    _key_word("model", 191),
+    _key_word("tenant", 64),
+    Column("state", Tiny, primary_key=True, autoincrement=False),
+    _key_word("outcome", 64),
+    _key_word("disposition", 32),
+    _big("delta"),
+    _big("entered"),  # the sum of the positive deltas: it never falls
+    _big("tokens_in"),
+    _big("tokens_out"),
+    _big("tokens_cached"),
+    _big("cost_micro"),
+    _big("unsure_micro"),
+    _at("newest_at", LONG_AGO),  # of the newest row with a positive delta
+)
+
+failure_group = _table(
+    "failure_group",
+    _key("batch_id"),
+    _key_word("type", 64),
+    _key_word("tenant", 64),
+    _key_word("route", 64),
+    _key_word("disposition", 32),
+    Column("fingerprint", binary(16), primary_key=True),
+    _word("error_class", 64),
+    _big("dead"),  # how many tasks are dead now
+    _big("entered"),  # how many died; it never falls
+    _at("first_at", NEVER),
+    _at("last_at", LONG_AGO),
+    _big("sample_task"),  # one of the tasks that died; it may be replayed by now
+    # The sums over all attempts of the tasks that are dead now.
+    _big("attempts"),
+    _big("tokens_in"),
+    _big("tokens_out"),
+    _big("cost_micro"),
+    Index("ix_failure_fingerprint", "fingerprint"),
+)
+
+tally_series = _table(
+    "tally_series",
+    _key_word("group_name", 100),
+    Column("width_s", SmallInteger, primary_key=True, autoincrement=False),  # 60 or 3600
+    Column("starts_at", UtcTime, primary_key=True),
+    _key_word("route", 64),
+    Column("state", Tiny, primary_key=True, autoincrement=False),
+    _key_word("outcome", 64),
+    _big("entered"),
+    _big("tokens_in"),
+    _big("tokens_out"),
+    _big("cost_micro"),
+    Index("ix_series_time", "width_s", "starts_at"),
 )
 
 audit = _table(
@@ -237,6 +361,12 @@ audit = _table(
     _word("actor", 191),
     _word("action", 64),
     _word("detail", 2000),
+    _word("group_name", 100),
+    _word("kind", 32),  # of the object: batch, task, guard, replay, route
+    _word("object", 191),  # its name or number
+    _big("items"),  # how many tasks or records it concerns
+    _word("origin", 16),  # cli or api
+    Index("ix_audit_group", "group_name", "created_at"),
 )
 
 replay_run = _table(
@@ -282,7 +412,7 @@ guard = _table(
     # Free places; -1: no look.
     Column("look_left", Integer, nullable=False, server_default=text("-1")),
     # When the present look began; without one, when the last look ended or the guard was raised.
-    Column("look_at", UtcTime, nullable=False, server_default=text("'2000-01-01 00:00:00.000000'")),
+    _at("look_at", LONG_AGO),
     # Whether the route worked when the look began.
     Column("vouched", Tiny, nullable=False, server_default=text("0")),
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),

@@ -284,6 +284,7 @@ def test_a_newer_schema_is_refused_and_left_alone(opened: Callable[[], Database]
     database = opened()
     migrations.migrate(database)
     database.run(lambda c: c.execute(text("UPDATE alembic_version SET version_num='8888'")))
+    database.run(lambda c: c.execute(text("UPDATE ledger SET compatible_from='8888'")))
 
     for refused in (migrations.require, migrations.migrate):
         with pytest.raises(UnsafeStateError, match=r"8888.*update docllm"):

@@ -7,16 +7,34 @@ fifth of a second.
 import secrets
 from pathlib import Path
 
-from sqlalchemy import Connection, column, insert, inspect, select, table, text
+from sqlalchemy import (
+    Connection,
+    column,
+    false,
+    insert,
+    inspect,
+    not_,
+    select,
+    table,
+    text,
+    update,
+)
 
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database, DatabaseError
 from schemas.ledger.errors import locked_out
-from schemas.ledger.tables import ledger
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import agent, ledger
 from schemas.runtime import crash
 from schemas.version import VERSION
 
 VERSIONS = Path(__file__).parent / "versions"
+# The oldest revision whose programs can work with the newest schema. A migration that only adds
+# leaves it alone. One that takes something away raises it, to the revision before its own at most,
+# so that agents of the previous version run on while the group is upgraded.
+COMPATIBLE_FROM = "0005"
+_NAMED = 5  # agents in a message
+_ALIVE_S = 12.0  # without a heartbeat, after which an agent does not run any more
 _ALEMBIC = table("alembic_version", column("version_num"))
 _LOCK = "docllm.migrate"
 _LOCK_TRIES = 60  # of one second each
@@ -37,10 +55,12 @@ def present_revision(database: Database) -> str | None:
 
 
 def require(database: Database) -> None:
-    """Raise UnsafeStateError unless the schema has the revision that this version works with."""
+    """Raise UnsafeStateError unless this version works with the schema.
+
+    The schema has this version's own revision, or a newer one that still serves this version.
+    """
     revision = present_revision(database)
-    _refuse_newer(revision)
-    if revision != own_revision():
+    if not _newer(database, revision) and revision != own_revision():
         state = "is empty" if revision is None else f"has schema {revision}"
         raise UnsafeStateError(
             f"the database {state}, this version needs {own_revision()}; run: "
@@ -53,20 +73,25 @@ def migrate(database: Database) -> tuple[str | None, str]:
 
     The ledger's id is drawn if it is missing. MySQL commits each DDL statement by itself, so two
     migrations at once would collide. Therefore there is one lock, and every step can run again.
-    Raises UnsafeStateError if another program uses a table for too long, and DeniedError if the
-    database's user lacks a right.
+    A newer schema that serves this version is left alone. Raises UnsafeStateError if agents run
+    that do not know the new schema, or if another program uses a table for too long, and
+    DeniedError if the database's user lacks a right.
     """
     from schemas.ledger.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
     before = present_revision(database)
-    _refuse_newer(before)
+    if _newer(database, before):
+        return before, str(before)
     try:
         with database.engine.connect() as connection:
             _lock(connection)
             try:
+                _refuse_older_agents(connection)
+                _note_compatible(connection)  # before older programs could meet the new schema
                 upgrade(connection)
                 crash.reach("migrate.upgraded")
                 _draw_ledger_id(connection)
+                _note_compatible(connection)
                 connection.commit()
             finally:
                 _unlock(connection)
@@ -100,12 +125,64 @@ def _stored_revision(connection: Connection) -> str | None:
     return connection.execute(select(_ALEMBIC.c.version_num)).scalar()
 
 
-def _refuse_newer(revision: str | None) -> None:
-    if revision is not None and revision not in _own_revisions():
+def _newer(database: Database, revision: str | None) -> bool:
+    """Return whether the schema is newer than this version and serves it.
+
+    Raises UnsafeStateError if it is newer and does not serve this version.
+    """
+    if revision is None or revision in _own_revisions():
+        return False
+    compatible_from = database.auto(_stored_compatible_from)
+    if compatible_from and compatible_from <= own_revision():
+        return True
+    raise UnsafeStateError(
+        f"the database has schema {revision}, which this version ({VERSION}, "
+        f"schema {own_revision()}) does not know; update docllm"
+    )
+
+
+def _stored_compatible_from(connection: Connection) -> str | None:
+    if not _has_column(connection, "ledger", "compatible_from"):
+        return None
+    return connection.execute(select(ledger.c.compatible_from)).scalar()
+
+
+def _note_compatible(connection: Connection) -> None:
+    """Store from which revision on programs can work with the schema; it only rises."""
+    if _has_column(connection, "ledger", "compatible_from"):
+        older = ledger.c.compatible_from < COMPATIBLE_FROM
+        connection.execute(update(ledger).where(older).values(compatible_from=COMPATIBLE_FROM))
+        connection.commit()
+
+
+def _refuse_older_agents(connection: Connection) -> None:
+    """Raise UnsafeStateError if agents run that do not know the schema to come."""
+    if not _has_column(connection, "agent", "lost_at"):
+        return
+    columns = [agent.c.name, agent.c.group_name]
+    knows = false()
+    if _has_column(connection, "agent", "revision"):
+        knows = agent.c.revision >= COMPATIBLE_FROM
+    alive = select(*columns).where(
+        agent.c.stopped_at.is_(None),
+        agent.c.lost_at.is_(None),
+        agent.c.seen_at > utc_after(-_ALIVE_S),
+        not_(knows),
+    )
+    if rows := connection.execute(alive.order_by(agent.c.name)).all():
+        names = ", ".join(f"{row.name} of group {row.group_name}" for row in rows[:_NAMED])
+        rest = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
         raise UnsafeStateError(
-            f"the database has schema {revision}, which this version ({VERSION}, "
-            f"schema {own_revision()}) does not know; update docllm"
+            f"agents of an older version run and do not know the new schema: {names}{rest}; stop "
+            "them (SIGTERM lets them finish their calls), then run: python -m producer migrate"
         )
+
+
+def _has_column(connection: Connection, table_name: str, column_name: str) -> bool:
+    inspector = inspect(connection)
+    return inspector.has_table(table_name) and any(
+        info["name"] == column_name for info in inspector.get_columns(table_name)
+    )
 
 
 def _lock(connection: Connection) -> None:

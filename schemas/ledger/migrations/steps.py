@@ -24,3 +24,13 @@ def add_index(name: str, table: str, columns: list[str]) -> None:
         index_info["name"] for index_info in sa.inspect(op.get_bind()).get_indexes(table)
     }:
         op.create_index(name, table, columns)
+
+
+def commit_page() -> None:
+    """Commit what was written so far, where DDL commits by itself.
+
+    On SQLite the whole migration is one transaction.
+    """
+    connection = op.get_bind()
+    if connection.dialect.name != "sqlite":
+        connection.commit()
