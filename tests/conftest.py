@@ -21,7 +21,11 @@ settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
-    """Let signals reach what the tests start: a shell's background job ignores SIGINT, nohup SIGHUP, and each program would inherit it."""
+    """Let signals reach the programs that tests start.
+
+    A background job of a shell ignores SIGINT and a program under nohup ignores SIGHUP; the
+    started programs would inherit that.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

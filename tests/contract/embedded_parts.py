@@ -15,7 +15,10 @@ from producer.bus.embedded.publisher import EmbeddedPublisher
 from schemas.runtime.clock import SystemClock
 from tests.contract.parts import Parts
 
-COMMIT = "INSERT OR REPLACE INTO committed SELECT ?, p.id, ? FROM partition p JOIN topic t USING (topic_id) WHERE t.name=? AND p.number=?"
+COMMIT = (
+    "INSERT OR REPLACE INTO committed SELECT ?, p.id, ? FROM partition p JOIN topic t USING "
+    "(topic_id) WHERE t.name=? AND p.number=?"
+)
 
 
 class KilledError(Exception):

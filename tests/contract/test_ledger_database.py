@@ -57,7 +57,10 @@ SLOW = "SELECT COUNT(*) FROM " + ", ".join(  # noqa: S608
     f"information_schema.collations {name}" for name in "abcd"
 )
 
-RUNNING = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT COUNT(*) FROM information_schema.coll%'"
+RUNNING = (
+    "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT COUNT(*) "
+    "FROM information_schema.coll%'"
+)
 
 
 def slowly(connection: Connection) -> object:

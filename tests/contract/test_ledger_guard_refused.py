@@ -38,7 +38,8 @@ def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(
     (guard,) = raised(ledger_db)
     assert (guard.batch, guard.cause) == (BATCH, "bad_request")
     assert guard.reason == (
-        "all 12 tasks that ended were refused for the same reason, and none has succeeded; BAD_REQUEST: 400: unknown parameter: temprature"
+        "all 12 tasks that ended were refused for the same reason, and none has succeeded; "
+        "BAD_REQUEST: 400: unknown parameter: temprature"
     )
     held = [ledger_db.task(row.task_id) for row, _ in inflight[12:]]
     assert {(row.status, row.owner, row.attempt, row.fence) for row in held} == {

@@ -76,7 +76,10 @@ async def take_in(ledger_db: LedgerDatabase, *values: bytes) -> Source:
 
 
 OBSTACLES = {
-    "made by a load": "batch 'b' was made by a load and takes no record of the inbox; name another one in docllm-batch",
+    "made by a load": (
+        "batch 'b' was made by a load and takes no record of the inbox; name another one in "
+        "docllm-batch"
+    ),
     "cancelled": "batch 'b' was cancelled",
     "of another group": "batch 'b' belongs to group 'other'",
     "other content": "its id is in batch 'b' with other content",

@@ -75,7 +75,8 @@ CUT_PAGES = {
     "half a page": (answering(response("429 Wait", b"slow down", "Retry-After: 20")[:-5]), b"slow"),
     "half a chunk": (
         answering(
-            b"HTTP/1.1 429 Wait\r\nRetry-After: 20\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nslow\r\n10\r\n"
+            b"HTTP/1.1 429 Wait\r\nRetry-After: 20\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n"
+            b"slow\r\n10\r\n"
         ),
         b"slow",
     ),

@@ -23,7 +23,8 @@ from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
 
 async def ask():
-    admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap=f"127.0.0.1:{sys.argv[1]}"), clock=SystemClock())
+    config = KafkaConfig(bootstrap=f"127.0.0.1:{sys.argv[1]}")
+    admin = KafkaTopicAdmin(config=config, clock=SystemClock())
     print(await admin.cluster_id())
 
 asyncio.run(ask())

@@ -42,7 +42,8 @@ def main(argv: Sequence[str]) -> int:
     plan = draw(options.seed, options.minutes, kinds, options.every)
     folder = Path(tempfile.mkdtemp(prefix="docllm-faults-"))
     _say(
-        f"seed {options.seed}: {len(plan)} faults of {len(set(kinds))} kinds in {options.minutes:g} minutes; everything is in {folder}"
+        f"seed {options.seed}: {len(plan)} faults of {len(set(kinds))} kinds in "
+        f"{options.minutes:g} minutes; everything is in {folder}"
     )
     began_s = time.monotonic()
     with (
@@ -66,7 +67,8 @@ def main(argv: Sequence[str]) -> int:
         shutil.rmtree(folder)
         return 0
     _say(
-        f"kept in {folder}: faults.jsonl, report.json, seen.pickle, programs/ (their output, the LLM's log), kafka/, mariadb-files/"
+        f"kept in {folder}: faults.jsonl, report.json, seen.pickle, programs/ (their output, "
+        "the LLM's log), kafka/, mariadb-files/"
     )
     return 0 if judgement.good else 1
 

@@ -49,7 +49,10 @@ class Repeat:
     paid: bool
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.at_s:.3f}: {self.cause}{', though it was answered' if self.paid else ''}"
+        return (
+            f"{self.name} at {self.at_s:.3f}: "
+            f"{self.cause}{', though it was answered' if self.paid else ''}"
+        )
 
 
 def repeats(evidence: RunEvidence) -> list[Repeat]:

@@ -15,7 +15,10 @@ HELD_S = 6.5  # longer than the 5 s for which docllm waits for a lock
 TRIES_S = 60.0
 MET_S = 0.2
 OPEN = "SELECT id FROM task WHERE status IN (0, 1, 2) ORDER BY due_at LIMIT %s"
-BUSY = "SELECT id FROM task WHERE status=1 UNION (SELECT id FROM task WHERE status=0 ORDER BY due_at LIMIT %s)"
+BUSY = (
+    "SELECT id FROM task WHERE status=1 UNION (SELECT id FROM task WHERE status=0 ORDER BY "
+    "due_at LIMIT %s)"
+)
 WAITING = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'"
 OTHERS = "SELECT id FROM information_schema.PROCESSLIST WHERE user='docllm' AND id<>CONNECTION_ID()"
 

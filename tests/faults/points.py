@@ -32,7 +32,8 @@ def _reached(tree: ast.AST, place: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import) and _hides(node):
             raise ValueError(
-                f"{place}:{node.lineno}: write `from schemas.runtime import crash` and `crash.reach(...)`"
+                f"{place}:{node.lineno}: write `from schemas.runtime import crash` and "
+                "`crash.reach(...)`"
             )
         if (
             isinstance(node, ast.Attribute)

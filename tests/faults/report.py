@@ -46,19 +46,28 @@ def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield _row(*["---"] * (len(runs) + 1))
     yield from (_row(name, *(one.get(name, "") for one in told)) for name in told[0])
     counts = {name: sum(run[name] for run in runs) for name in ("tasks", "faults", "lost")}
-    yield f"\nTogether {counts['tasks']:,} tasks and {counts['faults']:,} faults, {counts['lost']} lost: {_bound(counts)}."
+    yield (
+        f"\nTogether {counts['tasks']:,} tasks and {counts['faults']:,} faults, "
+        f"{counts['lost']} lost: {_bound(counts)}."
+    )
 
 
 def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     count = figures["faults"]
     yield (
         "run",
-        f"{figures['date']}, seed {figures['seed']}, {figures['minutes']} minutes, {figures['cores']} cores",
+        (
+            f"{figures['date']}, seed {figures['seed']}, {figures['minutes']} minutes, "
+            f"{figures['cores']} cores"
+        ),
     )
     yield "tasks", f"{figures['tasks']:,}: {_counts(figures['ended'])}"
     yield (
         "faults",
-        f"{count:,} of {len(figures['faults_by_kind'])} kinds, {figures['faults_void']} of them met nobody",
+        (
+            f"{count:,} of {len(figures['faults_by_kind'])} kinds, {figures['faults_void']} of "
+            "them met nobody"
+        ),
     )
     yield "lost", str(figures["lost"])
     yield "settled twice", str(figures["settled_twice"])
@@ -82,7 +91,10 @@ def _bound(figures: Mapping[str, Any]) -> str:
     if not figures["faults"] or not figures["tasks"] or figures["lost"]:
         return "no bound"
     of_faults, of_tasks = RULE_OF_THREE / figures["faults"], RULE_OF_THREE / figures["tasks"]
-    return f"at 95 % fewer than {of_faults:.2%} of such faults lose a task, and fewer than {of_tasks:.4%} of tasks are lost"
+    return (
+        f"at 95 % fewer than {of_faults:.2%} of such faults lose a task, and fewer than "
+        f"{of_tasks:.4%} of tasks are lost"
+    )
 
 
 def _row(*cells: str) -> str:
@@ -96,7 +108,10 @@ def _counts(counts: Mapping[str, int]) -> str:
 def _times(times: Mapping[str, Any]) -> str:
     if "p50" not in times:
         return f"{times['tasks']} tasks"
-    return f"{times['tasks']} tasks, p50 {times['p50']} s, p95 {times['p95']} s, longest {times['longest']} s"
+    return (
+        f"{times['tasks']} tasks, p50 {times['p50']} s, p95 {times['p95']} s, longest "
+        f"{times['longest']} s"
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from tests.invariants.evidence import Attempt
 from tests.invariants.happened import Count, Guarded, Move, Ordered, Replayed, Verdict
 
 NEVER_YEAR = 9999
-COMMIT_S = 1.0  # what a guard is raised for is written after it in the same transaction, at most so much later
+# A guard's row is written before its cause, in the same transaction, at most this much earlier.
+COMMIT_S = 1.0
 
 
 def attempts(url: str, told: Sequence[Move]) -> list[Attempt]:

@@ -23,7 +23,8 @@ def library() -> Path:
         for found in Path("/").glob(place.removeprefix("/")):
             return found
     raise ServerMissingError(
-        "libfaketime (Debian package faketime) is not installed; run: python -m tests.servers install"
+        "libfaketime (Debian package faketime) is not installed; run: python -m "
+        "tests.servers install"
     )
 
 

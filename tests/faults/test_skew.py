@@ -23,7 +23,8 @@ print(time.monotonic() - began_s, time.process_time() - used_s, flush=True)
 """
 WAIT = """
 import ctypes, sys, time
-libc, condition, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+libc = ctypes.CDLL(None)
+condition, mutex = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
 libc.mtx_lock(mutex)
 print(time.time(), flush=True)
 libc.cnd_timedwait(condition, mutex, (ctypes.c_long * 2)(int(time.time() + float(sys.argv[1])), 0))

@@ -255,7 +255,10 @@ class Deployment:
 
 def task_line(number: int, **more: Any) -> dict[str, Any]:
     """Return a small task line."""
-    text = f"Document {number} tells of a small thing. It says it twice, so that there is something to leave out."
+    text = (
+        f"Document {number} tells of a small thing. It says it twice, so that there is "
+        "something to leave out."
+    )
     return {"id": f"t{number}", "prompt": "Summarize: {document}", "input": {"text": text}} | more
 
 

@@ -1,4 +1,4 @@
-"""An agent that ends by a bug, with calls under way, ends with its exit code: nothing aborts the interpreter."""
+"""An agent that a bug ends during calls exits with its code; nothing aborts the interpreter."""
 
 from schemas.errors import DocllmError
 from tests.integration.deployment import Deployment
@@ -22,7 +22,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_bug_with_calls_under_way_ends_with_its_exit_code(embedded: Deployment) -> None:
-    """A client of the HTTP library that was left open aborted the interpreter (SIGABRT) at its end."""
+    """An HTTP client that was left open once aborted the interpreter (SIGABRT) at its end."""
     llm = embedded.llm("--latency", "60")
     embedded.load(20)
     (embedded.folder / "docllm.toml").write_text("[agent]\ndrain_timeout_s = 2\n")

@@ -51,7 +51,8 @@ def test_all_servers_gone(
     resumed_s = monotonic() - began_s
 
     print(  # noqa: T201
-        f"{share:.1%} of a core, {len(lines)} lines a minute, {grown_mb} MB more; resumed after {resumed_s:.0f} s"
+        f"{share:.1%} of a core, {len(lines)} lines a minute, {grown_mb} MB more; resumed "
+        f"after {resumed_s:.0f} s"
     )
     assert share <= CORE_SHARE
     assert len(lines) <= LINES, "\n".join(lines)

@@ -51,7 +51,8 @@ def test_every_task_ends_once_and_for_its_reason(deployment: Deployment) -> None
         (task.death.disposition, task.death.error_class) for task in run.tasks if task.death
     )
     print(  # noqa: T201
-        f"{len(run.calls)} calls for {len(run.tasks)} tasks, {left} were left after {KILLS} kills; {dict(deaths)}"
+        f"{len(run.calls)} calls for {len(run.tasks)} tasks, {left} were left after {KILLS} "
+        f"kills; {dict(deaths)}"
     )
     assert left
     ended = [task for task in run.tasks if not (gave_up(task) and task.name in deployment.given_up)]

@@ -102,8 +102,10 @@ def _survives(deployment: Deployment, outage: Outage, slots: Sequence[int], task
     again_s = ended_s + WITHIN_S * max(1.0, SLOTS / LATENCY_S / before)
     after = _rate(run, again_s, again_s + WINDOW_S)
     print(  # noqa: T201 - figures
-        f"{outage.faults}: {len(meanwhile)} calls in {ended_s - began_s:.0f} s, {counted} attempts counted, "
-        f"{before:.0f} calls/s before, {after:.0f} after; full speed after {_resumed_s(run, ended_s, before):.1f} s"
+        f"{outage.faults}: {len(meanwhile)} calls in {ended_s - began_s:.0f} s, {counted} "
+        "attempts counted, "
+        f"{before:.0f} calls/s before, {after:.0f} after; full speed after "
+        f"{_resumed_s(run, ended_s, before):.1f} s"
     )
     assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
     assert counted <= sum(slots)

@@ -144,6 +144,7 @@ def tell_lateness(run: Evidence, watch: DueWatch) -> float:
     late_s = sorted(checker.lateness_s(run, watch.dues).values())
     cuts = quantiles(late_s, n=100)
     print(  # noqa: T201
-        f"{len(late_s)} retries, late by p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, at most {late_s[-1]:.2f} s"
+        f"{len(late_s)} retries, late by p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, at most "
+        f"{late_s[-1]:.2f} s"
     )
     return late_s[-1]

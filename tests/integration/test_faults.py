@@ -77,7 +77,8 @@ def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
     run = embedded.evidence()
     classes = {row.error_class for row in embedded.ledger.dead_letters()}
     print(  # noqa: T201
-        f"{len(run.calls)} calls for {len(run.tasks)} tasks, {len(embedded.ledger.dead_letters())} dead"
+        f"{len(run.calls)} calls for {len(run.tasks)} tasks, "
+        f"{len(embedded.ledger.dead_letters())} dead"
     )
     assert classes == {"BAD_OUTPUT"}
     assert {task.attempt for task in run.tasks if task.death} == {3}

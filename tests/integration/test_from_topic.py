@@ -34,7 +34,10 @@ def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
 def test_lost_ledger_is_filled_from_the_dead_letters(
     deployment: Deployment, request: pytest.FixtureRequest
 ) -> None:
-    """Tasks that died twice come back once, into their batches, a stranger's line when it is asked for; a second run loads nothing."""
+    """Tasks that died twice come back once, into their batches; a second run loads nothing.
+
+    A foreign line comes back only if it is asked for.
+    """
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
     deployment.bus.write(

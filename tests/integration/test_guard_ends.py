@@ -1,4 +1,4 @@
-"""Guards as whole programs: a wrong parameter costs tens of tasks, and a batch with bad tasks ends by itself."""
+"""Guards in whole programs: a wrong parameter kills tens of tasks; a batch with bad tasks ends."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +26,10 @@ def ends(deployment: Deployment) -> dict[str, Counter[str]]:
 def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
     embedded: Deployment, settings: Settings
 ) -> None:
-    """Of 300 refused tasks 13 die, with 64 slots too; a healthy batch beside them is done; repaired and loaded again, the rest run."""
+    """Of 300 refused tasks 13 die, with 64 slots too, and a healthy batch beside them is done.
+
+    Once the tasks are repaired and loaded again, the rest run.
+    """
     strict = embedded.llm("--latency", "0.05", "--faults", "400=1")
     embedded.llm("--latency", "0.05")
     settings(embedded, f'[routes.strict]\nbase_url = "{strict.url}"\n')
@@ -46,7 +49,10 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
         "the end of the first look",
     )
     status, listed = embedded.status(), embedded.producer("guard", "list")
-    said = "batch wrong, type document, route strict: all 12 tasks that ended were refused for the same reason"
+    said = (
+        "batch wrong, type document, route strict: all 12 tasks that ended were refused for "
+        "the same reason"
+    )
     assert any(
         why.startswith(f"guard of {said}") and "with up to 2 tasks" in why
         for why in status["reasons"]
@@ -58,8 +64,8 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
     for agent in agents:
         assert agent.running
         assert (
-            "the guard of batch wrong, type document, route strict is raised, its tasks wait: all 12 tasks"
-            in agent.err
+            "the guard of batch wrong, type document, route strict is raised, its tasks "
+            "wait: all 12 tasks" in agent.err
         )
         assert "route strict: next look in" in agent.err
 
@@ -73,7 +79,7 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
 
 
 def test_a_batch_with_bad_tasks_ends_by_itself(embedded: Deployment, settings: Settings) -> None:
-    """Half of 30 tasks never get a good answer: their guard waits, looks, doubles, and `--until-done` ends."""
+    """Half of 30 tasks get no good answer: the guard looks, doubles, and `--until-done` ends."""
     embedded.use_tiers("1s", "2s", max_attempts=2)
     embedded.llm("--latency", "0.02")
     settings(embedded, "[guard]\nprobe_s = 2\n")

@@ -20,7 +20,8 @@ async def extract(context):
         raise KeyError("total")
     if text == "never" or (text == "later" and tries[key] < 3):
         raise TryAgainError("the archive is closed")
-    answer = await context.complete({"model": context.model, "messages": [{"role": "user", "content": text}]})
+    messages = [{"role": "user", "content": text}]
+    answer = await context.complete({"model": context.model, "messages": messages})
     return {"tries": tries[key], "chars": len(answer.text)}
 """
 SETTINGS = """
@@ -94,7 +95,8 @@ class Panic(BaseException):
     "What a panic of a Rust library is in Python."
 
 async def extract(context):
-    await context.complete({"model": context.model, "messages": [{"role": "user", "content": "hi"}]})
+    messages = [{"role": "user", "content": "hi"}]
+    await context.complete({"model": context.model, "messages": messages})
     if context.task.key.startswith("good"):
         return "fine"
     if context.task.key.startswith("exit"):

@@ -20,9 +20,15 @@ def with_schema(schema: object) -> bytes:
 
 # The anchors make the validator panic, which is not an Exception. The first schema is refused
 # beforehand, the second is stopped by the guard.
-PANICS = {name: {"anyOf": [{"$id": one, "$ref": "#a", "$defs": {"r": {"$anchor": "a"}}}, {"$id": other}]} for name, one, other in (
-    ("an $id twice", "x:y", "x:y"), ("an $id twice, spelled otherwise", "b", "./b")
-)}  # fmt: skip
+PANICS = {
+    name: {
+        "anyOf": [{"$id": first, "$ref": "#a", "$defs": {"r": {"$anchor": "a"}}}, {"$id": second}]
+    }
+    for name, first, second in (
+        ("an $id twice", "x:y", "x:y"),
+        ("an $id twice, spelled otherwise", "b", "./b"),
+    )
+}
 INBOX: dict[str, tuple[bytes | None, list[tuple[str, bytes]]]] = {
     "nothing": (None, []),
     "no JSON": (b"\0" * 100, []),

@@ -210,7 +210,8 @@ def test_texts_are_compared_byte_by_byte(opened: Callable[[], Database]) -> None
         )
         return
     query = text(
-        "SELECT table_name AS name, table_collation AS collation FROM information_schema.tables WHERE table_schema = DATABASE()"
+        "SELECT table_name AS name, table_collation AS collation FROM "
+        "information_schema.tables WHERE table_schema = DATABASE()"
     )
     found = {
         row.name: row.collation

@@ -1,4 +1,4 @@
-"""One task that kills its process among others, under a parent that starts agents again: it alone is dead."""
+"""Of many tasks one kills its agent, which its parent starts again: that task alone is dead."""
 
 import time
 
@@ -24,7 +24,7 @@ async def handle(context):
 
 
 def test_a_poison_task_takes_no_other_with_it(embedded: Deployment) -> None:
-    """Every task that was lost beside it is run again, and what was charged for it is taken back."""
+    """The tasks that were lost beside it run again, and their charged losses are taken back."""
     embedded.llm("--latency", "0")
     embedded.load(TASKS)
     (embedded.folder / "poison.py").write_text(HANDLER.format(poison=POISON))

@@ -36,8 +36,8 @@ async def handle(context):
 """
 WORKS = """
 async def handle(context):
-    text = await context.document()
-    return (await context.complete({"model": context.model, "messages": [{"role": "user", "content": text}]})).text
+    messages = [{"role": "user", "content": await context.document()}]
+    return (await context.complete({"model": context.model, "messages": messages})).text
 """
 
 
@@ -124,7 +124,7 @@ def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) 
     said = embedded.producer("guard", "open", "tasks")
     embedded.until_done()
 
-    print(f"{starts} starts until the guard was raised, {killed} tasks died")  # noqa: T201 - figures
+    print(f"{starts} starts until the guard was raised, {killed} dead tasks")  # noqa: T201 - figures
     assert crashes <= 1
     assert raised(embedded) == {}
     assert (

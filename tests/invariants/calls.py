@@ -99,7 +99,10 @@ def given_back(run: Evidence) -> list[str]:
 
 
 def paid_without_limit(run: Evidence) -> list[str]:
-    """What a task's attempts paid for is counted; a few bugs of ours and releases are free, what the provider does to all is too."""
+    """Each attempt with a paid call is counted.
+
+    Exceptions are releases, a few bugs of ours, and faults of the provider as a whole.
+    """
     free = {(one.task, one.owner) for one in run.attempts if _is_free_end(one)}
     paid = Counter(
         call.name
@@ -114,7 +117,7 @@ def paid_without_limit(run: Evidence) -> list[str]:
 
 
 def _is_free_end(attempt: Attempt) -> bool:
-    """Return whether an attempt did not count, and neither the provider nor a guard nor a cancel is the reason."""
+    """Return whether an attempt did not count without a provider, guard or cancel as reason."""
     return attempt.outcome == "released" or (
         attempt.outcome == "snooze" and attempt.error_class not in CLASSES
     )
@@ -138,7 +141,8 @@ def repeated(run: Evidence) -> list[str]:
                 continue
             if first.status == OK:
                 odd.append(
-                    f"{name} was answered at {first.end_s:.3f} and called again at {second.start_s:.3f}"
+                    f"{name} was answered at {first.end_s:.3f} and called again at "
+                    f"{second.start_s:.3f}"
                 )
             elif run.kills and first.status == 0:
                 odd.append(

@@ -58,7 +58,8 @@ def judged_alive(run: Evidence) -> list[str]:
     for verdict in run.verdicts:
         if verdict.silent_s < DEAD_AFTER_S - TICK_S:
             odd.append(
-                f"agent {verdict.agent_id} at {verdict.clock_s:.3f}, {verdict.silent_s:.3f} s after its heartbeat"
+                f"agent {verdict.agent_id} at {verdict.clock_s:.3f}, {verdict.silent_s:.3f} "
+                "s after its heartbeat"
             )
         agent = run.agents.get(verdict.agent_id)
         if (
@@ -67,7 +68,8 @@ def judged_alive(run: Evidence) -> list[str]:
             and agent.beat(verdict.clock_s - verdict.silent_s, verdict.clock_s)
         ):
             odd.append(
-                f"agent {verdict.agent_id} of {agent.program} at {verdict.clock_s:.3f}, though it lived and beat"
+                f"agent {verdict.agent_id} of {agent.program} at {verdict.clock_s:.3f}, "
+                "though it lived and beat"
             )
     return odd
 

@@ -32,7 +32,8 @@ def miscounted(run: Evidence) -> list[str]:
     counted = Counter(one.task for one in run.attempts if one.outcome in COUNTED)
     odd = [task for task in run.tasks if not task.replays and task.attempt != counted[task.name]]
     return [
-        f"{task.name}: {task.attempt}, but {counted[task.name]} attempts ended as {' or '.join(COUNTED)}"
+        f"{task.name}: {task.attempt}, but {counted[task.name]} attempts ended as "
+        f"{' or '.join(COUNTED)}"
         for task in odd
     ]
 

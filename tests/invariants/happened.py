@@ -50,7 +50,10 @@ class Move:
 
     def __str__(self) -> str:
         before = "nothing" if self.before is None else self.before.name
-        return f"task {self.task_id} at {self.clock_s:.3f}: {before} of {self.old_owner} -> {self.after.name} of {self.owner}"
+        return (
+            f"task {self.task_id} at {self.clock_s:.3f}: {before} of {self.old_owner} -> "
+            f"{self.after.name} of {self.owner}"
+        )
 
     @property
     def claims(self) -> bool:

@@ -32,7 +32,8 @@ def not_fitting(run: Evidence) -> list[str]:
         )
         if not fits or (task.death is not None) != dead or len(own) != dead:
             odd.append(
-                f"{task.name} is {Status(task.status).name}: row {task.death}, letters {[one.death for one in letters]}"
+                f"{task.name} is {Status(task.status).name}: row {task.death}, letters "
+                f"{[one.death for one in letters]}"
             )
     return odd + [f"a letter of task {task_id}, which is not there" for task_id in found]
 
@@ -81,7 +82,8 @@ def replayed_twice(run: Evidence) -> list[str]:
         if item.waits
     ]
     odd += [
-        f"task {key[0]}: its end at fence {key[1]} was taken back {done[key]} times, for {applied[key]} items"
+        f"task {key[0]}: its end at fence {key[1]} was taken back {done[key]} times, for "
+        f"{applied[key]} items"
         for key in sorted(applied.keys() | done.keys())
         if done[key] > 1 or applied[key] != done[key]
     ]

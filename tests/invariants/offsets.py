@@ -27,7 +27,8 @@ def passed_open_work(run: Evidence) -> list[str]:
             )
             if wrong:
                 odd.append(
-                    f"{commit.topic}/{commit.number} committed to {commit.offset}, past {record.offset}: {wrong}"
+                    f"{commit.topic}/{commit.number} committed to {commit.offset}, past "
+                    f"{record.offset}: {wrong}"
                 )
         passed[place] = max(passed[place], commit.offset)
     return odd

@@ -60,7 +60,8 @@ def not_a_step(run: Evidence) -> list[str]:
         attempts[move.task_id] += move.attempts
         if not any(_is(step, move, attempts[move.task_id], losses[move.task_id]) for step in STEPS):
             odd.append(
-                f"{move}, fence {move.fence - move.old_fence:+}, attempts {move.attempts:+}, losses {move.losses:+}"
+                f"{move}, fence {move.fence - move.old_fence:+}, attempts {move.attempts:+}, "
+                f"losses {move.losses:+}"
             )
     return odd
 
@@ -81,7 +82,7 @@ def _is(step: Step, move: Move, attempts: int, losses: int) -> bool:
 
 
 def _lost(rise: int | None, risen: int, losses: int) -> bool:
-    """Return whether the count of lost agents is as the step leaves it; several losses may be taken back at once."""
+    """Return whether the step may change the losses so; it may take back several at once."""
     if rise is None:
         return losses == 0
     return risen < 0 <= losses if rise < 0 else risen == rise

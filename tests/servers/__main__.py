@@ -1,7 +1,9 @@
 """Install the servers, or run them until told to stop.
 
-python -m tests.servers install               what is missing: Debian packages (as root), Kafka's jars (Maven), MySQL (Debian)
-python -m tests.servers up [--env-file FILE]  start all, print `export NAME=value` lines, stop on SIGTERM or Ctrl-C
+python -m tests.servers install
+    installs what is missing: Debian packages (as root), Kafka's jars (Maven), MySQL (Debian)
+python -m tests.servers up [--env-file FILE]
+    starts all, prints `export NAME=value` lines, stops on SIGTERM or Ctrl-C
 """
 
 import argparse

@@ -63,7 +63,8 @@ def _apt(packages: list[str]) -> None:
     command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     if shutil.which("apt-get") is None:
         sys.exit(
-            f"the tests need these programs: {', '.join(sorted(PROGRAMS))}; install them and run this again"
+            f"the tests need these programs: {', '.join(sorted(PROGRAMS))}; install them and "
+            "run this again"
         )
     if os.geteuid() != 0:
         sys.exit(f"the tests need some packages; run: sudo {' '.join(command)}")

@@ -66,7 +66,8 @@ def fetch() -> None:
             subprocess.run(command, check=True)
         except subprocess.CalledProcessError as error:
             raise ServerMissingError(
-                f"the jars of Apache Kafka could not be fetched: Maven ended with {error.returncode}"
+                "the jars of Apache Kafka could not be fetched: Maven ended with "
+                f"{error.returncode}"
             ) from error
 
 

@@ -55,7 +55,8 @@ def program(name: str, *, package: str) -> str:
     ) or shutil.which(name)
     if path is None:
         raise ServerMissingError(
-            f"{name} (Debian package {package}) is not installed; run: python -m tests.servers install"
+            f"{name} (Debian package {package}) is not installed; run: python -m "
+            "tests.servers install"
         )
     return path
 
@@ -139,9 +140,10 @@ class Server(ABC):
         self.start(timeout_s=timeout_s)
 
     def freeze(self) -> None:
-        """Halt the server (SIGSTOP) and return when all its threads stand still: its connections stay open, nothing answers.
+        """Halt the server (SIGSTOP) and return when all its threads stand still.
 
-        On a busy machine a thread that is to stop may have answered a statement more before that.
+        Its connections stay open, but nothing answers. On a busy machine a thread may answer one
+        more statement before it stands still.
         """
         self._signal(signal.SIGSTOP)
         end = time.monotonic() + STILL_S

@@ -12,7 +12,7 @@ from typing import Any
 
 import pymysql
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package exports them without saying so
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, though not in __all__
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
@@ -147,7 +147,10 @@ class SecureKafka(Kafka):
         )
 
     def _settings(self) -> dict[str, str]:
-        plain = f'{LOGIN}.plain.PlainLoginModule required username="admin" password="{self._password}" user_admin="{self._password}";'
+        plain = (
+            f'{LOGIN}.plain.PlainLoginModule required username="admin" '
+            f'password="{self._password}" user_admin="{self._password}";'
+        )
         controller = f"CONTROLLER://127.0.0.1:{self._controller_port}"
         secure = {
             "listeners": f"SASL_SSL://{self.bootstrap},{controller}",
@@ -156,7 +159,9 @@ class SecureKafka(Kafka):
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
             f"{LISTENER}.plain.sasl.jaas.config": plain,
-            f"{LISTENER}.scram-sha-512.sasl.jaas.config": f"{LOGIN}.scram.ScramLoginModule required;",
+            f"{LISTENER}.scram-sha-512.sasl.jaas.config": (
+                f"{LOGIN}.scram.ScramLoginModule required;"
+            ),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self._keystore),
             "ssl.truststore.type": "PEM",
@@ -183,7 +188,8 @@ class SecureMariaDB(MariaDB):
         with closing(self._connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE USER '{name}'@'127.0.0.1' IDENTIFIED BY '{self._password}'")
             cursor.execute(f"GRANT ALL PRIVILEGES ON `{name}`.* TO '{name}'@'127.0.0.1'")
-        return f"mysql://{name}:{self._password}@127.0.0.1:{self.port}/{name}?ssl_ca={self._authority.ca}"
+        server = f"{name}:{self._password}@127.0.0.1:{self.port}"
+        return f"mysql://{server}/{name}?ssl_ca={self._authority.ca}"
 
     def command(self) -> Sequence[str]:
         """Return the server's command line."""

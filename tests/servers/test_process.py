@@ -75,7 +75,7 @@ class Busy(Server):
 
 
 def test_a_frozen_server_stands_still_when_freeze_returns(tmp_path: Path) -> None:
-    """A reaper left well, since the ledger answered once more after it had been frozen: one thread had not stopped yet."""
+    """A frozen ledger once answered one more statement, since one thread had not stopped yet."""
     with Busy(folder=tmp_path) as server:
         for _ in range(20):
             server.freeze()

@@ -16,8 +16,9 @@ from tests.simulation.world import World
 # Events that must occur in so many runs, or the runs prove nothing. Each promise is in danger by
 # some of these.
 DANGERS = (
-    "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved", "swept", "cancelled", "replayed",
-    "repeated call", "call into an outage", "guard raised", "quarantined", "dead, permanent", "dead, exhausted", "dead, expired",
+    "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved",
+    "swept", "cancelled", "replayed", "repeated call", "call into an outage", "guard raised",
+    "quarantined", "dead, permanent", "dead, exhausted", "dead, expired",
 )  # fmt: skip
 ENOUGH_SEEDS = 300
 _SHARE = 25  # seeds that a process takes at a time

@@ -26,8 +26,14 @@ class MuteError(Exception):
 
 # A MemoryError over a known task is its agent's trouble, and no task's.
 _OF_A_TASK: tuple[type[BaseException], ...] = (
-    PanicError, SystemExit, GeneratorExit, asyncio.CancelledError, RecursionError, ValueError, MuteError,
-)  # fmt: skip
+    PanicError,
+    SystemExit,
+    GeneratorExit,
+    asyncio.CancelledError,
+    RecursionError,
+    ValueError,
+    MuteError,
+)
 _ANY = (*_OF_A_TASK, MemoryError)
 _TEXT = "half \ud800, turned \u202e"
 

@@ -22,7 +22,8 @@ USUAL_S = 3.0
 HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, even packed
 _PROMPT = "docllm-probe/"
 _CLAIM = """
-SELECT t.id, t.batch_id, t.status, t.owner, t.expires_at FROM task t JOIN batch b ON b.id=t.batch_id WHERE b.name=? AND t.task_key=?"""
+SELECT t.id, t.batch_id, t.status, t.owner, t.expires_at
+FROM task t JOIN batch b ON b.id=t.batch_id WHERE b.name=? AND t.task_key=?"""
 
 
 @dataclass(slots=True)

@@ -33,21 +33,28 @@ TURN = 10_000  # the events of one transaction have numbers between two multiple
 # `sim_turn()` numbers the events.
 _NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
 _HISTORY = f"""
-CREATE TABLE sim_move (turn INTEGER PRIMARY KEY, at TEXT, clock_s REAL, task_id INT, old_status INT, status INT, old_owner INT, owner INT,
-                       old_fence INT, fence INT, old_due TEXT, losses INT, attempts INT, replays INT);
+CREATE TABLE sim_move (
+  turn INTEGER PRIMARY KEY, at TEXT, clock_s REAL, task_id INT, old_status INT, status INT,
+  old_owner INT, owner INT, old_fence INT, fence INT, old_due TEXT,
+  losses INT, attempts INT, replays INT);
 CREATE TRIGGER sim_new AFTER INSERT ON task BEGIN
-  INSERT INTO sim_move VALUES (sim_turn(), {_NOW}, sim_clock(), NEW.id, NULL, NEW.status, 0, NEW.owner, NEW.fence, NEW.fence,
-          NEW.due_at, 0, 0, 0);
+  INSERT INTO sim_move VALUES (
+    sim_turn(), {_NOW}, sim_clock(), NEW.id, NULL, NEW.status,
+    0, NEW.owner, NEW.fence, NEW.fence, NEW.due_at, 0, 0, 0);
 END;
 CREATE TRIGGER sim_task AFTER UPDATE ON task BEGIN
-  INSERT INTO sim_move VALUES (sim_turn(), {_NOW}, sim_clock(), NEW.id, OLD.status, NEW.status, OLD.owner, NEW.owner, OLD.fence, NEW.fence,
-          OLD.due_at, NEW.lease_losses - OLD.lease_losses, NEW.attempt - OLD.attempt, NEW.replays - OLD.replays);
+  INSERT INTO sim_move VALUES (
+    sim_turn(), {_NOW}, sim_clock(), NEW.id, OLD.status, NEW.status,
+    OLD.owner, NEW.owner, OLD.fence, NEW.fence, OLD.due_at,
+    NEW.lease_losses - OLD.lease_losses, NEW.attempt - OLD.attempt, NEW.replays - OLD.replays);
 END;
 CREATE TABLE sim_verdict (turn INT, clock_s REAL, agent_id INT, lost_at TEXT, seen_at TEXT);
-CREATE TRIGGER sim_lost AFTER UPDATE OF lost_at ON agent WHEN OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL BEGIN
+CREATE TRIGGER sim_lost AFTER UPDATE OF lost_at ON agent
+WHEN OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL BEGIN
   INSERT INTO sim_verdict VALUES (sim_turn(), sim_clock(), NEW.id, NEW.lost_at, OLD.seen_at);
 END;
-CREATE TRIGGER sim_stopped AFTER UPDATE OF stopped_at ON agent WHEN OLD.stopped_at IS NULL AND NEW.stopped_at IS NOT NULL BEGIN
+CREATE TRIGGER sim_stopped AFTER UPDATE OF stopped_at ON agent
+WHEN OLD.stopped_at IS NULL AND NEW.stopped_at IS NOT NULL BEGIN
   INSERT INTO sim_verdict VALUES (sim_turn(), sim_clock(), NEW.id, NULL, OLD.seen_at);
 END;
 CREATE TABLE sim_order (turn INT, id INT, destination TEXT, items BLOB);
@@ -60,14 +67,20 @@ END;
 CREATE TRIGGER sim_sent AFTER DELETE ON outbox BEGIN
   INSERT INTO sim_order VALUES (sim_turn(), OLD.id, OLD.destination, x'');
 END;
-CREATE TABLE sim_count (turn INT, at TEXT, batch_id INT, type TEXT, route TEXT, state INT, disposition TEXT, delta INT, outcome TEXT);
+CREATE TABLE sim_count (
+  turn INT, at TEXT, batch_id INT, type TEXT, route TEXT,
+  state INT, disposition TEXT, delta INT, outcome TEXT);
 CREATE TRIGGER sim_counted AFTER INSERT ON tally WHEN NEW.created_at = {_NOW} BEGIN
-  INSERT INTO sim_count VALUES (sim_turn(), NEW.created_at, NEW.batch_id, NEW.type, NEW.route, NEW.state, NEW.disposition, NEW.delta,
-          NEW.outcome);
+  INSERT INTO sim_count VALUES (
+    sim_turn(), NEW.created_at, NEW.batch_id, NEW.type, NEW.route,
+    NEW.state, NEW.disposition, NEW.delta, NEW.outcome);
 END;
-CREATE TABLE sim_guard (turn INT, id INT, batch_id INT, type TEXT, route TEXT, cause TEXT, raised INT);
-CREATE TRIGGER sim_guarded AFTER UPDATE OF opened_at ON guard WHEN (OLD.opened_at IS NULL) <> (NEW.opened_at IS NULL) BEGIN
-  INSERT INTO sim_guard VALUES (sim_turn(), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.cause, NEW.opened_at IS NULL);
+CREATE TABLE sim_guard (
+  turn INT, id INT, batch_id INT, type TEXT, route TEXT, cause TEXT, raised INT);
+CREATE TRIGGER sim_guarded AFTER UPDATE OF opened_at ON guard
+WHEN (OLD.opened_at IS NULL) <> (NEW.opened_at IS NULL) BEGIN
+  INSERT INTO sim_guard VALUES (
+    sim_turn(), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.cause, NEW.opened_at IS NULL);
 END;
 CREATE TABLE sim_look (turn INT, guard_id INT);
 CREATE TRIGGER sim_looked AFTER INSERT ON guard_look BEGIN
@@ -81,7 +94,8 @@ CREATE TABLE sim_kept (turn INT, topic_id TEXT, topic TEXT, part INT, record_off
 CREATE TRIGGER sim_quarantined AFTER INSERT ON quarantine BEGIN
   INSERT INTO sim_kept VALUES (sim_turn(), NEW.topic_id, NEW.topic, NEW.part, NEW.record_offset);
 END;
-CREATE TRIGGER sim_poison BEFORE INSERT ON task_result WHEN instr(NEW.body, CAST('poison' AS BLOB)) BEGIN
+CREATE TRIGGER sim_poison BEFORE INSERT ON task_result
+WHEN instr(NEW.body, CAST('poison' AS BLOB)) BEGIN
   SELECT RAISE(ABORT, 'this row cannot be written');
 END;
 """  # noqa: S608 - constants only

@@ -25,7 +25,10 @@ def unfinished(world: "World") -> str:
     working += ["load"] if world.loader.killed else []  # it will be started again
     sending = sum(process is None or process.alive for process in world.broker.sending)
     if open_tasks or orders or lag or ahead or working or sending:
-        return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {ahead} committed too far, {sending} sending, {working}"
+        return (
+            f"{open_tasks} tasks open, {orders} orders, lag {lag}, {ahead} committed too "
+            f"far, {sending} sending, {working}"
+        )
     return ""
 
 
@@ -39,7 +42,9 @@ def positions(broker: Broker) -> Iterator[Position]:
 
 
 _SEEN = {
-    "late settle": "SELECT count(*) FROM sim_move WHERE old_status=0 AND old_owner<>0 AND status>=3",
+    "late settle": (
+        "SELECT count(*) FROM sim_move WHERE old_status=0 AND old_owner<>0 AND status>=3"
+    ),
     "reap": "SELECT count(*) FROM sim_move WHERE losses>0 AND status=0",
     "retry": "SELECT count(*) FROM task_attempt WHERE outcome='retry'",
     "moved": "SELECT count(*) FROM task_attempt WHERE outcome='moved'",

@@ -129,7 +129,10 @@ class _Witness:
             )
         }
         owners = dict(self._rows("SELECT task_id, owner FROM task_result"))
-        columns = "SELECT t.id, t.status, t.attempt, t.max_attempts, t.replays, t.fence, t.owner, i.raw_key, i.body"
+        columns = (
+            "SELECT t.id, t.status, t.attempt, t.max_attempts, t.replays, t.fence, t.owner, "
+            "i.raw_key, i.body"
+        )
         for task_id, *rest in self._rows(
             f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
         ):
@@ -244,7 +247,10 @@ class _Witness:
             yield seen(guard_id, None)
 
     def _replayed(self) -> Iterator[Replayed]:
-        query = "SELECT i.run_id, i.item_id, i.fence, i.state FROM replay_item i JOIN replay_run r ON r.id=i.run_id WHERE i.kind=?"
+        query = (
+            "SELECT i.run_id, i.item_id, i.fence, i.state FROM replay_item i JOIN replay_run "
+            "r ON r.id=i.run_id WHERE i.kind=?"
+        )
         for run_id, item_id, fence, state in self._rows(
             f"{query} AND r.stored_at IS NOT NULL", outbox.TASK
         ):
@@ -290,9 +296,16 @@ class _Witness:
                     task_id, fence = self._named(stored, bodies)
                     where = (topic.topic_id, name, number, offset)
                     yield Stored(
-                        self._topic(name, topic.topic_id), number, offset, stored.turn, task_id, fence, kept.get(where),
-                        known.get(stored.value) if name.endswith(".inbox") else None, stored.lost,
-                    )  # fmt: skip
+                        self._topic(name, topic.topic_id),
+                        number,
+                        offset,
+                        stored.turn,
+                        task_id,
+                        fence,
+                        kept.get(where),
+                        known.get(stored.value) if name.endswith(".inbox") else None,
+                        stored.lost,
+                    )
 
     def _named(self, stored: Any, bodies: dict[int, tuple[bytes, bytes]]) -> tuple[int | None, int]:
         """Return task and fence of a record that is one of our publications."""
@@ -369,8 +382,19 @@ class _Witness:
             gone = next((turn for turn, _ in ends[agent_id]), None)
             lost = next((turn for turn, was_lost in ends[agent_id] if was_lost), None)
             if program is not None:
-                yield agent_id, Incarnation(
-                    agent_id, program.name, program.began_s, program.asked_s, program.ended_s, lost, gone,
-                    [(one[0], one[1]) for one in program.main.stops], [(one[0], one[1]) for one in program.beat_stops],
-                    served, served_at_once=at_once and agent_id in program.leases,
-                )  # fmt: skip
+                yield (
+                    agent_id,
+                    Incarnation(
+                        agent_id,
+                        program.name,
+                        program.began_s,
+                        program.asked_s,
+                        program.ended_s,
+                        lost,
+                        gone,
+                        [(stop[0], stop[1]) for stop in program.main.stops],
+                        [(stop[0], stop[1]) for stop in program.beat_stops],
+                        served,
+                        served_at_once=at_once and agent_id in program.leases,
+                    ),
+                )

@@ -48,7 +48,7 @@ def failing(
     *,
     on: Callable[..., bool] = lambda *_: True,
 ) -> Any:
-    """Return a function that raises this error where `on` says so, and else does what `real` does."""
+    """Return a function that raises this error if `on` returns true and else calls `real`."""
 
     def call(*arguments: Any, **named: Any) -> Any:
         if on(*arguments) or real is None:

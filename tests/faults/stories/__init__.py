@@ -12,7 +12,10 @@ from tests.faults.stories import failing, producing, receiving, repairing, worki
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A story and its points, separated by blanks; `embedded` are those that only the embedded parts have."""
+    """A story and its crash points, separated by blanks.
+
+    `embedded` has the points that only the embedded parts reach.
+    """
 
     play: Callable[[Installation], None]
     points: str

@@ -1,4 +1,4 @@
-"""Deaths on the failure path: who replays dead letters, loads them into a new ledger, or looks after guards."""
+"""Deaths on the failure path: in replays, in loads from the dead-letter topic, over guards."""
 
 from sqlalchemy import text
 
@@ -39,7 +39,7 @@ def replaying(installation: Installation) -> None:
 
 
 def loading_back(installation: Installation) -> None:
-    """A ledger that was lost gets the dead letters of the topic back, once each, though who loads them dies."""
+    """A new ledger gets each dead letter of the topic once, although the loading program dies."""
     deployment = installation.deployment
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
@@ -58,7 +58,7 @@ def loading_back(installation: Installation) -> None:
 
 
 def guarding(installation: Installation) -> None:
-    """A batch that failed as a whole waits, and runs when its route works again, whoever dies over its guard."""
+    """A batch that failed as a whole waits, and runs once its route works, whoever dies over it."""
     deployment = installation.deployment
     with (deployment.folder / "docllm.toml").open("a") as toml:
         toml.write("[guard]\nprobe_s = 1\n[retry]\nmax_attempts = 1\n")

@@ -21,7 +21,7 @@ PAGES = 3  # of a cancel
 
 
 def loading(installation: Installation) -> None:
-    """Whatever a load leaves behind, loading the same file again ends with exactly its tasks, each called once."""
+    """After a cut-off load, a second load of the file ends with its tasks, each called once."""
     deployment = installation.deployment
     llm = deployment.llm("--latency", "0")
     chunk = 1000 if installation.kafka else 200
@@ -44,7 +44,7 @@ def loading(installation: Installation) -> None:
 
 
 def cancelling(installation: Installation) -> None:
-    """A cancel that was cut off is gone on with by a second one, or by any agent; nothing of the batch runs."""
+    """A second cancel, or any agent, completes a cut-off cancel; no task of the batch runs."""
     deployment = installation.deployment
     llm = deployment.llm("--latency", "0")
     deployment.load(500 * PAGES - 100)

@@ -1,4 +1,4 @@
-"""Deaths over other people's records: the inbox, strangers on the task topic, letters that no topic takes."""
+"""Deaths over the inbox, foreign records, and dead letters that their topic refuses."""
 
 import base64
 import random
@@ -15,7 +15,7 @@ LINES = 10
 
 
 def receiving(installation: Installation) -> None:
-    """Lines of the inbox become tasks once, and what is none is set aside once, whoever dies over them."""
+    """An inbox line becomes a task once, a bad line is set aside once, whoever dies over it."""
     deployment = installation.deployment
     deployment.llm("--latency", "0")
     deployment.load(LINES)
@@ -47,7 +47,10 @@ def _garbage(installation: Installation, destination: str) -> list[Outgoing]:
 
 
 def outsized(installation: Installation) -> None:
-    """A letter that its topic refuses becomes a pointer record, and where even that is refused a row of the quarantine, once."""
+    """A dead letter that its topic refuses becomes a pointer record, once.
+
+    If the topic refuses that too, it becomes one row of the quarantine.
+    """
     deployment = installation.deployment
     deployment.llm("--latency", "0", "--faults", "400=1")
     deployment.load(1)
@@ -64,8 +67,9 @@ def outsized(installation: Installation) -> None:
 
 
 def _write_large(installation: Installation, name: str, *, value_bytes: int) -> None:
-    """Write a line under a key that fills the record to the limit of its topic, so that no header has room beside it."""
-    chance, topic = random.Random(1), installation.deployment.topics.name("inbox")  # noqa: S311 - bytes that no compression shortens
+    """Write a line whose key fills the record to its topic's limit, without room for headers."""
+    chance = random.Random(1)  # noqa: S311 - bytes that no compression shortens
+    topic = installation.deployment.topics.name("inbox")
     filler = base64.b64encode(chance.randbytes(value_bytes)).decode()[:value_bytes]
     value = orjson.dumps({"id": name, "prompt": filler})
     key = chance.randbytes(MAX_RECORD_BYTES - len(value) - 200)

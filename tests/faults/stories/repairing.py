@@ -1,4 +1,4 @@
-"""Deaths of those who repair: reaper, sweep, trim, relief, and records that contradict the ledger."""
+"""Deaths during repairs: reaper, sweep, trim, relief, records that contradict the ledger."""
 
 from producer.bus.embedded import topics
 from producer.bus.embedded.file import BusFile
@@ -16,7 +16,7 @@ COPIED, SPAN = 500, 50_000
 
 
 def reaping(installation: Installation) -> None:
-    """A reaper that dies after its verdict, or after a reset, leaves to the next one what is to be done."""
+    """When a reaper dies after its verdict or after a reset, the next one does the rest."""
     deployment = installation.deployment
     deployment.llm("--latency", "0.1")
     deployment.load(TASKS)
@@ -30,7 +30,7 @@ def reaping(installation: Installation) -> None:
 
 
 def sweeping(installation: Installation) -> None:
-    """Tasks whose records the bus has lost come back although who ordered them again dies; so does who trims the topic."""
+    """Tasks whose records the bus lost come back, although sweeper and trimmer die."""
     deployment = installation.deployment
     with (deployment.folder / "docllm.toml").open("a") as toml:
         toml.write("[agent]\nsweep_slack_s = 0.5\n")
@@ -57,7 +57,7 @@ def _lose_records(installation: Installation) -> None:
 
 
 def contradicting(installation: Installation) -> None:
-    """A claim by a record that is not its task's goes back, though its agent dies before it says so."""
+    """A claim made by a record of another task is given back, although its agent dies first."""
     deployment = installation.deployment
     deployment.llm("--latency", "0")
     path = deployment.write_lines((task_line(number) for number in range(TASKS)), "unsent")
@@ -80,7 +80,10 @@ def contradicting(installation: Installation) -> None:
 
 
 def relieving(installation: Installation) -> None:
-    """A wide span that one slow task blocks is relieved; who dies over it leaves two records of the task, and it ends once."""
+    """A wide span that one slow task blocks is relieved, although the agent dies over it.
+
+    The task may then have two records, and it ends once.
+    """
     deployment = installation.deployment
     prepare(deployment, partitions="1")
     llm = deployment.llm("--latency", "0")

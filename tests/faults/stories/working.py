@@ -1,4 +1,4 @@
-"""Deaths of an agent at work: between claim, call, settle, publish and commit, and while it drains."""
+"""Deaths of a working agent: between claim, call, settle, publish, commit, and in its drain."""
 
 import signal
 
@@ -15,7 +15,7 @@ SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "requir
 
 
 def beginning(installation: Installation) -> None:
-    """An agent that dies before its first call leaves claims, or nothing at all; the next one takes them over."""
+    """When an agent dies before its first call, the next one takes over its claims, if any."""
     llm = installation.deployment.llm("--latency", "0.1")
     installation.deployment.load(TASKS)
     installation.crash_agent("lease.registered")
@@ -27,7 +27,7 @@ def beginning(installation: Installation) -> None:
 
 
 def calling(installation: Installation) -> None:
-    """An answer that was paid and not settled is lost with its agent; the task is called again for that reason alone."""
+    """An answer that was not settled is lost with its agent; only such a task is called again."""
     llm = installation.deployment.llm("--latency", "0.1")
     installation.deployment.load(TASKS)
     installation.crash_agent("call.sending", *SLOTS, most=20)
@@ -56,7 +56,10 @@ def committing(installation: Installation) -> None:
 
 
 def splitting(installation: Installation) -> None:
-    """A group with rows that the database refuses is settled in parts; a death between two of them changes nothing for the others."""
+    """A group with rows that the database refuses is settled in parts.
+
+    A death between two parts changes nothing for the other tasks.
+    """
     installation.deployment.llm("--latency", "0.3")
     installation.deployment.load(TASKS)
     installation.write(
@@ -75,12 +78,18 @@ def splitting(installation: Installation) -> None:
 def _refusing(condition: str, *, kafka: bool) -> str:
     if kafka:
         refuse = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'"
-        return f"CREATE TRIGGER refuse BEFORE INSERT ON task_result FOR EACH ROW BEGIN IF {condition} THEN {refuse}; END IF; END"
-    return f"CREATE TRIGGER refuse BEFORE INSERT ON task_result WHEN {condition} BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        return (
+            "CREATE TRIGGER refuse BEFORE INSERT ON task_result FOR EACH ROW BEGIN IF "
+            f"{condition} THEN {refuse}; END IF; END"
+        )
+    return (
+        f"CREATE TRIGGER refuse BEFORE INSERT ON task_result WHEN {condition} BEGIN SELECT "
+        "RAISE(ABORT, 'refused'); END"
+    )
 
 
 def publishing(installation: Installation) -> None:
-    """Retries and dead letters whose records were sent are sent once more at most; those that were not sent are sent by the relay."""
+    """The relay sends retries and dead letters that were not sent; others go twice at most."""
     deployment = installation.deployment
     deployment.llm("--latency", "0.1", "--faults", "400=0.2,wrong_schema=0.2")
     path = deployment.write_lines(task_line(number, schema=SCHEMA) for number in range(TASKS))
@@ -96,7 +105,7 @@ def publishing(installation: Installation) -> None:
 
 
 def draining(installation: Installation) -> None:
-    """A drain that is cut off leaves what a death in mid-run leaves: what was settled stays, what was not runs again."""
+    """After a cut-off drain, settled tasks stay settled and the others run again."""
     installation.deployment.llm("--latency", "1")
     installation.deployment.load(TASKS)
 

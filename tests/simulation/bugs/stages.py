@@ -76,9 +76,18 @@ ALL_REFUSED: Stage = {**_ALONE, "tasks": 40, "slots": 8, "kinds": {"refused": 1}
 # A program that froze with an order in hand sends it when another has sent it already, and a person
 # has replayed meanwhile.
 LATE_SENDERS: Stage = {
-    **_ALONE, "agents": 3, "tasks": 20, "linger": True, "horizon_s": 120.0, "kinds": {"refused": 1}, "slow_s": {"database": 3.0},
-    "events": sorted([(3.0 * turn + 1, "freeze") for turn in range(30)] + [(3.0 * turn + 34, "replay") for turn in range(28)]),
-}  # fmt: skip
+    **_ALONE,
+    "agents": 3,
+    "tasks": 20,
+    "linger": True,
+    "horizon_s": 120.0,
+    "kinds": {"refused": 1},
+    "slow_s": {"database": 3.0},
+    "events": sorted(
+        [(3.0 * turn + 1, "freeze") for turn in range(30)]
+        + [(3.0 * turn + 34, "replay") for turn in range(28)]
+    ),
+}
 # Limits that every run reaches.
 SMALL: Stage = {"limits": {"bodies_bytes": 300, "ready": 2, "rejected": 0, "page": 2}}
 # Tasks of a closed route wait beside those of an open one.

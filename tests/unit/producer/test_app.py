@@ -98,7 +98,8 @@ def test_a_foreign_lock_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.Mon
 
     with pytest.raises(
         ConfigError,
-        match=r"setup\.lock of the data folder .* cannot be written: Permission denied; .* DOCLLM_DATA_DIR",
+        match=r"setup\.lock of the data folder .* cannot be written: Permission denied; .* "
+        r"DOCLLM_DATA_DIR",
     ):
         asyncio.run(make(Config(data_dir=tmp_path)))
 
@@ -124,7 +125,8 @@ def test_foreign_files_in_the_data_folder_are_usage_errors(
 
     with pytest.raises(
         ConfigError,
-        match=rf"{re.escape(name)} of the data folder .* cannot be read and written; .* DOCLLM_DATA_DIR",
+        match=rf"{re.escape(name)} of the data folder .* cannot be read and written; .* "
+        r"DOCLLM_DATA_DIR",
     ):
         asyncio.run(make(Config(data_dir=tmp_path)))
 

@@ -32,7 +32,8 @@ def test_a_configured_route_can_be_resumed(route: str, capsys: pytest.CaptureFix
 
     assert (
         capsys.readouterr().out
-        == f"route {route} of group g: running agents call it again within three seconds, first with one call\n"
+        == f"route {route} of group g: running agents call it again within three seconds, "
+        "first with one call\n"
     )
 
 
@@ -62,7 +63,8 @@ def test_an_unwritable_standard_output_is_a_usage_error() -> None:
     assert ended.returncode == 2
     assert (
         ended.stderr
-        == "error: standard output cannot be written: No space left on device; write to a disk with free space\n"
+        == "error: standard output cannot be written: No space left on device; write to a "
+        "disk with free space\n"
     )
 
 

@@ -37,7 +37,7 @@ ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa
 
 
 def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, list[Delivery]]:
-    """Return the parts of a dispatcher that has read a record of each fence, and the first delivery.
+    """Return a dispatcher's parts, after it read a record of each fence, and the first delivery.
 
     The records at the places `forged` have other bytes.
     """

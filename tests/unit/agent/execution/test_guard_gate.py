@@ -126,7 +126,7 @@ def test_an_opened_guard_stops_no_task() -> None:
 
 
 def test_a_task_of_the_look_asks_the_ledger() -> None:
-    """It may have been called up, or come back from another agent; by now it may also have killed that agent."""
+    """It may have been called up, or come back from another agent that it has killed."""
     full = replace(RAISED, look_left=0)
 
     async def grant(_guard_id: int, task_id: int) -> bool:
@@ -180,7 +180,7 @@ def test_moves_are_limited_in_rate() -> None:
 
 
 def test_tasks_in_hand_fill_the_free_places_of_a_look() -> None:
-    """The ledger is asked for as many as it has places for; the others do not wait for its answer."""
+    """The gate asks the ledger for as many as have room; the others do not wait for the answer."""
     asked: list[tuple[int, int]] = []
 
     async def grant(guard_id: int, task_id: int) -> bool:
@@ -216,7 +216,7 @@ def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:
 
 
 def test_between_looks_no_task_asks() -> None:
-    """A look begins once its route has answered; a route that works for nobody is asked by a prompt alone."""
+    """A look begins once its route has answered; a route that fails for all gets a prompt only."""
 
     async def grant(_guard_id: int, _task_id: int) -> bool:
         raise AssertionError

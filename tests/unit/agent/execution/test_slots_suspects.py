@@ -1,4 +1,4 @@
-"""Suspects: tasks that agents were lost over. One runs at a time; one that was lost three times runs alone."""
+"""Suspects, over which agents were lost, run one at a time, after three losses alone."""
 
 import asyncio
 
@@ -77,7 +77,7 @@ def test_a_second_suspect_is_released() -> None:
 
 
 def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """If the process dies then, the last line of its log names the task; so does `status` until it has ended."""
+    """If the process dies, its log's last line names the task; until it ends, so does `status`."""
     run = Run(3)
 
     async def start() -> str:

@@ -61,7 +61,8 @@ def test_a_dead_child_is_replaced() -> None:
 def test_a_child_ends_with_its_agent() -> None:
     """SIGKILL of the process that has an executor ends its child too."""
     code = (
-        "import asyncio, os, time; from agent.handlers import ChildExecutor; executor = ChildExecutor(); "
+        "import asyncio, os, time; from agent.handlers import ChildExecutor; executor = "
+        "ChildExecutor(); "
         "print(asyncio.run(executor(os.getpid)), flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
@@ -80,10 +81,12 @@ def test_a_child_ends_with_its_agent() -> None:
 def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
     """A process that leaves does not wait for a child in the middle of a call."""
     code = (
-        "import asyncio, time; from functools import partial; from agent.handlers import ChildExecutor\n"
+        "import asyncio, time; from functools import partial; from agent.handlers import "
+        "ChildExecutor\n"
         "async def run():\n"
         "    executor = ChildExecutor(); await executor(time.time)\n"
-        "    call = asyncio.ensure_future(executor(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
+        "    call = asyncio.ensure_future(executor(partial(time.sleep, 3600))); await "
+        "asyncio.sleep(0.1)\n"
         "    call.cancel(); executor.close()\n"
         "asyncio.run(run())"
     )
@@ -106,7 +109,8 @@ def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
     handle.
     """
     code = (
-        "import asyncio, time; from concurrent.futures import process; from functools import partial\n"
+        "import asyncio, time; from concurrent.futures import process; from functools import "
+        "partial\n"
         "from agent.handlers import ChildExecutor\n"
         "def slow(self):\n"
         "    if not self._closed:\n"
@@ -114,8 +118,10 @@ def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
         "process._ThreadWakeup.wakeup = slow\n"
         "async def run():\n"
         "    executor = ChildExecutor(); await executor(time.time)\n"
-        "    call = asyncio.ensure_future(executor(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
-        "    call.cancel(); await asyncio.wait([call]); await executor(time.time); executor.close()\n"
+        "    call = asyncio.ensure_future(executor(partial(time.sleep, 3600))); await "
+        "asyncio.sleep(0.1)\n"
+        "    call.cancel(); await asyncio.wait([call]); await executor(time.time); "
+        "executor.close()\n"
         "asyncio.run(run())"
     )
     done = subprocess.run(

@@ -170,7 +170,7 @@ class Ticker(threading.Thread):
 
 @pytest.mark.timeout(120)
 def test_a_bomb_stops_no_heartbeat() -> None:
-    """Judged in this process it stops every thread for as long as it takes; judged in the child, for a fraction of that."""
+    """In this process, judging stops every thread until it ends; in the child, for a fraction."""
     schema = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
     reply, terms = answered([[1] * 50 + [899]] * 80), replace(TERMS, schema=schema)
 

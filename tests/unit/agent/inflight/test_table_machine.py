@@ -139,4 +139,7 @@ class Agent(RuleBasedStateMachine):
 
 TestAgent = Agent.TestCase
 TestAgent.settings = settings(max_examples=150, stateful_step_count=40)
-TestAgent.__doc__ = "Whatever is answered, revoked or settled: one delivery of each task is at work, and none vanishes."
+TestAgent.__doc__ = (
+    "Whatever is answered, revoked or settled: one delivery of each task is at work, and "
+    "none vanishes."
+)

@@ -288,7 +288,10 @@ def test_a_look_is_over_when_nothing_more_is_learnt(
 def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(
     look: Look, cause: str, in_s: float, *, vouched: bool
 ) -> None:
-    """A prompt tells nothing of a handler, or of what kills agents; a wrong parameter is to cost tens of tasks."""
+    """A prompt shows nothing of handlers or of killed agents.
+
+    A wrong parameter must cost no more than tens of tasks.
+    """
     assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s
 
 

@@ -20,7 +20,8 @@ DEEP = b"[" * 1000 + b"]" * 1000
 LARGE = "9" * 5000
 CIRCLE = {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}, "type": "array"}}}
 NAMES = st.sampled_from(
-    "error code status message metadata choices finish_reason content refusal usage prompt_tokens model type".split()
+    "error code status message metadata choices finish_reason content refusal usage "
+    "prompt_tokens model type".split()
 )
 JSON = st.recursive(
     st.none()
@@ -34,7 +35,10 @@ JSON = st.recursive(
 STATUSES = st.sampled_from(
     [200, 204, 302, 400, 402, 404, 413, 429, 499, 500, 503, 529, 599]
 ) | st.integers(0, 1000)
-PARTS = "Mon Fri, 31 Dec 9999 0001 23:59:59 GMT +2359 -9999 - + : , T Z 1.5 e \u0663 99999999999999999999 nan 1e309 s ms".split()
+PARTS = (
+    "Mon Fri, 31 Dec 9999 0001 23:59:59 GMT +2359 -9999 - + : , T Z 1.5 e \u0663 "
+    "99999999999999999999 nan 1e309 s ms"
+).split()
 TIMES = st.lists(st.sampled_from(PARTS), max_size=7).map(" ".join) | st.text(max_size=8)
 HEADERS = st.dictionaries(
     st.sampled_from(

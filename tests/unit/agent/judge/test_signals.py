@@ -21,7 +21,8 @@ PROVIDERS = [
     (
         429,
         error(
-            "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 30601. The input or "
+            "Request too large for gpt-4o in organization org-x on tokens per min (TPM): "
+            "Limit 30000, Requested 30601. The input or "
             "output tokens must be reduced in order to run successfully.",
             type="tokens",
             param=None,
@@ -120,7 +121,8 @@ PROVIDERS = [
     (
         400,
         error(
-            "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+            "The response was filtered due to the prompt triggering Azure OpenAI's content "
+            "management policy.",
             type=None,
             param="prompt",
             status=400,
@@ -130,7 +132,8 @@ PROVIDERS = [
     (
         429,
         error(
-            "Requests have exceeded token rate limit of your pricing tier. Please retry after 26 seconds.",
+            "Requests have exceeded token rate limit of your pricing tier. Please retry "
+            "after 26 seconds.",
             code="429",
         ),
         "RATE",
@@ -165,22 +168,34 @@ PROVIDERS = [
     ),
     (
         400,
-        b'{"object":"error","message":"maximum context length is 4096","type":"BadRequestError","code":400}',
+        (
+            b'{"object":"error","message":"maximum context length is 4096",'
+            b'"type":"BadRequestError","code":400}'
+        ),
         "TOO_LONG",
     ),
     (
         400,
-        b'{"object":"error","message":"The input (61709 tokens) is longer than the model\'s context length (40960 tokens).","code":400}',
+        (
+            b'{"object":"error","message":"The input (61709 tokens) is longer than the model\'s '
+            b'context length (40960 tokens).","code":400}'
+        ),
         "TOO_LONG",
     ),
     (
         400,
-        b'{"object":"error","message":"bad top_p","type":"BadRequestError","param":null,"code":400}',
+        (
+            b'{"object":"error","message":"bad top_p","type":"BadRequestError","param":null,'
+            b'"code":400}'
+        ),
         "BAD_REQUEST",
     ),
     (
         404,
-        b'{"object":"error","message":"The model `x` does not exist.","type":"NotFoundError","param":null,"code":404}',
+        (
+            b'{"object":"error","message":"The model `x` does not exist.","type":"NotFoundError",'
+            b'"param":null,"code":404}'
+        ),
         "AUTH",
     ),
     (401, b'{"error":"Unauthorized"}', "AUTH"),
@@ -191,7 +206,10 @@ PROVIDERS = [
     ),
     (
         503,
-        b'{"object":"error","message":"The request queue is full.","type":"503","param":null,"code":503}',
+        (
+            b'{"object":"error","message":"The request queue is full.","type":"503","param":null,'
+            b'"code":503}'
+        ),
         "CAPACITY",
     ),
     # llama.cpp
@@ -209,12 +227,18 @@ PROVIDERS = [
     # Text Generation Inference
     (
         422,
-        b'{"error":"Input validation error: `inputs` must have less than 2048 tokens. Given: 2222","error_type":"validation"}',
+        (
+            b'{"error":"Input validation error: `inputs` must have less than 2048 tokens. Given: '
+            b'2222","error_type":"validation"}'
+        ),
         "TOO_LONG",
     ),
     (
         422,
-        b'{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 1512.","error_type":"validation"}',
+        (
+            b'{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= '
+            b'1512.","error_type":"validation"}'
+        ),
         "TOO_LONG",
     ),
     (503, b'{"error":"Model x/y is currently loading","estimated_time":20.0}', "CAPACITY"),
@@ -351,14 +375,18 @@ PROVIDERS = [
     (
         400,
         error(
-            "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length or `max_tokens`",
+            "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, "
+            "decrease input length or `max_tokens`",
             type="invalid_request_error",
         ),
         "TOO_LONG",
     ),
     (
         413,
-        b'{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}',
+        (
+            b'{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the '
+            b'maximum size"}}'
+        ),
         "TOO_LONG",
     ),
     (
@@ -414,20 +442,27 @@ PROVIDERS = [
     (429, b'[{"error":{"code":429,"message":"quota","status":"RESOURCE_EXHAUSTED"}}]', "RATE"),
     (
         400,
-        b'[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]',
+        (
+            b'[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.",'
+            b'"status":"INVALID_ARGUMENT"}}]'
+        ),
         "AUTH",
     ),
     (
         400,
         error(
-            "The input token count (2845475) exceeds the maximum number of tokens allowed (1048576).",
+            "The input token count (2845475) exceeds the maximum number of tokens allowed "
+            "(1048576).",
             code=400,
         ),
         "TOO_LONG",
     ),
     (
         503,
-        b'[{"error":{"code":503,"message":"The model is overloaded. Please try again later.","status":"UNAVAILABLE"}}]',
+        (
+            b'[{"error":{"code":503,"message":"The model is overloaded. Please try again later.",'
+            b'"status":"UNAVAILABLE"}}]'
+        ),
         "CAPACITY",
     ),
     # DeepSeek, OpenRouter, Groq, DashScope, Moonshot, Mistral, FastAPI, proxies
@@ -482,12 +517,18 @@ PROVIDERS = [
     (429, error("The engine is currently overloaded", type="engine_overloaded_error"), "CAPACITY"),
     (
         429,
-        b'{"object":"error","message":"Service tier capacity exceeded","type":"service_tier_capacity_exceeded"}',
+        (
+            b'{"object":"error","message":"Service tier capacity exceeded",'
+            b'"type":"service_tier_capacity_exceeded"}'
+        ),
         "CAPACITY",
     ),
     (
         400,
-        b'{"object":"error","message":"Invalid model: x","type":"invalid_model","param":null,"code":"1500"}',
+        (
+            b'{"object":"error","message":"Invalid model: x","type":"invalid_model","param":null,'
+            b'"code":"1500"}'
+        ),
         "AUTH",
     ),
     (429, error("Resource unavailable on flex", code=429), "CAPACITY"),
@@ -595,11 +636,17 @@ def test_a_document_that_is_repeated_in_a_message_does_not_choose_the_class() ->
 @pytest.mark.parametrize(
     "quoted",
     [
-        "temperature: Input should be a number, input_value='Dear customer, insufficient balance on...'",
+        (
+            "temperature: Input should be a number, input_value='Dear customer, insufficient "
+            "balance on...'"
+        ),
         "Invalid parameter: 'our spend limit policy'",
         'Invalid value "say \\"your prompt is too long\\", please"',
         "Cannot read `the input was flagged`",
-        "[{'type': 'x', 'msg': 'Input should be valid', 'input': 'Dear customer, you don\\'t have it, insufficient balance'}]",
+        (
+            "[{'type': 'x', 'msg': 'Input should be valid', 'input': 'Dear customer, you don\\'t "
+            "have it, insufficient balance'}]"
+        ),
         "Cannot read 'Dear customer, you don't have it, insufficient balance'",
         "Cannot read 'Dear customer, insufficient balance" + " and more" * 100,
     ],
@@ -616,16 +663,25 @@ def test_quoted_text_in_a_message_does_not_choose_the_class(quoted: str) -> None
         ("This model's maximum context length is 8192 tokens, which isn't enough", "TOO_LONG"),
         ("The customers' credit balance is too low, or the partners' is", "MONEY"),
         (
-            'AnthropicException - {"error":{"type":"x","message":"Your credit balance is too low to access"}}',
+            (
+                'AnthropicException - {"error":{"type":"x","message":"Your credit balance is too '
+                'low to access"}}'
+            ),
             "MONEY",
         ),
         (
-            'AnthropicException - b\'{"error":{"message":"Your credit balance is too low to access"}}\'',
+            (
+                'AnthropicException - b\'{"error":{"message":"Your credit balance is too low to '
+                "access\"}}'"
+            ),
             "MONEY",
         ),
         ('Error: \'{"error":{"message":"Your credit balance is too low to access"}}\'', "MONEY"),
         (
-            "400 - {'error': {'message': \"This model's maximum context length is 4097 tokens\", 'type': 'x'}}",
+            (
+                "400 - {'error': {'message': \"This model's maximum context length is 4097 "
+                "tokens\", 'type': 'x'}}"
+            ),
             "TOO_LONG",
         ),
         (

@@ -14,7 +14,10 @@ from tests.support.replies import TERMS, class_of, error
 REFUSED = [
     (
         400,
-        b'{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits."}}',
+        (
+            b'{"type":"error","error":{"type":"invalid_request_error","message":"You have '
+            b'reached your specified API usage limits."}}'
+        ),
         "MONEY",
     ),
     (
@@ -36,12 +39,18 @@ REFUSED = [
     ),
     (
         429,
-        b'{"code":"Some resource has been exhausted","error":"Your team x has used all credits or reached its monthly spending limit."}',
+        (
+            b'{"code":"Some resource has been exhausted","error":"Your team x has used all '
+            b'credits or reached its monthly spending limit."}'
+        ),
         "MONEY",
     ),
     (
         400,
-        b'{"code":"Client specified an invalid argument","error":"Incorrect API key provided: xa***Q6."}',
+        (
+            b'{"code":"Client specified an invalid argument","error":"Incorrect API key '
+            b'provided: xa***Q6."}'
+        ),
         "AUTH",
     ),
     (
@@ -152,7 +161,10 @@ REFUSED = [
     (400, b"Client sent an HTTP request to an HTTPS server.\n", "AUTH"),
     (
         400,
-        b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>",
+        (
+            b"<html><head><title>400 The plain HTTP request was sent to HTTPS "
+            b"port</title></head></html>"
+        ),
         "AUTH",
     ),
     (
@@ -190,7 +202,8 @@ TRIED_AGAIN = [
     (
         400,
         error(
-            'GroqException - {"error":{"message":"Failed to validate JSON. Please adjust your prompt."}}',
+            'GroqException - {"error":{"message":"Failed to validate JSON. Please adjust '
+            'your prompt."}}',
             code="400",
         ),
         "BAD_OUTPUT",
@@ -215,7 +228,8 @@ def test_an_error_that_may_pass_is_tried_again(status: int, body: bytes, error_c
 
 
 LITELLM_BUDGET = (
-    b'{"error":{"message":"Budget has been exceeded! Current cost: 0.002, Max budget: 0.001","type":"budget_exceeded",'
+    b'{"error":{"message":"Budget has been exceeded! Current cost: 0.002, Max budget: 0.001",'
+    b'"type":"budget_exceeded",'
     b'"param":null,"code":"422"}}'
 )
 # Bodies that providers send, under the statuses that gateways make of them.
@@ -292,7 +306,8 @@ def test_words_decide_under_their_own_statuses_alone(status: int, error_class: s
 PEG = "The model produced output that does not match the expected peg-native format"
 PYDANTIC = (
     "1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), "
-    "'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}\n"
+    "'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema', 'ctx': "
+    "{'expected': \"'text' or 'json_object'\"}}\n"
 )
 ONE_REQUESTS_FAULT = [
     (error(PEG, type="server_error", code=500), "BAD_OUTPUT"),

@@ -107,7 +107,7 @@ def test_a_thread_left_behind_by_a_handler_does_not_delay_the_exit() -> None:
 
 
 def test_nor_does_a_thread_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of an event loop joins the threads of `asyncio.to_thread`, for ever in Python 3.11."""
+    """An event loop that ends joins the threads of `asyncio.to_thread`, in 3.11 for ever."""
     left: list[int] = []
     begun, over = threading.Event(), threading.Event()
     monkeypatch.setattr(drain_watchdog, "THREADS_S", 0.0)

@@ -21,7 +21,11 @@ logging.basicConfig(level="INFO", format="%(message)s")
 child, count, until_done = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "until-done"
 command = lambda number, report: [sys.executable, "-c", child, str(number), str(report)]
 backoff = Backoff(float(sys.argv[4]), float(sys.argv[4]), 60)
-sys.exit(Supervisor(command=command, count=count, until_done=until_done, clock=SystemClock(), jitter=lambda: 0.0, backoff=backoff).run())
+supervisor = Supervisor(
+    command=command, count=count, until_done=until_done,
+    clock=SystemClock(), jitter=lambda: 0.0, backoff=backoff,
+)
+sys.exit(supervisor.run())
 """
 # Makes orphans this process's children, as for process 1 of a container.
 ADOPT = "import ctypes; ctypes.CDLL(None).prctl(36, 1)"
@@ -215,7 +219,8 @@ def test_an_exit_code_in_the_middle_of_the_work_proves_nothing(family: Start, co
     The work is not done, nor is a restart hopeless.
     """
     supervised = family(
-        f"tell(Word.BEGAN)\nif number == 2 and life() < 3: os._exit({code})\nuntil_told(1)\ntell(Word.ENDED)",
+        f"tell(Word.BEGAN)\nif number == 2 and life() < 3: os._exit({code})\nuntil_told(1)\n"
+        "tell(Word.ENDED)",
         until_done=True,
     )
 
@@ -229,7 +234,8 @@ def test_an_exit_code_in_the_middle_of_the_work_proves_nothing(family: Start, co
 def test_a_child_that_was_drained_is_not_done(family: Start) -> None:
     """A child that somebody drained has not finished the group's work."""
     supervised = family(
-        "tell(Word.BEGAN)\nif number == 1 and life() < 2:\n    tell(Word.ENDED)\n    sys.exit(0)\nuntil_told()\ntell(Word.ENDED)",
+        "tell(Word.BEGAN)\nif number == 1 and life() < 2:\n    tell(Word.ENDED)\n"
+        "    sys.exit(0)\nuntil_told()\ntell(Word.ENDED)",
         until_done=True,
     )
 
@@ -258,7 +264,8 @@ def test_hopeless_child_ends_all(family: Start, code: int) -> None:
     The parent ends with that code.
     """
     supervised = family(
-        f"life()\nif number == 2:\n    until(os.path.exists, 'lives1')\n    sys.exit({code})\nuntil_told()"
+        "life()\nif number == 2:\n    until(os.path.exists, 'lives1')\n"
+        f"    sys.exit({code})\nuntil_told()"
     )
 
     assert supervised.code() == code

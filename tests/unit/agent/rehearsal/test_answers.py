@@ -11,7 +11,10 @@ from tests.unit.agent.rehearsal.test_service import SCHEMA
 
 def test_a_summary_is_text_of_the_document() -> None:
     """A summary has the sentences with the frequent words, in order, without the instruction."""
-    text = "Summarize: It rained. The harvest costs money. Nobody came. A harvest which costs money is a harvest."
+    text = (
+        "Summarize: It rained. The harvest costs money. Nobody came. A harvest which costs "
+        "money is a harvest."
+    )
 
     assert summary(text) == "The harvest costs money. A harvest which costs money is a harvest."
     assert summary(text) == summary(text)

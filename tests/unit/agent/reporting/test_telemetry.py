@@ -27,8 +27,14 @@ def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> N
     counts = noted(*refused, dead("TOO_LONG", "400: too long\x1b[31m\nFORGED"), GOOD)
 
     assert counts.deaths.all("g") == [
-        "2 dead tasks of class BAD_REQUEST, such as: 400: no parameter 1; to see them: python -m producer dead list --group g",
-        "1 dead task of class TOO_LONG, such as: 400: too long [31m FORGED; to see them: python -m producer dead list --group g",
+        (
+            "2 dead tasks of class BAD_REQUEST, such as: 400: no parameter 1; to see them: "
+            "python -m producer dead list --group g"
+        ),
+        (
+            "1 dead task of class TOO_LONG, such as: 400: too long [31m FORGED; to see them: "
+            "python -m producer dead list --group g"
+        ),
     ]
 
 
@@ -64,6 +70,9 @@ def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
     """The last agent to leave reports all dead tasks of the group, not only its own."""
     assert dead_lines("g", {"a": 0}) == []
     assert dead_lines("g", {"a": 2, "b": 0, "c": 1}) == [
-        "done, with dead tasks: 3 tasks of group g (2 in a, 1 in c); to see why: python -m producer dead list --group g"
+        (
+            "done, with dead tasks: 3 tasks of group g (2 in a, 1 in c); to see why: python -m "
+            "producer dead list --group g"
+        )
     ]
     assert ", ...)" in dead_lines("g", {str(number): 1 for number in range(6)})[0]

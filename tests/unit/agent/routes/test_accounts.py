@@ -109,7 +109,7 @@ def test_a_client_that_cannot_be_closed_leaves_no_other_open() -> None:
 
 
 def test_each_address_that_gets_a_key_in_clear_text_is_reported_once() -> None:
-    """Two keys of one address are one warning; an address without a key, or on this machine, is none."""
+    """Two keys of one address give one warning; no key, or a local address, gives none."""
     keyed = RouteConfig(base_url="http://near:8000/v1", api_key=Secret("k"))
     routes = {
         "near": keyed,

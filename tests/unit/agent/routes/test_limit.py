@@ -105,7 +105,7 @@ def test_a_token_bucket_without_headers_is_used_up() -> None:
 
 @pytest.mark.parametrize("start_s", [30.0, 31.4, 33.5])
 def test_an_agent_takes_over_the_limit_that_another_leaves(start_s: float) -> None:
-    """Without Redis a second agent gets little beside a first; a minute after that left, it has most."""
+    """Without Redis a second agent gets little; a minute after the first left, it has most."""
     bucket = TokenBucket()
     first, second = BusyAgent(routes(), bucket, 64), BusyAgent(routes(), bucket, 64, now_s=start_s)
     for step in range(4800):

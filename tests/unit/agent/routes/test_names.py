@@ -120,8 +120,13 @@ def test_no_value_no_route() -> None:
     ] * 5
 
 
-@given(st.binary() | st.recursive(st.none() | st.text() | st.integers(0, 9), lambda inner: st.dictionaries(st.sampled_from(
-    ["type", "model", "body", "custom_id"]), inner)).map(orjson.dumps))  # fmt: skip
+FIELDS = st.sampled_from(["type", "model", "body", "custom_id"])
+DOCUMENTS = st.recursive(
+    st.none() | st.text() | st.integers(0, 9), lambda inner: st.dictionaries(FIELDS, inner)
+)
+
+
+@given(st.binary() | DOCUMENTS.map(orjson.dumps))
 def test_no_value_breaks_the_reading(value: bytes) -> None:
     """Any value of a record gives a route that fits the ledger."""
     name = route_of(value, NAMES)

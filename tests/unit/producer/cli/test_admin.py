@@ -101,7 +101,8 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "topics:" in line)
     assert line.startswith("ok ")
     assert line.endswith(
-        "are as they should be; unknown settings: 1, see: python -m producer topics check --group docllm"
+        "are as they should be; unknown settings: 1, see: python -m producer topics check "
+        "--group docllm"
     )
 
 

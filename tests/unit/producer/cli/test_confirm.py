@@ -12,7 +12,8 @@ from producer import __main__ as program
 from producer.cli.confirm import agreed
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-options = argparse.Namespace(config=None, yes=False, run=lambda config, options: agreed(options, "replay 3 tasks?"))
+run = lambda config, options: agreed(options, "replay 3 tasks?")
+options = argparse.Namespace(config=None, yes=False, run=run)
 program._parser = lambda: argparse.Namespace(parse_args=lambda _: options)
 sys.exit(program.main([]))
 """

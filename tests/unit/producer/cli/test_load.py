@@ -263,8 +263,8 @@ def test_a_load_stops_at_too_many_bad_lines(
 
     told = capsys.readouterr()
     assert (
-        "error: stopped after 1,000 bad lines, the most that --max-rejects allows (1,000); repair what"
-        in told.err
+        "error: stopped after 1,000 bad lines, the most that --max-rejects allows (1,000); "
+        "repair what" in told.err
     )
     assert f"1,000 bad lines in {path}.rejects.jsonl" in told.out
     assert len((tmp_path / "tasks.jsonl.gz.rejects.jsonl").read_bytes().splitlines()) == 1000

@@ -87,7 +87,10 @@ def test_a_load_that_did_not_end_is_reported(
         "batch b1: interrupted, with 0 tasks loaded; start the same load again for the rest"
         in capsys.readouterr().err
     )
-    to_come = "batch b1: its load has not ended; if none is running, start the same load again for the rest"
+    to_come = (
+        "batch b1: its load has not ended; if none is running, start the same load again for "
+        "the rest"
+    )
 
     assert run(folder, "export", "--batch", "b1") == 0
     assert capsys.readouterr().err.splitlines() == [f"incomplete: {to_come}"]

@@ -253,7 +253,8 @@ def test_a_rejects_file_takes_as_many_lines_as_are_allowed(tmp_path: Path) -> No
             rejects.add(BAD)
         with pytest.raises(
             TooManyRejectsError,
-            match=r"stopped after 2 bad lines, the most that --max-rejects allows \(2\); repair .*--max-rejects N",
+            match=r"stopped after 2 bad lines, the most that --max-rejects allows \(2\); "
+            r"repair .*--max-rejects N",
         ):
             rejects.add(BAD)
 

@@ -94,7 +94,8 @@ def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: li
     for name in ("reports", "docllm-direct"):
         with pytest.raises(
             UnsafeStateError,
-            match=f"batch '{name}' holds tasks of the inbox, whose ids other programs choose; .* --batch",
+            match=f"batch '{name}' holds tasks of the inbox, whose ids other programs choose; "
+            ".* --batch",
         ):
             loading(inbox_batch, "--batch", name, *more)
 

@@ -115,7 +115,8 @@ def test_no_figure_of_a_million_tasks_is_cut(width: int) -> None:
     assert head == (
         "group g"
         if width == 160
-        else f"group g (no room for {'tokens, left, per s' if width == 80 else 'tokens'}; --json has them)"
+        else f"group g (no room for {'tokens, left, per s' if width == 80 else 'tokens'}; "
+        "--json has them)"
     )
     assert all(not figure.endswith("…") for line in lines for figure in line.split()[1:])
 

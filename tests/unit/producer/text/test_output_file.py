@@ -159,6 +159,7 @@ def test_a_pipe_that_is_named_as_a_device_is_written_to() -> None:
     """`export /dev/stdout | head -1` works, though the pipe behind the name has no path."""
     program = (
         "from pathlib import Path\nfrom producer.text.output_file import whole_file\n"
-        "with whole_file(Path('/dev/stdout')) as out:\n    for _ in range(100000): out.write(b'line\\n')"
+        "with whole_file(Path('/dev/stdout')) as out:\n"
+        "    for _ in range(100000): out.write(b'line\\n')"
     )
     leave_after_a_line(program)

@@ -85,7 +85,10 @@ def test_a_folder_that_others_may_read_is_reported_and_left(
         asyncio.run(make())
 
     assert caplog.messages == [
-        f"other users of this machine may read {folder}, which holds prompts and answers; run: chmod -R go= {folder}"
+        (
+            f"other users of this machine may read {folder}, which holds prompts and answers; "
+            f"run: chmod -R go= {folder}"
+        )
     ]
     assert folder.stat().st_mode & 0o777 == 0o755
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}

@@ -59,8 +59,9 @@ def test_a_file_is_quoted_for_the_shell() -> None:
 
 
 COMMANDS = (
-    "export", "status", "load tasks.jsonl", "status", "status --json", "export --batch no", "status --batch no", "cancel --batch no",
-    "cancel --id no", "dead show no", "dead list --batch no", "replay", "replay --id no --dry-run", "guard list no",
+    "export", "status", "load tasks.jsonl", "status", "status --json", "export --batch no",
+    "status --batch no", "cancel --batch no", "cancel --id no", "dead show no",
+    "dead list --batch no", "replay", "replay --id no --dry-run", "guard list no",
 )  # fmt: skip
 WITHOUT_A_BUS = ("topics check", "check")
 

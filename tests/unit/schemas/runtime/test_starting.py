@@ -12,8 +12,8 @@ TAKE = (
     "import sys; from schemas.runtime.starting import take_standard_files; take_standard_files(); "
 )
 FIRST_FILE = (
-    TAKE
-    + "file = open(sys.argv[1], 'w'); print('out'); sys.stderr.write('err'); print(file.fileno(), file=file)"
+    TAKE + "file = open(sys.argv[1], 'w'); print('out'); sys.stderr.write('err'); "
+    "print(file.fileno(), file=file)"
 )
 READ = TAKE + "sys.stdin.buffer.read()"
 

@@ -50,7 +50,8 @@ def test_a_file_found_in_a_folder_that_others_may_write_is_refused(folder: Path,
 
     with pytest.raises(
         ConfigError,
-        match=rf"other users may write to {folder}; run: chmod go-w {folder}, or name .* --config docllm\.toml",
+        match=rf"other users may write to {folder}; run: chmod go-w {folder}, or name .* "
+        r"--config docllm\.toml",
     ):
         load(folder)
 

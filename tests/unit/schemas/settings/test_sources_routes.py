@@ -39,7 +39,8 @@ def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(
     """
     with pytest.raises(
         ConfigError,
-        match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; make it the route of a type",
+        match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; "
+        r"make it the route of a type",
     ):
         names(tmp_path, toml)
 
@@ -79,6 +80,7 @@ def test_names_that_differ_by_a_blank_are_refused(tmp_path: Path) -> None:
     """
     with pytest.raises(
         ConfigError,
-        match=r"routes\.'a ': use at most 64 printable characters for a route's name, no blank at its ends",
+        match=r"routes\.'a ': use at most 64 printable characters for a route's name, no blank "
+        r"at its ends",
     ):
         names(tmp_path, "[routes.a]\nmodel = 'm'\n[routes.'a ']\nmodel = 'n'")

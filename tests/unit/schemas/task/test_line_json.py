@@ -24,7 +24,10 @@ BROKEN = [
     (b'{"id": "a", "prompt": "p", "metadata": {"x": [{"y": ":", "y": 2}]}}', "y", "twice"),
     (b'{"id": "a", "prompt": "p", "metadata": {"x\\u003a": 1, "x:": 2}}', "x:", "twice"),
     (
-        b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "model": "n"}}',
+        (
+            b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": '
+            b'{"model": "m", "model": "n"}}'
+        ),
         "model",
         "twice",
     ),

@@ -28,9 +28,17 @@ def fault(
     **evidence: Any,
 ) -> dict[str, Any]:
     return {
-        "kind": kind, "cost": "lease", "target": "it", "seats": ["agent1"], "start_s": start_s, "end_s": end_s, "bit": bit,
-        "again": again, "error": "", "evidence": evidence,
-    }  # fmt: skip
+        "kind": kind,
+        "cost": "lease",
+        "target": "it",
+        "seats": ["agent1"],
+        "start_s": start_s,
+        "end_s": end_s,
+        "bit": bit,
+        "again": again,
+        "error": "",
+        "evidence": evidence,
+    }
 
 
 def judged(
@@ -79,7 +87,11 @@ def test_a_fault_that_hit_at_its_second_try_counts_once() -> None:
         (-11, 3, True),
     ],
 )
-def test_programs_end_as_they_may(code: int, ended_s: float, wrong: bool) -> None:  # noqa: FBT001 - a row of a table
+def test_programs_end_as_they_may(
+    code: int,
+    ended_s: float,
+    wrong: bool,  # noqa: FBT001 - a row of a table
+) -> None:
     """Programs may end with 0, by a signal of ours, or with 3 while a server is away.
 
     A bug or a crash is never excused.

@@ -22,7 +22,7 @@ def empty_run(*others: object) -> Any:
 
 
 def test_a_run_has_not_ended_while_a_record_is_on_its_way() -> None:
-    """A record that a live program is about to write is unfinished work; a dead program's is not."""
+    """A record that a live program will write is unfinished work; a dead program's is not."""
     run = empty_run()
     program = Process("load")
     run.broker.sending.append(program)

@@ -111,8 +111,8 @@ def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(
 def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     """An unreadable batch is reported with its partition.
 
-    The client asks for it again for ever. An agent used to say that it docllm continues by itself, but not
-    where it stands.
+    The client asks for it again for ever. An agent used to say that docllm continues by itself,
+    but not where it stands.
     """
     reader, message = (
         made(),
@@ -122,8 +122,12 @@ def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     for _ in range(2):
         reader._on_message_error(message, KafkaError(code, "failed at 17"))
 
-    told = [call.args[0].reason for call in reader._bridge.give.call_args_list]  # type: ignore[attr-defined]
-    assert told == [
-        "Kafka: failed at 17; docllm.inbox[3] is read no further until its group is moved past that, or the client can take it"
+    give = reader._bridge.give
+    reasons = [call.args[0].reason for call in give.call_args_list]  # type: ignore[attr-defined]
+    assert reasons == [
+        (
+            "Kafka: failed at 17; docllm.inbox[3] is read no further until its group is moved "
+            "past that, or the client can take it"
+        )
     ]
     assert not reader._broken

@@ -29,7 +29,8 @@ def test_failed_append_leaves_nothing(tmp_path: Path) -> None:
     file.one("SELECT count(*) FROM record")
     with file.write() as db:
         db.execute(
-            "CREATE TRIGGER full BEFORE INSERT ON record WHEN new.value = x'33' BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+            "CREATE TRIGGER full BEFORE INSERT ON record WHEN new.value = x'33' BEGIN SELECT "
+            "RAISE(ABORT, 'disk full'); END"
         )
 
     with pytest.raises(sqlite3.IntegrityError, match="disk full"):
