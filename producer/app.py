@@ -19,6 +19,7 @@ from producer.bus.embedded.lock import LOCK_FOLDERS
 from producer.bus.embedded.mount import refuse_network
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old_tiers
 from producer.ports import Publisher, TopicAdmin, TopicReader
+from producer.relay.relay import Relay
 from producer.text.private_files import make_file, make_folder, warn_of_others
 from schemas.clients.kafka import outage_of
 from schemas.errors import ConfigError, UnreachableError
@@ -171,6 +172,16 @@ def make_reader(config: Config, clock: Clock) -> TopicReader:
     from producer.bus.kafka.reader import KafkaTopicReader  # noqa: PLC0415 - the same
 
     return KafkaTopicReader(config=config.kafka, clock=clock)
+
+
+def make_relay(parts: Parts) -> Relay:
+    """Return a relay of the group's publish orders."""
+    return Relay(
+        transactions=parts.transactions,
+        publisher=parts.publisher,
+        topics=parts.topics,
+        clock=parts.clock,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,9 @@
 import argparse
 from contextlib import nullcontext
 
-from producer.app import make_reader, opened
+from producer.app import make_reader, make_relay, opened
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
-from producer.relay.relay import Relay
 from producer.replay.from_topic import FromTopic, Loaded, Survey, survey_topic
 from producer.screen.output import bar, note, say
 from schemas.errors import ConfigError
@@ -34,17 +33,11 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         if not options.dry_run and not (survey.places and await agreed(options, question)):
             say("nothing is loaded")
             return 0
-        relay = Relay(
-            transactions=parts.transactions,
-            publisher=parts.publisher,
-            topics=parts.topics,
-            clock=parts.clock,
-        )
         with nullcontext() if options.dry_run else bar(f"loading {topic}") as progress:
             loader = FromTopic(
                 transactions=parts.transactions,
                 reader=reader,
-                relay=None if options.dry_run else relay,
+                relay=None if options.dry_run else make_relay(parts),
                 group=options.group,
                 max_attempts_of=config.max_attempts_of,
                 progress=lambda done: progress.show(done, len(survey.places)) if progress else None,

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from producer.app import SCREEN_S, LedgerParts, Parts, opened, opened_ledger
+from producer.app import SCREEN_S, LedgerParts, Parts, make_relay, opened, opened_ledger
 from producer.cli import from_topic
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
@@ -14,7 +14,6 @@ from producer.input.estimate import Estimate
 from producer.ledger import history, reopen
 from producer.ledger.selection import RECORD
 from producer.ledger.store import Batch
-from producer.relay.relay import Relay
 from producer.replay import plan as replay_plan
 from producer.replay import runs as replay_runs
 from producer.replay.plan import ReplayPlan
@@ -234,15 +233,9 @@ async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
 
 
 def _replayer(parts: Parts, progress: Callable[[int], None] | None = None) -> Replay:
-    relay = Relay(
-        transactions=parts.transactions,
-        publisher=parts.publisher,
-        topics=parts.topics,
-        clock=parts.clock,
-    )
     return Replay(
         transactions=parts.transactions,
-        relay=relay,
+        relay=make_relay(parts),
         clock=parts.clock,
         group=parts.topics.group,
         max_attempts_of=parts.config.max_attempts_of,

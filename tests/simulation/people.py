@@ -4,10 +4,9 @@ They cancel, replay, open guards, resume routes and apply topics.
 """
 
 from agent.ledger import route_resumes
-from producer.app import Parts
+from producer.app import Parts, make_relay
 from producer.ledger import cancel, guards, store
 from producer.ledger.selection import DISPOSITIONS, Selection
-from producer.relay.relay import Relay
 from producer.replay import runs
 from producer.replay.runner import Replay
 from producer.replay.runs import ReplayRequest
@@ -61,15 +60,9 @@ async def _resume(parts: Parts) -> None:
 
 
 def _replay(parts: Parts) -> Replay:
-    relay = Relay(
-        transactions=parts.transactions,
-        publisher=parts.publisher,
-        topics=parts.topics,
-        clock=parts.clock,
-    )
     return Replay(
         transactions=parts.transactions,
-        relay=relay,
+        relay=make_relay(parts),
         clock=parts.clock,
         group=GROUP,
         max_attempts_of=parts.config.max_attempts_of,
