@@ -32,10 +32,9 @@ from agent.routes.accounts import Accounts
 from agent.routes.sharing.board import Board
 from agent.routes.sharing.sync import BoardSync
 from agent.wiring.agent import Chosen, agent, notice
-from producer.app import Parts, bus_path
+from producer.app import Parts, bus_path, make_relay
 from producer.bus.embedded.lock import AGENTS
 from producer.ledger.status import REAPER
-from producer.relay.relay import Relay
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor, ThreadExecutor
@@ -225,25 +224,14 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
-    relay = Relay(
-        transactions=parts.transactions,
-        publisher=parts.publisher,
-        topics=parts.topics,
-        clock=parts.clock,
-    )
     repairing = reaper.rounds(
-        transactions=parts.transactions,
-        clock=parts.clock,
-        topics=parts.topics,
-        admin=parts.admin,
-        relay=relay,
+        parts,
+        relay=make_relay(parts),
         heartbeat=heartbeat,
         locks=locks,
-        sweep_slack_s=parts.config.agent.sweep_slack_s,
         lost_records=asyncio.Event(),
         agents_gone=lambda _gone: None,
         partitions=(),
-        kafka=parts.kafka,
     )
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=known)

@@ -17,12 +17,9 @@ from agent.maintenance.sweeper import Sweeper
 from agent.maintenance.trimmer import Trimmer
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
-from producer.ports import TopicAdmin
+from producer.app import Parts
 from producer.relay.relay import Relay
-from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
-from schemas.task.topics import Topics
 
 LOOK_S, RELAY_S, TIDY_S = 1.0, 2.0, 60.0  # the pauses of the rounds
 DROP_S = 30.0
@@ -30,26 +27,22 @@ LOST_S = 5.0  # ends each pause of the slow round, and is all of it if Kafka may
 
 
 def rounds(
+    parts: Parts,
     *,
-    transactions: Transactions,
-    clock: Clock,
-    topics: Topics,
-    admin: TopicAdmin,
     relay: Relay,
     heartbeat: Heartbeat,
     locks: AgentLocks | None,
-    sweep_slack_s: float,
     lost_records: asyncio.Event,
     agents_gone: Callable[[frozenset[int]], None],
     partitions: Sequence[Partitions],
-    kafka: Outage,
 ) -> Sequence[Round]:
     """Return the rounds of a reaper.
 
     The duties of a round wait for each other, so the slow ones never share the database.
     `lost_records` is set when Kafka seems to have lost records: then the sweep runs soon.
     """
-    duty = partial(Duty, clock=clock, kafka=kafka)
+    transactions, clock, topics, admin = parts.transactions, parts.clock, parts.topics, parts.admin
+    duty = partial(Duty, clock=clock, kafka=parts.kafka)
     write, group = transactions.write, topics.group
     rescuer = Rescuer(
         transactions=transactions,
@@ -60,7 +53,11 @@ def rounds(
         agents_gone=agents_gone,
     )
     sweeper = Sweeper(
-        transactions=transactions, clock=clock, topics=topics, admin=admin, slack_s=sweep_slack_s
+        transactions=transactions,
+        clock=clock,
+        topics=topics,
+        admin=admin,
+        slack_s=parts.config.agent.sweep_slack_s,
     )
     canceller = Canceller(transactions=transactions, group=group)
     trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)

@@ -35,10 +35,9 @@ from agent.reporting.telemetry import Counts
 from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts
 from agent.routes.probe_sender import ProbeSender
-from agent.wiring.core import dispatch, execution
-from producer.app import Parts
+from agent.wiring.core import Common, Dispatch, Execution, dispatch, execution
+from producer.app import Parts, make_relay
 from producer.input.excluded_files import own_files
-from producer.relay.relay import Relay
 from schemas.runtime.executors import Executor
 
 
@@ -77,93 +76,22 @@ def notice(parts: Parts, counts: Counts, routes: Router) -> str:
 
 def agent(chosen: Chosen) -> Agent:
     """Build an agent."""
-    parts, limits, routes, counts = chosen.parts, chosen.limits, chosen.routes, chosen.counts
-    clock, topics, config = parts.clock, parts.topics, parts.config
-    transactions, sqlite = parts.transactions, parts.transactions.database.sqlite
-    longest_tier = tiers_of(topics.tiers)[-1]
-    deadline_s = routes.longest_timeout_s + DEADLINE_MARGIN_S
-    lost_records, wakeups, failures, memory = (
-        asyncio.Event(),
-        Wakeups(),
-        Failures(),
-        MemoryWatch(clock),
-    )
-    relay = Relay(transactions=transactions, publisher=parts.publisher, topics=topics, clock=clock)
-    publishing = Publishing(relay)
-    ledger = SqlLedger(
-        database=transactions.database,
-        group=topics.group,
-        clock=clock,
-        executors=chosen.executors,
-        longest_tier=longest_tier,
-    )
-    guards = GuardGate(clock=clock, longest_tier=longest_tier, ledger=ledger)
-    executing = execution(
-        size=config.agent.slots,
-        leases=chosen.heartbeat,
-        ledger=ledger,
-        routes=routes,
-        guards=guards,
-        handlers=_handlers(chosen, memory),
-        deadline_s=deadline_s,
-        group_size=limits.sqlite_group if sqlite else limits.group,
-        reply_limit_bytes=chosen.reply_limit_bytes,
-        longest_tier=longest_tier,
-        publishing=publishing,
-        freed=wakeups.claim,
-        memory=memory,
-        clock=clock,
-        counts=counts,
-        limits=limits,
-    )
-    dispatching = dispatch(
-        partitions=Partitions(
-            {topics.name(name): source for name, source in chosen.sources.items()}, limits=limits
-        ),
-        main_topic=topics.name("tasks"),
-        decoder=RecordDecoder(ledger_id=parts.ledger_id, group=topics.group, naming=routes.naming),
-        ledger=ledger,
-        admission=executing.admission,
-        slots=executing.slots,
-        wakeups=wakeups,
-        clock=clock,
-        counts=counts,
-        leases=chosen.heartbeat,
-        deadline_s=deadline_s,
-        publishing=publishing,
-        lost_records=lost_records,
-        failures=failures,
-        limits=limits,
-    )
-    inbox_partitions = Partitions(
-        {topics.name("inbox"): chosen.inbox} if chosen.inbox is not None else {}, limits=limits
-    )
-    intake = Intake(
-        partitions=inbox_partitions,
-        transactions=transactions,
-        apart=chosen.apart,
-        clock=clock,
-        counts=counts,
-        group=topics.group,
-        config=config,
-        publishing=publishing,
-        failures=failures,
-        memory=memory,
-        limits=limits,
+    parts, relay = chosen.parts, make_relay(chosen.parts)
+    common = _common(chosen, Publishing(relay))
+    guards = GuardGate(clock=common.clock, longest_tier=common.longest_tier, ledger=common.ledger)
+    executing = _execution(chosen, common, guards)
+    dispatching = _dispatch(chosen, common, executing)
+    inbox_partitions = _partitions(
+        chosen, {"inbox": chosen.inbox} if chosen.inbox is not None else {}
     )
     repairing = reaper.rounds(
-        transactions=transactions,
-        clock=clock,
-        topics=topics,
-        admin=parts.admin,
+        parts,
         relay=relay,
         heartbeat=chosen.heartbeat,
         locks=chosen.locks,
-        sweep_slack_s=config.agent.sweep_slack_s,
-        lost_records=lost_records,
+        lost_records=common.lost_records,
         agents_gone=dispatching.claimer.agents_gone,
         partitions=(dispatching.partitions, inbox_partitions),
-        kafka=parts.kafka,
     )
     return Agent(
         dispatcher=dispatching.dispatcher,
@@ -172,27 +100,104 @@ def agent(chosen: Chosen) -> Agent:
         admission=executing.admission,
         slots=executing.slots,
         settler=executing.settler,
-        intake=intake,
+        intake=_intake(chosen, common, inbox_partitions),
         sources=list(chosen.sources.values()),
         inbox=chosen.inbox,
-        publishing=publishing,
-        failures=failures,
+        publishing=common.publishing,
+        failures=common.failures,
         group_work=GroupWork(
-            transactions=transactions,
+            transactions=parts.transactions,
             relay=relay,
             admin=parts.admin,
-            topics=topics,
-            reads_inbox=config.inbox.enabled,
+            topics=parts.topics,
+            reads_inbox=parts.config.inbox.enabled,
         ),
         duties=(
             *repairing,
             *chosen.duties,
-            *_route_duties(chosen, guards, publishing),
-            memory.run,
+            *_route_duties(chosen, guards, common.publishing),
+            common.memory.run,
         ),
-        clock=clock,
-        counts=counts,
+        clock=common.clock,
+        counts=common.counts,
         membership=chosen.membership,
+    )
+
+
+def _common(chosen: Chosen, publishing: Publishing) -> Common:
+    parts = chosen.parts
+    longest_tier = tiers_of(parts.topics.tiers)[-1]
+    return Common(
+        ledger=SqlLedger(
+            database=parts.transactions.database,
+            group=parts.topics.group,
+            clock=parts.clock,
+            executors=chosen.executors,
+            longest_tier=longest_tier,
+        ),
+        leases=chosen.heartbeat,
+        publishing=publishing,
+        wakeups=Wakeups(),
+        lost_records=asyncio.Event(),
+        failures=Failures(),
+        memory=MemoryWatch(parts.clock),
+        clock=parts.clock,
+        counts=chosen.counts,
+        limits=chosen.limits,
+        longest_tier=longest_tier,
+        deadline_s=chosen.routes.longest_timeout_s + DEADLINE_MARGIN_S,
+    )
+
+
+def _execution(chosen: Chosen, common: Common, guards: GuardGate) -> Execution:
+    limits, sqlite = chosen.limits, chosen.parts.transactions.database.sqlite
+    return execution(
+        common,
+        size=chosen.parts.config.agent.slots,
+        routes=chosen.routes,
+        guards=guards,
+        handlers=_handlers(chosen, common.memory),
+        group_size=limits.sqlite_group if sqlite else limits.group,
+        reply_limit_bytes=chosen.reply_limit_bytes,
+    )
+
+
+def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
+    parts, topics = chosen.parts, chosen.parts.topics
+    return dispatch(
+        common,
+        partitions=_partitions(chosen, chosen.sources),
+        main_topic=topics.name("tasks"),
+        decoder=RecordDecoder(
+            ledger_id=parts.ledger_id, group=topics.group, naming=chosen.routes.naming
+        ),
+        admission=executing.admission,
+        slots=executing.slots,
+    )
+
+
+def _partitions(chosen: Chosen, sources: Mapping[str, Source]) -> Partitions:
+    name = chosen.parts.topics.name
+    return Partitions(
+        {name(destination): source for destination, source in sources.items()},
+        limits=chosen.limits,
+    )
+
+
+def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:
+    parts = chosen.parts
+    return Intake(
+        partitions=partitions,
+        transactions=parts.transactions,
+        apart=chosen.apart,
+        clock=parts.clock,
+        counts=chosen.counts,
+        group=parts.topics.group,
+        config=parts.config,
+        publishing=common.publishing,
+        failures=common.failures,
+        memory=common.memory,
+        limits=chosen.limits,
     )
 
 

@@ -38,48 +38,56 @@ from agent.routes import Router
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """The parts that are made first, because several others use them."""
+
+    ledger: Ledger
+    leases: Leases
+    publishing: Publishing
+    wakeups: Wakeups
+    lost_records: asyncio.Event
+    failures: Failures
+    memory: MemoryWatch
+    clock: Clock
+    counts: Counts
+    limits: Limits
+    longest_tier: Tier
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """The parts that run and settle claimed tasks."""
 
     admission: Admission
     slots: Slots
-    worker: Worker
     settler: Settler
 
 
 def execution(
+    common: Common,
     *,
     size: int,
-    leases: Leases,
-    ledger: Ledger,
     routes: Router,
     guards: GuardGate,
     handlers: Handlers,
-    deadline_s: float,
     group_size: int,
     reply_limit_bytes: int,
-    longest_tier: Tier,
-    publishing: Publishing,
-    freed: asyncio.Event,
-    memory: MemoryWatch,
-    clock: Clock,
-    counts: Counts,
-    limits: Limits,
 ) -> Execution:
     """Build the parts that run and settle claimed tasks, in `size` slots."""
-    worker = Worker(handlers=handlers, clock=clock, deadline_s=deadline_s)
+    clock = common.clock
     settler = Settler(
-        ledger=ledger,
+        ledger=common.ledger,
         group_size=group_size,
-        group_bytes=limits.group_bytes,
+        group_bytes=common.limits.group_bytes,
         reply_limit_bytes=reply_limit_bytes,
         clock=clock,
-        publishing=publishing,
+        publishing=common.publishing,
     )
-    suspects = CrashSuspects(counts=counts)
+    suspects = CrashSuspects(counts=common.counts)
     admission = Admission(
         slots=size,
-        leases=leases,
+        leases=common.leases,
         routes=routes,
         guards=guards,
         suspects=suspects,
@@ -90,15 +98,15 @@ def execution(
         admission=admission,
         guards=guards,
         suspects=suspects,
-        worker=worker,
+        worker=Worker(handlers=handlers, clock=clock, deadline_s=common.deadline_s),
         settler=settler,
-        longest_tier=longest_tier,
+        longest_tier=common.longest_tier,
         clock=clock,
-        counts=counts,
-        memory=memory,
-        freed=freed,
+        counts=common.counts,
+        memory=common.memory,
+        freed=common.wakeups.claim,
     )
-    return Execution(admission=admission, slots=slots, worker=worker, settler=settler)
+    return Execution(admission=admission, slots=slots, settler=settler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,30 +123,23 @@ class Dispatch:
 
 
 def dispatch(
+    common: Common,
     *,
     partitions: Partitions,
     main_topic: str,
     decoder: RecordDecoder,
-    ledger: Ledger,
     admission: Admission,
     slots: Slots,
-    wakeups: Wakeups,
-    clock: Clock,
-    counts: Counts,
-    leases: Leases,
-    deadline_s: float,
-    publishing: Publishing,
-    lost_records: asyncio.Event,
-    failures: Failures,
-    limits: Limits,
 ) -> Dispatch:
     """Build the parts that decide about records."""
+    ledger, publishing, leases = common.ledger, common.publishing, common.leases
+    wakeups, clock, limits = common.wakeups, common.clock, common.limits
     table = InFlightTable(limits=limits)
     quarantine = QuarantineQueue(
         ledger=ledger,
         partitions=partitions,
         table=table,
-        counts=counts,
+        counts=common.counts,
         publishing=publishing,
         limits=limits,
     )
@@ -159,7 +160,7 @@ def dispatch(
     claimer = Claimer(
         ledger=ledger,
         leases=leases,
-        deadline_s=deadline_s,
+        deadline_s=common.deadline_s,
         partitions=partitions,
         table=table,
         quarantine=quarantine,
@@ -195,9 +196,9 @@ def dispatch(
         records=records,
         wakeups=wakeups,
         clock=clock,
-        counts=counts,
-        lost_records=lost_records,
-        failures=failures,
+        counts=common.counts,
+        lost_records=common.lost_records,
+        failures=common.failures,
     )
     return Dispatch(
         partitions=partitions,

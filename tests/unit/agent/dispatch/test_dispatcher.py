@@ -15,13 +15,14 @@ from agent.inflight.partitions import Partitions
 from agent.lease import Lease, Leases
 from agent.outcome import Cancelled, Outcome, Released, Spent, Succeeded
 from agent.ports import Assigned, Ledger, Record, Source, Verdict
+from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.wiring import core
-from agent.wiring.core import Dispatch
+from agent.wiring.core import Common, Dispatch
 from schemas.runtime.clock import SystemClock
 from tests.support.routes import routes
-from tests.support.slots import PARTITION, SlotsHarness, claimed, ending
+from tests.support.slots import LONGEST, PARTITION, SlotsHarness, claimed, ending
 
 OFFSET = 7
 
@@ -93,6 +94,20 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
     slots = SlotsHarness(routes(), ending(Released())).slots()
     dispatch = core.dispatch(
+        Common(
+            ledger=cast("Ledger", None),
+            leases=cast("Leases", SimpleNamespace(current=Lease(1, 0.0))),
+            publishing=cast("Publishing", None),
+            wakeups=Wakeups(),
+            lost_records=asyncio.Event(),
+            failures=Failures(),
+            memory=cast("MemoryWatch", None),
+            clock=SystemClock(),
+            counts=counts,
+            limits=Limits(),
+            longest_tier=LONGEST,
+            deadline_s=600.0,
+        ),
         partitions=Partitions(
             {
                 PARTITION.topic: cast(
@@ -102,19 +117,9 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
             limits=Limits(),
         ),
         decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: delivery)),
-        ledger=cast("Ledger", None),
         admission=slots._admission,
         slots=slots,
-        clock=SystemClock(),
-        counts=counts,
-        leases=cast("Leases", SimpleNamespace(current=Lease(1, 0.0))),
-        deadline_s=600.0,
         main_topic=PARTITION.topic,
-        wakeups=Wakeups(),
-        publishing=cast("Publishing", None),
-        lost_records=asyncio.Event(),
-        failures=Failures(),
-        limits=Limits(),
     )
     dispatch.dispatcher.deliver(Assigned((PARTITION,)))
     dispatch.dispatcher.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])

@@ -26,7 +26,7 @@ from agent.outcome import (
 )
 from agent.ports import Assigned, ClaimAnswer, Partition, Record, Row, Verdict
 from agent.wiring import core
-from agent.wiring.core import Dispatch
+from agent.wiring.core import Common, Dispatch
 from schemas.task.envelope import Publication, encode
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
@@ -45,27 +45,26 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         name: MagicMock()
         for name in (
             "ledger",
-            "slots",
-            "admission",
-            "clock",
-            "counts",
             "leases",
             "publishing",
             "lost_records",
             "failures",
+            "memory",
+            "clock",
+            "counts",
+            "longest_tier",
         )
     }
-    parts["admission"].slots, parts["clock"].now_s.return_value = 64, 0.0
+    parts["clock"].now_s.return_value = 0.0
     naming = MagicMock()
     naming.name_of.return_value = "route"
     dispatch = core.dispatch(
+        Common(wakeups=Wakeups(), limits=Limits(), deadline_s=60.0, **parts),
         partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
         decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
-        deadline_s=60.0,
         main_topic=PARTITION.topic,
-        wakeups=Wakeups(),
-        limits=Limits(),
-        **parts,
+        admission=MagicMock(slots=64),
+        slots=MagicMock(),
     )
     dispatch.dispatcher.deliver(Assigned((PARTITION,)))
     dispatch.dispatcher.deliver(

@@ -10,6 +10,7 @@ from agent.ledger import leases, losses, sweeping
 from agent.maintenance import reaper
 from agent.maintenance.duty import Round
 from schemas.errors import DeniedError
+from schemas.settings.config import Config
 from schemas.task.topics import Topics
 
 
@@ -40,21 +41,24 @@ class OneRound:
         raise OSError("away")
 
 
-def tidying(parts: Any, lost_records: asyncio.Event | None = None) -> Round:
+def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
     """Return the slow round."""
-    return reaper.rounds(
-        transactions=cast("Any", parts),
-        clock=cast("Any", parts),
+    parts = SimpleNamespace(
+        transactions=ledger,
+        clock=ledger,
         topics=Topics("g"),
-        admin=cast("Any", parts),
+        admin=ledger,
+        config=Config(),
+        kafka=SimpleNamespace(logged=False),
+    )
+    return reaper.rounds(
+        cast("Any", parts),
         relay=cast("Any", SimpleNamespace(relay_once=None, drop_settled=None)),
         heartbeat=cast("Any", None),
         locks=None,
-        sweep_slack_s=600.0,
         lost_records=lost_records or asyncio.Event(),
         agents_gone=lambda _gone: None,
         partitions=(),
-        kafka=cast("Any", SimpleNamespace(logged=False)),
     )[2]
 
 
