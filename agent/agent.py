@@ -191,13 +191,13 @@ class Agent:
         self._admission.close()
         await self._leave_group()
         crash.reach("drain.group_left")
-        await self._finish_calls(stop, timeout_s)
+        await self._drain_slots(stop, timeout_s)
         try:
             async with asyncio.timeout(LAST_SETTLE_S):
                 await self._claimer.no_claim()
                 await self._settler.idle()
                 crash.reach("drain.settled")
-                await self._publishing.finish(PUBLISH_S)
+                await self._publishing.flush(PUBLISH_S)
                 crash.reach("drain.published")
                 await self._membership.leave()
         except TimeoutError:
@@ -216,17 +216,17 @@ class Agent:
         """
         await asyncio.gather(*(source.leave() for source in self._all_sources))
 
-    async def _finish_calls(self, stop: Stop, timeout_s: float) -> None:
-        finishing = asyncio.create_task(self._slots.finish(timeout_s))
+    async def _drain_slots(self, stop: Stop, timeout_s: float) -> None:
+        draining = asyncio.create_task(self._slots.drain(timeout_s))
         hurry = asyncio.create_task(stop.hurry.wait())
-        await asyncio.wait([finishing, hurry], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
-        if not finishing.done():
+        if not draining.done():
             log.info(
                 "hurrying: ending %s, their tasks run again", counted(self._slots.running, "call")
             )
-            finishing.cancel()
-            await self._slots.finish(0)
+            draining.cancel()
+            await self._slots.drain(0)
 
     async def _until_done(self) -> None:
         """Return once the group's work is done.

@@ -166,7 +166,7 @@ class Intake:
             )
             crash.reach("intake.quarantined")
         for record in records:
-            self._partitions.finish(record.partition, record.offset)
+            self._partitions.finish_record(record.partition, record.offset)
         self._partitions.flush()
 
     async def _read(self, record: Record) -> tuple[str, store.NewTask] | RejectedRecord:

@@ -40,7 +40,7 @@ class AnswerHandler:
         elif answer in {ClaimAnswer.DONE, ClaimAnswer.STALE}:
             # The row of a DONE record is final, so copies up to its fence are done too. The row of
             # a STALE record has moved on, so only copies below its fence are stale too.
-            self._records.finish(
+            self._records.finish_with_copies(
                 delivery, -1 if row is None else row.fence - (answer is ClaimAnswer.STALE)
             )
         elif answer is ClaimAnswer.CLAIMABLE and row is not None:

@@ -128,10 +128,26 @@ class Dispatcher:
                 delivery.lease.running -= 1
             delivery.owner, delivery.lease = 0, None
             self._counts.note(outcome, verdict, self._clock.now_s())
-            self._finish(delivery, outcome, verdict)
+            self._follow_verdict(delivery, outcome, verdict)
         self._records.go_on()
 
-    def _finish(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
+    def _follow_verdict(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
+        """Finish the record, delay it, or ask the ledger about it again.
+
+        A record whose partition was revoked is forgotten. Else the first line that fits decides:
+
+            verdict     outcome                what happens to the record
+            FENCED      Succeeded              asked about again; the paid answer is kept
+            FENCED      any other              asked about again
+            GIVEN_UP    any                    delayed for 1 to 15 s
+            SETTLED     Released, a suspect    delayed for 1 to 15 s
+            SETTLED     Snooze                 delayed as long as the outcome says
+            SETTLED     Released               asked about again
+            REOPENED    Cancelled              asked about again
+            HELD_BACK   Dead                   finished; another one comes from the longest tier
+            SETTLED     Retry, Moved           finished; another one comes from the outcome's tier
+            SETTLED     any other              finished; the task is final
+        """
         if delivery.partition not in self._partitions:
             self._table.end(delivery)
         elif verdict is Verdict.FENCED:
@@ -145,7 +161,9 @@ class Dispatcher:
         elif isinstance(outcome, Released) or verdict is Verdict.REOPENED:
             self._table.ask(delivery)
         else:
-            self._records.finish(delivery, -1 if delivery.row is None else delivery.row.fence)
+            self._records.finish_with_copies(
+                delivery, -1 if delivery.row is None else delivery.row.fence
+            )
 
     def _fenced(self, delivery: Delivery, outcome: Outcome) -> None:
         """Keep a paid answer, and ask about the record again: the claim is no longer ours."""

@@ -60,15 +60,15 @@ class HeadOfLine:
             return
         order = await self._ledger.relieve(delivery.claimable(), fence, owner)
         if order is not None:
-            self._finish(delivery, order, fence)
+            self._finish_relieved(delivery, order, fence)
 
-    def _finish(self, delivery: Delivery, order: Order, fence: int) -> None:
+    def _finish_relieved(self, delivery: Delivery, order: Order, fence: int) -> None:
         """Finish a record and all its copies; the replacement record stands for them too."""
         crash.reach("relief.ordered")
         for copy in self._table.take_copies(delivery, fence):
-            self._partitions.finish(copy.partition, copy.offset)
+            self._partitions.finish_record(copy.partition, copy.offset)
             self._table.end(copy)
-        self._partitions.finish(delivery.partition, delivery.offset)
+        self._partitions.finish_record(delivery.partition, delivery.offset)
         self._partitions.flush()
         if delivery.state is DeliveryState.DELAYED:
             self._table.end(delivery)

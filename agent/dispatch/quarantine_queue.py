@@ -114,7 +114,7 @@ class QuarantineQueue:
                     rejected.offset,
                     rejected.reason,
                 )
-                self._partitions.finish(record.partition, record.offset)
+                self._partitions.finish_record(record.partition, record.offset)
                 if isinstance(record, Delivery):
                     self._table.end(record)
                 else:

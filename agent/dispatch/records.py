@@ -41,13 +41,13 @@ class Records:
         self._backpressure = backpressure
         self._wakeups = wakeups
 
-    def finish(self, delivery: Delivery, fence: int) -> None:
+    def finish_with_copies(self, delivery: Delivery, fence: int) -> None:
         """Finish a record and its copies up to `fence`; its result holds for them too.
 
         `fence` comes from the ledger's row, never from a header.
         """
         for finished in (*self._table.take_copies(delivery, fence), delivery):
-            self._partitions.finish(finished.partition, finished.offset)
+            self._partitions.finish_record(finished.partition, finished.offset)
             self._table.end(finished)
 
     def go_on(self) -> None:

@@ -32,7 +32,7 @@ class Publishing:
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
-    async def finish(self, timeout_s: float) -> None:
+    async def flush(self, timeout_s: float) -> None:
         """Wait until the orders in progress are sent, for at most `timeout_s`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)

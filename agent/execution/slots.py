@@ -93,7 +93,7 @@ class Slots:
         """Release a claim whose attempt did not begin."""
         self._settle(delivery, Released())
 
-    async def finish(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float) -> None:
         """Wait for the running calls; after `timeout_s`, cancel the rest and release their claims.
 
         A handler that does not end although it was cancelled is left running.

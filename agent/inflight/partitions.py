@@ -63,10 +63,10 @@ class Partitions:
         """Store the delivery that a record became."""
         self._deliveries[delivery.partition][delivery.offset] = delivery
 
-    def finish(self, partition: Partition, offset: int) -> None:
+    def finish_record(self, partition: Partition, offset: int) -> None:
         """Finish a record; do nothing if its assignment is over."""
         if partition in self._trackers:
-            self._trackers[partition].finish(offset)
+            self._trackers[partition].finish_offset(offset)
             self._deliveries[partition].pop(offset, None)
 
     def redelivered(self, partition: Partition) -> bool:

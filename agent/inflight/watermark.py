@@ -26,7 +26,7 @@ class OffsetTracker:
         self._open[offset] = None
         return True
 
-    def finish(self, offset: int) -> None:
+    def finish_offset(self, offset: int) -> None:
         """Mark a record as finished; finishing it again does nothing."""
         self._open.pop(offset, None)
 

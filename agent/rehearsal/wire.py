@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._finish(0, left=True)
+        self._end_answer(0, left=True)
 
     def data_received(self, data: bytes) -> None:
         """Collect bytes, and answer the next whole request unless an answer is under way."""
@@ -134,11 +134,11 @@ class Connection(asyncio.Protocol):
         whole = plan.ending is Ending.KEEP
         sent = plan.answer if whole else plan.answer[: len(plan.answer) // 2]
         self._transport.write(sent)
-        self._finish(len(sent), left=False)
+        self._end_answer(len(sent), left=False)
         if not whole:
             self._transport.abort()
 
-    def _finish(self, sent_bytes: int, *, left: bool) -> None:
+    def _end_answer(self, sent_bytes: int, *, left: bool) -> None:
         plan, self._current, self._timer = self._current, None, None
         if plan is not None and plan.done is not None:
             plan.done(sent_bytes, left)

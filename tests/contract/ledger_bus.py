@@ -38,7 +38,7 @@ class View:
     current: bool = True
 
     def finish(self, offset: int) -> None:
-        self.tracker.finish(offset)
+        self.tracker.finish_offset(offset)
         self.records.pop(offset, None)
 
 

@@ -138,7 +138,7 @@ class SlotsHarness:
         for number in range(count):
             slots.start(claimed(number, self.clock.now_s()))
         await asyncio.sleep(0)
-        await slots.finish(0 if cancel else 5.0)
+        await slots.drain(0 if cancel else 5.0)
 
 
 def claimed(
@@ -178,4 +178,4 @@ async def _start(slots: Slots, deliveries: tuple[Delivery, ...]) -> None:
     for delivery in deliveries:
         slots.start(delivery)
     await asyncio.sleep(0)
-    await slots.finish(5.0)
+    await slots.drain(5.0)

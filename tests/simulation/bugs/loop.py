@@ -32,15 +32,15 @@ def _skipped(answer: ClaimAnswer) -> Callable[[], AbstractContextManager[Any]]:
 
 
 def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
-    finish = Dispatcher._finish
+    follow = Dispatcher._follow_verdict
 
     def passes(self: Dispatcher, delivery: Any, outcome: Any, verdict: Verdict) -> None:
         if isinstance(outcome, kind) and delivery.partition in self._partitions:
-            self._records.finish(delivery, -1)
+            self._records.finish_with_copies(delivery, -1)
         else:
-            finish(self, delivery, outcome, verdict)
+            follow(self, delivery, outcome, verdict)
 
-    return replaced(Dispatcher, "_finish", passes)
+    return replaced(Dispatcher, "_follow_verdict", passes)
 
 
 def _fenced_passes() -> AbstractContextManager[Any]:
@@ -57,7 +57,7 @@ def _fenced_passes() -> AbstractContextManager[Any]:
         patched(
             Dispatcher,
             "_fenced",
-            lambda self, delivery, _outcome: self._records.finish(delivery, -1),
+            lambda self, delivery, _outcome: self._records.finish_with_copies(delivery, -1),
         )
     )
     return stack
@@ -163,7 +163,7 @@ def _intake_first() -> AbstractContextManager[Any]:
 
     async def first(self: Intake, records: Sequence[Any]) -> None:
         for record in records:
-            self._partitions.finish(record.partition, record.offset)
+            self._partitions.finish_record(record.partition, record.offset)
         self._partitions.flush()
         await take(self, records)
 
@@ -173,7 +173,7 @@ def _intake_first() -> AbstractContextManager[Any]:
 async def _suspects_dropped(self: QuarantineQueue) -> None:
     while self._rejected:
         _, record = self._rejected.popleft()
-        self._partitions.finish(record.partition, record.offset)
+        self._partitions.finish_record(record.partition, record.offset)
         if isinstance(record, Delivery):
             self._table.end(record)
     self._partitions.flush()
@@ -199,7 +199,7 @@ BUGS = {
     "release lets the offset pass": Bug("P3", _passes(Released), OUTAGES),
     "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
     "the highest finished is committed": Bug(
-        "P3", replaced(watermark.OffsetTracker, "finish", _highest)
+        "P3", replaced(watermark.OffsetTracker, "finish_offset", _highest)
     ),
     "intake commits first": Bug("P3", _intake_first),
     "suspects are dropped": Bug("P3", replaced(QuarantineQueue, "keep", _suspects_dropped)),

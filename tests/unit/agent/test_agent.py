@@ -84,7 +84,9 @@ def idle_agent() -> Agent:
             **{f"{duty}_forever": for_ever for duty in ("ask", "claim", "tick")},
             run=for_ever,
         )
-        part.configure_mock(running=0, unsettled=0, idle=nothing, finish=nothing, no_claim=nothing)
+        part.configure_mock(
+            running=0, unsettled=0, idle=nothing, drain=nothing, flush=nothing, no_claim=nothing
+        )
     parts["intake"].idle = True
     group_work = group()
     return Agent(
@@ -157,7 +159,7 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
 
 def test_an_agent_of_which_a_part_broke_drains_too() -> None:
     """If a part breaks, the paid calls still end and are settled before the error is raised."""
-    agent, slots = idle_agent(), MagicMock(running=0, finish=nothing)
+    agent, slots = idle_agent(), MagicMock(running=0, drain=nothing)
     agent._slots = slots
 
     async def broken() -> None:

@@ -45,7 +45,7 @@ def test_a_record_that_is_over_is_finished(answer: ClaimAnswer, fence: int) -> N
 
     harness.handle(answer, fence=2)
 
-    harness.records.finish.assert_called_once_with(harness.delivery, fence)
+    harness.records.finish_with_copies.assert_called_once_with(harness.delivery, fence)
 
 
 def test_a_claimable_task_is_ready() -> None:
@@ -101,5 +101,5 @@ def test_a_delivery_of_a_partition_that_was_lost_ends() -> None:
 
     harness.handle(ClaimAnswer.DONE)
 
-    harness.records.finish.assert_not_called()
+    harness.records.finish_with_copies.assert_not_called()
     assert harness.delivery.state is DeliveryState.GONE

@@ -13,7 +13,18 @@ from agent.inflight.delivery import DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.lease import Lease, Leases
-from agent.outcome import Cancelled, Outcome, Released, Spent, Succeeded
+from agent.outcome import (
+    Cancelled,
+    Dead,
+    Failure,
+    Moved,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.ports import Assigned, Ledger, Record, Source, Verdict
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
@@ -21,10 +32,12 @@ from agent.reporting.telemetry import Counts
 from agent.wiring import core
 from agent.wiring.core import Common, Dispatch
 from schemas.runtime.clock import SystemClock
+from schemas.task.failures import ErrorClass
 from tests.support.routes import routes
 from tests.support.slots import LONGEST, PARTITION, SlotsHarness, claimed, ending
 
 OFFSET = 7
+FAILURE = Failure(ErrorClass.ROUTE, "closed")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +63,36 @@ def test_a_task_that_waits_again_keeps_its_record(
     assert dispatch.partitions.marked() == watermark
     assert (delivery.state is DeliveryState.ASKING) is (counted == "released")
     assert getattr(counts, counted) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "state"),
+    [
+        (Verdict.FENCED, Succeeded(b"{}", 0, Spent()), DeliveryState.ASKING),
+        (Verdict.FENCED, Released(), DeliveryState.ASKING),
+        (Verdict.FENCED, Dead(FAILURE, Spent()), DeliveryState.ASKING),
+        (Verdict.GIVEN_UP, Dead(FAILURE, Spent()), DeliveryState.DELAYED),
+        (Verdict.SETTLED, Snooze(FAILURE, Spent(), 5.0), DeliveryState.DELAYED),
+        (Verdict.SETTLED, Released(), DeliveryState.ASKING),
+        (Verdict.REOPENED, Cancelled(), DeliveryState.ASKING),
+        (Verdict.HELD_BACK, Dead(FAILURE, Spent()), DeliveryState.GONE),
+        (Verdict.SETTLED, Retry(FAILURE, Spent(), "30s", 30.0), DeliveryState.GONE),
+        (Verdict.SETTLED, Moved(FAILURE, Spent(), "1h", 3600.0), DeliveryState.GONE),
+        (Verdict.SETTLED, Dead(FAILURE, Spent()), DeliveryState.GONE),
+        (Verdict.SETTLED, Succeeded(b"{}", 0, Spent()), DeliveryState.GONE),
+    ],
+)
+def test_verdict_and_outcome_decide_what_happens_to_the_record(
+    verdict: Verdict, outcome: Outcome, state: DeliveryState
+) -> None:
+    """The table in the dispatcher's code, line by line; only a finished record is passed."""
+    delivery = claimed(OFFSET, 0.0)
+    dispatch = dispatch_that_reads(delivery, Counts())
+
+    dispatch.dispatcher.finish([(delivery, outcome, verdict)])
+
+    watermark = OFFSET + 1 if state is DeliveryState.GONE else OFFSET
+    assert (delivery.state, dispatch.partitions.marked()) == (state, {("g.tasks", 0): watermark})
 
 
 def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:

@@ -69,7 +69,7 @@ def relieved(
         def blocking(self, finished: float) -> list[Delivery]:
             return [blocking] if almost or finished < LIMITS.finished_share else []
 
-        def finish(self, partition: Partition, offset: int) -> None:
+        def finish_record(self, partition: Partition, offset: int) -> None:
             done.append(offset)
 
     ordered: list[Order] = []

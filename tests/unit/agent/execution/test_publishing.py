@@ -34,10 +34,10 @@ def test_an_agent_waits_for_its_orders_for_a_limited_time() -> None:
         publishing = Publishing(relay)
         publishing.send([ORDER])
         publishing.send([])
-        await publishing.finish(0.0)
+        await publishing.flush(0.0)
         before = list(relay.sent)
         relay.go_on.set()
-        await publishing.finish(5.0)
+        await publishing.flush(5.0)
         return before, relay.sent
 
     assert asyncio.run(run()) == ([], [ORDER])
@@ -51,7 +51,7 @@ def test_orders_that_fail_are_left_to_the_relay(caplog: pytest.LogCaptureFixture
         relay.go_on.set()
         publishing = Publishing(relay)
         publishing.send([ORDER])
-        await publishing.finish(5.0)
+        await publishing.flush(5.0)
         await asyncio.sleep(0)
 
     asyncio.run(run())

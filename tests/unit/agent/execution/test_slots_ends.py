@@ -27,7 +27,7 @@ def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False
         slots = harness.slots()
         slots.start(delivery)
         await asyncio.sleep(0)
-        await slots.finish(0 if cancel else 5.0)
+        await slots.drain(0 if cancel else 5.0)
         (outcome,) = harness.settler.outcomes
         return outcome
 

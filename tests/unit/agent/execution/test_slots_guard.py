@@ -82,7 +82,7 @@ def test_a_task_that_waits_for_its_turn_is_released_at_the_end() -> None:
         for number in range(1, 9):
             slots.start(claimed(number, harness.clock.now_s()))
         await asyncio.sleep(0)
-        await slots.finish(0)
+        await slots.drain(0)
 
     asyncio.run(leave())
 

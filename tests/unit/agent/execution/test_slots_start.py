@@ -49,7 +49,7 @@ def test_a_claim_that_needs_no_call_is_not_moved(
     async def move() -> None:
         slots = harness.slots()
         slots.move(make(harness.clock.now_s()))
-        await slots.finish(5.0)
+        await slots.drain(5.0)
 
     asyncio.run(move())
 

@@ -31,7 +31,7 @@ class Run:
                 slots._admission.may_claim(self.new_delivery(99, losses)),
                 slots._admission.room(),
             )
-            await slots.finish(5.0)
+            await slots.drain(5.0)
             return found
 
         return asyncio.run(run())
@@ -69,7 +69,7 @@ def test_a_second_suspect_is_released() -> None:
     run = Run(2, 2)
 
     async def start() -> None:
-        await run.started().finish(5.0)
+        await run.started().drain(5.0)
 
     asyncio.run(start())
 
@@ -84,7 +84,7 @@ def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
         slots = run.started()
         await asyncio.sleep(0)
         told = run.harness.counts.notice()
-        await slots.finish(5.0)
+        await slots.drain(5.0)
         return told
 
     told = asyncio.run(start())

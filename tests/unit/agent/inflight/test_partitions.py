@@ -51,9 +51,9 @@ def test_a_watermark_is_marked_when_it_moves() -> None:
         tracked.begin(partition(), offset)
     tracked.flush()
     tracked.flush()
-    tracked.finish(partition(), 6)
+    tracked.finish_record(partition(), 6)
     tracked.flush()
-    tracked.finish(partition(), 5)
+    tracked.finish_record(partition(), 5)
     tracked.flush()
 
     assert source.marks == [(partition(), 5), (partition(), 7)]
@@ -70,7 +70,7 @@ def test_an_old_assignment_moves_nothing() -> None:
     tracked.assign([new])
     tracked.begin(new, 5)
 
-    tracked.finish(old, 5)
+    tracked.finish_record(old, 5)
     tracked.flush()
 
     assert [delivery.offset for delivery in dropped] == [5]
@@ -102,7 +102,7 @@ def test_the_entries_of_a_revoked_partition_are_given_back() -> None:
     for offset in range(3):
         tracked.begin(partition(), offset)
         tracked.keep(new_delivery(partition(), offset))
-    tracked.finish(partition(), 1)
+    tracked.finish_record(partition(), 1)
 
     assert [delivery.offset for delivery in tracked.revoke([partition()])] == [0, 2]
     assert tracked.revoke([partition()]) == []
@@ -120,7 +120,7 @@ def test_a_wide_span_pauses_its_partition_until_it_is_narrower() -> None:
     tracked.begin(partition(0), LIMITS.span)
     tracked.pause(())
     tracked.pause(())
-    tracked.finish(partition(0), 0)
+    tracked.finish_record(partition(0), 0)
     tracked.pause(())
 
     assert source.pauses == [frozenset(), frozenset({partition(0)}), frozenset()]
@@ -133,11 +133,11 @@ def test_a_span_that_shrinks_a_little_stays_paused() -> None:
     tracked.begin(partition(), LIMITS.span - LIMITS.resume_span)
     tracked.begin(partition(), LIMITS.span)
     tracked.pause(())
-    tracked.finish(partition(), 0)
+    tracked.finish_record(partition(), 0)
     tracked.pause(())
     assert source.pauses == [frozenset({partition()})]
 
-    tracked.finish(partition(), LIMITS.span - LIMITS.resume_span)
+    tracked.finish_record(partition(), LIMITS.span - LIMITS.resume_span)
     tracked.pause(())
 
     assert source.pauses[-1] == frozenset()
@@ -182,8 +182,8 @@ def test_one_slow_task_behind_a_wide_span_is_named() -> None:
     assert tracked.blocking(0.98) == []
 
     for offset in range(1, LIMITS.span):
-        tracked.finish(partition(), offset)
+        tracked.finish_record(partition(), offset)
 
     assert tracked.blocking(0.98) == [slow]
-    tracked.finish(partition(), 0)
+    tracked.finish_record(partition(), 0)
     assert tracked.blocking(0.98) == []

@@ -26,10 +26,10 @@ def test_the_first_unfinished_record_is_the_watermark() -> None:
     """The watermark waits for the earliest record, then jumps over all finished ones."""
     tracker = read(10, 11, 12)
 
-    tracker.finish(12)
-    tracker.finish(11)
+    tracker.finish_offset(12)
+    tracker.finish_offset(11)
     assert (tracker.watermark, tracker.span, tracker.unfinished) == (10, 3, 1)
-    tracker.finish(10)
+    tracker.finish_offset(10)
 
     assert (tracker.watermark, tracker.span, tracker.unfinished) == (13, 0, 0)
 
@@ -38,10 +38,10 @@ def test_holes_in_the_offsets_do_no_harm() -> None:
     """Offsets that were never delivered are passed like finished ones."""
     tracker = read(5, 9, 20)
 
-    tracker.finish(5)
+    tracker.finish_offset(5)
     assert tracker.watermark == 9
-    tracker.finish(9)
-    tracker.finish(20)
+    tracker.finish_offset(9)
+    tracker.finish_offset(20)
 
     assert tracker.watermark == 21
 
@@ -49,7 +49,7 @@ def test_holes_in_the_offsets_do_no_harm() -> None:
 def test_a_record_that_was_read_before_is_not_begun_again() -> None:
     """An assignment begins an offset only once, finished or not."""
     tracker = read(5, 6)
-    tracker.finish(5)
+    tracker.finish_offset(5)
 
     assert not tracker.begin(5)
     assert not tracker.begin(6)
@@ -60,9 +60,9 @@ def test_finishing_twice_or_something_unknown_does_nothing() -> None:
     """Finishing a record twice, or an unknown one, does nothing."""
     tracker = read(1, 2)
 
-    tracker.finish(1)
-    tracker.finish(1)
-    tracker.finish(99)
+    tracker.finish_offset(1)
+    tracker.finish_offset(1)
+    tracker.finish_offset(99)
 
     assert (tracker.watermark, tracker.unfinished) == (2, 1)
 
@@ -91,13 +91,13 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish_one(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, max(0, self.newest + 3)))
-        self.tracker.finish(offset)
+        self.tracker.finish_offset(offset)
         self.unfinished.discard(offset)
 
     @rule()
     def finish_the_first(self) -> None:
         if self.unfinished:
-            self.tracker.finish(min(self.unfinished))
+            self.tracker.finish_offset(min(self.unfinished))
             self.unfinished.remove(min(self.unfinished))
 
     @invariant()
