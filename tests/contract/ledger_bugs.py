@@ -30,9 +30,9 @@ def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
         return [
-            one
-            for one in settlements
-            if rows[one.row.task_id].status in TRANSITIONS["succeed"].sources
+            settlement
+            for settlement in settlements
+            if rows[settlement.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
     patch.setattr(settlements, "_accepted", accepted)
@@ -43,9 +43,15 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
 
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
-        mine = [one for one in settlements if rows[one.row.task_id].owner in {one.owner, 0}]
+        mine = [
+            settlement
+            for settlement in settlements
+            if rows[settlement.row.task_id].owner in {settlement.owner, 0}
+        ]
         return [
-            one for one in mine if rows[one.row.task_id].status in TRANSITIONS["succeed"].sources
+            settlement
+            for settlement in mine
+            if rows[settlement.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
     patch.setattr(settlements, "_accepted", accepted)

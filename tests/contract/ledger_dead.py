@@ -38,8 +38,8 @@ def dead(
 ) -> list[int]:
     """Load tasks that die at once and whose dead letters are delivered."""
     ids = ledger_db.load(*keys, into=into)
-    for one in ids:
-        killed(ledger_db, one, outcome)
+    for task_id in ids:
+        killed(ledger_db, task_id, outcome)
     delivered(ledger_db)
     return ids
 
@@ -116,5 +116,5 @@ def counts(ledger_db: LedgerDatabase) -> dict[str, int]:
     """Return the counts that `status` shows for all batches, without zeros."""
     shown = ledger_db.run(lambda c: status.read(c, GROUP)).batches
     names = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
-    sums = {name: sum(one.counts[name] for one in shown) for name in names}
+    sums = {name: sum(group.counts[name] for group in shown) for name in names}
     return {name: count for name, count in sums.items() if count}

@@ -36,7 +36,7 @@ def claimed(ledger_db: LedgerDatabase, count: int, into: str = BATCH) -> list[tu
     first = ledger_db.count(tables.task)
     ids = ledger_db.load(*(f"task {first + number}" for number in range(count)), into=into)
     owner = ledger_db.agent().next_owner()
-    answers = ledger_db.answers([ledger_db.record(one) for one in ids], owner)
+    answers = ledger_db.answers([ledger_db.record(task_id) for task_id in ids], owner)
     return [(row, owner) for _, row in answers.values() if row is not None]
 
 
@@ -79,5 +79,5 @@ def raised(ledger_db: LedgerDatabase) -> list[Guard]:
 
 def open_all(ledger_db: LedgerDatabase) -> None:
     """Open every raised guard, as a person does."""
-    for one in raised(ledger_db):
-        assert ledger_db.call(guards.open_one, one, "somebody", "by hand")
+    for guard in raised(ledger_db):
+        assert ledger_db.call(guards.open_one, guard, "somebody", "by hand")

@@ -95,8 +95,8 @@ async def looking(ledger_db: LedgerDatabase, keeper: ObservedKeeper) -> Guard:
 
 
 def the(found: Sequence[Guard]) -> Guard:
-    (one,) = found
-    return one
+    (guard,) = found
+    return guard
 
 
 def let_through(ledger_db: LedgerDatabase, *task_ids: int) -> None:

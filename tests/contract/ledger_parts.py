@@ -82,7 +82,7 @@ class LedgerDatabase:
         emptied = [
             delete(table) for table in tables.metadata.tables.values() if table is not tables.ledger
         ]
-        self.run(lambda c: [c.execute(one) for one in emptied])
+        self.run(lambda c: [c.execute(statement) for statement in emptied])
 
     # ---- what a test begins with
 

@@ -11,55 +11,55 @@ from tests.contract.ledger_world import World
 
 def superseded(world: World) -> None:
     """A claim is reaped while its call runs, and the other agent claims the task."""
-    one, other = world.agents
-    run = world.take(one)
+    first, other = world.agents
+    run = world.take(first)
     world.expire()
     world.move(TASKS, other)
     world.take(other)
-    world.settle_one(one, run, SUCCEEDED)
+    world.settle_one(first, run, SUCCEEDED)
 
 
 def superseded_and_released(world: World) -> None:
     """A claim is reaped while its call runs, and the other agent claims and releases the task."""
-    one, other = world.agents
-    run = world.take(one)
+    first, other = world.agents
+    run = world.take(first)
     world.expire()
     world.move(TASKS, other)
     world.settle_one(other, world.take(other), RELEASED)
-    world.settle_one(one, run, SUCCEEDED)
+    world.settle_one(first, run, SUCCEEDED)
 
 
 def settled_between_finding_and_reset(world: World) -> None:
     """The reaper reads a lost agent's task, the agent settles it, the reaper resets it."""
-    one = world.agents[0]
-    run = world.take(one)
-    world.ledger_db.run(lambda c: leases.declare_lost(c, one.lease.agent_id))
+    agent = world.agents[0]
+    run = world.take(agent)
+    world.ledger_db.run(lambda c: leases.declare_lost(c, agent.lease.agent_id))
     world.find()
-    world.settle_one(one, run, SUCCEEDED)
+    world.settle_one(agent, run, SUCCEEDED)
     world.reset()
 
 
 def held_and_given_back(world: World) -> None:
     """The new owner of a partition sees a held record, and its holder releases the claim."""
-    one, other = world.agents
-    run = world.take(one)
+    first, other = world.agents
+    run = world.take(first)
     world.move(TASKS, other)
     world.claim_one(other, *world.offered(other)[0])
     world.commit()
-    world.settle_one(one, run, RELEASED)
+    world.settle_one(first, run, RELEASED)
 
 
 def the_second_first(world: World) -> None:
     """Of two tasks the later one is settled first."""
-    one = world.agents[0]
-    world.settle_one(one, world.take(one, 1), SUCCEEDED)
+    agent = world.agents[0]
+    world.settle_one(agent, world.take(agent, 1), SUCCEEDED)
     world.commit()
 
 
 def retried_in_vain(world: World) -> None:
     """A retry is ordered, its record does not arrive, and the offset moves on."""
-    one = world.agents[0]
-    world.settle_one(one, world.take(one), RETRY)
+    agent = world.agents[0]
+    world.settle_one(agent, world.take(agent), RETRY)
     world.bus.delivery = "failed"
     world.relay_all()
     world.commit()
@@ -67,8 +67,8 @@ def retried_in_vain(world: World) -> None:
 
 def dead(world: World) -> None:
     """A task is given up."""
-    one = world.agents[0]
-    world.settle_one(one, world.take(one), DEAD)
+    agent = world.agents[0]
+    world.settle_one(agent, world.take(agent), DEAD)
     world.commit()
 
 
@@ -80,8 +80,8 @@ def reaped(world: World) -> None:
 
 def an_old_record_comes_again(world: World) -> None:
     """A task was retried, and its first record is delivered once more."""
-    one, other = world.agents
-    world.settle_one(one, world.take(one), RETRY)
+    first, other = world.agents
+    world.settle_one(first, world.take(first), RETRY)
     world.due()
     world.move(TASKS, other)
     world.claim_one(other, *world.offered(other)[0])
@@ -89,17 +89,17 @@ def an_old_record_comes_again(world: World) -> None:
 
 def settled_late_before_its_order_is_sent(world: World) -> None:
     """A reaped task is settled by its last owner while its order waits for its grace."""
-    one = world.agents[0]
-    run = world.take(one)
+    agent = world.agents[0]
+    run = world.take(agent)
     world.expire()
-    world.settle_one(one, run, SUCCEEDED)
+    world.settle_one(agent, run, SUCCEEDED)
     world.relay_all()
 
 
 def released(world: World) -> None:
     """A claim is released, and the offset could move on."""
-    one = world.agents[0]
-    world.settle_one(one, world.take(one), RELEASED)
+    agent = world.agents[0]
+    world.settle_one(agent, world.take(agent), RELEASED)
     world.commit()
 
 
@@ -108,22 +108,22 @@ def fenced_with_its_partition(world: World) -> None:
 
     Its first claim, whose partition never moved, is fenced.
     """
-    one, other = world.agents
-    world.settle_one(one, world.take(one), RETRY)
+    first, other = world.agents
+    world.settle_one(first, world.take(first), RETRY)
     world.relay_all()
     world.due()
     run = world.take(other)
     world.expire()
     world.relay_all()
-    world.take(one, -1)
+    world.take(first, -1)
     world.settle_one(other, run, SUCCEEDED)
     world.commit()
 
 
 def leaked(world: World) -> None:
     """A claim commits, its answer is lost, and the agent that lives on has forgotten it."""
-    one = world.agents[0]
-    world.ledger_db.answers([world.ledger_db.record(world.tasks[0])], one.lease.next_owner())
+    agent = world.agents[0]
+    world.ledger_db.answers([world.ledger_db.record(world.tasks[0])], agent.lease.next_owner())
 
 
 def lost_by_kafka(world: World) -> None:

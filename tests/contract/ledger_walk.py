@@ -138,6 +138,6 @@ def unfinished(world: World) -> str:
     if orders or not set(states.values()) <= set(FINAL):
         return f"P1 stuck: {states}, {orders} orders left"
     letters = {record[0] for record in world.bus.logs[LETTERS] if record}
-    if letters != {one for one, status in states.items() if status is Status.DEAD}:
+    if letters != {task_id for task_id, status in states.items() if status is Status.DEAD}:
         return "P8 deaths and letters disagree"
     return "" if world.bus.at_end() else "P3 the offsets do not reach the ends"

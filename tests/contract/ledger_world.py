@@ -85,7 +85,9 @@ class World:
         ledger_db.empty()
         self.tasks = ledger_db.load(*(f"task {number}" for number in range(tasks)))
         ledger_db.run(
-            lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in self.tasks])
+            lambda c: outbox.place(
+                c, GROUP, "tasks", [(outbox.TASK, task_id, 0) for task_id in self.tasks]
+            )
         )
         topics = Topics(GROUP, ("30s",))
         self.relay = Relay(
@@ -110,7 +112,7 @@ class World:
     # ---- an agent's work
 
     def claim(self) -> None:
-        offered = [(agent, *one) for agent in self.agents for one in self.offered(agent)]
+        offered = [(agent, *offer) for agent in self.agents for offer in self.offered(agent)]
         if offered:
             self.claim_one(*self.random.choice(offered), lost=self.random.random() < 0.15)
 

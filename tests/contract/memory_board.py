@@ -69,26 +69,26 @@ class MemoryBoard:
             raise BoardAwayError("away")
         return [
             self._meet(
-                self._server.places.setdefault(one.route, _Place()), one, self._server.now_s()
+                self._server.places.setdefault(report.route, _Place()), report, self._server.now_s()
             )
-            for one in reports
+            for report in reports
         ]
 
     async def close(self) -> None:
         """Do nothing."""
 
-    def _meet(self, place: _Place, one: RouteReport, now_s: float) -> BoardState:
+    def _meet(self, place: _Place, report: RouteReport, now_s: float) -> BoardState:
         outcomes = (
-            (now_s, one.ok, one.failed)
-            if one.ok + one.failed
+            (now_s, report.ok, report.failed)
+            if report.ok + report.failed
             else place.seen.get(self._agent, (0, float("-inf"), 0, 0))[1:]
         )
         place.seen[self._agent] = (now_s, *outcomes)
-        if one.generation > place.generation:
-            place.generation, place.stopped = one.generation, False
-            if one.stance is Stance.JOINED:
-                place.stop(one, now_s)
-        if one.stance is Stance.WELL and place.stopped and one.generation == place.generation:
+        if report.generation > place.generation:
+            place.generation, place.stopped = report.generation, False
+            if report.stance is Stance.JOINED:
+                place.stop(report, now_s)
+        if report.stance is Stance.WELL and place.stopped and report.generation == place.generation:
             place.generation, place.stopped, place.parked, place.reason, place.turn = (
                 place.generation + 1,
                 False,
@@ -96,14 +96,16 @@ class MemoryBoard:
                 "",
                 ("", 0.0),
             )
-        elif one.stance is Stance.STOPPED and not place.stopped and self._borne_out(place, now_s):
+        elif (
+            report.stance is Stance.STOPPED and not place.stopped and self._borne_out(place, now_s)
+        ):
             place.generation += 1
-            place.stop(one, now_s)
+            place.stop(report, now_s)
         if place.stopped:
-            place.retry_at_s = min(place.retry_at_s, now_s + max(one.retry_s, one.interval_s))
+            place.retry_at_s = min(place.retry_at_s, now_s + max(report.retry_s, report.interval_s))
         if place.turn[1] > now_s + TURN_S:
             place.turn = ("", 0.0)
-        turn = self._turn(place, one, now_s)
+        turn = self._turn(place, report, now_s)
         return BoardState(
             place.generation,
             place.stopped,
@@ -123,20 +125,20 @@ class MemoryBoard:
         good, bad = sum(seen[2] for seen in recent), sum(seen[3] for seen in recent)
         return not others or (bad > 0 and bad >= good)
 
-    def _turn(self, place: _Place, one: RouteReport, now_s: float) -> bool:
+    def _turn(self, place: _Place, report: RouteReport, now_s: float) -> bool:
         holder = place.turn[0] if now_s < place.turn[1] else ""
         mine = holder == self._agent
-        if mine and (one.turn is ProbeTurn.LEAVE or not place.stopped):
+        if mine and (report.turn is ProbeTurn.LEAVE or not place.stopped):
             place.turn = ("", 0.0)
             return False
-        if mine and one.turn is not ProbeTurn.NONE:
+        if mine and report.turn is not ProbeTurn.NONE:
             place.turn = (self._agent, now_s + TURN_S)
         elif (
-            one.turn is ProbeTurn.WANT
+            report.turn is ProbeTurn.WANT
             and place.stopped
             and now_s >= place.retry_at_s
             and not holder
         ):
-            place.turn, place.retry_at_s = (self._agent, now_s + TURN_S), now_s + one.interval_s
+            place.turn, place.retry_at_s = (self._agent, now_s + TURN_S), now_s + report.interval_s
             return True
         return mine

@@ -44,14 +44,14 @@ def test_waiting_tasks_are_cancelled_and_others_stay(ledger_db: LedgerDatabase) 
     )
     lease = ledger_db.agent()
     owner = lease.next_owner()
-    for one, outcome in ((retrying, RETRY), (succeeded, SUCCEEDED), (dead, DEAD)):
-        ledger_db.settle(ledger_db.claimed(one, owner), owner, outcome)
+    for task_id, outcome in ((retrying, RETRY), (succeeded, SUCCEEDED), (dead, DEAD)):
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
     ledger_db.claimed(running, owner)
     ledger_db.cancel()
 
     assert cancel_all(ledger_db) == [2]
 
-    assert [ledger_db.status(one) for one in (pending, retrying)] == [Status.CANCELLED] * 2
+    assert [ledger_db.status(task_id) for task_id in (pending, retrying)] == [Status.CANCELLED] * 2
     assert ledger_db.status(running) is Status.PROCESSING
     assert (ledger_db.status(succeeded), ledger_db.status(dead)) == (Status.SUCCEEDED, Status.DEAD)
     assert ledger_db.claim(pending, lease.next_owner()) is ClaimAnswer.DONE
@@ -69,7 +69,7 @@ def test_every_page_is_visited_once(ledger_db: LedgerDatabase) -> None:
     ledger_db.cancel()
 
     assert cancel_all(ledger_db) == [500, 500, 100]
-    assert {ledger_db.status(one) for one in ids[::100]} == {Status.CANCELLED}
+    assert {ledger_db.status(task_id) for task_id in ids[::100]} == {Status.CANCELLED}
     assert ledger_db.status(other) is Status.PENDING
     assert cancel_all(ledger_db) == [0, 0, 0]
 
@@ -87,12 +87,12 @@ def test_a_cancel_is_marked_once(ledger_db: LedgerDatabase) -> None:
 
 def test_a_task_that_comes_back_later_is_found_by_the_next_round(ledger_db: LedgerDatabase) -> None:
     """A task that waits again after the cancel passed is cancelled by the next round."""
-    one, _ = ledger_db.load("a", "b")
+    first, _ = ledger_db.load("a", "b")
     owner = ledger_db.agent().next_owner()
-    ledger_db.claimed(one, owner)
+    ledger_db.claimed(first, owner)
     ledger_db.cancel()
     assert cancel_all(ledger_db) == [1]
-    ledger_db.set(tables.task, one, status=int(Status.PENDING), owner=0)
+    ledger_db.set(tables.task, first, status=int(Status.PENDING), owner=0)
 
     assert cancel_all(ledger_db) == [1]
 
@@ -127,22 +127,22 @@ def test_a_key_of_several_batches_cancels_nothing(ledger_db: LedgerDatabase) -> 
 
 def test_a_task_of_another_group_is_not_cancelled_by_its_key(ledger_db: LedgerDatabase) -> None:
     """Groups may share a ledger, and use the same ids."""
-    (one,) = ledger_db.load("a", into="theirs", group="another")
+    (task_id,) = ledger_db.load("a", into="theirs", group="another")
 
     assert one_by_key(ledger_db, b"a") == []
-    assert ledger_db.status(one) is Status.PENDING
+    assert ledger_db.status(task_id) is Status.PENDING
 
 
 def test_a_batch_is_open_until_its_last_task_is_final(ledger_db: LedgerDatabase) -> None:
     """A cancel continues as long as a task of the batch is open."""
-    one, two = ledger_db.load("a", "b")
+    first, second = ledger_db.load("a", "b")
     owner = ledger_db.agent().next_owner()
-    claimed = ledger_db.claimed(one, owner)
+    claimed = ledger_db.claimed(first, owner)
     batch_id = ledger_db.batch().id
     ledger_db.cancel()
 
     cancel_all(ledger_db)
-    assert (ledger_db.status(two), ledger_db.run(lambda c: queries.open_in(c, batch_id))) == (
+    assert (ledger_db.status(second), ledger_db.run(lambda c: queries.open_in(c, batch_id))) == (
         Status.CANCELLED,
         True,
     )
@@ -153,12 +153,12 @@ def test_a_batch_is_open_until_its_last_task_is_final(ledger_db: LedgerDatabase)
 
 def test_a_running_task_is_not_cancelled_by_its_key(ledger_db: LedgerDatabase) -> None:
     """A running task finishes; the answer says that it runs, and nothing is counted."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    ledger_db.claimed(one, owner)
+    ledger_db.claimed(task_id, owner)
 
     assert one_by_key(ledger_db, b"a") == [(BATCH, Status.PROCESSING)]
-    assert ledger_db.status(one) is Status.PROCESSING
+    assert ledger_db.status(task_id) is Status.PROCESSING
     assert ledger_db.count(tables.audit) == 0
 
 
@@ -170,29 +170,32 @@ def test_a_task_that_is_claimed_between_reading_and_locking_is_left(
 
     A task that an agent claims meanwhile runs on, and is not counted as cancelled.
     """
-    one, two = ledger_db.load("a", "b")
+    first, second = ledger_db.load("a", "b")
     owner = ledger_db.agent().next_owner()
     ledger_db.cancel()
     lock = cancel._cancel
 
     def claimed_meanwhile(*rest: Any) -> int:
-        assert ledger_db.claim(one, owner) is ClaimAnswer.CLAIMED
+        assert ledger_db.claim(first, owner) is ClaimAnswer.CLAIMED
         return lock(*rest)
 
     monkeypatch.setattr(cancel, "_cancel", claimed_meanwhile)
 
     assert cancel_all(ledger_db) == [1]
-    assert (ledger_db.status(one), ledger_db.status(two)) == (Status.PROCESSING, Status.CANCELLED)
+    assert (ledger_db.status(first), ledger_db.status(second)) == (
+        Status.PROCESSING,
+        Status.CANCELLED,
+    )
     assert ledger_db.rows(tables.tally)[-1].delta == 1
 
 
 def test_a_task_cancelled_alone_is_not_brought_back(ledger_db: LedgerDatabase) -> None:
     """The rest of the task's batch goes on; the task's own record is finished."""
-    one, other = ledger_db.load("a", "b")
+    first, other = ledger_db.load("a", "b")
     one_by_key(ledger_db, b"a")
     lease = ledger_db.agent()
 
-    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.DONE
+    assert ledger_db.claim(first, lease.next_owner()) is ClaimAnswer.DONE
     assert ledger_db.claim(other, lease.next_owner()) is ClaimAnswer.CLAIMED
 
 
@@ -207,7 +210,7 @@ def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(
 
     def claim(part: list[int]) -> int:
         owner = lease.next_owner()
-        answers = ledger_db.answers([ledger_db.record(one) for one in part], owner)
+        answers = ledger_db.answers([ledger_db.record(task_id) for task_id in part], owner)
         taken = [
             row for said, row in answers.values() if said is ClaimAnswer.CLAIMED and row is not None
         ]
@@ -218,12 +221,12 @@ def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(
     with ThreadPoolExecutor(3) as pool:
         claims = [pool.submit(claim, ids[start : start + 50]) for start in range(0, 600, 100)]
         cancels = [pool.submit(cancel_all, ledger_db) for _ in range(rounds)]
-        taken = sum(one.result() for one in claims)
-        for one in cancels:
-            one.result()
+        taken = sum(claiming.result() for claiming in claims)
+        for cancel in cancels:
+            cancel.result()
     cancel_all(ledger_db)
 
-    states = [ledger_db.status(one) for one in ids]
+    states = [ledger_db.status(task_id) for task_id in ids]
     running = states.count(Status.PROCESSING)
     assert set(states) <= {Status.PROCESSING, Status.CANCELLED}
     assert running <= taken

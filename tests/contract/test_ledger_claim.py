@@ -20,10 +20,10 @@ from tests.contract.ledger_parts import (
 
 def test_a_free_task_is_claimed(ledger_db: LedgerDatabase) -> None:
     """A due task without an owner becomes the caller's, until the requested deadline."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
 
-    said, row = ledger_db.answers([ledger_db.record(one)], owner, 600.0)[one]
+    said, row = ledger_db.answers([ledger_db.record(task_id)], owner, 600.0)[task_id]
 
     assert said is ClaimAnswer.CLAIMED
     assert row is not None
@@ -39,45 +39,45 @@ def test_a_free_task_is_claimed(ledger_db: LedgerDatabase) -> None:
 
 def test_a_question_takes_nothing(ledger_db: LedgerDatabase) -> None:
     """The question without locks answers "claimable" and leaves the task as it is."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
 
-    assert ledger_db.ask(one) is ClaimAnswer.CLAIMABLE
-    assert ledger_db.status(one) is Status.PENDING
+    assert ledger_db.ask(task_id) is ClaimAnswer.CLAIMABLE
+    assert ledger_db.status(task_id) is Status.PENDING
 
 
 def test_another_owner_learns_that_the_task_is_held(ledger_db: LedgerDatabase) -> None:
     """A task under a live claim is held for all others, in a claim and in a question."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     first = lease.next_owner()
-    ledger_db.claimed(one, first)
+    ledger_db.claimed(task_id, first)
 
-    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.HELD
-    assert ledger_db.ask(one) is ClaimAnswer.HELD
-    assert ledger_db.task(one).owner == first
+    assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.HELD
+    assert ledger_db.ask(task_id) is ClaimAnswer.HELD
+    assert ledger_db.task(task_id).owner == first
 
 
 def test_the_same_token_claims_again_after_a_lost_answer(ledger_db: LedgerDatabase) -> None:
     """A claim whose answer was lost is repeated under its own token, and under no other."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     token = lease.next_owner()
-    ledger_db.answers([ledger_db.record(one)], token)
+    ledger_db.answers([ledger_db.record(task_id)], token)
 
-    assert ledger_db.claim(one, token) is ClaimAnswer.CLAIMED
-    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.HELD
+    assert ledger_db.claim(task_id, token) is ClaimAnswer.CLAIMED
+    assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.HELD
 
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, DEAD])
 def test_a_final_task_is_done(ledger_db: LedgerDatabase, outcome: object) -> None:
     """A record of a final task is finished."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     owner = lease.next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, outcome)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
 
-    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.DONE
-    assert ledger_db.ask(one) is ClaimAnswer.DONE
+    assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.DONE
+    assert ledger_db.ask(task_id) is ClaimAnswer.DONE
 
 
 def test_an_older_record_is_stale(ledger_db: LedgerDatabase) -> None:
@@ -85,16 +85,16 @@ def test_an_older_record_is_stale(ledger_db: LedgerDatabase) -> None:
 
     This holds for waiting and for running tasks.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     owner = lease.next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
-    ledger_db.ago(task.c.due_at, 1, one)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
+    ledger_db.ago(task.c.due_at, 1, task_id)
 
-    assert ledger_db.claim(one, lease.next_owner(), fence=0) is ClaimAnswer.STALE
-    assert ledger_db.status(one) is Status.RETRYING
-    assert ledger_db.claim(one, lease.next_owner(), fence=1) is ClaimAnswer.CLAIMED
-    assert ledger_db.ask(one, fence=0) is ClaimAnswer.STALE
+    assert ledger_db.claim(task_id, lease.next_owner(), fence=0) is ClaimAnswer.STALE
+    assert ledger_db.status(task_id) is Status.RETRYING
+    assert ledger_db.claim(task_id, lease.next_owner(), fence=1) is ClaimAnswer.CLAIMED
+    assert ledger_db.ask(task_id, fence=0) is ClaimAnswer.STALE
 
 
 def test_a_task_that_is_not_due_is_early(ledger_db: LedgerDatabase) -> None:
@@ -102,82 +102,83 @@ def test_a_task_that_is_not_due_is_early(ledger_db: LedgerDatabase) -> None:
 
     The answer says how long it will be.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     owner = lease.next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
 
-    said, row = ledger_db.answers([ledger_db.record(one, fence=1)], lease.next_owner())[one]
+    said, row = ledger_db.answers([ledger_db.record(task_id, fence=1)], lease.next_owner())[task_id]
 
     assert said is ClaimAnswer.EARLY
     assert row is not None
     assert 0 < row.due_in_s <= 31
-    assert ledger_db.ask(one, fence=1) is ClaimAnswer.EARLY
+    assert ledger_db.ask(task_id, fence=1) is ClaimAnswer.EARLY
 
 
 def test_a_task_that_came_back_between_the_statements_is_again(
     ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The caller must ask again if the task was busy for the update and free for the read."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     first, second = lease.next_owner(), lease.next_owner()
-    ledger_db.claimed(one, first)
+    ledger_db.claimed(task_id, first)
     read = claims._answers
 
     def released_meanwhile(connection: object, *rest: object) -> object:
-        claims.release(connection, first, [one])
+        claims.release(connection, first, [task_id])
         return read(connection, *rest)
 
     monkeypatch.setattr(claims, "_answers", released_meanwhile)
 
-    assert ledger_db.claim(one, second) is ClaimAnswer.AGAIN
+    assert ledger_db.claim(task_id, second) is ClaimAnswer.AGAIN
 
 
 def test_a_record_with_another_content_is_a_conflict_and_takes_nothing(
     ledger_db: LedgerDatabase,
 ) -> None:
     """A record whose key or value is not the task's gives back at once what its claim took."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
-    forged = ledger_db.record(one, stamp=digest(b"a", b"other"))
+    forged = ledger_db.record(task_id, stamp=digest(b"a", b"other"))
 
-    said = ledger_db.answers([forged], lease.next_owner())[one][0]
+    said = ledger_db.answers([forged], lease.next_owner())[task_id][0]
 
     assert said is ClaimAnswer.CONFLICT
-    assert (ledger_db.status(one), ledger_db.task(one).owner) == (Status.PENDING, 0)
+    assert (ledger_db.status(task_id), ledger_db.task(task_id).owner) == (Status.PENDING, 0)
 
 
 def test_the_right_content_is_no_conflict(ledger_db: LedgerDatabase) -> None:
     """The digest of the loaded key and value is accepted."""
-    (one,) = ledger_db.load("a")
-    genuine = ledger_db.record(one, stamp=digest(b"a", b"value of a"))
+    (task_id,) = ledger_db.load("a")
+    genuine = ledger_db.record(task_id, stamp=digest(b"a", b"value of a"))
 
     assert (
-        ledger_db.answers([genuine], ledger_db.agent().next_owner())[one][0] is ClaimAnswer.CLAIMED
+        ledger_db.answers([genuine], ledger_db.agent().next_owner())[task_id][0]
+        is ClaimAnswer.CLAIMED
     )
 
 
 def test_a_fence_far_above_the_rows_is_a_conflict(ledger_db: LedgerDatabase) -> None:
     """A record may run ahead of a ledger that lost transactions, by at most a thousand."""
-    one, two = ledger_db.load("a", "b")
+    first, second = ledger_db.load("a", "b")
     lease = ledger_db.agent()
 
-    assert ledger_db.claim(one, lease.next_owner(), fence=1000) is ClaimAnswer.CLAIMED
-    assert ledger_db.claim(two, lease.next_owner(), fence=1001) is ClaimAnswer.CONFLICT
-    assert ledger_db.status(two) is Status.PENDING
+    assert ledger_db.claim(first, lease.next_owner(), fence=1000) is ClaimAnswer.CLAIMED
+    assert ledger_db.claim(second, lease.next_owner(), fence=1001) is ClaimAnswer.CONFLICT
+    assert ledger_db.status(second) is Status.PENDING
 
 
 def test_a_conflicting_record_leaves_a_running_claim_alone(ledger_db: LedgerDatabase) -> None:
     """A forged record of a running task does not end that task's claim."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     first = lease.next_owner()
-    ledger_db.claimed(one, first)
+    ledger_db.claimed(task_id, first)
 
-    ledger_db.answers([ledger_db.record(one, stamp=bytes(16))], lease.next_owner())
+    ledger_db.answers([ledger_db.record(task_id, stamp=bytes(16))], lease.next_owner())
 
-    assert ledger_db.task(one).owner == first
+    assert ledger_db.task(task_id).owner == first
 
 
 def test_a_task_without_a_row_is_unknown_or_done(ledger_db: LedgerDatabase) -> None:
@@ -218,12 +219,12 @@ def test_one_call_answers_for_records_of_every_kind(ledger_db: LedgerDatabase) -
 
 def test_a_task_past_its_deadline_is_claimed_as_expired(ledger_db: LedgerDatabase) -> None:
     """The claim reports the passed deadline, so that the task is settled without a call."""
-    one, two = ledger_db.load("a", "b")
-    ledger_db.ago(task.c.expires_at, 1, one)
+    first, second = ledger_db.load("a", "b")
+    ledger_db.ago(task.c.expires_at, 1, first)
     owner = ledger_db.agent().next_owner()
 
-    assert ledger_db.claimed(one, owner).expired
-    assert not ledger_db.claimed(two, owner).expired
+    assert ledger_db.claimed(first, owner).expired
+    assert not ledger_db.claimed(second, owner).expired
 
 
 def test_a_release_gives_back_only_the_owners_claims(ledger_db: LedgerDatabase) -> None:
@@ -250,30 +251,30 @@ def test_a_release_gives_back_only_the_owners_claims(ledger_db: LedgerDatabase) 
 
 def test_a_settled_release_can_be_claimed_at_once(ledger_db: LedgerDatabase) -> None:
     """A release as an outcome returns the task with the same fence, due now, without an order."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     owner = lease.next_owner()
 
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, RELEASED)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RELEASED)
 
-    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.CLAIMED
+    assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.CLAIMED
     assert ledger_db.count(outbox) == 0
 
 
 def test_relief_orders_another_record_for_a_running_task_only(ledger_db: LedgerDatabase) -> None:
     """Under the claim an order with the same fence is written; without it nothing is."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     owner = lease.next_owner()
-    ledger_db.claimed(one, owner)
+    ledger_db.claimed(task_id, owner)
 
-    order = ledger_db.run(lambda c: claims.relieve(c, GROUP, ledger_db.record(one), 0, owner))
+    order = ledger_db.run(lambda c: claims.relieve(c, GROUP, ledger_db.record(task_id), 0, owner))
     refused = ledger_db.run(
-        lambda c: claims.relieve(c, GROUP, ledger_db.record(one), 0, lease.next_owner())
+        lambda c: claims.relieve(c, GROUP, ledger_db.record(task_id), 0, lease.next_owner())
     )
 
     assert order is not None
-    assert (order.destination, order.items) == ("tasks", ((0, one, 0),))
+    assert (order.destination, order.items) == ("tasks", ((0, task_id, 0),))
     assert refused is None
     assert ledger_db.count(outbox) == 1
 
@@ -289,8 +290,8 @@ def test_relief_orders_another_record_for_a_task_that_waits_at_its_fence(
     ledger_db.claimed(running, ledger_db.agent().next_owner())
 
     orders = [
-        ledger_db.call(claims.relieve, GROUP, ledger_db.record(one), fence, None)
-        for one, fence in ((waiting, 0), (waiting, 1), (running, 0))
+        ledger_db.call(claims.relieve, GROUP, ledger_db.record(task_id), fence, None)
+        for task_id, fence in ((waiting, 0), (waiting, 1), (running, 0))
     ]
 
     assert [order.items if order else None for order in orders] == [((0, waiting, 0),), None, None]
@@ -305,10 +306,10 @@ def test_relief_compares_a_record_with_its_task(ledger_db: LedgerDatabase) -> No
     owner = ledger_db.agent().next_owner()
     ledger_db.claimed(running, owner)
 
-    def ordered(one: int, stamp: bytes, by: int | None) -> bool:
+    def ordered(task_id: int, stamp: bytes, by: int | None) -> bool:
         return (
             ledger_db.run(
-                lambda c: claims.relieve(c, GROUP, ledger_db.record(one, stamp=stamp), 0, by)
+                lambda c: claims.relieve(c, GROUP, ledger_db.record(task_id, stamp=stamp), 0, by)
             )
             is not None
         )
@@ -324,29 +325,32 @@ def test_relief_compares_a_record_with_its_task(ledger_db: LedgerDatabase) -> No
 
 def test_a_claim_reports_a_cancelled_batch(ledger_db: LedgerDatabase) -> None:
     """A task claimed after its batch was cancelled is known as such, until the batch reopens."""
-    one, two, three = ledger_db.load("a", "b", "c")
+    first, second, third = ledger_db.load("a", "b", "c")
     lease = ledger_db.agent()
 
-    before = ledger_db.claimed(one, lease.next_owner())
+    before = ledger_db.claimed(first, lease.next_owner())
     ledger_db.cancel()
-    between = ledger_db.claimed(two, lease.next_owner())
+    between = ledger_db.claimed(second, lease.next_owner())
     ledger_db.set(batch, ledger_db.batch().id, cancelled_at=None)
-    after = ledger_db.claimed(three, lease.next_owner())
+    after = ledger_db.claimed(third, lease.next_owner())
 
     assert [row.cancelled for row in (before, between, after)] == [False, True, False]
 
 
 def test_bodies_come_back_byte_for_byte(ledger_db: LedgerDatabase) -> None:
     """The ledger returns key and value of records kept without them; missing ids are left out."""
-    one, _ = ledger_db.load("a", "b")
+    first, _ = ledger_db.load("a", "b")
 
-    assert ledger_db.run(lambda c: claims.bodies(c, [one, 4711])) == {one: (b"a", b"value of a")}
+    assert ledger_db.run(lambda c: claims.bodies(c, [first, 4711])) == {
+        first: (b"a", b"value of a")
+    }
 
 
 def test_the_longest_key_comes_back_whole(ledger_db: LedgerDatabase) -> None:
     """A key of 191 bytes is stored and read back byte for byte."""
-    (one,) = ledger_db.load("ü" * 95 + "k")
+    (task_id,) = ledger_db.load("ü" * 95 + "k")
 
     assert (
-        ledger_db.claimed(one, ledger_db.agent().next_owner()).task_key == ("ü" * 95 + "k").encode()
+        ledger_db.claimed(task_id, ledger_db.agent().next_owner()).task_key
+        == ("ü" * 95 + "k").encode()
     )

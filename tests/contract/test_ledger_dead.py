@@ -45,7 +45,7 @@ def groups(ledger_db: LedgerDatabase, **said: object) -> list[Group]:
 
 def names(ledger_db: LedgerDatabase, **said: object) -> set[str]:
     """Return the examples of the selected groups."""
-    return {one.example.id for one in groups(ledger_db, **said)}
+    return {group.example.id for group in groups(ledger_db, **said)}
 
 
 def test_one_error_is_one_group(ledger_db: LedgerDatabase) -> None:
@@ -78,17 +78,17 @@ def test_a_disposition_parts_a_group(ledger_db: LedgerDatabase) -> None:
     dead(ledger_db, "a", outcome=EXPIRED)
     dead(ledger_db, "b", outcome=Dead(EXPIRED.failure, SPENT, "permanent"))
 
-    assert sorted(one.disposition for one in groups(ledger_db)) == ["expired", "permanent"]
+    assert sorted(group.disposition for group in groups(ledger_db)) == ["expired", "permanent"]
 
 
 def test_a_group_has_its_times_and_its_cost(ledger_db: LedgerDatabase) -> None:
     """A group has its first and last time, and the cost of all attempts of its tasks."""
-    one, two = ledger_db.load("a", "b")
-    killed(ledger_db, one, RETRY)
-    ledger_db.ago(tables.task.c.due_at, 1, one)
-    killed(ledger_db, one)
-    killed(ledger_db, two)
-    ledger_db.ago(tables.dead_letter.c.died_at, 3600, one)
+    first, second = ledger_db.load("a", "b")
+    killed(ledger_db, first, RETRY)
+    ledger_db.ago(tables.task.c.due_at, 1, first)
+    killed(ledger_db, first)
+    killed(ledger_db, second)
+    ledger_db.ago(tables.dead_letter.c.died_at, 3600, first)
 
     (found,) = groups(ledger_db)
 
@@ -124,8 +124,8 @@ def test_quarantined_records_are_groups_too(ledger_db: LedgerDatabase) -> None:
 
 def test_records_of_before_have_no_fingerprint(ledger_db: LedgerDatabase) -> None:
     """A record that an older version quarantined is shown all the same."""
-    (one,) = set_aside(ledger_db, b"1")
-    ledger_db.set(tables.quarantine, one, fingerprint=None)
+    (quarantine_id,) = set_aside(ledger_db, b"1")
+    ledger_db.set(tables.quarantine, quarantine_id, fingerprint=None)
 
     (found,) = groups(ledger_db)
 
@@ -199,20 +199,20 @@ def test_many_groups_have_their_own_examples(ledger_db: LedgerDatabase) -> None:
     ledger_db.run(lambda c: c.execute(tables.task.update().values(status=int(Status.DEAD))))
     letters = [
         {
-            "task_id": one,
+            "task_id": task_id,
             "fence": 0,
             "disposition": "permanent",
             "error_class": "X",
             "fingerprint": place.to_bytes(16, "big"),
             "error_text": str(place),
         }
-        for place, one in enumerate(ids)
+        for place, task_id in enumerate(ids)
     ]
     ledger_db.run(lambda c: c.execute(tables.dead_letter.insert(), letters))
 
     found = groups(ledger_db)
 
-    assert {(one.fingerprint, one.example.id, one.example.error) for one in found} == {
+    assert {(group.fingerprint, group.example.id, group.example.error) for group in found} == {
         (f"{place:032x}", f"k{place:04}", str(place)) for place in range(600)
     }
 
@@ -243,17 +243,17 @@ def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDat
 def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
     """State, counters, dead letter with origin, attempts with cost, and the input's bytes."""
     body = bytes(range(256))
-    (one,) = ledger_db.accept([new_task("kéy", body, b"\xff")], ledger_db.batch()).new.values()
-    killed(ledger_db, one, RETRY)
-    ledger_db.ago(tables.task.c.due_at, 1, one)
-    killed(ledger_db, one, OTHER)
-    ledger_db.set(tables.task, one, lease_losses=1, replays=2)
+    (task_id,) = ledger_db.accept([new_task("kéy", body, b"\xff")], ledger_db.batch()).new.values()
+    killed(ledger_db, task_id, RETRY)
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
+    killed(ledger_db, task_id, OTHER)
+    ledger_db.set(tables.task, task_id, lease_losses=1, replays=2)
 
     found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
 
     assert found is not None
     assert (found.number, found.status, found.input, found.raw_key) == (
-        one,
+        task_id,
         Status.DEAD,
         body,
         b"\xff",
@@ -291,8 +291,8 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
 
 def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:
     """A task that is not dead is shown without a dead letter, with its result."""
-    (one,) = ledger_db.load("a")
-    killed(ledger_db, one, SUCCEEDED)
+    (task_id,) = ledger_db.load("a")
+    killed(ledger_db, task_id, SUCCEEDED)
 
     found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
 
@@ -332,7 +332,9 @@ def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
         ledger_db, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")]
     )
 
-    found, cut, none = (ledger_db.call(history.record, GROUP, one) for one in (small, large, empty))
+    found, cut, none = (
+        ledger_db.call(history.record, GROUP, record_id) for record_id in (small, large, empty)
+    )
 
     assert found is not None
     assert (found.topic, found.partition, found.offset, found.key, found.value) == (

@@ -120,9 +120,9 @@ def test_models_that_differ_by_blanks_alone_have_guards_of_their_own(
     """
     names = RouteNames(Config())
     ends = [
-        one
+        settlement
         for model in ("m", "m ", "m  ")
-        for one in settlements(
+        for settlement in settlements(
             claimed(ledger_db, 1), [exhausted()], names.name_of("document", model)
         )
     ]
@@ -189,7 +189,7 @@ def test_failures_of_calls_and_of_handlers_have_different_causes(ledger_db: Ledg
     end(ledger_db, *[exhausted("no JSON", "BAD_OUTPUT")] * 12)
     end(ledger_db, *[exhausted("not mounted", "DOCUMENT_UNREADABLE")] * 12, into="another")
 
-    assert [one.cause for one in raised(ledger_db)] == ["exhausted", "handler"]
+    assert [guard.cause for guard in raised(ledger_db)] == ["exhausted", "handler"]
 
 
 def test_ten_deaths_in_a_row_are_the_limit_over_many_transactions(
@@ -242,7 +242,7 @@ def test_two_keys_of_one_transaction_are_judged_apart(ledger_db: LedgerDatabase)
     verdicts, _ = ended(ledger_db, claims, *[exhausted()] * 14)
 
     assert verdicts == [Verdict.SETTLED] * 10 + [HELD] * 2 + [Verdict.SETTLED] * 2
-    assert [one.batch for one in raised(ledger_db)] == [BATCH]
+    assert [guard.batch for guard in raised(ledger_db)] == [BATCH]
 
 
 def test_many_agents_together_give_up_ten(ledger_db: LedgerDatabase) -> None:
@@ -339,4 +339,4 @@ def test_a_guard_for_lost_agents_holds_every_route_back(ledger_db: LedgerDatabas
     ledger_db.set(tables.guard, guard.id, route="", cause="worker_lost")
 
     assert end(ledger_db, SUCCEEDED, exhausted(), route="another") == [Verdict.SETTLED, HELD]
-    assert [one.route for one in raised(ledger_db)] == [""]
+    assert [hold.route for hold in raised(ledger_db)] == [""]

@@ -54,7 +54,9 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
     owner = ledger_db.agent().next_owner()
     rows_of = [
         row
-        for _, row in ledger_db.answers([ledger_db.record(one) for one in ids], owner).values()
+        for _, row in ledger_db.answers(
+            [ledger_db.record(task_id) for task_id in ids], owner
+        ).values()
         if row is not None
     ]
     stopped: list[tuple[Row, Moved]] = [
@@ -145,5 +147,5 @@ async def test_guards_of_the_past_are_forgotten(ledger_db: LedgerDatabase) -> No
 
     ledger_db.run(lambda c: guard_looks.forget(c, GROUP))
 
-    assert [one.batch for one in raised(ledger_db)] == [BATCH]
+    assert [guard.batch for guard in raised(ledger_db)] == [BATCH]
     assert ledger_db.count(tables.guard) == 1

@@ -50,13 +50,13 @@ async def test_a_task_in_hand_takes_the_place_once(ledger_db: LedgerDatabase) ->
 
     An agent whose answer was lost may ask again.
     """
-    one, two, *_ = fail_as_a_whole(ledger_db, 14)
+    first, second, *_ = fail_as_a_whole(ledger_db, 14)
     guard = await looking(ledger_db, ObservedKeeper(ledger_db))
 
     def joins(task_id: int) -> bool:
         return ledger_db.run(lambda c: guard_looks.join_look(c, guard.id, task_id))
 
-    assert [joins(one), joins(two), joins(one)] == [True, False, True]
+    assert [joins(first), joins(second), joins(first)] == [True, False, True]
     assert the(raised(ledger_db)).look_left == 0
 
 
@@ -115,13 +115,13 @@ async def test_a_successful_look_opens_the_guard_and_calls_up_its_moved_tasks(
 
     Other waits stay as they are, and the look is forgotten.
     """
-    one, *others = fail_as_a_whole(ledger_db, 14)
+    first, *others = fail_as_a_whole(ledger_db, 14)
     retrying = claimed(ledger_db, 1)
     ended(ledger_db, retrying, RETRY)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
-    run_in_look(ledger_db, one, SUCCEEDED)
+    let_through(ledger_db, first)
+    run_in_look(ledger_db, first, SUCCEEDED)
 
     await keeper.keep_once()
     await keeper.keep_once()

@@ -80,13 +80,13 @@ async def test_no_task_is_given_up_in_a_look_while_the_route_does_not_answer(
 
     The next look has one task and comes five minutes later.
     """
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     before, keeper = deaths(ledger_db), ObservedKeeper(ledger_db, answers=False)
 
-    assert await whole_look(ledger_db, keeper, [one], exhausted()) == 1
+    assert await whole_look(ledger_db, keeper, [first], exhausted()) == 1
 
     guard = the(raised(ledger_db))
-    assert (deaths(ledger_db), ledger_db.status(one)) == (before, Status.RETRYING)
+    assert (deaths(ledger_db), ledger_db.status(first)) == (before, Status.RETRYING)
     assert (guard.looking, guard.look_size) == (False, 1)
     assert 290 < guard.next_look_in_s <= 300
 
@@ -111,40 +111,40 @@ async def test_an_outage_between_looks_ends_the_doubling(ledger_db: LedgerDataba
 
 async def test_a_failed_attempt_with_others_left_is_as_expected(ledger_db: LedgerDatabase) -> None:
     """The task has attempts left: it waits in its own tier, and the look is over."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
 
-    await whole_look(ledger_db, keeper, [one], RETRY)
+    await whole_look(ledger_db, keeper, [first], RETRY)
 
-    assert ledger_db.status(one) is Status.RETRYING
+    assert ledger_db.status(first) is Status.RETRYING
     assert the(raised(ledger_db)).look_size == 2
 
 
 async def test_a_death_of_its_own_input_is_as_expected(ledger_db: LedgerDatabase) -> None:
     """Such a death is no evidence against the route; the next look has two tasks."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
 
-    await whole_look(ledger_db, ObservedKeeper(ledger_db), [one], DEAD)
+    await whole_look(ledger_db, ObservedKeeper(ledger_db), [first], DEAD)
 
     assert the(raised(ledger_db)).look_size == 2
 
 
 async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerDatabase) -> None:
     """The task may kill every agent that takes it, and is no evidence about its route."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
+    let_through(ledger_db, first)
     lease = ledger_db.agent()
-    ledger_db.claimed(one, lease.next_owner(), fence=1)
+    ledger_db.claimed(first, lease.next_owner(), fence=1)
     ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
     await keeper.keep_once()
     heard_of = the(raised(ledger_db))
 
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [one])) == (1, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first])) == (1, 0)
 
     assert ledger_db.count(tables.guard_look) == 0
-    assert await keeper.guards.admit_to_look_or_move(heard_of, one) is not None
+    assert await keeper.guards.admit_to_look_or_move(heard_of, first) is not None
     await keeper.keep_once()
     guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size) == (False, 1)
@@ -155,11 +155,11 @@ async def test_a_cancelled_task_does_not_count_and_another_takes_its_place(
     ledger_db: LedgerDatabase,
 ) -> None:
     """A task that was cancelled while it waited for its turn does not count for the look."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
-    ledger_db.set(tables.task, one, status=int(Status.CANCELLED), owner=0)
+    let_through(ledger_db, first)
+    ledger_db.set(tables.task, first, status=int(Status.CANCELLED), owner=0)
 
     await keeper.keep_once()
 
@@ -171,31 +171,31 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
     ledger_db: LedgerDatabase,
 ) -> None:
     """Its risen fence shows that it died; it waits for a turn like the other tasks."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
-    run_in_look(ledger_db, one, exhausted())
-    assert ledger_db.status(one) is Status.DEAD
+    let_through(ledger_db, first)
+    run_in_look(ledger_db, first, exhausted())
+    assert ledger_db.status(first) is Status.DEAD
     wish = ReplayRequest(Selection(), cap=3, rate=None)
-    rows = [ledger_db.task(one)]
+    rows = [ledger_db.task(first)]
     ledger_db.run(lambda c: replay_tasks._to_pending(c, GROUP, wish, rows))
 
     await keeper.keep_once()
 
-    assert ledger_db.status(one) is Status.PENDING
+    assert ledger_db.status(first) is Status.PENDING
     assert the(raised(ledger_db)).look_size == 2
 
 
 async def test_a_task_whose_route_was_closed_does_not_count(ledger_db: LedgerDatabase) -> None:
     """The task was moved without a call, so its look does not double."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
 
     await whole_look(
         ledger_db,
         keeper,
-        [one],
+        [first],
         Moved(Failure(ErrorClass.ROUTE, "route is closed"), SPENT, "1h", 3600.0),
     )
 
@@ -206,34 +206,34 @@ async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The task waited for its turn for longer than `guard.probe_s`; the look ended without it."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     before, keeper = deaths(ledger_db), ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
+    let_through(ledger_db, first)
     ledger_db.ago(tables.guard.c.look_at, PROBE_S + 1)
     await keeper.keep_once()
     assert not the(raised(ledger_db)).looking
 
-    run_in_look(ledger_db, one, exhausted())
+    run_in_look(ledger_db, first, exhausted())
 
-    assert (deaths(ledger_db), ledger_db.status(one)) == (before, Status.RETRYING)
+    assert (deaths(ledger_db), ledger_db.status(first)) == (before, Status.RETRYING)
 
 
 async def test_a_call_that_takes_long_is_waited_for(ledger_db: LedgerDatabase) -> None:
     """A look does not end while a task of it runs: a provider may take ten minutes to time out."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
+    let_through(ledger_db, first)
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner, fence=1)
+    row = ledger_db.claimed(first, owner, fence=1)
     ledger_db.ago(tables.guard.c.look_at, 2 * PROBE_S)
 
     await keeper.keep_once()
     ended(ledger_db, [(row, owner)], exhausted())
 
     assert the(raised(ledger_db)).looking
-    assert ledger_db.status(one) is Status.DEAD
+    assert ledger_db.status(first) is Status.DEAD
 
 
 async def test_one_prompt_is_enough_for_the_guards_of_a_route(ledger_db: LedgerDatabase) -> None:
@@ -247,7 +247,7 @@ async def test_one_prompt_is_enough_for_the_guards_of_a_route(ledger_db: LedgerD
     await keeper.keep_once()
 
     assert len(keeper.asked) == 1
-    assert [(one.looking, one.vouched) for one in raised(ledger_db)] == [(True, True)] * 5
+    assert [(guard.looking, guard.vouched) for guard in raised(ledger_db)] == [(True, True)] * 5
 
 
 # ---- agents that are lost over tasks
@@ -259,16 +259,16 @@ def guard_for_losses(ledger_db: LedgerDatabase, count: int) -> list[int]:
     end(ledger_db, exhausted(), into="batch")
     (guard,) = raised(ledger_db)
     ledger_db.set(tables.guard, guard.id, route="", cause="worker_lost")
-    for one in tasks:
-        ledger_db.set(tables.task, one, lease_losses=2)
+    for task_id in tasks:
+        ledger_db.set(tables.task, task_id, lease_losses=2)
     return tasks
 
 
 def lose_agent_over(ledger_db: LedgerDatabase, *task_ids: int) -> tuple[int, int]:
     """Let an agent claim these tasks and be lost; return how many wait again and how many died."""
     lease = ledger_db.agent()
-    for one in task_ids:
-        ledger_db.claimed(one, lease.next_owner(), fence=ledger_db.task(one).fence)
+    for task_id in task_ids:
+        ledger_db.claimed(task_id, lease.next_owner(), fence=ledger_db.task(task_id).fence)
     ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
     return ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, task_ids))
 
@@ -280,18 +280,18 @@ async def test_looks_over_lost_agents_double_while_others_succeed(
 
     The next look has two tasks and comes five minutes later.
     """
-    one, two, *_ = guard_for_losses(ledger_db, 4)
+    first, second, *_ = guard_for_losses(ledger_db, 4)
     end(ledger_db, SUCCEEDED, into="another")
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
+    let_through(ledger_db, first)
 
-    assert lose_agent_over(ledger_db, one) == (0, 1)
-    assert lose_agent_over(ledger_db, two) == (1, 0)
+    assert lose_agent_over(ledger_db, first) == (0, 1)
+    assert lose_agent_over(ledger_db, second) == (1, 0)
 
     await keeper.keep_once()
     guard = the(raised(ledger_db))
-    assert (ledger_db.status(one), ledger_db.status(two)) == (Status.DEAD, Status.PENDING)
+    assert (ledger_db.status(first), ledger_db.status(second)) == (Status.DEAD, Status.PENDING)
     assert (guard.looking, guard.look_size) == (False, 2)
     assert guard.next_look_in_s > 290
     assert keeper.asked == []
@@ -304,12 +304,12 @@ async def test_no_task_is_given_up_for_lost_agents_while_nothing_succeeds(
 
     A prompt would be no evidence about it.
     """
-    one, *_ = guard_for_losses(ledger_db, 4)
+    first, *_ = guard_for_losses(ledger_db, 4)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
+    let_through(ledger_db, first)
 
-    assert lose_agent_over(ledger_db, one) == (1, 0)
+    assert lose_agent_over(ledger_db, first) == (1, 0)
 
     await keeper.keep_once()
     assert deaths(ledger_db) == 0
@@ -321,9 +321,9 @@ async def test_a_success_opens_the_guard_however_the_look_began(
     ledger_db: LedgerDatabase, *, answers: bool
 ) -> None:
     """A route that does not answer our prompt may still take the tasks."""
-    one, *_ = fail_as_a_whole(ledger_db)
+    first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db, answers=answers)
 
-    await whole_look(ledger_db, keeper, [one], SUCCEEDED)
+    await whole_look(ledger_db, keeper, [first], SUCCEEDED)
 
     assert raised(ledger_db) == []

@@ -85,7 +85,7 @@ def test_another_type_of_the_same_batch_goes_on(ledger_db: LedgerDatabase) -> No
     end(ledger_db, refused(), route="another")
 
     assert deaths(ledger_db) == 13
-    assert [one.route for one in raised(ledger_db)] == ["route"]
+    assert [guard.route for guard in raised(ledger_db)] == ["route"]
 
 
 def test_other_deaths_and_used_up_attempts_under_a_guard_for_refusals(
@@ -129,12 +129,12 @@ async def test_a_success_in_a_look_opens_a_guard_for_refusals(ledger_db: LedgerD
     """The first dozen were bad by chance; from now on each task is judged by itself."""
     claims = claimed(ledger_db, 14)
     ended(ledger_db, claims, *[refused()] * 14)
-    one = claims[12][0].task_id
+    task_id = claims[12][0].task_id
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
-    let_through(ledger_db, one)
+    let_through(ledger_db, task_id)
 
-    run_in_look(ledger_db, one, SUCCEEDED)
+    run_in_look(ledger_db, task_id, SUCCEEDED)
     await keeper.keep_once()
 
     assert raised(ledger_db) == []
@@ -156,7 +156,7 @@ async def test_a_guard_with_no_tasks_left_is_opened_and_forgives_nothing(
     end(ledger_db, *[refused()] * 30)
 
     assert deaths(ledger_db) == 13
-    assert [one.cause for one in raised(ledger_db)] == ["bad_request"]
+    assert [guard.cause for guard in raised(ledger_db)] == ["bad_request"]
 
 
 # ---- what else ends a guard
@@ -189,7 +189,7 @@ def test_a_cancel_opens_the_guards_of_its_batch(ledger_db: LedgerDatabase) -> No
 
     ledger_db.cancel()
 
-    assert [one.batch for one in raised(ledger_db)] == ["other"]
+    assert [guard.batch for guard in raised(ledger_db)] == ["other"]
 
 
 # ---- the end of a good run
@@ -221,7 +221,7 @@ def test_a_good_run_with_much_left_is_held_back(ledger_db: LedgerDatabase) -> No
     end(ledger_db, *[exhausted()] * 55)
 
     assert deaths(ledger_db) == 10
-    assert [one.cause for one in raised(ledger_db)] == ["handler"]
+    assert [guard.cause for guard in raised(ledger_db)] == ["handler"]
 
 
 def test_a_batch_that_still_grows_has_no_end(ledger_db: LedgerDatabase) -> None:

@@ -17,7 +17,7 @@ from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase
 
 
 def row(ledger_db: LedgerDatabase, lease: Lease) -> object:
-    return next(one for one in ledger_db.rows(tables.agent) if one.id == lease.agent_id)
+    return next(agent for agent in ledger_db.rows(tables.agent) if agent.id == lease.agent_id)
 
 
 def beat(ledger_db: LedgerDatabase, lease: Lease, notice: str = "") -> bool:
@@ -189,8 +189,8 @@ def test_an_agent_that_is_gone_is_remembered_for_a_day(
         ledger_db.agent("living"),
         ledger_db.agent(group="other"),
     )
-    for one in (lease, other):
-        ledger_db.call(ending, one.agent_id)
+    for member in (lease, other):
+        ledger_db.call(ending, member.agent_id)
 
     assert ledger_db.run(lambda c: leases.gone(c, GROUP)) == {lease.agent_id}
     assert ledger_db.run(lambda c: leases.alive(c, GROUP)) == [(living.agent_id, "living")]
@@ -211,8 +211,8 @@ def test_an_agent_that_left_long_ago_is_forgotten(
     A silent agent stays for the verdict, and so does one that left today.
     """
     old, recent, silent = ledger_db.agent(), ledger_db.agent(), ledger_db.agent()
-    for one in (old, recent):
-        ledger_db.call(ending, one.agent_id)
+    for member in (old, recent):
+        ledger_db.call(ending, member.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, leases.FORGET_S + 60)
     left_at = tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at
     ledger_db.ago(left_at, leases.FORGET_S + 60, old.agent_id)
@@ -220,20 +220,23 @@ def test_an_agent_that_left_long_ago_is_forgotten(
 
     assert ledger_db.run(leases.forget) == 1
 
-    assert {one.id for one in ledger_db.rows(tables.agent)} == {recent.agent_id, silent.agent_id}
+    assert {agent.id for agent in ledger_db.rows(tables.agent)} == {
+        recent.agent_id,
+        silent.agent_id,
+    }
     assert not beat(ledger_db, old)
     assert ledger_db.run(leases.forget) == 0
 
 
 def test_an_agent_with_a_task_in_hand_is_not_forgotten(ledger_db: LedgerDatabase) -> None:
     """The reaper must know the owner of a task that is processing."""
-    one, other = ledger_db.lost_agent(), ledger_db.lost_agent()
+    first, other = ledger_db.lost_agent(), ledger_db.lost_agent()
     (task_id,) = ledger_db.load("a")
-    row_in_hand = ledger_db.claimed(task_id, one.next_owner())
-    ledger_db.ago(tables.agent.c.lost_at, leases.FORGET_S + 60, one.agent_id, other.agent_id)
+    row_in_hand = ledger_db.claimed(task_id, first.next_owner())
+    ledger_db.ago(tables.agent.c.lost_at, leases.FORGET_S + 60, first.agent_id, other.agent_id)
 
     assert ledger_db.run(leases.forget) == 1
-    assert [agent.id for agent in ledger_db.rows(tables.agent)] == [one.agent_id]
+    assert [agent.id for agent in ledger_db.rows(tables.agent)] == [first.agent_id]
 
     ledger_db.settle(row_in_hand, row_in_hand.owner, RELEASED)
     assert ledger_db.run(leases.forget) == 1
@@ -267,11 +270,11 @@ def test_agents_learn_which_batches_are_cancelled(ledger_db: LedgerDatabase) -> 
     ledger_db.load("a", into="two")
     ledger_db.load("a", into="three", group="other")
     ledger_db.cancel("one")
-    one = ledger_db.batch("one").id
+    first_batch = ledger_db.batch("one").id
 
     first = ledger_db.run(lambda c: leases.cancelled(c, GROUP))
-    assert [batch_id for batch_id, _ in first] == [one]
-    ledger_db.ago(tables.batch.c.cancelled_at, 1, one)
+    assert [batch_id for batch_id, _ in first] == [first_batch]
+    ledger_db.ago(tables.batch.c.cancelled_at, 1, first_batch)
     assert first.isdisjoint(ledger_db.run(lambda c: leases.cancelled(c, GROUP)))
-    ledger_db.ago(tables.batch.c.archived_at, 1, one)
+    ledger_db.ago(tables.batch.c.archived_at, 1, first_batch)
     assert ledger_db.run(lambda c: leases.cancelled(c, GROUP)) == frozenset()

@@ -38,12 +38,12 @@ def written(
 def killed(
     ledger_db: LedgerDatabase, *, raw_key: bytes | None = b"raw", value: bytes = BYTES
 ) -> int:
-    (one,) = ledger_db.accept(
+    (task_id,) = ledger_db.accept(
         [new_task("k\u00e9y", value, raw_key)], ledger_db.batch()
     ).new.values()
     owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, DEAD)
-    return one
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+    return task_id
 
 
 def rejected(offset: int = 5, **values: object) -> RejectedRecord:
@@ -61,24 +61,24 @@ def test_a_task_travels_as_it_was_loaded(ledger_db: LedgerDatabase) -> None:
 
     The headers name ledger, group, batch, task and fence, and can be read back.
     """
-    (one,) = ledger_db.accept([new_task("kéy", BYTES)], ledger_db.batch()).new.values()
+    (task_id,) = ledger_db.accept([new_task("kéy", BYTES)], ledger_db.batch()).new.values()
 
-    record = written(ledger_db, "tasks", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+    record = written(ledger_db, "tasks", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0]
 
     assert (record.topic, record.key, record.value) == ("group.tasks", "kéy".encode(), BYTES)
     said = decode(record.headers)
     assert (said.ledger, said.group, said.batch) == (ledger_db.ledger_id, GROUP, BATCH)
-    assert (said.task_id, said.fence, said.attempt) == (one, 0, 0)
+    assert (said.task_id, said.fence, said.attempt) == (task_id, 0, 0)
     assert abs(said.due_ms - 1_700_000_000_000) < 2000
 
 
 def test_a_retry_says_when_it_is_due(ledger_db: LedgerDatabase) -> None:
     """The record of a retry goes to its tier with its new fence, attempts and due time."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
 
-    record = written(ledger_db, "retry.30s", (outbox.TASK, one, 1))[outbox.TASK, one, 1]
+    record = written(ledger_db, "retry.30s", (outbox.TASK, task_id, 1))[outbox.TASK, task_id, 1]
 
     said = decode(record.headers)
     assert record.topic == "group.retry.30s"
@@ -94,7 +94,9 @@ def test_a_record_that_could_do_nothing_is_not_written(ledger_db: LedgerDatabase
     ledger_db.settle(ledger_db.claimed(retried, owner), owner, RETRY)
 
     records = written(
-        ledger_db, "tasks", *((outbox.TASK, one, 0) for one in (done, retried, waiting, 999_999))
+        ledger_db,
+        "tasks",
+        *((outbox.TASK, task_id, 0) for task_id in (done, retried, waiting, 999_999)),
     )
 
     assert list(records) == [(outbox.TASK, waiting, 0)]
@@ -102,22 +104,22 @@ def test_a_record_that_could_do_nothing_is_not_written(ledger_db: LedgerDatabase
 
 def test_a_running_task_gets_its_record(ledger_db: LedgerDatabase) -> None:
     """An order for a running task is sent, because its agent may die."""
-    (one,) = ledger_db.load("a")
-    ledger_db.claimed(one, ledger_db.agent().next_owner())
+    (task_id,) = ledger_db.load("a")
+    ledger_db.claimed(task_id, ledger_db.agent().next_owner())
 
-    assert written(ledger_db, "tasks", (outbox.TASK, one, 0))
+    assert written(ledger_db, "tasks", (outbox.TASK, task_id, 0))
 
 
 def test_a_dead_letter_is_the_original_byte_for_byte(ledger_db: LedgerDatabase) -> None:
     """A dead letter has the original key, the loaded value, and our headers with the reason."""
-    one = killed(ledger_db)
+    task_id = killed(ledger_db)
 
-    record = written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+    record = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0]
 
     assert (record.topic, record.key, record.value) == ("group.dlq", b"raw", BYTES)
     headers = dict(record.headers)
     assert len(headers) == len(record.headers)
-    assert headers["docllm-task"] == str(one).encode()
+    assert headers["docllm-task"] == str(task_id).encode()
     assert headers["docllm-fence"] == b"0"
     assert headers["docllm-disposition"] == b"permanent"
     assert headers["docllm-error-class"] == b"BAD_REQUEST"
@@ -131,9 +133,11 @@ def test_a_dead_letter_is_the_original_byte_for_byte(ledger_db: LedgerDatabase) 
 
 def test_a_dead_letter_speaks_to_existing_tools(ledger_db: LedgerDatabase) -> None:
     """The headers that other tools read are present, and all of them are text."""
-    one = killed(ledger_db)
+    task_id = killed(ledger_db)
 
-    headers = dict(written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].headers)
+    headers = dict(
+        written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0].headers
+    )
 
     assert (
         headers["kafka_dlt-original-topic"] == headers["__dlq.errors.topic"] == ORIGIN[0].encode()
@@ -156,9 +160,9 @@ def test_a_dead_letter_speaks_to_existing_tools(ledger_db: LedgerDatabase) -> No
 
 def test_a_key_that_was_null_stays_null(ledger_db: LedgerDatabase) -> None:
     """A task that arrived without a key has a dead letter without a key."""
-    one = killed(ledger_db, raw_key=None)
+    task_id = killed(ledger_db, raw_key=None)
 
-    assert written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].key is None
+    assert written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0].key is None
 
 
 def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(
@@ -168,13 +172,13 @@ def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(
 
     A second dead letter could no longer say why the task died.
     """
-    one = killed(ledger_db)
+    task_id = killed(ledger_db)
     ledger_db.run(lambda c: c.execute(tables.dead_letter.delete()))
-    bare = written(ledger_db, "dlq", (outbox.TASK, one, 0))
-    ledger_db.set(tables.task, one, status=0, fence=1)
-    pending = written(ledger_db, "dlq", (outbox.TASK, one, 0))
-    ledger_db.set(tables.task, one, status=int(Status.DEAD))
-    dead_again = written(ledger_db, "dlq", (outbox.TASK, one, 0))
+    bare = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))
+    ledger_db.set(tables.task, task_id, status=0, fence=1)
+    pending = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))
+    ledger_db.set(tables.task, task_id, status=int(Status.DEAD))
+    dead_again = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))
 
     assert [record.value for record in bare.values()] == [BYTES]
     assert (pending, dead_again) == ({}, {})
@@ -185,8 +189,8 @@ def test_a_pointer_keeps_everything_but_the_value(ledger_db: LedgerDatabase) -> 
 
     A header says that the ledger has the bytes.
     """
-    one = killed(ledger_db)
-    record = written(ledger_db, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+    task_id = killed(ledger_db)
+    record = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0]
 
     stand_in = record_builder.pointer(record)
 
@@ -265,10 +269,10 @@ def test_a_quarantined_records_letter_says_its_batch(
 
 def test_dead_letters_of_tasks_and_of_records_share_an_order(ledger_db: LedgerDatabase) -> None:
     """One order for the dead-letter topic may name both kinds, even under the same number."""
-    one = killed(ledger_db)
+    task_id = killed(ledger_db)
     ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected()]))
     stranger = ledger_db.rows(tables.quarantine)[0].id
 
-    records = written(ledger_db, "dlq", (outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0))
+    records = written(ledger_db, "dlq", (outbox.TASK, task_id, 0), (outbox.QUARANTINE, stranger, 0))
 
-    assert list(records) == [(outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0)]
+    assert list(records) == [(outbox.TASK, task_id, 0), (outbox.QUARANTINE, stranger, 0)]

@@ -39,7 +39,7 @@ def test_a_new_task_is_rows_inputs_order_and_count(ledger_db: LedgerDatabase) ->
     assert (
         order.items
         == unpack(ledger_db.rows(tables.outbox)[0].items)
-        == tuple((0, one, 0) for one in accepted.new.values())
+        == tuple((0, task_id, 0) for task_id in accepted.new.values())
     )
     first = ledger_db.task(accepted.new[0])
     assert (first.task_key, first.status, first.fence, first.owner, first.attempt) == (
@@ -67,8 +67,8 @@ def test_a_new_task_is_rows_inputs_order_and_count(ledger_db: LedgerDatabase) ->
 def test_a_deadline_is_kept(ledger_db: LedgerDatabase) -> None:
     """A task's deadline is stored as it was given, in UTC."""
     end = datetime(2031, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - UTC without a zone, as stored
-    one = new_task("a")
-    due = store.NewTask(one.key, one.digest, one.value, one.type, "tenant", 7, end, None, b"[]")
+    task = new_task("a")
+    due = store.NewTask(task.key, task.digest, task.value, task.type, "tenant", 7, end, None, b"[]")
 
     accepted = ledger_db.accept([due], ledger_db.batch())
 
@@ -211,8 +211,12 @@ def test_two_loads_of_one_file_at_once_load_it_once(ledger_db: LedgerDatabase) -
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda chunk: ledger_db.accept(chunk, into), chunks + chunks[::-1]))
 
-    assert sum(len(one.new) for one in results) == sum(len(one.known) for one in results) == 200
-    assert not any(one.clashing for one in results)
+    assert (
+        sum(len(result.new) for result in results)
+        == sum(len(result.known) for result in results)
+        == 200
+    )
+    assert not any(result.clashing for result in results)
     assert ledger_db.count(tables.task) == ledger_db.count(tables.task_input) == 200
     assert sum(row.delta for row in ledger_db.rows(tables.tally)) == 200
     assert sum(len(unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 200

@@ -80,7 +80,7 @@ def test_a_group_waits_for_a_frozen_server(
     """
     ids = ledger_db.load("a", "b", "c")
     owner = ledger_db.agent().next_owner()
-    rows = [ledger_db.claimed(one, owner) for one in ids]
+    rows = [ledger_db.claimed(task_id, owner) for task_id in ids]
     group = [
         settlement(row, owner, outcome)
         for row, outcome in zip(rows, (SUCCEEDED, RETRY, DEAD), strict=True)
@@ -92,7 +92,7 @@ def test_a_group_waits_for_a_frozen_server(
     verdicts, _ = asyncio.run(ledger.settle(group))
 
     assert verdicts == [Verdict.SETTLED] * 3
-    assert [ledger_db.status(one) for one in ids] == [
+    assert [ledger_db.status(task_id) for task_id in ids] == [
         Status.SUCCEEDED,
         Status.RETRYING,
         Status.DEAD,
@@ -107,7 +107,7 @@ def test_a_group_waits_for_a_server_that_was_killed(
     """After the server is killed and restarted, every outcome is there, once."""
     ids = ledger_db.load("a", "b", "c")
     owner = ledger_db.agent().next_owner()
-    rows = [ledger_db.claimed(one, owner) for one in ids]
+    rows = [ledger_db.claimed(task_id, owner) for task_id in ids]
     asyncio.run(ledger.ask([ledger_db.record(ids[0])]))
     server.kill()
     threading.Timer(1.0, server.start).start()
@@ -123,15 +123,15 @@ def test_a_claim_waits_for_the_server_with_its_own_token(
     ledger_db: LedgerDatabase, ledger: SqlLedger, server: Server
 ) -> None:
     """Whether its first try committed or not, the claim ends with a true answer."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
     server.freeze()
     threading.Timer(OUTAGE_S, server.thaw).start()
 
-    answers = asyncio.run(ledger.claim([ledger_db.record(one)], owner, 600.0))
+    answers = asyncio.run(ledger.claim([ledger_db.record(task_id)], owner, 600.0))
 
-    assert answers[one][0] is ClaimAnswer.CLAIMED
-    assert ledger_db.task(one).owner == owner
+    assert answers[task_id][0] is ClaimAnswer.CLAIMED
+    assert ledger_db.task(task_id).owner == owner
 
 
 def test_a_server_that_does_not_answer_is_named(ledger_db: LedgerDatabase, server: Server) -> None:

@@ -76,8 +76,8 @@ def test_the_oldest_orders_come_first(ledger_db: LedgerDatabase) -> None:
     """A relay takes a limited number of its group's orders, those that wait longest."""
     ids = [place(ledger_db, "tasks", (outbox.TASK, number, 0))[0].id for number in range(3)]
     place(ledger_db, "tasks", (outbox.TASK, 9, 0), group="other")
-    for age, one in zip((10, 30, 20), ids, strict=True):
-        ledger_db.ago(tables.outbox.c.due_at, age, one)
+    for age, order_id in zip((10, 30, 20), ids, strict=True):
+        ledger_db.ago(tables.outbox.c.due_at, age, order_id)
 
     assert [order.id for order in take(ledger_db, 2)] == [ids[1], ids[2]]
     assert [order.id for order in take(ledger_db, 2)] == [ids[0]]
@@ -105,7 +105,7 @@ def test_an_order_shrinks_to_its_remaining_items(ledger_db: LedgerDatabase) -> N
     (order,) = place(ledger_db, "tasks", (outbox.TASK, 1, 0), (outbox.TASK, 2, 0))
     ledger_db.run(lambda c: outbox.shrink(c, order, [(outbox.TASK, 2, 0)]))
     ledger_db.ago(tables.outbox.c.due_at, 1)
-    assert [one.items for one in take(ledger_db)] == [((outbox.TASK, 2, 0),)]
+    assert [remaining.items for remaining in take(ledger_db)] == [((outbox.TASK, 2, 0),)]
 
     ledger_db.run(lambda c: outbox.shrink(c, order, []))
 
@@ -173,9 +173,9 @@ def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The task is dead, and its dead letter must still reach its topic."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, DEAD)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
 
     assert ledger_db.run(lambda c: outbox.drop_settled(c, GROUP)) == 0
     assert [row.destination for row in ledger_db.rows(tables.outbox)] == ["dlq"]
@@ -183,9 +183,9 @@ def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(
 
 def test_a_retrys_order_is_kept(ledger_db: LedgerDatabase) -> None:
     """A task that waits for its next attempt is not final."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
 
     assert ledger_db.run(lambda c: outbox.drop_settled(c, GROUP)) == 0
 

@@ -51,7 +51,7 @@ class Ledger:
         )
         fixed = ("ALTER TABLE task STATS_AUTO_RECALC=0", "ANALYZE TABLE task, batch")
         for statement in (*fixed, bad, "FLUSH TABLE task"):
-            self.database.auto(lambda c, one=statement: c.execute(text(one)))
+            self.database.auto(lambda c, sql=statement: c.execute(text(sql)))
 
     def reads(self, work: Work) -> int:
         """Return how many rows a piece of work reads; on SQLite how many steps it takes."""
@@ -89,7 +89,7 @@ def _fill(connection: Connection, per_batch: int, waiting: int) -> None:
     connection.execute(insert(task), [_finished(1 + n) for n in range(per_batch)])
     for number in range(1, BATCHES):
         same = [task.c.id + number * per_batch, task.c.batch_id + number]
-        names = [one.name for one in task.c if one.name not in {"id", "batch_id"}]
+        names = [column.name for column in task.c if column.name not in {"id", "batch_id"}]
         copied = select(*same, *(task.c[name] for name in names)).where(task.c.batch_id == 1)
         connection.execute(insert(task).from_select(["id", "batch_id", *names], copied))
     last = task.c.id > BATCHES * per_batch - waiting

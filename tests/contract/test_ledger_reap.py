@@ -20,10 +20,10 @@ def run_by(
 ) -> list[tuple[Row, int]]:
     """Load tasks that were lost `losses` times before, and claim them under `lease`."""
     ids = ledger_db.load(*keys)
-    for one in ids:
-        ledger_db.set(tables.task, one, lease_losses=losses)
+    for task_id in ids:
+        ledger_db.set(tables.task, task_id, lease_losses=losses)
     owner = lease.next_owner()
-    return [(ledger_db.claimed(one, owner), owner) for one in ids]
+    return [(ledger_db.claimed(task_id, owner), owner) for task_id in ids]
 
 
 def lost_alone(ledger_db: LedgerDatabase, *keys: str, losses: int = 2) -> list[tuple[Row, int]]:
@@ -108,13 +108,13 @@ def test_a_live_agent_keeps_its_tasks(ledger_db: LedgerDatabase) -> None:
 def test_another_groups_tasks_are_not_this_reapers(ledger_db: LedgerDatabase) -> None:
     """A reaper resets the tasks of its own group only."""
     other = ledger_db.agent(group="other")
-    (one,) = ledger_db.load("a", into="elsewhere", group="other")
-    ledger_db.claimed(one, other.next_owner())
+    (task_id,) = ledger_db.load("a", into="elsewhere", group="other")
+    ledger_db.claimed(task_id, other.next_owner())
     lose(ledger_db, other)
-    ledger_db.ago(tables.task.c.due_at, 1, one)
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
 
     assert reap_orphans(ledger_db) == reap_overdue(ledger_db) == (0, 0)
-    assert ledger_db.status(one) is Status.PROCESSING
+    assert ledger_db.status(task_id) is Status.PROCESSING
 
 
 def test_a_task_past_its_hard_deadline_waits_again(ledger_db: LedgerDatabase) -> None:
@@ -282,10 +282,10 @@ def test_the_limit_is_each_groups_own(ledger_db: LedgerDatabase) -> None:
     ids = ledger_db.load(
         *(f"task {number}" for number in range(10)), into="elsewhere", group="other"
     )
-    for one in ids:
+    for task_id in ids:
         there = ledger_db.agent(group="other")
-        ledger_db.claimed(one, there.next_owner())
-        ledger_db.set(tables.task, one, lease_losses=2)
+        ledger_db.claimed(task_id, there.next_owner())
+        ledger_db.set(tables.task, task_id, lease_losses=2)
         lose(ledger_db, there)
     assert ledger_db.run(lambda c: reaping.reset_orphans(c, "other", ids)) == (0, 10)
     run_by(ledger_db, here, "a", losses=2)
@@ -348,7 +348,7 @@ def test_a_task_that_is_found_later_was_not_alone(ledger_db: LedgerDatabase) -> 
     lose(ledger_db, lease)
 
     assert [
-        ledger_db.call(reaping.reset_orphans, GROUP, [one.task_id]) for one in (first, second)
+        ledger_db.call(reaping.reset_orphans, GROUP, [orphan.task_id]) for orphan in (first, second)
     ] == [(1, 0)] * 2
 
 
@@ -380,20 +380,24 @@ def test_losses_beside_the_culprit_are_taken_back(ledger_db: LedgerDatabase) -> 
     ids = ledger_db.load("culprit", "beside", "also")
     for lease, members in ((other, ids[2:]), (first, ids), (second, ids)):
         owner = lease.next_owner()
-        for one in members:
-            ledger_db.claimed(one, owner)
+        for member in members:
+            ledger_db.claimed(member, owner)
         lose(ledger_db, lease)
         reap_orphans(ledger_db)
     last = ledger_db.agent()
     ledger_db.claimed(ids[0], last.next_owner())
     lose(ledger_db, last)
-    assert [ledger_db.task(one).lease_losses for one in ids] == [2, 2, 3]
+    assert [ledger_db.task(task_id).lease_losses for task_id in ids] == [2, 2, 3]
     assert reap_orphans(ledger_db) == (0, 1)
 
     assert [ledger_db.run(lambda c: reaping.absolve(c, GROUP)) for _ in range(2)] == [4, 0]
 
-    assert [ledger_db.task(one).lease_losses for one in ids] == [3, 0, 1]
-    assert [ledger_db.status(one) for one in ids] == [Status.DEAD, Status.PENDING, Status.PENDING]
+    assert [ledger_db.task(task_id).lease_losses for task_id in ids] == [3, 0, 1]
+    assert [ledger_db.status(task_id) for task_id in ids] == [
+        Status.DEAD,
+        Status.PENDING,
+        Status.PENDING,
+    ]
 
 
 def test_nothing_is_taken_back_while_many_are_found(ledger_db: LedgerDatabase) -> None:
@@ -455,7 +459,10 @@ def test_a_suspect_is_claimed_alone(ledger_db: LedgerDatabase) -> None:
 
     answers = ledger_db.run(lambda c: claims.claim(c, records, owner, 600.0))
 
-    assert [answers[one][0] for one in (suspect, other)] == [ClaimAnswer.AGAIN, ClaimAnswer.CLAIMED]
+    assert [answers[task_id][0] for task_id in (suspect, other)] == [
+        ClaimAnswer.AGAIN,
+        ClaimAnswer.CLAIMED,
+    ]
     assert ledger_db.claim(suspect, ledger_db.agent().next_owner()) is ClaimAnswer.CLAIMED
 
 

@@ -55,7 +55,9 @@ def ordered(
 ) -> list[Order]:
     """Write an order for tasks that is due."""
     orders = ledger_db.run(
-        lambda c: outbox.place(c, GROUP, destination, [(outbox.TASK, one, 0) for one in ids])
+        lambda c: outbox.place(
+            c, GROUP, destination, [(outbox.TASK, task_id, 0) for task_id in ids]
+        )
     )
     ledger_db.ago(tables.outbox.c.due_at, 1, *(order.id for order in orders))
     return orders
@@ -67,10 +69,10 @@ def left(ledger_db: LedgerDatabase) -> list[int]:
 
 
 def dead(ledger_db: LedgerDatabase, key: str) -> int:
-    (one,) = ledger_db.load(key)
+    (task_id,) = ledger_db.load(key)
     owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, DEAD)
-    return one
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+    return task_id
 
 
 async def test_delivered_records_leave_their_order(ledger_db: LedgerDatabase) -> None:
@@ -90,8 +92,8 @@ async def test_delivered_records_leave_their_order(ledger_db: LedgerDatabase) ->
 
 async def test_an_order_in_its_grace_is_left_to_its_writer(ledger_db: LedgerDatabase) -> None:
     """The order's writer sends it at once; the relay does not touch it before its time."""
-    (one,) = ledger_db.load("a")
-    orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0)]))
+    (task_id,) = ledger_db.load("a")
+    orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, task_id, 0)]))
 
     assert await relay(ledger_db, FakePublisher()).relay_once() == 0
     assert [row.id for row in ledger_db.rows(tables.outbox)] == [order.id for order in orders]
@@ -101,7 +103,7 @@ async def test_the_writer_sends_its_orders_at_once(ledger_db: LedgerDatabase) ->
     """`send` publishes without waiting for the grace, and deletes the order at the report."""
     ids = ledger_db.load("a")
     orders = ledger_db.run(
-        lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in ids])
+        lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, task_id, 0) for task_id in ids])
     )
     publisher = FakePublisher()
 
@@ -113,13 +115,13 @@ async def test_the_writer_sends_its_orders_at_once(ledger_db: LedgerDatabase) ->
 
 async def test_a_record_without_report_stays_ordered(ledger_db: LedgerDatabase) -> None:
     """When the report is lost the item stays, and is sent again after the relay's lease."""
-    one, two = ledger_db.load("a", "b")
-    ordered(ledger_db, [one, two])
+    first, second = ledger_db.load("a", "b")
+    ordered(ledger_db, [first, second])
     publisher = FakePublisher(lambda record: LOST if record.key == b"b" else None)
     sender = relay(ledger_db, publisher)
 
     assert await sender.relay_once() == 1
-    assert left(ledger_db) == [two]
+    assert left(ledger_db) == [second]
     assert await sender.relay_once() == 0
     ledger_db.ago(tables.outbox.c.due_at, 1)
     publisher.answer = lambda _: None
@@ -197,15 +199,15 @@ async def test_a_record_that_is_refused_even_as_a_pointer_is_quarantined(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The quarantine has the record then, and its order does not come back forever."""
-    (one,) = ledger_db.load("a")
-    ordered(ledger_db, [one])
+    (task_id,) = ledger_db.load("a")
+    ordered(ledger_db, [task_id])
 
     await relay(ledger_db, FakePublisher(lambda _: TOO_LARGE)).relay_once()
 
     (row,) = ledger_db.rows(tables.quarantine)
     assert (row.disposition, row.record_offset, row.error_text) == (
         "rejected",
-        one,
+        task_id,
         "message too large",
     )
     assert left(ledger_db) == []
@@ -213,14 +215,14 @@ async def test_a_record_that_is_refused_even_as_a_pointer_is_quarantined(
 
 async def test_a_pointer_whose_report_is_lost_stays_ordered(ledger_db: LedgerDatabase) -> None:
     """A pointer record that may not have arrived is retried, not given up."""
-    (one,) = ledger_db.load("a")
-    ordered(ledger_db, [one])
+    (task_id,) = ledger_db.load("a")
+    ordered(ledger_db, [task_id])
 
     await relay(
         ledger_db, FakePublisher(lambda record: LOST if record.value is None else TOO_LARGE)
     ).relay_once()
 
-    assert left(ledger_db) == [one]
+    assert left(ledger_db) == [task_id]
     assert ledger_db.count(tables.quarantine) == 0
 
 
@@ -260,9 +262,9 @@ async def test_a_failing_destination_delays_no_other(ledger_db: LedgerDatabase) 
     old, new, *ids = ledger_db.load(
         "old", "new", *(f"dead {number}" for number in range(outbox.MAX_TAKEN + 2))
     )
-    for one in ids:
+    for task_id in ids:
         owner = ledger_db.agent().next_owner()
-        ledger_db.settle(ledger_db.claimed(one, owner), owner, TOO_LONG)
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, TOO_LONG)
     ledger_db.ago(tables.outbox.c.due_at, 60)
     publisher = FakePublisher(lambda record: LOST if record.topic.endswith("dlq") else None)
     sender = relay(ledger_db, publisher)

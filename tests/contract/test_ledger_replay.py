@@ -39,16 +39,16 @@ def test_a_replayed_task_starts_afresh(ledger_db: LedgerDatabase) -> None:
 
     No attempt and no loss is counted any more, and its dead letter is gone.
     """
-    (one,) = ledger_db.load("a")
-    killed(ledger_db, one, RETRY)
-    ledger_db.ago(tables.task.c.due_at, 1, one)
-    killed(ledger_db, one)
+    (task_id,) = ledger_db.load("a")
+    killed(ledger_db, task_id, RETRY)
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
+    killed(ledger_db, task_id)
     delivered(ledger_db)
-    ledger_db.set(tables.task, one, lease_losses=2)
+    ledger_db.set(tables.task, task_id, lease_losses=2)
 
     found = replayed(ledger_db, key="a")
 
-    row = ledger_db.task(one)
+    row = ledger_db.task(task_id)
     assert (row.status, row.fence, row.attempt, row.lease_losses, row.replays, row.owner) == (
         Status.PENDING,
         2,
@@ -57,15 +57,15 @@ def test_a_replayed_task_starts_afresh(ledger_db: LedgerDatabase) -> None:
         1,
         0,
     )
-    assert ledger_db.due_in_s(one) <= 0
+    assert ledger_db.due_in_s(task_id) <= 0
     assert ledger_db.count(tables.dead_letter) == 0
-    assert found.items == [(outbox.TASK, one, 2)]
+    assert found.items == [(outbox.TASK, task_id, 2)]
     assert (found.counts, found.ended) == ({ItemState.REPLAYED: 1}, True)
 
 
 def test_its_record_is_ordered_and_can_be_claimed(ledger_db: LedgerDatabase) -> None:
     """One order goes to the main topic; the new record is free, the old one is stale."""
-    (one,) = dead(ledger_db, "a")
+    (task_id,) = dead(ledger_db, "a")
 
     replayed(ledger_db)
 
@@ -73,11 +73,11 @@ def test_its_record_is_ordered_and_can_be_claimed(ledger_db: LedgerDatabase) -> 
     assert (order.destination, order.group_name, unpack(order.items)) == (
         "tasks",
         GROUP,
-        ((outbox.TASK, one, 1),),
+        ((outbox.TASK, task_id, 1),),
     )
     owner = ledger_db.agent().next_owner()
-    assert ledger_db.claim(one, owner, fence=0) is ClaimAnswer.STALE
-    assert ledger_db.claim(one, owner, fence=1) is ClaimAnswer.CLAIMED
+    assert ledger_db.claim(task_id, owner, fence=0) is ClaimAnswer.STALE
+    assert ledger_db.claim(task_id, owner, fence=1) is ClaimAnswer.CLAIMED
 
 
 def test_the_story_goes_on(ledger_db: LedgerDatabase) -> None:
@@ -85,16 +85,16 @@ def test_the_story_goes_on(ledger_db: LedgerDatabase) -> None:
 
     The task may succeed, or die once more with a dead letter of its own.
     """
-    one, two = dead(ledger_db, "a", "b")
+    first, second = dead(ledger_db, "a", "b")
     replayed(ledger_db)
 
-    killed(ledger_db, one, SUCCEEDED)
-    killed(ledger_db, two, EXPIRED)
+    killed(ledger_db, first, SUCCEEDED)
+    killed(ledger_db, second, EXPIRED)
 
-    assert (ledger_db.status(one), ledger_db.status(two)) == (Status.SUCCEEDED, Status.DEAD)
+    assert (ledger_db.status(first), ledger_db.status(second)) == (Status.SUCCEEDED, Status.DEAD)
     assert [row.fence for row in ledger_db.rows(tables.task_attempt)] == [0, 0, 1]
     (letter,) = ledger_db.rows(tables.dead_letter)
-    assert (letter.task_id, letter.fence, letter.disposition) == (two, 1, "expired")
+    assert (letter.task_id, letter.fence, letter.disposition) == (second, 1, "expired")
 
 
 def test_replaying_twice_is_replaying_once(ledger_db: LedgerDatabase) -> None:
@@ -110,7 +110,7 @@ def test_replaying_twice_is_replaying_once(ledger_db: LedgerDatabase) -> None:
     assert stored(ledger_db, request()) is None
     assert (done.counts, again.counts) == ({ItemState.REPLAYED: 2}, {ItemState.SKIPPED: 2})
     assert again.items == []
-    assert [ledger_db.task(one).replays for one in ids] == [1, 1]
+    assert [ledger_db.task(task_id).replays for task_id in ids] == [1, 1]
 
 
 def test_a_later_death_is_not_the_one_that_was_stored(ledger_db: LedgerDatabase) -> None:
@@ -118,26 +118,26 @@ def test_a_later_death_is_not_the_one_that_was_stored(ledger_db: LedgerDatabase)
 
     An old run leaves it alone.
     """
-    (one,) = dead(ledger_db, "a")
+    (task_id,) = dead(ledger_db, "a")
     old = stored(ledger_db, request())
     replayed(ledger_db)
-    killed(ledger_db, one)
+    killed(ledger_db, task_id)
     delivered(ledger_db)
 
     found = applied(ledger_db, old)
 
     assert found.counts == {ItemState.SKIPPED: 1}
-    assert (ledger_db.status(one), ledger_db.task(one).replays) == (Status.DEAD, 1)
+    assert (ledger_db.status(task_id), ledger_db.task(task_id).replays) == (Status.DEAD, 1)
 
 
 def test_only_selected_tasks_are_replayed(ledger_db: LedgerDatabase) -> None:
     """Every other task stays dead."""
-    one, two = dead(ledger_db, "a", "b")
-    (three,) = dead(ledger_db, "a", into="other")
+    first, second = dead(ledger_db, "a", "b")
+    (third,) = dead(ledger_db, "a", into="other")
 
     replayed(ledger_db, key="a", batch=BATCH)
 
-    assert [ledger_db.status(each) for each in (one, two, three)] == [
+    assert [ledger_db.status(each) for each in (first, second, third)] == [
         Status.PENDING,
         Status.DEAD,
         Status.DEAD,
@@ -150,20 +150,24 @@ def test_a_limit_takes_the_oldest(ledger_db: LedgerDatabase) -> None:
 
     replayed(ledger_db, limit=2)
 
-    assert [ledger_db.status(one) for one in ids] == [Status.PENDING, Status.PENDING, Status.DEAD]
+    assert [ledger_db.status(task_id) for task_id in ids] == [
+        Status.PENDING,
+        Status.PENDING,
+        Status.DEAD,
+    ]
 
 
 def test_the_cap_ends_the_circle(ledger_db: LedgerDatabase) -> None:
     """A task that was replayed as often as the cap allows is left; a higher cap takes it."""
-    (one,) = dead(ledger_db, "a")
-    ledger_db.set(tables.task, one, replays=3)
+    (task_id,) = dead(ledger_db, "a")
+    ledger_db.set(tables.task, task_id, replays=3)
     later = stored(ledger_db, request(cap=4))
-    ledger_db.set(tables.task, one, replays=4)
+    ledger_db.set(tables.task, task_id, replays=4)
 
     assert stored(ledger_db, request(cap=3)) is None
     assert applied(ledger_db, later).counts == {ItemState.SKIPPED: 1}
     assert replayed(ledger_db, cap=5).counts == {ItemState.REPLAYED: 1}
-    assert ledger_db.task(one).replays == 5
+    assert ledger_db.task(task_id).replays == 5
 
 
 def test_a_letter_that_is_not_on_its_topic_holds_its_task_back(ledger_db: LedgerDatabase) -> None:
@@ -171,10 +175,10 @@ def test_a_letter_that_is_not_on_its_topic_holds_its_task_back(ledger_db: Ledger
 
     The other tasks of the page are replayed.
     """
-    one, two = ledger_db.load("a", "b")
-    killed(ledger_db, one)
+    first, second = ledger_db.load("a", "b")
+    killed(ledger_db, first)
     delivered(ledger_db)
-    killed(ledger_db, two)
+    killed(ledger_db, second)
     run = stored(ledger_db, request())
 
     early = applied(ledger_db, run)
@@ -194,7 +198,7 @@ def test_pages_follow_one_another(ledger_db: LedgerDatabase) -> None:
 
     assert [page.done for page in found.pages] == [3, 3, 1]
     assert [item[1] for item in found.items] == ids
-    assert {ledger_db.status(one) for one in ids} == {Status.PENDING}
+    assert {ledger_db.status(task_id) for task_id in ids} == {Status.PENDING}
 
 
 def test_counts_stay_right(ledger_db: LedgerDatabase) -> None:
@@ -219,31 +223,31 @@ def test_counts_stay_right(ledger_db: LedgerDatabase) -> None:
 
 def test_counts_stay_right_over_many_deaths(ledger_db: LedgerDatabase) -> None:
     """Replayed, dead again, replayed again and succeeded: the task is counted once."""
-    (one,) = dead(ledger_db, "a")
+    (task_id,) = dead(ledger_db, "a")
     for _ in range(2):
         replayed(ledger_db)
         assert counts(ledger_db) == {"total": 1, "pending": 1}
-        killed(ledger_db, one)
+        killed(ledger_db, task_id)
         delivered(ledger_db)
         assert counts(ledger_db) == {"total": 1, "dead": 1}
     replayed(ledger_db)
-    killed(ledger_db, one, SUCCEEDED)
+    killed(ledger_db, task_id, SUCCEEDED)
 
     assert counts(ledger_db) == {"total": 1, "succeeded": 1}
 
 
 def test_a_late_settle_of_the_last_owner_is_fenced(ledger_db: LedgerDatabase) -> None:
     """An agent that was taken for dead cannot write to a task that was replayed since."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner)
+    row = ledger_db.claimed(task_id, owner)
     ledger_db.settle(row, owner, DEAD)
     delivered(ledger_db)
     replayed(ledger_db)
 
     assert ledger_db.settle(row, owner, SUCCEEDED) is not Verdict.GIVEN_UP
 
-    assert (ledger_db.status(one), ledger_db.count(tables.task_result)) == (Status.PENDING, 0)
+    assert (ledger_db.status(task_id), ledger_db.count(tables.task_result)) == (Status.PENDING, 0)
 
 
 # ---- at the same time
@@ -261,10 +265,10 @@ def test_two_replays_at_once_replay_each_task_once(ledger_db: LedgerDatabase) ->
             )
         )
 
-    assert {ledger_db.task(one).replays for one in ids} == {1}
-    assert {ledger_db.task(one).fence for one in ids} == {1}
-    items = [item for one in found for item in one.items]
-    assert sorted(items) == sorted(set(items)) == [(outbox.TASK, one, 1) for one in ids]
+    assert {ledger_db.task(task_id).replays for task_id in ids} == {1}
+    assert {ledger_db.task(task_id).fence for task_id in ids} == {1}
+    items = [item for page in found for item in page.items]
+    assert sorted(items) == sorted(set(items)) == [(outbox.TASK, task_id, 1) for task_id in ids]
     assert counts(ledger_db) == {"total": 60, "pending": 60}
 
 
@@ -280,11 +284,11 @@ def test_a_cancel_at_once_with_a_replay(ledger_db: LedgerDatabase) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         done = [pool.submit(applied, ledger_db, run, 5), pool.submit(cancel_all)]
-        for one in done:
-            one.result()
+        for task_id in done:
+            task_id.result()
     ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
 
-    states = [ledger_db.status(one) for one in ids]
+    states = [ledger_db.status(task_id) for task_id in ids]
     assert set(states) <= {Status.DEAD, Status.CANCELLED}
     assert counts(ledger_db) == {"total": 40} | {
         name: count
@@ -309,4 +313,4 @@ def test_a_page_that_is_taken_twice_is_applied_once(ledger_db: LedgerDatabase) -
     assert again is not None
     assert (first.last, again.last) == tuple(ids)
     assert ledger_db.run(lambda c: replay_runs.end(c, run.id))
-    assert {ledger_db.task(one).replays for one in ids} == {1}
+    assert {ledger_db.task(task_id).replays for task_id in ids} == {1}

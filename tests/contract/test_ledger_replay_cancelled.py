@@ -34,14 +34,14 @@ def test_cancelled_tasks_come_back(ledger_db: LedgerDatabase) -> None:
 
     The audit says who reopened it.
     """
-    one, two = cancelled(ledger_db, "a", "b")
+    first, second = cancelled(ledger_db, "a", "b")
 
     found = replayed(ledger_db, cancelled=True)
 
     assert found.counts == {ItemState.REPLAYED: 2}
     assert [
         (ledger_db.task(each).status, ledger_db.task(each).fence, ledger_db.task(each).replays)
-        for each in (one, two)
+        for each in (first, second)
     ] == [(0, 1, 1)] * 2
     assert not ledger_db.batch().cancelled
     assert ledger_db.load("c")
@@ -58,13 +58,13 @@ def test_a_replayed_task_is_not_cancelled_again(ledger_db: LedgerDatabase) -> No
 
     A claim finds the batch open.
     """
-    (one,) = cancelled(ledger_db, "a")
+    (task_id,) = cancelled(ledger_db, "a")
     batch_id = ledger_db.batch().id
     replayed(ledger_db, cancelled=True)
 
     assert ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b"")) == (0, None)
 
-    row = ledger_db.claimed(one, ledger_db.agent().next_owner(), fence=1)
+    row = ledger_db.claimed(task_id, ledger_db.agent().next_owner(), fence=1)
     assert not row.cancelled
 
 
@@ -73,19 +73,19 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(ledger_db: LedgerDatabase)
 
     The other tasks stay as they are.
     """
-    one, two = cancelled(ledger_db, "a", "b")
+    cancelled_id, second = cancelled(ledger_db, "a", "b")
     batch_id = ledger_db.batch().id
     run = asked(ledger_db)
     first = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.request, 0, 1))
     assert first is not None
-    assert ledger_db.status(one) is Status.PENDING
+    assert ledger_db.status(cancelled_id) is Status.PENDING
 
     ledger_db.cancel()
     ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
 
     assert applied(ledger_db, run).counts == {ItemState.REPLAYED: 1, ItemState.SKIPPED: 1}
     assert ledger_db.batch().cancelled
-    assert [ledger_db.status(each) for each in (one, two)] == [Status.CANCELLED] * 2
+    assert [ledger_db.status(each) for each in (cancelled_id, second)] == [Status.CANCELLED] * 2
 
 
 def test_a_run_that_replays_nothing_opens_nothing(ledger_db: LedgerDatabase) -> None:
@@ -93,9 +93,9 @@ def test_a_run_that_replays_nothing_opens_nothing(ledger_db: LedgerDatabase) -> 
 
     A batch is reopened only for tasks that come back.
     """
-    (one,) = cancelled(ledger_db, "a")
+    (task_id,) = cancelled(ledger_db, "a")
     run = asked(ledger_db)
-    ledger_db.set(tables.task, one, fence=1)
+    ledger_db.set(tables.task, task_id, fence=1)
 
     assert applied(ledger_db, run).counts == {ItemState.SKIPPED: 1}
 
@@ -134,24 +134,26 @@ def test_a_claim_that_saw_the_cancel_is_cancelled_while_the_batch_is(
     ledger_db: LedgerDatabase,
 ) -> None:
     """Nobody has reopened it."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     ledger_db.cancel()
     owner = ledger_db.agent().next_owner()
 
-    assert ledger_db.settle(ledger_db.claimed(one, owner), owner, Cancelled()) is Verdict.SETTLED
+    assert (
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, Cancelled()) is Verdict.SETTLED
+    )
 
-    assert ledger_db.status(one) is Status.CANCELLED
+    assert ledger_db.status(task_id) is Status.CANCELLED
 
 
 def test_one_task_that_was_cancelled_alone(ledger_db: LedgerDatabase) -> None:
     """The task's batch was never cancelled, so nothing is reopened."""
-    one, two = ledger_db.load("a", "b")
+    first, second = ledger_db.load("a", "b")
     ledger_db.run(lambda c: cancel.cancel_one(c, b"a", GROUP, None, "somebody"))
     ledger_db.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
 
     replayed(ledger_db, cancelled=True, key="a")
 
-    assert (ledger_db.status(one), ledger_db.status(two)) == (Status.PENDING, Status.CANCELLED)
+    assert (ledger_db.status(first), ledger_db.status(second)) == (Status.PENDING, Status.CANCELLED)
     assert "reopen" not in [row.action for row in ledger_db.rows(tables.audit)]
 
 
@@ -160,27 +162,33 @@ def test_a_dead_task_of_a_cancelled_batch_stays(ledger_db: LedgerDatabase) -> No
 
     A cancel after the storing of the run is noticed too.
     """
-    (one,) = dead(ledger_db, "a")
+    (task_id,) = dead(ledger_db, "a")
     run = stored(ledger_db, request())
     ledger_db.cancel()
 
     assert stored(ledger_db, request()) is None
     assert applied(ledger_db, run).counts == {ItemState.SKIPPED: 1}
-    assert ledger_db.status(one) is Status.DEAD
+    assert ledger_db.status(task_id) is Status.DEAD
 
 
 def test_cancelled_and_dead_are_not_mixed(ledger_db: LedgerDatabase) -> None:
     """Each selection takes only tasks in its own state."""
-    (one,) = dead(ledger_db, "a")
-    (two,) = ledger_db.load("b")
+    (task_id,) = dead(ledger_db, "a")
+    (second,) = ledger_db.load("b")
     ledger_db.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
 
     replayed(ledger_db)
-    assert (ledger_db.status(one), ledger_db.status(two)) == (Status.PENDING, Status.CANCELLED)
+    assert (ledger_db.status(task_id), ledger_db.status(second)) == (
+        Status.PENDING,
+        Status.CANCELLED,
+    )
 
     owner = ledger_db.agent().next_owner()
     ledger_db.cancel()
-    ledger_db.settle(ledger_db.claimed(one, owner, fence=1), owner, Cancelled())
+    ledger_db.settle(ledger_db.claimed(task_id, owner, fence=1), owner, Cancelled())
     killed_alone = replayed(ledger_db, cancelled=True, key="b")
     assert killed_alone.counts == {ItemState.REPLAYED: 1}
-    assert (ledger_db.status(one), ledger_db.status(two)) == (Status.CANCELLED, Status.PENDING)
+    assert (ledger_db.status(task_id), ledger_db.status(second)) == (
+        Status.CANCELLED,
+        Status.PENDING,
+    )

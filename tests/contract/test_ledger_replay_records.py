@@ -61,7 +61,7 @@ def test_a_record_that_can_be_read_now_becomes_a_task(ledger_db: LedgerDatabase)
 
     It is ordered and counted as any other task; the quarantine row says when.
     """
-    (one,) = set_aside(ledger_db, line("a"), headers=[("h", b"v")])
+    (quarantine_id,) = set_aside(ledger_db, line("a"), headers=[("h", b"v")])
 
     unread, states = replayed(ledger_db)
 
@@ -78,7 +78,7 @@ def test_a_record_that_can_be_read_now_becomes_a_task(ledger_db: LedgerDatabase)
     assert (body.body, body.raw_key, body.headers) == (line("a"), b"key", b'[["h","v"]]')
     assert (order.destination, unpack(order.items)) == ("tasks", ((TASK, task.id, 0),))
     assert counts(ledger_db) == {"total": 1, "pending": 1}
-    assert row.id == one
+    assert row.id == quarantine_id
     assert row.replayed_at is not None
 
 
@@ -119,10 +119,12 @@ def test_a_decoder_that_was_repaired(
     def refuse(_value: bytes) -> None:
         raise LineError("id", "is in Chinese", "wait for a later version")
 
-    (one,) = set_aside(ledger_db, line("a"))
+    (quarantine_id,) = set_aside(ledger_db, line("a"))
     with monkeypatch.context() as broken:
         broken.setattr(foreign_records, "parse", refuse)
-        assert replayed(ledger_db)[0] == {one: "id is in Chinese; wait for a later version"}
+        assert replayed(ledger_db)[0] == {
+            quarantine_id: "id is in Chinese; wait for a later version"
+        }
 
     assert replayed(ledger_db)[0] == {}
     assert ledger_db.count(tables.task) == 1
@@ -159,11 +161,11 @@ def test_a_known_id_with_other_content_stays(ledger_db: LedgerDatabase) -> None:
     set_aside(ledger_db, line("a"))
     replayed(ledger_db)
     delivered(ledger_db)
-    (one,) = set_aside(ledger_db, line("a", "Say goodbye"), disposition="rejected")
+    (quarantine_id,) = set_aside(ledger_db, line("a", "Say goodbye"), disposition="rejected")
 
     unread, _ = replayed(ledger_db)
 
-    assert unread == {one: f"its id is in batch '{DIRECT}' with other content"}
+    assert unread == {quarantine_id: f"its id is in batch '{DIRECT}' with other content"}
     assert ledger_db.count(tables.outbox) == 0
 
 
@@ -191,20 +193,20 @@ def test_a_value_that_was_cut_is_not_taken_for_the_whole(ledger_db: LedgerDataba
 
     The error says where the whole record is.
     """
-    (one,) = set_aside(ledger_db, line("a") + b" " * MAX_TASK_BYTES)
+    (quarantine_id,) = set_aside(ledger_db, line("a") + b" " * MAX_TASK_BYTES)
 
     unread, _ = replayed(ledger_db)
 
-    assert "more than the 3 MiB that a task may have, and was cut" in unread[one]
-    assert "group.inbox/0/0" in unread[one]
+    assert "more than the 3 MiB that a task may have, and was cut" in unread[quarantine_id]
+    assert "group.inbox/0/0" in unread[quarantine_id]
     assert ledger_db.count(tables.task) == 0
 
 
 def test_one_record_by_its_number(ledger_db: LedgerDatabase) -> None:
     """No other record is replayed."""
-    _, two = set_aside(ledger_db, line("a"), line("b"))
+    _, second = set_aside(ledger_db, line("a"), line("b"))
 
-    _, states = applied(ledger_db, stored(ledger_db, request(record=two)))
+    _, states = applied(ledger_db, stored(ledger_db, request(record=second)))
 
     assert states == {ItemState.REPLAYED: 1}
     assert [row.task_key for row in ledger_db.rows(tables.task)] == [b"b"]

@@ -24,14 +24,14 @@ from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, LedgerDatabase,
 LINE = b'{"id": "a", "prompt": "Say hello", "model": "small"}'
 
 
-def begun(ledger_db: LedgerDatabase, one: ReplayRequest) -> tuple[int, Cursor | None]:
+def begun(ledger_db: LedgerDatabase, replay_request: ReplayRequest) -> tuple[int, Cursor | None]:
     """Begin to store a run; return its id and where the storing goes on."""
-    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", one))
-    return run_id, ledger_db.run(lambda c: runs.store(c, GROUP, run_id, one, Cursor()))
+    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", replay_request))
+    return run_id, ledger_db.run(lambda c: runs.store(c, GROUP, run_id, replay_request, Cursor()))
 
 
-def planned(ledger_db: LedgerDatabase, one: ReplayRequest) -> ReplayPlan:
-    return ledger_db.run(lambda c: plan.plan(c, GROUP, one))
+def planned(ledger_db: LedgerDatabase, replay_request: ReplayRequest) -> ReplayPlan:
+    return ledger_db.run(lambda c: plan.plan(c, GROUP, replay_request))
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_a_run_records_its_actor_and_its_selection(ledger_db: LedgerDatabase) ->
 
 def test_items_are_deaths(ledger_db: LedgerDatabase) -> None:
     """Each item is a task with the fence of its death, or a record."""
-    one, two = dead(ledger_db, "a", "b")
-    ledger_db.set(tables.task, two, fence=4)
+    first, second = dead(ledger_db, "a", "b")
+    ledger_db.set(tables.task, second, fence=4)
     (record,) = set_aside(ledger_db, b"x")
 
     stored(ledger_db, request(dispositions=("permanent", "undecodable")))
@@ -67,8 +67,8 @@ def test_items_are_deaths(ledger_db: LedgerDatabase) -> None:
     assert [
         (row.kind, row.item_id, row.fence, row.state) for row in ledger_db.rows(tables.replay_item)
     ] == [
-        (TASK, one, 0, 0),
-        (TASK, two, 4, 0),
+        (TASK, first, 0, 0),
+        (TASK, second, 4, 0),
         (QUARANTINE, record, 0, 0),
     ]
 
@@ -84,8 +84,8 @@ def test_pages_store_everything_once(ledger_db: LedgerDatabase) -> None:
     assert run is not None
     assert run.total == 7
     assert [(row.kind, row.item_id) for row in ledger_db.rows(tables.replay_item)] == [
-        (TASK, one) for one in ids
-    ] + [(QUARANTINE, one) for one in records]
+        (TASK, task_id) for task_id in ids
+    ] + [(QUARANTINE, record_id) for record_id in records]
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -124,8 +124,8 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(ledger_db: LedgerD
     If its process lives, an error makes it begin again.
     """
     ids = dead(ledger_db, "a", "b", "c")
-    one = request()
-    run_id, place = begun(ledger_db, one)
+    replay_request = request()
+    run_id, place = begun(ledger_db, replay_request)
     assert place is not None
 
     assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 1
@@ -136,7 +136,7 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(ledger_db: LedgerD
         == []
     )
     with pytest.raises(DroppedError):
-        ledger_db.run(lambda c: runs.store(c, GROUP, run_id, one, place))
+        ledger_db.run(lambda c: runs.store(c, GROUP, run_id, replay_request, place))
     assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
     assert {ledger_db.status(each) for each in ids} == {Status.DEAD}
 
@@ -148,7 +148,9 @@ def test_a_stored_run_is_never_dropped(ledger_db: LedgerDatabase) -> None:
     assert run is not None
 
     assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
-    assert [one.id for one in ledger_db.run(lambda c: runs.unfinished(c, GROUP))] == [run.id]
+    assert [unfinished.id for unfinished in ledger_db.run(lambda c: runs.unfinished(c, GROUP))] == [
+        run.id
+    ]
     assert not ledger_db.run(lambda c: runs.end(c, run.id))
 
     applied(ledger_db, run)
@@ -161,8 +163,8 @@ def test_a_stored_run_is_never_dropped(ledger_db: LedgerDatabase) -> None:
 
 def test_another_groups_runs_are_its_own(ledger_db: LedgerDatabase) -> None:
     """Another group's runs are neither shown, resumed nor dropped here."""
-    (one,) = ledger_db.load("a", into="theirs", group="other")
-    killed(ledger_db, one)
+    (task_id,) = ledger_db.load("a", into="theirs", group="other")
+    killed(ledger_db, task_id)
     run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", request()))
     ledger_db.run(lambda c: runs.store(c, "other", run_id, request(), Cursor()))
 
@@ -177,9 +179,9 @@ def test_storing_is_safe_to_run_again(ledger_db: LedgerDatabase) -> None:
     It gives the same run, the same items and one audit row.
     """
     dead(ledger_db, "a", "b")
-    one = ReplayRequest(Selection(), nonce="drawn once")
+    replay_request = ReplayRequest(Selection(), nonce="drawn once")
 
-    first, again = begun(ledger_db, one), begun(ledger_db, one)
+    first, again = begun(ledger_db, replay_request), begun(ledger_db, replay_request)
 
     assert first == again
     assert (
@@ -213,7 +215,7 @@ def test_a_plan_equals_the_run_that_follows(ledger_db: LedgerDatabase) -> None:
     found = planned(ledger_db, request())
 
     assert (found.tasks, found.records, found.quarantined) == (3, 0, 1)
-    assert [(one.count, one.disposition) for one in found.groups] == [
+    assert [(group.count, group.disposition) for group in found.groups] == [
         (2, "permanent"),
         (1, "expired"),
     ]
@@ -237,7 +239,7 @@ def test_a_plan_counts_the_remaining_items(ledger_db: LedgerDatabase) -> None:
     found = planned(ledger_db, request())
 
     assert (found.tasks, found.capped, found.closed, found.late) == (2, 1, 1, 1)
-    assert sum(one.count for one in found.groups) == 2
+    assert sum(group.count for group in found.groups) == 2
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_a_plan_knows_its_limit(
     found = planned(ledger_db, request(dispositions=("permanent", "undecodable"), limit=limit))
 
     assert (found.tasks, found.records) == (tasks, records)
-    assert sum(one.count for one in found.groups) == tasks + records
+    assert sum(group.count for group in found.groups) == tasks + records
     assert found.spent.attempts == tasks
 
 
@@ -283,8 +285,8 @@ def test_one_more_attempt_is_measured_on_the_inputs(
     tasks = [
         new_task(key, LINE.replace(b'"a"', f'"{key}"'.encode())) for key in ("a", "b", "c", "d")
     ]
-    for one in ledger_db.accept(tasks, ledger_db.batch()).new.values():
-        killed(ledger_db, one)
+    for task_id in ledger_db.accept(tasks, ledger_db.batch()).new.values():
+        killed(ledger_db, task_id)
     estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
 
     plan.measure(ledger_db.database.auto, GROUP, request(), 4, estimate)
@@ -305,8 +307,8 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
         LINE.replace(b'"a"', b'"b"').replace(b"hello", b"x" * 4000),
     )
     tasks = [new_task("a", short), new_task("b", long)]
-    for one in ledger_db.accept(tasks, ledger_db.batch()).new.values():
-        killed(ledger_db, one)
+    for task_id in ledger_db.accept(tasks, ledger_db.batch()).new.values():
+        killed(ledger_db, task_id)
     estimate = Estimate(Config())
 
     plan.measure(ledger_db.database.auto, GROUP, request(limit=1), 1, estimate)
@@ -316,8 +318,8 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
 
 def test_a_plan_of_nothing(ledger_db: LedgerDatabase) -> None:
     """No task is dead: nothing to do, nothing spent, nothing left."""
-    (one,) = ledger_db.load("a")
-    killed(ledger_db, one, SUCCEEDED)
+    (task_id,) = ledger_db.load("a")
+    killed(ledger_db, task_id, SUCCEEDED)
 
     found = planned(ledger_db, request())
 

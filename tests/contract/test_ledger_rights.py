@@ -99,10 +99,10 @@ def test_the_documented_rights_are_enough_to_run(migrated_site: Site) -> None:
     with closing(migrated_site.opened()) as database:
         assert database.run(rights.missing) == []
         ledger_db = LedgerDatabase(database)
-        (one,) = ledger_db.load("a")
+        (task_id,) = ledger_db.load("a")
         owner = ledger_db.agent().next_owner()
-        ledger_db.settle(ledger_db.claimed(one, owner), owner, SUCCEEDED)
-        assert ledger_db.status(one) is Status.SUCCEEDED
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, SUCCEEDED)
+        assert ledger_db.status(task_id) is Status.SUCCEEDED
 
 
 def test_each_missing_right_is_named_with_its_table(migrated_site: Site) -> None:
@@ -142,9 +142,9 @@ async def test_no_outcome_is_given_up_for_a_missing_right(migrated_site: Site) -
     migrated_site.sql(f"GRANT {RUN} ON {{db}}.* TO {{user}}")
     with closing(Database(driven(migrated_site.url))) as admin:
         ledger_db = LedgerDatabase(admin)
-        (one,) = ledger_db.load("a")
+        (task_id,) = ledger_db.load("a")
         owner = ledger_db.agent().next_owner()
-        row = ledger_db.claimed(one, owner)
+        row = ledger_db.claimed(task_id, owner)
         names = [name for name in tables.metadata.tables if name != "task_result"]
         grants = [f"GRANT {RUN} ON {{db}}.{name} TO {{user}}" for name in names]
         migrated_site.sql("REVOKE INSERT, UPDATE, DELETE ON {db}.* FROM {user}", *grants)
@@ -160,5 +160,5 @@ async def test_no_outcome_is_given_up_for_a_missing_right(migrated_site: Site) -
             with pytest.raises(DeniedError, match="task_result"):
                 await ledger.settle([settlement(row, owner, SUCCEEDED)])
 
-        assert ledger_db.status(one) is Status.PROCESSING
+        assert ledger_db.status(task_id) is Status.PROCESSING
         assert ledger_db.count(tables.dead_letter) == 0

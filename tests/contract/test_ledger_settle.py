@@ -41,7 +41,7 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: Ledger
 
     Real attempts stay in the history, with the move that followed one of them.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
     failures = [
         REFUSED,
@@ -51,7 +51,7 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: Ledger
     ]
     for fence, failure in enumerate(failures):
         ledger_db.settle(
-            ledger_db.claimed(one, owner + fence, fence),
+            ledger_db.claimed(task_id, owner + fence, fence),
             owner + fence,
             Moved(failure, SPENT, "1h", 0.0),
         )
@@ -60,7 +60,7 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: Ledger
 
     kept = [(row.task_id, row.fence, row.error_text) for row in ledger_db.rows(tables.task_attempt)]
 
-    assert kept == [(one, 0, REFUSED.text), (one, 3, "raised still"), (other, 0, "raised")]
+    assert kept == [(task_id, 0, REFUSED.text), (task_id, 3, "raised still"), (other, 0, "raised")]
 
 
 def test_a_success_is_written_whole(ledger_db: LedgerDatabase) -> None:
@@ -68,12 +68,12 @@ def test_a_success_is_written_whole(ledger_db: LedgerDatabase) -> None:
 
     Nothing is ordered, and the task has no owner any more.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
 
-    assert ledger_db.settle(ledger_db.claimed(one, owner), owner, SUCCEEDED) is Verdict.SETTLED
+    assert ledger_db.settle(ledger_db.claimed(task_id, owner), owner, SUCCEEDED) is Verdict.SETTLED
 
-    row = ledger_db.task(one)
+    row = ledger_db.task(task_id)
     assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (
         Status.SUCCEEDED,
         0,
@@ -83,7 +83,7 @@ def test_a_success_is_written_whole(ledger_db: LedgerDatabase) -> None:
     )
     (result,) = ledger_db.rows(tables.task_result)
     assert (result.task_id, result.owner, result.body, result.codec) == (
-        one,
+        task_id,
         owner,
         b"answer",
         SUCCEEDED.codec,
@@ -113,20 +113,27 @@ def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(
 
     The order for its tier carries the new fence, and the attempt is stored.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
 
     verdicts, orders = ledger_db.settle_all(
-        [settlement(ledger_db.claimed(one, owner), owner, RETRY)]
+        [settlement(ledger_db.claimed(task_id, owner), owner, RETRY)]
     )
 
-    row = ledger_db.task(one)
+    row = ledger_db.task(task_id)
     assert verdicts == [Verdict.SETTLED]
     assert (row.status, row.owner, row.fence, row.attempt) == (Status.RETRYING, 0, 1, 1)
-    assert 25 < ledger_db.due_in_s(one) <= 31
-    assert [(order.destination, order.items) for order in orders] == [("retry.30s", ((0, one, 1),))]
+    assert 25 < ledger_db.due_in_s(task_id) <= 31
+    assert [(order.destination, order.items) for order in orders] == [
+        ("retry.30s", ((0, task_id, 1),))
+    ]
     (attempt,) = ledger_db.rows(tables.task_attempt)
-    assert (attempt.task_id, attempt.owner, attempt.attempt, attempt.fence) == (one, owner, 0, 0)
+    assert (attempt.task_id, attempt.owner, attempt.attempt, attempt.fence) == (
+        task_id,
+        owner,
+        0,
+        0,
+    )
     assert (attempt.outcome, attempt.error_class, attempt.error_text) == (
         "retry",
         "SERVER",
@@ -140,18 +147,18 @@ def test_a_snooze_counts_nothing_and_keeps_the_record(ledger_db: LedgerDatabase)
 
     The same record claims again when the task is due.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     owner = lease.next_owner()
 
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, SNOOZE)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, SNOOZE)
 
-    row = ledger_db.task(one)
+    row = ledger_db.task(task_id)
     assert (row.status, row.owner, row.fence, row.attempt) == (Status.PENDING, 0, 0, 0)
-    assert 15 < ledger_db.due_in_s(one) <= 20
+    assert 15 < ledger_db.due_in_s(task_id) <= 20
     assert ledger_db.count(tables.outbox) == 0
-    ledger_db.ago(tables.task.c.due_at, 1, one)
-    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.CLAIMED
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
+    assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.CLAIMED
 
 
 def test_a_death_leaves_a_letter_and_an_order(ledger_db: LedgerDatabase) -> None:
@@ -159,12 +166,12 @@ def test_a_death_leaves_a_letter_and_an_order(ledger_db: LedgerDatabase) -> None
 
     The order is for the dead-letter topic.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
 
-    _, orders = ledger_db.settle_all([settlement(ledger_db.claimed(one, owner), owner, DEAD)])
+    _, orders = ledger_db.settle_all([settlement(ledger_db.claimed(task_id, owner), owner, DEAD)])
 
-    row = ledger_db.task(one)
+    row = ledger_db.task(task_id)
     assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (
         Status.DEAD,
         0,
@@ -174,7 +181,7 @@ def test_a_death_leaves_a_letter_and_an_order(ledger_db: LedgerDatabase) -> None
     )
     (letter,) = ledger_db.rows(tables.dead_letter)
     assert (letter.task_id, letter.fence, letter.disposition, letter.error_class) == (
-        one,
+        task_id,
         0,
         "permanent",
         "BAD_REQUEST",
@@ -189,7 +196,7 @@ def test_a_death_leaves_a_letter_and_an_order(ledger_db: LedgerDatabase) -> None
         letter.origin_offset,
         letter.origin_timestamp_ms,
     ) == ORIGIN
-    assert [(order.destination, order.items) for order in orders] == [("dlq", ((0, one, 0),))]
+    assert [(order.destination, order.items) for order in orders] == [("dlq", ((0, task_id, 0),))]
     assert [attempt.outcome for attempt in ledger_db.rows(tables.task_attempt)] == ["dead"]
 
 
@@ -199,9 +206,9 @@ def test_a_settle_that_ran_twice_settles_once(ledger_db: LedgerDatabase, outcome
 
     It returns SETTLED, and writes, orders and counts nothing more.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner)
+    row = ledger_db.claimed(task_id, owner)
     first = ledger_db.settle(row, owner, outcome)
     before = [ledger_db.rows(table) for table in tables.metadata.sorted_tables]
 
@@ -216,13 +223,13 @@ def test_a_late_settle_is_accepted_until_another_agent_claims(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """A reaped task keeps its owner, so that the paid answer still counts."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner)
-    reaped(ledger_db, one)
+    row = ledger_db.claimed(task_id, owner)
+    reaped(ledger_db, task_id)
 
     assert ledger_db.settle(row, owner, outcome) is Verdict.SETTLED
-    assert ledger_db.task(one).owner == 0
+    assert ledger_db.task(task_id).owner == 0
 
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
@@ -230,12 +237,12 @@ def test_a_settle_after_another_claim_is_fenced(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """Once another owner has claimed, the old owner's outcome changes nothing at all."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     old, new = lease.next_owner(), lease.next_owner()
-    row = ledger_db.claimed(one, old)
-    reaped(ledger_db, one)
-    ledger_db.claimed(one, new)
+    row = ledger_db.claimed(task_id, old)
+    reaped(ledger_db, task_id)
+    ledger_db.claimed(task_id, new)
     before = [ledger_db.rows(table) for table in tables.metadata.sorted_tables]
 
     verdicts, orders = ledger_db.settle_all([settlement(row, old, outcome)])
@@ -251,23 +258,23 @@ def test_only_the_last_owner_may_settle_late(
 
     So the first owner is fenced.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     old, new = lease.next_owner(), lease.next_owner()
-    row = ledger_db.claimed(one, old)
-    reaped(ledger_db, one)
-    ledger_db.settle(ledger_db.claimed(one, new), new, RELEASED)
+    row = ledger_db.claimed(task_id, old)
+    reaped(ledger_db, task_id)
+    ledger_db.settle(ledger_db.claimed(task_id, new), new, RELEASED)
 
     assert ledger_db.settle(row, old, SUCCEEDED) is Verdict.FENCED
-    assert ledger_db.status(one) is Status.PENDING
+    assert ledger_db.status(task_id) is Status.PENDING
     assert ledger_db.count(tables.task_result) == 0
 
 
 def test_a_settle_after_its_release_is_fenced(ledger_db: LedgerDatabase) -> None:
     """A claim that was released cannot be settled."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner)
+    row = ledger_db.claimed(task_id, owner)
     ledger_db.settle(row, owner, RELEASED)
 
     assert ledger_db.settle(row, owner, SUCCEEDED) is Verdict.FENCED
@@ -278,12 +285,12 @@ def test_two_claims_settle_once(ledger_db: LedgerDatabase) -> None:
 
     There is one result.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     old, new = lease.next_owner(), lease.next_owner()
-    first = ledger_db.claimed(one, old)
-    reaped(ledger_db, one)
-    second = ledger_db.claimed(one, new)
+    first = ledger_db.claimed(task_id, old)
+    reaped(ledger_db, task_id)
+    second = ledger_db.claimed(task_id, new)
 
     assert ledger_db.settle(second, new, SUCCEEDED) is Verdict.SETTLED
     assert ledger_db.settle(first, old, SUCCEEDED) is Verdict.FENCED
@@ -295,17 +302,17 @@ def test_a_retry_in_a_cancelled_batch_becomes_cancelled(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """A retry, a snooze or a release of a cancelled batch ends its task and orders nothing."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     owner = lease.next_owner()
-    row = ledger_db.claimed(one, owner)
+    row = ledger_db.claimed(task_id, owner)
     ledger_db.cancel()
 
     verdicts, orders = ledger_db.settle_all([settlement(row, owner, outcome)])
 
     assert (verdicts, orders) == ([Verdict.SETTLED], [])
-    assert ledger_db.status(one) is Status.CANCELLED
-    assert ledger_db.claim(one, lease.next_owner()) is ClaimAnswer.DONE
+    assert ledger_db.status(task_id) is Status.CANCELLED
+    assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.DONE
     assert ledger_db.rows(tables.tally)[-1].outcome == "cancelled"
 
 
@@ -316,13 +323,13 @@ def test_a_final_outcome_in_a_cancelled_batch_is_kept(
     ledger_db: LedgerDatabase, outcome: Outcome, status: Status
 ) -> None:
     """A paid answer of a cancelled batch is stored, and a death is a death."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner)
+    row = ledger_db.claimed(task_id, owner)
     ledger_db.cancel()
 
     assert ledger_db.settle(row, owner, outcome) is Verdict.SETTLED
-    assert ledger_db.status(one) is status
+    assert ledger_db.status(task_id) is status
 
 
 def test_a_group_writes_every_kind_in_one_transaction(ledger_db: LedgerDatabase) -> None:
@@ -333,7 +340,7 @@ def test_a_group_writes_every_kind_in_one_transaction(ledger_db: LedgerDatabase)
     ids = ledger_db.load("succeeded", "retry", "snooze", "dead", "released", "fenced", "retry too")
     lease = ledger_db.agent()
     owner = lease.next_owner()
-    rows = [ledger_db.claimed(one, owner) for one in ids]
+    rows = [ledger_db.claimed(task_id, owner) for task_id in ids]
     outcomes = [SUCCEEDED, RETRY, SNOOZE, DEAD, RELEASED, SUCCEEDED, replace(RETRY, delay_s=90.0)]
     stranger = lease.next_owner()
     group = [
@@ -365,34 +372,34 @@ def test_a_group_writes_every_kind_in_one_transaction(ledger_db: LedgerDatabase)
         Status.PROCESSING,
         Status.RETRYING,
     ]
-    assert [ledger_db.status(one) for one in ids] == states
+    assert [ledger_db.status(task_id) for task_id in ids] == states
     assert 80 < ledger_db.due_in_s(ids[-1]) <= 90
 
 
 def test_a_counted_settle_forgets_lost_leases(ledger_db: LedgerDatabase) -> None:
     """A settled attempt sets the count of lost leases to 0; a snooze does not."""
     for outcome, losses in ((RETRY, 0), (SNOOZE, 2), (SUCCEEDED, 0)):
-        (one,) = ledger_db.load(type(outcome).__name__)
+        (task_id,) = ledger_db.load(type(outcome).__name__)
         owner = ledger_db.agent().next_owner()
-        row = ledger_db.claimed(one, owner)
-        ledger_db.set(tables.task, one, lease_losses=2)
+        row = ledger_db.claimed(task_id, owner)
+        ledger_db.set(tables.task, task_id, lease_losses=2)
 
         ledger_db.settle(row, owner, outcome)
 
-        assert ledger_db.task(one).lease_losses == losses
+        assert ledger_db.task(task_id).lease_losses == losses
 
 
 def test_fences_only_rise(ledger_db: LedgerDatabase) -> None:
     """Claim, release, reap, snooze and death keep the fence; each retry raises it by one."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     fences = []
     for outcome in (RELEASED, RETRY, Snooze(RETRY.failure, SPENT, 0.0), RETRY, DEAD):
-        ledger_db.ago(tables.task.c.due_at, 1, one)
+        ledger_db.ago(tables.task.c.due_at, 1, task_id)
         owner = lease.next_owner()
-        row = ledger_db.claimed(one, owner, fence=ledger_db.task(one).fence)
+        row = ledger_db.claimed(task_id, owner, fence=ledger_db.task(task_id).fence)
         ledger_db.settle(row, owner, outcome)
-        fences.append(ledger_db.task(one).fence)
+        fences.append(ledger_db.task(task_id).fence)
 
     assert fences == [0, 1, 1, 2, 2]
 
@@ -408,9 +415,9 @@ def test_the_cost_of_an_attempt_is_recorded_however_it_ended(
 
     It may have been given back or cancelled, or ended in a bug.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner)
+    row = ledger_db.claimed(task_id, owner)
     if isinstance(outcome, Cancelled):
         ledger_db.cancel()
 
@@ -423,15 +430,15 @@ def test_the_cost_of_an_attempt_is_recorded_however_it_ended(
         SPENT.cost_micro,
     )
     assert sum(row.cost_micro for row in ledger_db.rows(tables.tally)) == SPENT.cost_micro
-    assert ledger_db.task(one).attempt == 0
+    assert ledger_db.task(task_id).attempt == 0
 
 
 def test_a_claim_released_before_a_call_leaves_no_attempt(ledger_db: LedgerDatabase) -> None:
     """Claims are given back at each rebalance, so only those that cost something are recorded."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
 
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, Released())
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, Released())
 
     assert ledger_db.count(tables.task_attempt) == 0
 
@@ -442,19 +449,19 @@ def test_ends_that_count_as_no_attempt_are_few(ledger_db: LedgerDatabase, outcom
 
     So no task is paid for without end, and it is dead when its attempts are used up.
     """
-    one, other = ledger_db.load("a", "other")
-    ledger_db.set(tables.task, one, max_attempts=2)
+    first, other = ledger_db.load("a", "other")
+    ledger_db.set(tables.task, first, max_attempts=2)
     lease, seen = ledger_db.agent(), []
     ledger_db.settle(
         ledger_db.claimed(other, owner := lease.next_owner()), owner, SUCCEEDED
     )  # its route works
     for _ in range(FREE_ENDS + 2):
-        ledger_db.ago(tables.task.c.due_at, 1, one)
+        ledger_db.ago(tables.task.c.due_at, 1, first)
         owner = lease.next_owner()
         ledger_db.settle(
-            ledger_db.claimed(one, owner, fence=ledger_db.task(one).fence), owner, outcome
+            ledger_db.claimed(first, owner, fence=ledger_db.task(first).fence), owner, outcome
         )
-        seen.append((ledger_db.status(one), ledger_db.task(one).attempt))
+        seen.append((ledger_db.status(first), ledger_db.task(first).attempt))
 
     assert seen == [(Status.PENDING, 0)] * FREE_ENDS + [(Status.RETRYING, 1), (Status.DEAD, 2)]
     assert [order.destination for order in ledger_db.rows(tables.outbox)] == ["retry.1h", "dlq"]

@@ -57,8 +57,8 @@ def claimed(ledger_db: LedgerDatabase, count: int) -> list[tuple[Row, int]]:
     """Claim `count` new tasks under one owner."""
     owner = ledger_db.agent().next_owner()
     return [
-        (ledger_db.claimed(one, owner), owner)
-        for one in ledger_db.load(*(f"task {number}" for number in range(count)))
+        (ledger_db.claimed(task_id, owner), owner)
+        for task_id in ledger_db.load(*(f"task {number}" for number in range(count)))
     ]
 
 
@@ -219,7 +219,11 @@ def test_a_row_that_cannot_even_die_is_given_up(
     cursed = rows[0][0].task_id
     failing(
         monkeypatch,
-        lambda group: ValueError("no") if any(one.row.task_id == cursed for one in group) else None,
+        lambda group: (
+            ValueError("no")
+            if any(settlement.row.task_id == cursed for settlement in group)
+            else None
+        ),
     )
 
     verdicts, _ = asyncio.run(
@@ -288,7 +292,10 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(
     def hangs_up(group: list[Settlement]) -> OperationalError | None:
         return (
             mysql_error(2013)
-            if any(one.row.task_id == poison and one.outcome is SUCCEEDED for one in group)
+            if any(
+                settlement.row.task_id == poison and settlement.outcome is SUCCEEDED
+                for settlement in group
+            )
             else None
         )
 
@@ -405,7 +412,7 @@ def test_the_port_claims_settles_and_releases_through_threads(
         answers = (
             await asyncio.gather(
                 *(
-                    ledger.claim([ledger_db.record(one) for one in ids], owner, 600.0)
+                    ledger.claim([ledger_db.record(task_id) for task_id in ids], owner, 600.0)
                     for owner in (first, second)
                 )
             )
@@ -442,7 +449,7 @@ def test_the_port_relieves_and_quarantines_through_threads(
     orders = asyncio.run(ledger.quarantine([stranger]))
 
     assert order is not None
-    assert [(one.group, one.destination) for one in (order, *orders)] == [
+    assert [(placed.group, placed.destination) for placed in (order, *orders)] == [
         (GROUP, "tasks"),
         (GROUP, "dlq"),
     ]

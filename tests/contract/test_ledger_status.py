@@ -28,8 +28,8 @@ def shown(ledger_db: LedgerDatabase) -> GroupStatus:
 
 
 def batch(ledger_db: LedgerDatabase) -> BatchStatus:
-    (one,) = shown(ledger_db).batches
-    return one
+    (batch_status,) = shown(ledger_db).batches
+    return batch_status
 
 
 def counts(ledger_db: LedgerDatabase) -> dict[str, int]:
@@ -52,9 +52,9 @@ def test_loaded_tasks_are_pending(ledger_db: LedgerDatabase) -> None:
 
 def test_a_claimed_task_is_processing(ledger_db: LedgerDatabase) -> None:
     """A claim moves a task from pending to processing, a release moves it back."""
-    one, _ = ledger_db.load("a", "b")
+    first, _ = ledger_db.load("a", "b")
     owner = ledger_db.agent().next_owner()
-    row = ledger_db.claimed(one, owner)
+    row = ledger_db.claimed(first, owner)
     assert counts(ledger_db) == {"total": 2, "pending": 1, "processing": 1}
 
     ledger_db.settle(row, owner, RELEASED)
@@ -76,9 +76,9 @@ def test_a_settled_task_is_shown_where_it_went(
     ledger_db: LedgerDatabase, outcome: Outcome, name: str
 ) -> None:
     """Each outcome shows its task once, in its state."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
 
-    settled(ledger_db, one, outcome)
+    settled(ledger_db, task_id, outcome)
 
     assert counts(ledger_db) == {"total": 1, name: 1}
 
@@ -91,16 +91,16 @@ def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(
     The tasks due first are shown as retrying, the others as pending.
     """
     monkeypatch.setattr(status, "COUNTED_MOST", 2)
-    for one in ledger_db.load("a", "b", "c"):
-        settled(ledger_db, one, RETRY)
+    for task_id in ledger_db.load("a", "b", "c"):
+        settled(ledger_db, task_id, RETRY)
 
     assert counts(ledger_db) == {"total": 3, "pending": 1, "retrying": 2}
 
 
 def test_nothing_is_counted_for_a_group_without_waiting_tasks(ledger_db: LedgerDatabase) -> None:
     """The tally shows that nothing waits, so no task is read, whatever other groups have."""
-    (one,) = ledger_db.load("a")
-    settled(ledger_db, one, SUCCEEDED)
+    (task_id,) = ledger_db.load("a")
+    settled(ledger_db, task_id, SUCCEEDED)
     (theirs,) = ledger_db.load("a", into="theirs", group="other")
     owner = ledger_db.agent(group="other").next_owner()
     ledger_db.settle(ledger_db.claimed(theirs, owner), owner, RETRY)
@@ -124,13 +124,13 @@ def test_a_retried_task_that_succeeds_is_one_success(ledger_db: LedgerDatabase) 
 
     But there is one task, and it succeeded.
     """
-    (one,) = ledger_db.load("a")
-    settled(ledger_db, one, SNOOZE)
-    ledger_db.ago(tables.task.c.due_at, 1, one)
-    settled(ledger_db, one, RETRY)
-    ledger_db.ago(tables.task.c.due_at, 1, one)
+    (task_id,) = ledger_db.load("a")
+    settled(ledger_db, task_id, SNOOZE)
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
+    settled(ledger_db, task_id, RETRY)
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
     owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner, fence=1), owner, SUCCEEDED)
+    ledger_db.settle(ledger_db.claimed(task_id, owner, fence=1), owner, SUCCEEDED)
 
     found = batch(ledger_db)
 
@@ -142,16 +142,16 @@ def test_a_retried_task_that_succeeds_is_one_success(ledger_db: LedgerDatabase) 
 
 def test_failures_are_counted_by_class(ledger_db: LedgerDatabase) -> None:
     """Dead tasks are counted by the class of their error."""
-    for one in ledger_db.load("a", "b"):
-        settled(ledger_db, one, DEAD)
+    for task_id in ledger_db.load("a", "b"):
+        settled(ledger_db, task_id, DEAD)
 
     assert batch(ledger_db).failures == {"dead BAD_REQUEST": 2}
 
 
 def test_cancelled_tasks_are_counted(ledger_db: LedgerDatabase) -> None:
     """After a cancel the waiting tasks are cancelled, and the batch is shown as cancelled."""
-    one, _, _ = ledger_db.load("a", "b", "c")
-    settled(ledger_db, one, SUCCEEDED)
+    first, _, _ = ledger_db.load("a", "b", "c")
+    settled(ledger_db, first, SUCCEEDED)
     batch_id = ledger_db.batch().id
     ledger_db.cancel()
     ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
@@ -162,13 +162,13 @@ def test_cancelled_tasks_are_counted(ledger_db: LedgerDatabase) -> None:
 
 def test_reaped_tasks_are_pending_or_dead(ledger_db: LedgerDatabase) -> None:
     """A lost agent's tasks are shown as pending again, or as dead because of it."""
-    one, two = ledger_db.load("a", "b")
-    ledger_db.set(tables.task, two, lease_losses=2)
-    for task_id in (one, two):
+    first, second = ledger_db.load("a", "b")
+    ledger_db.set(tables.task, second, lease_losses=2)
+    for task_id in (first, second):
         lease = ledger_db.agent()
         ledger_db.claimed(task_id, lease.next_owner())
         assert ledger_db.call(leases.declare_lost, lease.agent_id)
-    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [one, two]))
+    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first, second]))
 
     assert counts(ledger_db) == {"total": 2, "pending": 1, "dead": 1}
     assert batch(ledger_db).failures == {"dead WORKER_LOST": 1}
@@ -179,9 +179,9 @@ def test_a_rate_gives_an_end(ledger_db: LedgerDatabase) -> None:
 
     Without a rate there is no estimate.
     """
-    one, _ = ledger_db.load("a", "b")
+    first, _ = ledger_db.load("a", "b")
     assert (batch(ledger_db).rate_per_s, batch(ledger_db).eta_s) == (0.0, None)
-    settled(ledger_db, one, SUCCEEDED)
+    settled(ledger_db, first, SUCCEEDED)
     ledger_db.ago(tables.tally.c.created_at, 10)
 
     found = batch(ledger_db)
@@ -203,11 +203,11 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
 
     found = shown(ledger_db)
 
-    assert [one.name for one in found.batches] == ["one", "two"]
+    assert [batch.name for batch in found.batches] == ["one", "two"]
     assert (found.agents, found.orders) == ((), 0)
-    assert [one.name for one in ledger_db.run(lambda c: status.read(c, GROUP, "two")).batches] == [
-        "two"
-    ]
+    assert [
+        batch.name for batch in ledger_db.run(lambda c: status.read(c, GROUP, "two")).batches
+    ] == ["two"]
 
 
 def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
@@ -215,7 +215,7 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
 
     There are no reasons when all is done.
     """
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     assert any("no agent alive" in reason for reason in shown(ledger_db).reasons)
     alive, lost, silent, stopped = (
         ledger_db.agent(name) for name in ("alive", "lost", "silent", "stopped")
@@ -237,7 +237,7 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     assert any(reason.startswith("agent silent silent, ") for reason in found.reasons)
     assert any(reason.startswith("agent lost lost") for reason in found.reasons)
     assert not any("no agent alive" in reason for reason in found.reasons)
-    settled(ledger_db, one, SUCCEEDED)
+    settled(ledger_db, task_id, SUCCEEDED)
     ledger_db.run(lambda c: leases.beat(c, alive.agent_id, ""))
     assert shown(ledger_db).reasons == ()
 
@@ -247,15 +247,15 @@ def test_a_lost_agent_is_shown_until_its_tasks_are_recovered(ledger_db: LedgerDa
 
     Alerts continued for as long.
     """
-    one, _ = ledger_db.load("a", "b")
+    first, _ = ledger_db.load("a", "b")
     ledger_db.agent("alive")
     lost = ledger_db.agent("lost")
-    ledger_db.claimed(one, lost.next_owner())
+    ledger_db.claimed(first, lost.next_owner())
     ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S + 60, lost.agent_id)
     assert [reason.rpartition(",")[0] for reason in shown(ledger_db).reasons] == ["agent lost lost"]
 
-    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [one]))
+    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first]))
     assert shown(ledger_db).reasons == ()
 
     ledger_db.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S - 30, lost.agent_id)
@@ -273,7 +273,7 @@ def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> Non
 
     found = shown(ledger_db)
 
-    assert [(one.name, one.state) for one in found.agents] == [("host:7 (reaper)", "alive")]
+    assert [(agent.name, agent.state) for agent in found.agents] == [("host:7 (reaper)", "alive")]
     assert [reason for reason in found.reasons if "no agent alive" in reason]
     ledger_db.agent("host:8")
     assert shown(ledger_db).reasons == ()
@@ -297,8 +297,8 @@ def test_paused_topics_are_shown_without_an_open_batch(
 
 def test_the_json_form_is_whole(ledger_db: LedgerDatabase) -> None:
     """Version, group, ledger, agents and batches, with plain numbers only."""
-    (one,) = ledger_db.load("a")
-    settled(ledger_db, one, SUCCEEDED)
+    (task_id,) = ledger_db.load("a")
+    settled(ledger_db, task_id, SUCCEEDED)
 
     found = shown(ledger_db).as_json()
 
@@ -325,9 +325,9 @@ def test_open_tasks_end_with_the_last_one(ledger_db: LedgerDatabase) -> None:
     """
     assert not ledger_db.run(lambda c: queries.any_batch(c, GROUP))
     for outcome in (SUCCEEDED, DEAD):
-        (one,) = ledger_db.load(type(outcome).__name__)
+        (task_id,) = ledger_db.load(type(outcome).__name__)
         assert ledger_db.run(lambda c: queries.open_tasks(c, GROUP))
-        settled(ledger_db, one, outcome)
+        settled(ledger_db, task_id, outcome)
         assert not ledger_db.run(lambda c: queries.open_tasks(c, GROUP))
     ledger_db.load("theirs", into="elsewhere", group="other")
 
@@ -338,8 +338,8 @@ def test_open_tasks_end_with_the_last_one(ledger_db: LedgerDatabase) -> None:
 @pytest.mark.parametrize("state", [Status.PENDING, Status.PROCESSING, Status.RETRYING])
 def test_every_state_that_is_not_final_is_open(ledger_db: LedgerDatabase, state: Status) -> None:
     """A task in this state keeps `--until-done` waiting."""
-    (one,) = ledger_db.load("a")
-    ledger_db.set(tables.task, one, status=int(state))
+    (task_id,) = ledger_db.load("a")
+    ledger_db.set(tables.task, task_id, status=int(state))
 
     assert ledger_db.run(lambda c: queries.open_tasks(c, GROUP))
 

@@ -55,15 +55,15 @@ def test_a_task_that_waits_for_long_without_a_record_is_ordered(ledger_db: Ledge
 
 def test_a_retry_that_was_lost_is_ordered_with_its_fence(ledger_db: LedgerDatabase) -> None:
     """The new record carries the fence of the row, or it would be stale."""
-    (one,) = ledger_db.load("a")
+    (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(one, owner), owner, RETRY)
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
     ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
-    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, one)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, task_id)
 
     assert swept(ledger_db) == 1
-    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, one, 1),)
-    assert ledger_db.status(one) is Status.RETRYING
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, task_id, 1),)
+    assert ledger_db.status(task_id) is Status.RETRYING
 
 
 def test_a_task_behind_the_horizon_still_has_its_record(ledger_db: LedgerDatabase) -> None:
@@ -107,9 +107,9 @@ def test_a_retrying_task_is_not_swept_while_its_record_may_be_on_any_topic(
 
     So an unread record there may be the task's, as in its tier.
     """
-    (one,) = ledger_db.load("a")
-    retrying(ledger_db, one)
-    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, one)
+    (task_id,) = ledger_db.load("a")
+    retrying(ledger_db, task_id)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, task_id)
 
     assert swept(ledger_db, tasks=utc_ago(3600)) == 0
     assert swept(ledger_db, tiers=utc_ago(3600)) == 0

@@ -80,10 +80,10 @@ async def test_the_documented_rights_are_enough(user: Callable[[str], str], serv
     `check` leaves no key behind.
     """
     url = user(ENOUGH)
-    one = board(url)
+    share = board(url)
 
-    assert (await one.sync([SAY]))[0].generation == 0
-    await one.close()
+    assert (await share.sync([SAY]))[0].generation == 0
+    await share.close()
 
     async with AsyncRedis.from_url(url) as client:
         assert await refused(client, "group") == ""
@@ -97,14 +97,14 @@ async def test_a_command_that_is_refused_is_named(user: Callable[[str], str]) ->
     So each command is tried by itself, for the log and for `check`.
     """
     url = user(f"~docllm:* {FEW}")
-    one = board(url)
+    share = board(url)
 
     with pytest.raises(BoardAwayError, match=r"refuses TIME, PTTL, PEXPIRE, HSET, HGET, .* to its"):
-        await one.sync([SAY])
+        await share.sync([SAY])
 
     user("~docllm:* +@all -hget")
     with pytest.raises(BoardAwayError, match=r"refuses HGET to its user; run: .* check"):
-        await one.sync([SAY])
+        await share.sync([SAY])
 
 
 async def test_keys_that_are_refused_are_named(user: Callable[[str], str]) -> None:
@@ -119,7 +119,7 @@ async def test_check_names_the_commands_that_redis_refuses(
     """A bug once let `check` pass with these rights, although agents could not use Redis."""
     url = user(f"~docllm:* {FEW}")
     config = load_config(flags={}, environ={"DOCLLM_REDIS_URL": url}, cwd=tmp_path)
-    (test,) = (one for one in Checks(config, "group").all() if one.name == "redis")
+    (test,) = (check for check in Checks(config, "group").all() if check.name == "redis")
 
     code, word, said = await outcome(test)
 
@@ -136,11 +136,11 @@ def test_every_command_of_the_script_is_tried() -> None:
     assert {"HGET", "SET"} <= commands <= NAMES
 
 
-async def away_s(one: RedisBoard) -> float:
+async def away_s(share: RedisBoard) -> float:
     """Return how long it takes to learn that the board does not answer."""
     began_s = time.monotonic()
     with pytest.raises(BoardAwayError):
-        await one.sync([SAY])
+        await share.sync([SAY])
     return time.monotonic() - began_s
 
 
@@ -156,9 +156,9 @@ async def test_a_frozen_redis_delays_an_agent_only_briefly(server: Redis) -> Non
 
     server.thaw()
 
-    for one in (old, new):
-        assert (await one.sync([SAY]))[0].generation == 0
-        await one.close()
+    for share in (old, new):
+        assert (await share.sync([SAY]))[0].generation == 0
+        await share.close()
 
 
 async def test_an_address_that_asks_for_texts_gives_them(server: Redis) -> None:
@@ -171,24 +171,26 @@ async def test_an_address_that_asks_for_texts_gives_them(server: Redis) -> None:
 
     await tell.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503")])
 
-    assert [(one.stopped, one.reason) for one in await ask.sync([SAY])] == [(True, "SERVER: 503")]
-    for one in (tell, ask):
-        await one.close()
+    assert [(state.stopped, state.reason) for state in await ask.sync([SAY])] == [
+        (True, "SERVER: 503")
+    ]
+    for share in (tell, ask):
+        await share.close()
 
 
 async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
     """A dead connection causes one failure; the script is loaded again automatically."""
-    one = board(server.url)
-    await one.sync([SAY])
+    share = board(server.url)
+    await share.sync([SAY])
     server.kill()
-    assert await away_s(one) < PATIENCE_S
+    assert await away_s(share) < PATIENCE_S
 
     server.start()
-    assert (await one.sync([SAY]))[0].generation == 0
+    assert (await share.sync([SAY]))[0].generation == 0
     with redis.Redis.from_url(server.url) as client:
         client.script_flush()
-    assert (await one.sync([SAY]))[0].generation == 0
-    await one.close()
+    assert (await share.sync([SAY]))[0].generation == 0
+    await share.close()
 
 
 @pytest.mark.parametrize(
@@ -210,13 +212,13 @@ async def test_a_dead_address_is_reported_without_secrets(part: str) -> None:
 async def test_a_server_that_is_not_redis_is_reported() -> None:
     """The server accepts the connection, and sends nothing that a client could read."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        one = board(f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
-        assert await away_s(one) < PATIENCE_S
+        share = board(f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
+        assert await away_s(share) < PATIENCE_S
 
 
 async def test_keys_have_names_and_an_end(server: Redis) -> None:
     """The keys name their owner, and expire an hour after the last agent."""
-    one = board(server.url)
+    share = board(server.url)
     stopped = RouteReport(
         "m/1",
         0,
@@ -229,8 +231,8 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
         turn=ProbeTurn.NONE,
         interval_s=3.0,
     )
-    await one.sync([stopped])
-    await one.sync(
+    await share.sync([stopped])
+    await share.sync(
         [
             RouteReport(
                 "m/1",
@@ -246,7 +248,7 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
             )
         ]
     )
-    await one.close()
+    await share.close()
 
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         ends = {key: client.ttl(key) for key in client.scan_iter()}
@@ -259,8 +261,8 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
 
 async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
     """A time that lies hours ahead is brought back to an interval from now."""
-    one = board(server.url)
-    await one.sync(
+    share = board(server.url)
+    await share.sync(
         [
             RouteReport(
                 "route",
@@ -281,7 +283,7 @@ async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
             "docllm:group:route:route:state", "retry_at", int((time.time() + 36_000) * 1000)
         )
 
-    (said,) = await one.sync(
+    (said,) = await share.sync(
         [
             RouteReport(
                 "route",
@@ -299,7 +301,7 @@ async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
     )
 
     assert said.retry_s <= 3.0
-    await one.close()
+    await share.close()
 
 
 @pytest.mark.parametrize("expiry_ms", [None, 3_600_000])
@@ -307,14 +309,14 @@ async def test_a_turn_that_no_agent_took_is_taken_away(
     server: Redis, expiry_ms: int | None
 ) -> None:
     """A turn that never expires, or expires too late, would stop the route for good."""
-    one = board(server.url)
-    (said,) = await one.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER")])
+    share = board(server.url)
+    (said,) = await share.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER")])
     with redis.Redis.from_url(server.url) as client:
         client.set("docllm:group:route:route:turn", "evil", px=expiry_ms)
 
     want = replace(SAY, stance=Stance.JOINED, generation=said.generation, turn=ProbeTurn.WANT)
-    assert [said.turn for said in await one.sync([want])] == [True]
-    await one.close()
+    assert [said.turn for said in await share.sync([want])] == [True]
+    await share.close()
 
 
 async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
@@ -322,7 +324,7 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
 
     It is shown on one line, printable, and no longer than agents make it.
     """
-    one = board(server.url)
+    share = board(server.url)
     with redis.Redis.from_url(server.url) as client:
         reason = "EVIL\x1b[31m\r\n2026-11-24 INFO FORGED \u202e" + "x" * 1000
         client.hset(
@@ -330,21 +332,21 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
             mapping={"generation": 1, "stopped": 1, "parked": 0, "reason": reason},
         )
 
-    (said,) = await one.sync([SAY])
+    (said,) = await share.sync([SAY])
     assert said.reason.isprintable()
     assert said.reason.startswith("EVIL [31m 2026-11-24 INFO FORGED")
     assert len(said.reason) <= 300
-    await one.close()
+    await share.close()
 
 
 async def test_two_foreign_keys_do_not_stop_a_route_for_good(server: Redis) -> None:
     """The route is tried within two intervals, and takes calls again after an answer."""
-    table, one, clock = (
+    table, share, clock = (
         routes(agent=AgentConfig(slots=64, park_probe_s=0.5)),
         board(server.url),
         SystemClock(),
     )
-    sharing = BoardSync(routes=table, board=one, clock=clock, jitter=lambda: 0.5)
+    sharing = BoardSync(routes=table, board=share, clock=clock, jitter=lambda: 0.5)
     with redis.Redis.from_url(server.url) as client:
         state = {
             "generation": "5",
@@ -366,7 +368,7 @@ async def test_two_foreign_keys_do_not_stop_a_route_for_good(server: Redis) -> N
         await sharing.sync()
 
     assert not table.closed(ROUTE, clock.now_s())
-    await one.close()
+    await share.close()
 
 
 @dataclass
@@ -379,9 +381,9 @@ class Agent:
 
 
 def agent(url: str, name: str) -> Agent:
-    table, one = routes(), board(url, name)
+    table, share = routes(), board(url, name)
     return Agent(
-        table, BoardSync(routes=table, board=one, clock=SystemClock(), jitter=lambda: 0.5), one
+        table, BoardSync(routes=table, board=share, clock=SystemClock(), jitter=lambda: 0.5), share
     )
 
 
@@ -404,8 +406,8 @@ async def test_two_agents_through_the_faults_of_redis(
     assert second.table.closed(ROUTE, clock.now_s())
 
     server.freeze()
-    for one in (first, first, second):
-        await one.sharing.sync()
+    for share in (first, first, second):
+        await share.sharing.sync()
     first.table.resume(ROUTE, clock.now_s())
     server.thaw()
     with redis.Redis.from_url(server.url) as client:
@@ -420,5 +422,5 @@ async def test_two_agents_through_the_faults_of_redis(
     assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + [
         "Redis answers again, "
     ] * 2
-    for one in (first, second):
-        await one.board.close()
+    for share in (first, second):
+        await share.board.close()

@@ -130,7 +130,8 @@ async def test_a_replay_is_stored_applied_and_published(
     report = await site.replay.apply(run)
 
     sent = {
-        decode(one.headers).task_id: decode(one.headers).fence for one in site.publisher.records
+        decode(record.headers).task_id: decode(record.headers).fence
+        for record in site.publisher.records
     }
     assert site.counts(run) == {ItemState.REPLAYED: 3, ItemState.UNREAD: 1}
     assert {task_id: sent[task_id] for task_id in ids} == dict.fromkeys(ids, 1)
@@ -194,7 +195,7 @@ async def test_a_dropped_run_is_stored_again(
 
     assert dropped
     assert run.total == 3
-    assert [one.id for one in ledger_db.run(lambda c: runs.latest(c, GROUP, 9))] == [run.id]
+    assert [latest.id for latest in ledger_db.run(lambda c: runs.latest(c, GROUP, 9))] == [run.id]
 
 
 async def test_a_rate_spreads_the_items(site: Site, ledger_db: LedgerDatabase) -> None:
@@ -241,8 +242,8 @@ async def test_a_clock_that_was_set_back_holds_nothing_up(
 
 async def test_a_task_waits_for_its_letter(site: Site, ledger_db: LedgerDatabase) -> None:
     """The wait is reported once; when the dead letter has arrived the task is replayed."""
-    (one,) = ledger_db.load("a")
-    killed(ledger_db, one, DEAD)
+    (task_id,) = ledger_db.load("a")
+    killed(ledger_db, task_id, DEAD)
     run = await site.stored(request())
     naps = 0
 
@@ -256,7 +257,7 @@ async def test_a_task_waits_for_its_letter(site: Site, ledger_db: LedgerDatabase
 
     await site.replay.apply(run)
 
-    assert (ledger_db.status(one), len(site.notes)) == (Status.PENDING, 1)
+    assert (ledger_db.status(task_id), len(site.notes)) == (Status.PENDING, 1)
     assert "until their dead letters are on their topic" in site.notes[0]
 
 
@@ -267,8 +268,8 @@ async def test_a_replay_publishes_dead_letters_whose_agent_was_killed(
 
     The replay sends the order that the agent left, once its grace is over.
     """
-    (one,) = ledger_db.load("a")
-    killed(ledger_db, one, DEAD)
+    (task_id,) = ledger_db.load("a")
+    killed(ledger_db, task_id, DEAD)
     ledger_db.ago(tables.outbox.c.due_at, 1)
     run = await site.stored(request())
 
@@ -277,7 +278,7 @@ async def test_a_replay_publishes_dead_letters_whose_agent_was_killed(
     letter, record = site.publisher.records
     assert (letter.topic, record.topic) == (f"{GROUP}.dlq", f"{GROUP}.tasks")
     assert dict(letter.headers)["docllm-disposition"] == b"permanent"
-    assert ledger_db.status(one) is Status.PENDING
+    assert ledger_db.status(task_id) is Status.PENDING
 
 
 async def test_without_a_bus_the_ledger_is_right_all_the_same(
@@ -292,7 +293,7 @@ async def test_without_a_bus_the_ledger_is_right_all_the_same(
     report = await site.replay.apply(run)
 
     assert report.unsent
-    assert {ledger_db.status(one) for one in ids} == {Status.PENDING}
+    assert {ledger_db.status(task_id) for task_id in ids} == {Status.PENDING}
     assert sum(len(outbox.unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 5
 
 

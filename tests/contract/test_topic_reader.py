@@ -47,7 +47,7 @@ class Site:
 
     async def read(self) -> list[Incoming]:
         async with aclosing(self.reader.read(self.topic)) as pages:
-            return [one async for page in pages for one in page]
+            return [record async for page in pages for record in page]
 
 
 @pytest.fixture(params=["embedded", "kafka"])
@@ -85,7 +85,7 @@ async def site(bootstrap: str | None, folder: Path) -> AsyncIterator[Site]:
 
 
 def values(read: Sequence[Incoming]) -> list[bytes | None]:
-    return sorted((one.value for one in read), key=lambda value: value or b"")
+    return sorted((record.value for record in read), key=lambda value: value or b"")
 
 
 async def test_every_record_is_read_once(bootstrap: str | None, tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ async def test_every_record_is_read_once(bootstrap: str | None, tmp_path: Path) 
         read, again = await found.read(), await found.read()
 
         assert values(read) == values(again)
-        assert {one.value for one in read} == {*sent, None}
+        assert {record.value for record in read} == {*sent, None}
         assert len(read) == 1201
-        assert {one.key for one in read if one.value is not None} == set(sent)
-        assert [tuple(one.headers) for one in read[:1]] == [(("h", b"1"), ("n", b"\xff"))]
-        assert {one.partition for one in read} == set(range(PARTITIONS))
+        assert {record.key for record in read if record.value is not None} == set(sent)
+        assert [tuple(record.headers) for record in read[:1]] == [(("h", b"1"), ("n", b"\xff"))]
+        assert {record.partition for record in read} == set(range(PARTITIONS))
         for number in range(PARTITIONS):
-            offsets = [one.offset for one in read if one.partition == number]
+            offsets = [record.offset for record in read if record.partition == number]
             assert offsets == list(range(len(offsets)))
 
 
@@ -124,10 +124,20 @@ async def test_the_end_is_where_it_was_at_the_beginning(
                 read += page
 
         assert (
-            len([one for one in read if one.value is not None and one.value.startswith(b"v")])
+            len(
+                [
+                    record
+                    for record in read
+                    if record.value is not None and record.value.startswith(b"v")
+                ]
+            )
             == 600
         )
-        assert not [one for one in read if one.value is not None and one.value.startswith(b"later")]
+        assert not [
+            record
+            for record in read
+            if record.value is not None and record.value.startswith(b"later")
+        ]
 
 
 async def test_an_empty_topic_is_read_at_once(bootstrap: str | None, tmp_path: Path) -> None:
@@ -142,12 +152,12 @@ async def test_reading_begins_at_the_first_remaining_record(
     """Deleted records are skipped."""
     async with site(bootstrap, tmp_path) as found:
         await found.send(*(b"v%d" % number for number in range(30)), key=b"one partition")
-        (number,) = {one.partition for one in await found.read()}
+        (number,) = {record.partition for record in await found.read()}
         await found.admin.trim({(found.topic, number): 10})
 
         read = await found.read()
 
-        assert [one.offset for one in read] == list(range(10, 30))
+        assert [record.offset for record in read] == list(range(10, 30))
 
 
 async def test_large_records_come_in_small_pages(bootstrap: str | None, tmp_path: Path) -> None:
@@ -157,7 +167,7 @@ async def test_large_records_come_in_small_pages(bootstrap: str | None, tmp_path
             await found.send(os.urandom(3 << 20), key=b"%d" % number)
 
         async with aclosing(found.reader.read(found.topic)) as pages:
-            sizes = [sum(len(one.value or b"") for one in page) async for page in pages]
+            sizes = [sum(len(record.value or b"") for record in page) async for page in pages]
 
         assert sum(sizes) == 8 * (3 << 20)
         assert max(sizes) <= 7 << 20

@@ -96,8 +96,8 @@ def _known(seed: int, minutes: float) -> dict[str, Any]:
 
 
 def _write(judgement: Judgement, folder: Path, path: Path | None) -> None:
-    for one in filter(None, (folder / "report.json", path)):
-        one.write_text(report.as_json(judgement))
+    for file in filter(None, (folder / "report.json", path)):
+        file.write_text(report.as_json(judgement))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -62,7 +62,7 @@ def repeats(evidence: RunEvidence) -> list[Repeat]:
 
 def by_cause(found: Sequence[Repeat]) -> dict[str, int]:
     """Return the number of repeated calls for each cause, the most frequent first."""
-    return dict(Counter(one.cause for one in found).most_common())
+    return dict(Counter(repeat.cause for repeat in found).most_common())
 
 
 class _Causes:
@@ -73,13 +73,13 @@ class _Causes:
         for move in evidence.run.moves or ():
             self._moves[move.task_id].append(move)
         self._attempts: dict[tuple[str, int | None], Attempt] = {
-            (one.task, one.owner): one for one in evidence.run.attempts
+            (attempt.task, attempt.owner): attempt for attempt in evidence.run.attempts
         }
 
     def all(self) -> Iterator[Repeat]:
         calls: dict[str, list[ReceivedCall]] = defaultdict(list)
-        for one in self._evidence.received:
-            calls[one.call.name].append(one)
+        for received in self._evidence.received:
+            calls[received.call.name].append(received)
         for name, some in calls.items():
             for first, second in pairwise(some):
                 yield Repeat(
@@ -128,12 +128,12 @@ class _Causes:
         """Return whether the agent was frozen until the call's time limit had passed."""
         over_s = first.call.start_s + CALL_S
         return any(
-            one["start_s"]
+            fault["start_s"]
             <= min(first.call.end_s or over_s, over_s)
             <= over_s
-            <= one["end_s"] + AWAKE_S
-            for one in self._evidence.faults
-            if one["kind"] == FREEZE and first.seat in one["seats"]
+            <= fault["end_s"] + AWAKE_S
+            for fault in self._evidence.faults
+            if fault["kind"] == FREEZE and first.seat in fault["seats"]
         )
 
     @staticmethod
@@ -151,13 +151,13 @@ class _Causes:
 
     def _dialed(self, first: ReceivedCall) -> str | None:
         """Return the fault that the LLM was set to at that time."""
-        for one in self._evidence.faults:
-            told = str(one["evidence"].get("dialed", ""))
+        for fault in self._evidence.faults:
+            told = str(fault["evidence"].get("dialed", ""))
             if (
                 told.partition("=")[0] == first.fault
-                and one["start_s"] <= first.call.start_s <= one["end_s"]
+                and fault["start_s"] <= first.call.start_s <= fault["end_s"]
             ):
-                return str(one["kind"])
+                return str(fault["kind"])
         return None
 
     def _lost(self, owner: int, from_s: float, to_s: float) -> list[str]:
@@ -168,9 +168,9 @@ class _Causes:
     def _faults(self, seat: str, from_s: float, to_s: float, costs: set[Cost]) -> list[str]:
         """Return the kinds of the faults that met a seat in this time, latest beginnings first."""
         found: list[Event] = [
-            one
-            for one in self._evidence.faults
-            if seat in one["seats"] and Cost(one["cost"]) in costs
+            fault
+            for fault in self._evidence.faults
+            if seat in fault["seats"] and Cost(fault["cost"]) in costs
         ]
-        then = [one for one in found if one["start_s"] <= to_s and one["end_s"] >= from_s]
-        return [str(one["kind"]) for one in sorted(then, key=lambda one: -one["start_s"])]
+        then = [event for event in found if event["start_s"] <= to_s and event["end_s"] >= from_s]
+        return [str(event["kind"]) for event in sorted(then, key=lambda event: -event["start_s"])]

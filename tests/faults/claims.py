@@ -34,16 +34,16 @@ class Claims:
         for move in moves:
             self._moves[move.task_id].append(move)
 
-    def known(self, one: ReceivedCall, task: Task | None) -> Call:
+    def known(self, received: ReceivedCall, task: Task | None) -> Call:
         """Return a call with its claim: the last one of its seat, or else the last one."""
         if task is None:
-            return one.call
-        before = [move for move in self._moves[task.id] if move.at_s <= one.call.start_s]
+            return received.call
+        before = [move for move in self._moves[task.id] if move.at_s <= received.call.start_s]
         claims = [move for move in before if move.claims]
-        claims = [move for move in claims if self._seat(move.owner) == one.seat] or claims
+        claims = [move for move in claims if self._seat(move.owner) == received.seat] or claims
         if not claims:
-            return replace(one.call, task_id=task.id)
-        owner, sent_s = claims[-1].owner, max(claims[-1].at_s, self._sent_s(one.call.start_s))
+            return replace(received.call, task_id=task.id)
+        owner, sent_s = claims[-1].owner, max(claims[-1].at_s, self._sent_s(received.call.start_s))
         last = next(move for move in reversed(before) if move.at_s <= sent_s)
         life = self._agents.get(owner >> OWNER_BITS)
         status = (
@@ -52,7 +52,7 @@ class Claims:
             else Status.PENDING
         )
         return replace(
-            one.call,
+            received.call,
             task_id=task.id,
             route=ROUTE,
             claim=Claim(life.program if life else "", status, owner),

@@ -43,7 +43,9 @@ class Counts:
     def told(self) -> dict[str, int]:
         """Return the counts that are not zero."""
         return {
-            one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name)
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name)
         }
 
 

@@ -39,4 +39,4 @@ class FaultLog:
     def of(self, event: str) -> list[Event]:
         """Return the events of one kind."""
         with self._lock:
-            return [one for one in self.events if one["event"] == event]
+            return [entry for entry in self.events if entry["event"] == event]

@@ -44,7 +44,9 @@ def judge(evidence: RunEvidence, *, figures: Mapping[str, Any]) -> Judgement:
     """Judge a run; `figures` are those that the caller knows."""
     repeated = causes.repeats(evidence)
     unexplained = [
-        f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED
+        f"P4 repeated without a cause: {repeat}"
+        for repeat in repeated
+        if repeat.cause == causes.UNEXPLAINED
     ]
     broken = [
         *promises.violations(evidence.run),
@@ -52,10 +54,10 @@ def judge(evidence: RunEvidence, *, figures: Mapping[str, Any]) -> Judgement:
         *_ended_wrong(evidence),
         *(f"P9 {line}" for line in evidence.bugs),
     ]
-    missed = [one for one in evidence.faults if not one["bit"] and not one["again"]]
+    missed = [fault for fault in evidence.faults if not fault["bit"] and not fault["again"]]
     void = [
-        f"{one['kind']} of {one['target'] or 'nobody'}: {one['error'] or 'nobody met it'}"
-        for one in missed
+        f"{fault['kind']} of {fault['target'] or 'nobody'}: {fault['error'] or 'nobody met it'}"
+        for fault in missed
     ]
     return Judgement(
         broken, void, {**figures, **_figures(evidence, repeated, broken), "faults_void": len(void)}
@@ -80,9 +82,9 @@ def _ended_wrong(evidence: RunEvidence) -> list[str]:
 
 def _excused(evidence: RunEvidence, life: Life) -> bool:
     servers = ("kafka", "mariadb")
-    away = (one for one in evidence.faults if one["kind"].startswith(servers))
+    away = (fault for fault in evidence.faults if fault["kind"].startswith(servers))
     return life.code == UNREACHABLE and any(
-        one["start_s"] <= life.ended_s <= one["end_s"] + AWAY_S for one in away
+        fault["start_s"] <= life.ended_s <= fault["end_s"] + AWAY_S for fault in away
     )
 
 
@@ -91,7 +93,7 @@ def _figures(
 ) -> dict[str, Any]:
     run = evidence.run
     ended = Counter(Status(task.status).name.lower() for task in run.tasks)
-    faults = Counter(str(one["kind"]) for one in evidence.faults if one["bit"])
+    faults = Counter(str(fault["kind"]) for fault in evidence.faults if fault["bit"])
     return {
         "tasks": len(run.tasks),
         "ended": dict(ended),
@@ -100,7 +102,7 @@ def _figures(
         "offsets_past_unsettled_work": _of(broken, "P3 "),
         "calls": len(run.calls),
         "repeated_calls": len(repeated),
-        "repeated_after_an_answer": sum(one.paid for one in repeated),
+        "repeated_after_an_answer": sum(repeat.paid for repeat in repeated),
         "repeated_by_cause": causes.by_cause(repeated),
         "faults": faults.total(),
         "faults_by_kind": dict(sorted(faults.items())),
@@ -110,7 +112,7 @@ def _figures(
         ),
         "quarantined": len(run.quarantined),
         "commits_checked": len(run.commits),
-        "records_checked": sum(one.lost is None for one in run.records),
+        "records_checked": sum(record.lost is None for record in run.records),
         "moves_checked": len(run.moves or ()),
         "kill_to_rerun_s": _rerun(evidence),
         "other_violations": sum(not line.startswith(("P1 ", "P2 ", "P3 ")) for line in broken),
@@ -172,12 +174,12 @@ def _near(evidence: RunEvidence, kill: Event) -> bool:
     """
     from_s, until_s = kill["start_s"], kill["start_s"] + NEAR_S
     faults = any(
-        one["start_s"] <= until_s and one["end_s"] >= from_s
-        for one in evidence.faults
-        if one is not kill
+        fault["start_s"] <= until_s and fault["end_s"] >= from_s
+        for fault in evidence.faults
+        if fault is not kill
     )
     return faults or any(
-        from_s < one.ended_s <= until_s for one in evidence.lives if one.pid not in _pids(kill)
+        from_s < life.ended_s <= until_s for life in evidence.lives if life.pid not in _pids(kill)
     )
 
 

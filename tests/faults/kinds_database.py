@@ -115,9 +115,9 @@ def too_many_connections(fault: Fault) -> None:
 def _kill_others(cursor: pymysql.cursors.Cursor) -> int:
     cursor.execute(OTHERS)
     killed = 0
-    for (one,) in cursor.fetchall():
+    for (process_id,) in cursor.fetchall():
         try:
-            cursor.execute(f"KILL {one}")
+            cursor.execute(f"KILL {process_id}")
         except pymysql.Error:
             continue  # it has just ended by itself
         killed += 1

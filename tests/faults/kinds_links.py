@@ -43,7 +43,7 @@ def wrong_way(part: str, mode: Mode) -> Callable[[Fault], None]:
     def _met(fault: Fault, doors: list[Door], mode: Mode) -> bool:
         told = [fault.site.proxy.counts(door) for door in doors]
         fault.evidence.update(
-            {name: sum(one.get(name, 0) for one in told) for name in EVIDENCE[mode]}
+            {name: sum(counts.get(name, 0) for counts in told) for name in EVIDENCE[mode]}
         )
         return any(fault.evidence[name] for name in EVIDENCE[mode])
 

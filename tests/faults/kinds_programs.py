@@ -38,9 +38,9 @@ def kill_all(fault: Fault) -> None:
     for seat, program in programs.items():
         fault.site.seats.end_program(seat, program, signal.SIGKILL)
     fault.bit = wait_for(
-        lambda: all(one.code == -signal.SIGKILL for one in programs.values()), END_S
+        lambda: all(victim.code == -signal.SIGKILL for victim in programs.values()), END_S
     )
-    fault.evidence["pids"] = [one.pid for one in programs.values()]
+    fault.evidence["pids"] = [victim.pid for victim in programs.values()]
 
 
 def kill_reaper(fault: Fault) -> None:

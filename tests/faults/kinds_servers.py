@@ -135,7 +135,7 @@ def _reached(site: Site, part: str) -> int:
 
 def _sum(site: Site, part: str, *names: str) -> int:
     told = [site.proxy.ever(door) for door in site.doors_of(part)]
-    return sum(one.get(name, 0) for one in told for name in names)
+    return sum(counts.get(name, 0) for counts in told for name in names)
 
 
 KINDS = (

@@ -43,7 +43,8 @@ def records_deleted(fault: Fault) -> None:
     unread = fault.told(lambda: _unread(fault, group, topic))
     fault.site.bus.delete_records(topic)
     lows = {
-        one.number: one.low for one in fault.told(lambda: fault.site.bus.positions(group, topic))
+        position.number: position.low
+        for position in fault.told(lambda: fault.site.bus.positions(group, topic))
     }
     fault.evidence |= {
         "unread": unread,
@@ -129,12 +130,14 @@ def _quarantined(fault: Fault) -> set[bytes]:
 
 def _committed(fault: Fault, group: str, topic: str) -> int:
     """Return how many partitions have a committed offset."""
-    return sum(one.committed is not None for one in fault.site.bus.positions(group, topic))
+    return sum(
+        position.committed is not None for position in fault.site.bus.positions(group, topic)
+    )
 
 
 def _unread(fault: Fault, group: str, topic: str) -> int:
     places = fault.site.bus.positions(group, topic)
-    return sum(one.high - max(one.low, one.committed or 0) for one in places)
+    return sum(place.high - max(place.low, place.committed or 0) for place in places)
 
 
 KINDS = (

@@ -54,9 +54,9 @@ def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
     for row in site.deployment.ledger.agents():
         pid, born_s = int(row.name.split(" ")[0].rpartition(":")[2]), seconds(row.started_at)
         fitting = [
-            one
-            for one in alive
-            if one.pid == pid and one.began_s - AROUND_S <= born_s <= one.ended_s + AROUND_S
+            life
+            for life in alive
+            if life.pid == pid and life.began_s - AROUND_S <= born_s <= life.ended_s + AROUND_S
         ]
         if fitting:
             found[row.id] = fitting[-1]
@@ -70,14 +70,16 @@ def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnatio
         life = agents.get(row.id)
         if life is None:
             continue
-        mine = [one for one in faults if _hits(one, life)]
+        mine = [fault for fault in faults if _hits(fault, life)]
         stalls = [
-            (one["start_s"], one["end_s"]) for one in mine if one["kind"].startswith("agent-freeze")
+            (fault["start_s"], fault["end_s"])
+            for fault in mine
+            if fault["kind"].startswith("agent-freeze")
         ]
         away = [
-            (one["start_s"], one["end_s"] + AFTER_S)
-            for one in mine
-            if one["kind"].startswith("mariadb")
+            (fault["start_s"], fault["end_s"] + AFTER_S)
+            for fault in mine
+            if fault["kind"].startswith("mariadb")
         ]
         lost, stopped = (seconds(at) if at else None for at in (row.lost_at, row.stopped_at))
         found[row.id] = Incarnation(
@@ -105,8 +107,8 @@ def _hits(fault: Event, life: Life) -> bool:
 def bugs(programs: Iterable[Program]) -> list[str]:
     """Return the messages of programs that none should ever print."""
     return [
-        f"{one.name}: {line[:300]}"
-        for one in programs
-        for line in one.err.splitlines()
+        f"{program.name}: {line[:300]}"
+        for program in programs
+        for line in program.err.splitlines()
         if BUGS.search(line)
     ]

@@ -46,8 +46,8 @@ def _reached(tree: ast.AST, place: str) -> Iterator[tuple[int, str]]:
 def _hides(node: ast.ImportFrom | ast.Import) -> bool:
     """Return whether an import gives the hook another name than `crash.reach`."""
     if isinstance(node, ast.ImportFrom) and node.module == "schemas":
-        return any(one.name == "crash" and one.asname for one in node.names)
-    names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module]
+        return any(name.name == "crash" and name.asname for name in node.names)
+    names = [name.name for name in node.names] if isinstance(node, ast.Import) else [node.module]
     return "schemas.runtime.crash" in names
 
 

@@ -28,8 +28,8 @@ def received_calls(site: Site) -> list[ReceivedCall]:
         (site.deployment.folder / f"{llm.name}.jsonl", killed.get(llm.name)) for llm in site.llms
     )
     return sorted(
-        (one for path, killed_s in logs for one in _calls(path, killed_s)),
-        key=lambda one: one.call.start_s,
+        (call for path, killed_s in logs for call in _calls(path, killed_s)),
+        key=lambda received: received.call.start_s,
     )
 
 
@@ -54,4 +54,4 @@ def _calls(path: Path, killed_s: float | None) -> list[ReceivedCall]:
                 sent_bytes=event["bytes"],
             )
             calls[place] = replace(calls[place], call=done, fault=event["fault"])
-    return [one for one in calls if not one.call.name.startswith(PROMPTS)]
+    return [received for received in calls if not received.call.name.startswith(PROMPTS)]

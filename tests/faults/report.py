@@ -44,7 +44,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     told = [dict(_facts(run)) for run in runs]
     yield _row("figure", *(f"run {number}" for number, _ in enumerate(runs, 1)))
     yield _row(*["---"] * (len(runs) + 1))
-    yield from (_row(name, *(one.get(name, "") for one in told)) for name in told[0])
+    yield from (_row(name, *(facts.get(name, "") for facts in told)) for name in told[0])
     counts = {name: sum(run[name] for run in runs) for name in ("tasks", "faults", "lost")}
     yield (
         f"\nTogether {counts['tasks']:,} tasks and {counts['faults']:,} faults, "

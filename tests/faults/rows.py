@@ -103,17 +103,19 @@ def guards(url: str) -> list[Guarded]:
             found.append((row.guard_id, replace(raised.pop(row.guard_id), opened=at_s)))
     whole = [*found, *raised.items()]
     return [
-        replace(one, raised=one.raised + COMMIT_S, tried=_between(one, guard_id, looked))
-        for guard_id, one in whole
+        replace(guard, raised=guard.raised + COMMIT_S, tried=_between(guard, guard_id, looked))
+        for guard_id, guard in whole
     ]
 
 
-def _between(one: Guarded, guard_id: int, looked: Sequence[tuple[int, float]]) -> list[float]:
+def _between(guard: Guarded, guard_id: int, looked: Sequence[tuple[int, float]]) -> list[float]:
     """Return when tasks went in the guard's looks while it was raised."""
     return [
         at_s
         for other, at_s in looked
-        if other == guard_id and one.raised <= at_s and (one.opened is None or at_s <= one.opened)
+        if other == guard_id
+        and guard.raised <= at_s
+        and (guard.opened is None or at_s <= guard.opened)
     ]
 
 

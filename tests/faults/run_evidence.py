@@ -50,20 +50,20 @@ def gather(site: Site, watch: Watch) -> RunEvidence:
         moves,
         agents,
         [
-            (one["start_s"], one["end_s"])
-            for one in site.log.of("fault")
-            if one["kind"] == "llm-freeze"
+            (fault["start_s"], fault["end_s"])
+            for fault in site.log.of("fault")
+            if fault["kind"] == "llm-freeze"
         ],
     )
     calls = [
-        replace(one, call=claims.known(one, tasks.get(one.call.name)))
-        for one in received_calls(site)
+        replace(received, call=claims.known(received, tasks.get(received.call.name)))
+        for received in received_calls(site)
     ]
     run = replace(
         base,
         loaded=frozenset(traffic.loaded | (traffic.maybe & tasks.keys())),
         attempts=rows.attempts(url, moves),
-        calls=[one.call for one in calls],
+        calls=[call.call for call in calls],
         moves=moves,
         verdicts=rows.verdicts(url),
         agents=lives.incarnations(site, agents),
@@ -86,12 +86,12 @@ def gather(site: Site, watch: Watch) -> RunEvidence:
 def _outages(site: Site) -> list[Outage]:
     """Return the times in which the LLM was set to fail every call."""
     told = (
-        (one, *str(one["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2])
-        for one in site.log.of("fault")
+        (fault, *str(fault["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2])
+        for fault in site.log.of("fault")
     )
     return [
-        Outage(ROUTE, fault, one["start_s"], one["end_s"])
-        for one, fault, share in told
+        Outage(ROUTE, fault, event["start_s"], event["end_s"])
+        for event, fault, share in told
         if fault in OUTAGES and share == "1"
     ]
 
@@ -99,29 +99,29 @@ def _outages(site: Site) -> list[Outage]:
 def _letters(site: Site, watch: Watch) -> list[Letter]:
     """Return the records of the dead-letter topic."""
     found = []
-    for one in watch.records:
-        if one.topic == site.deployment.topics.name("dlq"):
-            pointer = "docllm-pointer" in one.headers
-            if "docllm-quarantine" in one.headers:
+    for record in watch.records:
+        if record.topic == site.deployment.topics.name("dlq"):
+            pointer = "docllm-pointer" in record.headers
+            if "docllm-quarantine" in record.headers:
                 found.append(
                     Letter(
-                        one.key,
-                        one.value,
-                        quarantine_id=int(one.headers["docllm-quarantine"]),
+                        record.key,
+                        record.value,
+                        quarantine_id=int(record.headers["docllm-quarantine"]),
                         pointer=pointer,
                     )
                 )
             else:
                 said = {
-                    name: one.headers.get(f"docllm-{name}", b"").decode()
+                    name: record.headers.get(f"docllm-{name}", b"").decode()
                     for name in ("fence", "disposition", "error-class")
                 }
                 death = Death(int(said["fence"]), said["disposition"], said["error-class"])
                 found.append(
                     Letter(
-                        one.key,
-                        one.value,
-                        int(one.headers["docllm-task"]),
+                        record.key,
+                        record.value,
+                        int(record.headers["docllm-task"]),
                         death=death,
                         pointer=pointer,
                     )
@@ -143,25 +143,25 @@ def _records(
     known = {task.value: created.get(task.id) for task in tasks}
     deleted = _deleted(site, topics.name("tasks"))
     found = []
-    for one in watch.records:
-        if one.topic == dlq:
+    for record in watch.records:
+        if record.topic == dlq:
             continue
-        ours = "docllm-ledger" in one.headers and one.topic != inbox
+        ours = "docllm-ledger" in record.headers and record.topic != inbox
         found.append(
             Stored(
-                topic=one.topic,
-                number=one.number,
-                offset=one.offset,
-                order=one.at_s,
-                task_id=int(one.headers["docllm-task"]) if ours else None,
-                fence=int(one.headers["docllm-fence"]) if ours else 0,
-                kept=kept.get((one.topic, one.number, one.offset)),
-                known=known.get(one.value or b"") if one.topic == inbox else None,
+                topic=record.topic,
+                number=record.number,
+                offset=record.offset,
+                order=record.at_s,
+                task_id=int(record.headers["docllm-task"]) if ours else None,
+                fence=int(record.headers["docllm-fence"]) if ours else 0,
+                kept=kept.get((record.topic, record.number, record.offset)),
+                known=known.get(record.value or b"") if record.topic == inbox else None,
                 lost=next(
                     (
                         at_s
                         for topic, number, low, at_s in deleted
-                        if (one.topic, one.number) == (topic, number) and one.offset < low
+                        if (record.topic, record.number) == (topic, number) and record.offset < low
                     ),
                     None,
                 ),
@@ -173,8 +173,8 @@ def _records(
 def _unseen(found: Sequence[Stored]) -> list[Stored]:
     """Return a record for each offset that was deleted before the watch saw it."""
     there: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for one in found:
-        there[one.topic, one.number].add(one.offset)
+    for record in found:
+        there[record.topic, record.number].add(record.offset)
     gaps = (
         (place, offset)
         for place, offsets in there.items()
@@ -205,7 +205,7 @@ def _commits(site: Site, watch: Watch) -> list[Commit]:
         for destination in ("tasks", "inbox", *topics.tier_destinations)
     }
     return [
-        Commit(one.at_s + KAFKA_CLOCK_S, one.topic, one.number, one.offset)
-        for one in watch.commits
-        if one.group in groups
+        Commit(commit.at_s + KAFKA_CLOCK_S, commit.topic, commit.number, commit.offset)
+        for commit in watch.commits
+        if commit.group in groups
     ]

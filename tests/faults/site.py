@@ -187,7 +187,7 @@ class Site:
 
     def program(self, *arguments: str, environ: Mapping[str, str]) -> Program:
         """Start a program of docllm."""
-        name = "-".join(one for one in arguments[:2] if not one.startswith("--"))
+        name = "-".join(argument for argument in arguments[:2] if not argument.startswith("--"))
         return self.spawn(lambda: self.deployment.start(*arguments, name=name, **environ)).result()
 
     def spawn(self, work: Callable[[], Result]) -> Future[Result]:

@@ -51,7 +51,7 @@ def test_the_kafka_client_waits_as_long_as_it_should_by_a_clock_that_is_wrong(
     with program(POLL, tmp_path, WAITS_S) as polling:
         said, _ = polling.communicate(timeout=HANGS_S)
 
-    told_s, waited_s, used_s = (float(one) for one in said.split())
+    told_s, waited_s, used_s = (float(word) for word in said.split())
     away_s = told_s - (tmp_path / skew.FILE).stat().st_mtime
     assert abs(away_s - hours * HOUR_S) < HANGS_S
     assert waited_s >= WAITS_S * 0.9

@@ -94,7 +94,7 @@ class Traffic:
         """Open every raised guard."""
         listed = self.insist("guard", "list", "--json").out
         for batch in sorted(
-            {one["batch"] for one in orjson.loads(listed or b'{"guards": []}')["guards"]}
+            {guard["batch"] for guard in orjson.loads(listed or b'{"guards": []}')["guards"]}
         ):
             self.insist("guard", "open", batch)
 

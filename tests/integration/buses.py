@@ -93,13 +93,13 @@ class EmbeddedBus:
                 (topic,),
             )
             found = [
-                one
+                record
                 for key, low in ids
-                for one in log.read(file, key, low, records=100_000, size_bytes=1 << 30)
+                for record in log.read(file, key, low, records=100_000, size_bytes=1 << 30)
             ]
         finally:
             file.close()
-        return [letter(one.key, one.value, one.headers) for one in found]
+        return [letter(record.key, record.value, record.headers) for record in found]
 
     def write(self, records: Sequence[Outgoing]) -> None:
         """Write through the publisher, which takes any record."""
@@ -127,7 +127,7 @@ class KafkaBus:
 
     def positions(self, group_id: str, topic: str) -> list[Position]:
         """Ask the broker."""
-        partitions = [TopicPartition(topic, one.id) for one in self._partitions(topic)]
+        partitions = [TopicPartition(topic, partition.id) for partition in self._partitions(topic)]
         lows, highs = self._offsets(partitions, EARLIEST), self._offsets(partitions, LATEST)
         committed = self._committed(group_id, partitions)
         return [
@@ -154,12 +154,12 @@ class KafkaBus:
         """Publish, and wait for the delivery reports."""
         failed: list[object] = []
         producer = Producer({**self._settings, "linger.ms": 5})
-        for one in records:
+        for record in records:
             producer.produce(
-                one.topic,
-                one.value,
-                one.key,
-                headers=list(one.headers),
+                record.topic,
+                record.value,
+                record.key,
+                headers=list(record.headers),
                 on_delivery=lambda error, _: failed.append(error),
             )
         assert producer.flush(ANSWER_S) == 0
@@ -168,8 +168,8 @@ class KafkaBus:
     def delete_records(self, topic: str) -> None:
         """Delete every record that the topic has now."""
         ends = [
-            TopicPartition(one.topic, one.number, one.high)
-            for one in self.positions("nobody", topic)
+            TopicPartition(position.topic, position.number, position.high)
+            for position in self.positions("nobody", topic)
         ]
         for future in self.admin.delete_records(ends).values():
             future.result(ANSWER_S)
@@ -189,24 +189,27 @@ class KafkaBus:
 
     def _partitions(self, topic: str) -> Sequence[TopicPartitionInfo]:
         described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(ANSWER_S)
-        return sorted(described.partitions, key=lambda one: one.id)
+        return sorted(described.partitions, key=lambda partition: partition.id)
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
         asked = self.admin.list_offsets(dict.fromkeys(partitions, spec))
-        return {one.partition: future.result(ANSWER_S).offset for one, future in asked.items()}
+        return {
+            partition.partition: future.result(ANSWER_S).offset
+            for partition, future in asked.items()
+        }
 
     def _committed(self, group_id: str, partitions: list[TopicPartition]) -> dict[int, int]:
         request = ConsumerGroupTopicPartitions(group_id, partitions)
         (future,) = self.admin.list_consumer_group_offsets([request]).values()
         return {
-            one.partition: one.offset
-            for one in future.result(ANSWER_S).topic_partitions
-            if one.offset >= 0
+            topic_partition.partition: topic_partition.offset
+            for topic_partition in future.result(ANSWER_S).topic_partitions
+            if topic_partition.offset >= 0
         }
 
     def _records(self, topic: str) -> list[Message]:
         places = self.positions("nobody", topic)
-        wanted = sum(one.high - one.low for one in places)
+        wanted = sum(place.high - place.low for place in places)
         consumer = Consumer(
             {
                 **self._settings,
@@ -214,13 +217,13 @@ class KafkaBus:
                 "enable.auto.commit": False,
             }
         )
-        consumer.assign([TopicPartition(topic, one.number, one.low) for one in places])
+        consumer.assign([TopicPartition(topic, place.number, place.low) for place in places])
         found: list[Message] = []
         try:
             while len(found) < wanted:
                 batch = consumer.consume(wanted - len(found), ANSWER_S)
                 assert batch, f"{len(found)} of {wanted} records of {topic} came"
-                found += [one for one in batch if one.error() is None]
+                found += [message for message in batch if message.error() is None]
         finally:
             consumer.close()
         return found

@@ -64,7 +64,7 @@ def lateness_s(
 ) -> dict[tuple[str, int], float]:
     """Return how long after its due time each of these calls began, in seconds."""
     starts: dict[tuple[str, int], float] = {}
-    for call in sorted(run.calls, key=lambda one: one.start_s):
+    for call in sorted(run.calls, key=lambda call: call.start_s):
         starts.setdefault((call.name, call.label), call.start_utc_s)
     return {key: starts[key] - due_s for key, due_s in dues.items() if key in starts}
 

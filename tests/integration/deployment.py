@@ -104,8 +104,8 @@ class Deployment:
     def until_done(self, *options: str, agents: int = 1, timeout_s: float = 400) -> list[Program]:
         """Run agents until the group's work is done and they ended with 0; return them."""
         started = [self.agent("--until-done", *options) for _ in range(agents)]
-        for one in started:
-            assert one.wait(timeout_s) == 0, one.tail()
+        for program in started:
+            assert program.wait(timeout_s) == 0, program.tail()
         return started
 
     def kill(self, victim: Program, *, spare_suspects: bool = True) -> bool:
@@ -188,9 +188,9 @@ class Deployment:
             until(lambda: self._broken() or true(), what, timeout_s)
         except AssertionError as error:
             words = "\n".join(
-                f"{one.name}: {one.tail()}"
-                for one in self.programs
-                if one.running and one not in self.llms
+                f"{program.name}: {program.tail()}"
+                for program in self.programs
+                if program.running and program not in self.llms
             )
             raise AssertionError(f"{error}; {self.ledger.counts()}\n{words}") from None
         if broken := self._broken():
@@ -200,12 +200,12 @@ class Deployment:
 
     def _broken(self) -> list[Program]:
         """Return agents that ended by themselves with an error."""
-        return [one for one in self.agents if one.code is not None and one.code > 0]
+        return [agent for agent in self.agents if agent.code is not None and agent.code > 0]
 
     @property
     def agents(self) -> list[Program]:
         """Return every agent that was started."""
-        return [one for one in self.programs if one.name.endswith("-agent")]
+        return [program for program in self.programs if program.name.endswith("-agent")]
 
     def until_settled(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until at least this many tasks have succeeded."""
@@ -224,10 +224,10 @@ class Deployment:
             tiers_s=self.tiers_s,
             orders=self.ledger.orders(),
             positions=[
-                one
+                position
                 for topic in self.bus.topics(f"{self.group}.")
                 if (destination := self.topics.destination(topic)) != "dlq"
-                for one in self.bus.positions(self.topics.consumer_group(destination), topic)
+                for position in self.bus.positions(self.topics.consumer_group(destination), topic)
             ],
             letters=self.bus.letters(self.topics.name("dlq")),
             quarantined=[row.id for row in self.ledger.quarantined()],

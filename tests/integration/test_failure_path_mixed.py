@@ -38,14 +38,17 @@ def test_every_task_ends_once_and_for_its_reason(deployment: Deployment) -> None
     for _ in range(KILLS):
         _kill_one(deployment, agents, chance)
     left = deployment.ledger.open()
-    for one in agents:
-        one.signal(signal.SIGTERM)
-    assert {one.wait() for one in agents} <= {0, -signal.SIGTERM}  # one may just have been started
+    for agent in agents:
+        agent.signal(signal.SIGTERM)
+    assert {agent.wait() for agent in agents} <= {
+        0,
+        -signal.SIGTERM,
+    }  # one may just have been started
     deployment.until_done("--slots", "40", agents=2)
 
     run = deployment.evidence()
     calls: dict[str, list[Call]] = {}
-    for call in sorted(run.calls, key=lambda one: one.start_s):
+    for call in sorted(run.calls, key=lambda call: call.start_s):
         calls.setdefault(call.name, []).append(call)
     deaths = Counter(
         (task.death.disposition, task.death.error_class) for task in run.tasks if task.death
@@ -88,15 +91,15 @@ def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Rand
     def killed() -> Program | None:
         return next(
             (
-                one
-                for one in victims
-                if deployment.ledger.claims_of(one.pid) and deployment.kill(one)
+                victim
+                for victim in victims
+                if deployment.ledger.claims_of(victim.pid) and deployment.kill(victim)
             ),
             None,
         )
 
     deployment.until(killed, "an agent to work and to be killed")
-    agents[:] = [one if one.running else deployment.agent("--slots", SLOTS) for one in agents]
+    agents[:] = [agent if agent.running else deployment.agent("--slots", SLOTS) for agent in agents]
 
 
 def gave_up(task: Task) -> bool:

@@ -136,8 +136,8 @@ def _told(deployment: Deployment, outage: Outage) -> bool:
 
 
 def _end(agents: Sequence[Program]) -> None:
-    for one in agents:
-        assert one.wait() == 0, one.tail()
+    for agent in agents:
+        assert agent.wait() == 0, agent.tail()
 
 
 def _rate(run: Evidence, since_s: float, until_s: float) -> float:

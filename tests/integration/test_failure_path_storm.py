@@ -29,7 +29,8 @@ def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
     began_s = monotonic()
     agents = [deployment.agent("--slots", SLOTS) for _ in range(AT_ONCE)]
     deployment.until(
-        lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "all of them to work"
+        lambda: all(deployment.ledger.settled_by(agent.pid) for agent in agents),
+        "all of them to work",
     )
 
     every_s = max(EVERY_S, 2 * (monotonic() - began_s) / AT_ONCE)
@@ -38,10 +39,10 @@ def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
         agents.append(deployment.agent("--slots", SLOTS))
         pause(every_s)
     left = deployment.ledger.open()
-    for one in agents[-AT_ONCE:]:
-        one.signal(signal.SIGTERM)
-    assert {one.wait() for one in agents} == {0}
-    idle = [one.name for one in agents if not deployment.ledger.settled_by(one.pid)]
+    for agent in agents[-AT_ONCE:]:
+        agent.signal(signal.SIGTERM)
+    assert {agent.wait() for agent in agents} == {0}
+    idle = [agent.name for agent in agents if not deployment.ledger.settled_by(agent.pid)]
     deployment.until_done("--slots", "100", agents=2)
 
     run = deployment.evidence()

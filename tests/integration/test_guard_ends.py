@@ -45,7 +45,7 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
     embedded.until(lambda: ends(embedded)["wrong"]["DEAD"] == 13, "the first look, of one task")
     embedded.until(lambda: ends(embedded)["wrong"]["RETRYING"] == 287, "the others to be held back")
     embedded.until(
-        lambda: [one["look_size"] for one in embedded.status()["guards"]] == [2],
+        lambda: [guard["look_size"] for guard in embedded.status()["guards"]] == [2],
         "the end of the first look",
     )
     status, listed = embedded.status(), embedded.producer("guard", "list")
@@ -57,9 +57,9 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
         why.startswith(f"guard of {said}") and "with up to 2 tasks" in why
         for why in status["reasons"]
     )
-    assert [(one["cause"], one["look_size"], one["looking"]) for one in status["guards"]] == [
-        ("bad_request", 2, False)
-    ]
+    assert [
+        (guard["cause"], guard["look_size"], guard["looking"]) for guard in status["guards"]
+    ] == [("bad_request", 2, False)]
     assert said in listed
     for agent in agents:
         assert agent.running

@@ -152,7 +152,7 @@ def test_lines_with_slow_patterns_delay_no_other_task(embedded: Deployment) -> N
         for number in range(60)
     ]
     embedded.bus.write(
-        [Outgoing(embedded.topics.name("inbox"), KEY, orjson.dumps(one), []) for one in slow]
+        [Outgoing(embedded.topics.name("inbox"), KEY, orjson.dumps(line), []) for line in slow]
     )
     embedded.expect(f"{embedded.group}-direct", [f"t{number}" for number in range(60)])
 

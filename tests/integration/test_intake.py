@@ -51,7 +51,7 @@ def test_inbox_lines_become_tasks_and_garbage_is_quarantined(deployment: Deploym
         Outgoing(inbox, None, line(4), [("docllm-batch", b" \n")]),
     ]
     deployment.bus.write(
-        [one for pair in zip(good, bad, strict=False) for one in pair] + bad[len(good) :]
+        [line for pair in zip(good, bad, strict=False) for line in pair] + bad[len(good) :]
     )
     deployment.expect(f"{deployment.group}-direct", ["t1", "t2", "c1"])
     deployment.expect("night", ["t3"])
@@ -61,7 +61,7 @@ def test_inbox_lines_become_tasks_and_garbage_is_quarantined(deployment: Deploym
     run = deployment.evidence()
     assert checker.violations(run) == []
     assert len(run.quarantined) == len(bad)
-    assert {one.value for one in run.letters} >= {b"garbage", b'{"id":"x"}'}
+    assert {letter.value for letter in run.letters} >= {b"garbage", b'{"id":"x"}'}
     assert next(task.raw_key for task in run.tasks if task.name.endswith("/t2")) == b"some key"
 
 
@@ -131,7 +131,7 @@ def test_a_header_whose_name_is_no_text_stops_no_agent(
     """
     on_kafka.llm("--latency", "0")
     on_kafka.load(3)
-    names = [on_kafka.topics.name(one) for one in ("inbox", "tasks")]
+    names = [on_kafka.topics.name(destination) for destination in ("inbox", "tasks")]
     for name in names:
         raw_producer.write(kafka_server.bootstrap, name, line(1), (b"pr\xfcfung", b"1"))
     on_kafka.bus.write([Outgoing(names[0], None, line(2), [])])
@@ -177,7 +177,9 @@ def test_lines_of_a_transaction_are_worked_off_to_the_end(
     on_kafka.until_done()
 
     broken = checker.violations(on_kafka.evidence())
-    assert [one for one in broken if not one.startswith("P3 not at the end")] == []
+    assert [
+        violation for violation in broken if not violation.startswith("P3 not at the end")
+    ] == []
     # This lets the reaper trim the inbox, and sweep.
     backlog = asyncio.run(_backlog(kafka_server, on_kafka.topics.consumer_group("inbox"), inbox))
     assert backlog.lag > 0

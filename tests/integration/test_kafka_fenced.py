@@ -104,10 +104,12 @@ def test_members_without_partitions_outlive_a_fenced_broker_too(
             groups = [[await bus.join() for _ in range(MEMBERS)] for bus in buses]
             for group in groups:
                 await group[0].until(
-                    lambda group=group: sum(len(one.held) == 1 for one in group) == PARTITIONS,
+                    lambda group=group: (
+                        sum(len(reader.held) == 1 for reader in group) == PARTITIONS
+                    ),
                     WELL_S,
                 )
-            idle = [[one for one in group if not one.held] for group in groups]
+            idle = [[reader for reader in group if not reader.held] for group in groups]
 
             await asyncio.to_thread(broker.fence)
             for bus, group, rest in zip(buses, groups, idle, strict=True):
@@ -119,7 +121,7 @@ def test_members_without_partitions_outlive_a_fenced_broker_too(
                 for rest in idle:
                     await rest[0].until(
                         lambda rest=rest: all(
-                            len(one.held) == PARTITIONS // len(rest) for one in rest
+                            len(reader.held) == PARTITIONS // len(rest) for reader in rest
                         ),
                         WELL_S,
                     )

@@ -50,18 +50,19 @@ def test_topic_made_again_is_filled_again(on_kafka: Deployment, bus: KafkaBus) -
     agents = [on_kafka.agent("--until-done", "--slots", "5") for _ in range(2)]
     # An agent that starts without its topic refuses to start.
     on_kafka.until(
-        lambda: all(on_kafka.ledger.settled_by(one.pid) for one in agents), "both agents to settle"
+        lambda: all(on_kafka.ledger.settled_by(agent.pid) for agent in agents),
+        "both agents to settle",
     )
 
     bus.delete_topic(on_kafka.topics.name("tasks"))
     left = on_kafka.ledger.open()
     on_kafka.until(
-        lambda: all("made again" in one.err or "topic" in one.err for one in agents),
+        lambda: all("made again" in agent.err or "topic" in agent.err for agent in agents),
         "the agents to notice",
     )
     on_kafka.producer("topics", "apply", "--partitions", "4")
 
-    assert [one.wait() for one in agents] == [0, 0], agents[0].tail()
+    assert [agent.wait() for agent in agents] == [0, 0], agents[0].tail()
     assert left
     assert checker.violations(on_kafka.evidence()) == []
 

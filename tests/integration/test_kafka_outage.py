@@ -99,7 +99,7 @@ def test_an_outage_of_kafka_loses_nothing_and_needs_no_person(
             ]
             await asyncio.sleep(OUTAGE_S)
             await asyncio.to_thread(bring_back, kafka_server, outage)
-            took = [max(await one) for one in sending]
+            took = [max(await sender) for sender in sending]
             for member in site.members:
                 await member.until(
                     lambda member=member: set(member.values()) >= set(texts(60)), within_s=120

@@ -29,12 +29,12 @@ def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
     for _ in range(KILLS):
         _kill_one(deployment, agents, chance)
     left = deployment.ledger.open()
-    for one in agents:
+    for agent in agents:
         deployment.until(
-            lambda one=one: deployment.ledger.claims_of(one.pid), f"{one.name} to work"
+            lambda agent=agent: deployment.ledger.claims_of(agent.pid), f"{agent.name} to work"
         )
-        one.signal(signal.SIGTERM)
-    assert [one.wait() for one in agents] == [0, 0]
+        agent.signal(signal.SIGTERM)
+    assert [agent.wait() for agent in agents] == [0, 0]
     deployment.until_done("--slots", "100", agents=2)
 
     run = deployment.evidence()

@@ -77,7 +77,7 @@ print(migrate(Database({url!r}))[1])
         for _ in range(4)
     ]
 
-    printed = [one.communicate(timeout=60)[0].strip() for one in started]
+    printed = [process.communicate(timeout=60)[0].strip() for process in started]
 
     assert printed == [migrations.own_revision()] * 4
     assert len(ledger_ids(opened())) == 1
@@ -186,15 +186,16 @@ def test_the_indexes_are_those_that_the_code_speaks_of(opened: Callable[[], Data
             for index in inspector.get_indexes(name)
         }
         there |= {
-            tuple(one["column_names"]): True for one in inspector.get_unique_constraints(name)
+            tuple(constraint["column_names"]): True
+            for constraint in inspector.get_unique_constraints(name)
         }
         assert {
             tuple(column.name for column in index.columns) for index in table.indexes
         } <= there.keys(), name
         unique = {
-            tuple(column.name for column in one.columns)
-            for one in table.constraints
-            if one.__visit_name__ == "unique_constraint"
+            tuple(column.name for column in constraint.columns)
+            for constraint in table.constraints
+            if constraint.__visit_name__ == "unique_constraint"
         }
         assert {columns for columns, is_unique in there.items() if is_unique} == unique, name
 

@@ -16,9 +16,9 @@ def test_three_agents_share_the_work(deployment: Deployment) -> None:
     deployment.load(900)
     agents = [deployment.agent("--until-done", "--slots", "10") for _ in range(3)]
 
-    assert [one.wait() for one in agents] == [0, 0, 0]
+    assert [agent.wait() for agent in agents] == [0, 0, 0]
 
-    shares = [deployment.ledger.settled_by(one.pid) for one in agents]
+    shares = [deployment.ledger.settled_by(agent.pid) for agent in agents]
     print(f"shares: {shares}")  # noqa: T201 - figures
     assert all(shares)
     assert len(llm.calls()) == 900
@@ -31,7 +31,8 @@ def test_survivor_takes_over_from_a_killed_agent(deployment: Deployment) -> None
     deployment.load(400)
     agents = [deployment.agent("--until-done", "--slots", "20") for _ in range(2)]
     deployment.until(
-        lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "both agents to work"
+        lambda: all(deployment.ledger.settled_by(agent.pid) for agent in agents),
+        "both agents to work",
     )
 
     def killed_in_a_call() -> bool:

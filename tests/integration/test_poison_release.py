@@ -50,7 +50,7 @@ def release(deployment: Deployment, handler: str, *, probe_s: float = 300.0) -> 
 def raised(deployment: Deployment) -> dict[str, str]:
     """Return the cause by batch, as in `guard list`."""
     found = orjson.loads(deployment.producer("guard", "list", "--json"))
-    return {one["batch"]: one["cause"] for one in found["guards"]}
+    return {guard["batch"]: guard["cause"] for guard in found["guards"]}
 
 
 def deaths(deployment: Deployment) -> Counter[str]:
@@ -80,9 +80,9 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
     assert all(
         DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES
     )  # the first look is of one task
-    for one in bad:
-        one.signal(signal.SIGTERM)
-    assert [one.wait() for one in bad] == [0, 0]
+    for agent in bad:
+        agent.signal(signal.SIGTERM)
+    assert [agent.wait() for agent in bad] == [0, 0]
 
     release(deployment, WORKS, probe_s=2)
     deployment.until_done()

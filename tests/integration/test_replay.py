@@ -112,7 +112,7 @@ def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
 
     both = [deployment.start(*command) for _ in range(2)]
 
-    assert [one.wait() for one in both] == [0, 0], [one.tail() for one in both]
+    assert [program.wait() for program in both] == [0, 0], [program.tail() for program in both]
     assert {(task.status, task.replays) for task in deployment.ledger.tasks()} == {
         (Status.PENDING, 1)
     }
@@ -136,9 +136,9 @@ def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None
     deployment.until(
         lambda: deployment.ledger.counts()["succeeded"] == 800, "every task to succeed"
     )
-    for one in agents:
-        one.signal(signal.SIGTERM)
-    assert [one.wait() for one in agents] == [0, 0]
+    for agent in agents:
+        agent.signal(signal.SIGTERM)
+    assert [agent.wait() for agent in agents] == [0, 0]
     deployment.until_done()
 
     run = deployment.evidence()
@@ -204,9 +204,9 @@ def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
     assert len(llm.calls()) == 1
     (left,) = orjson.loads(deployment.producer("dead", "list", "--json"))["groups"]
     assert left["count"] == 1
-    for one in deployment.agents:
-        one.signal(signal.SIGTERM)
-        assert one.wait() == 0
+    for agent in deployment.agents:
+        agent.signal(signal.SIGTERM)
+        assert agent.wait() == 0
     assert checker.violations(deployment.evidence()) == []
 
 

@@ -161,15 +161,15 @@ def test_a_refusal_by_kafka_is_reported_soon_and_without_a_secret(
     ]
 
     programs = [
-        start(secured, number, one, site.kafka.client) for number, one in enumerate(refused)
+        start(secured, number, refusal, site.kafka.client) for number, refusal in enumerate(refused)
     ]
     codes = [program.wait(SOON_S) for program in programs]
 
-    assert codes == [one.code for one in refused], secured.said()
+    assert codes == [refusal.code for refusal in refused], secured.said()
     assert [
-        one
-        for one, program in zip(refused, programs, strict=True)
-        if one.words not in last_line(program)
+        refusal
+        for refusal, program in zip(refused, programs, strict=True)
+        if refusal.words not in last_line(program)
     ] == []
     assert CANARY not in secured.said()
 
@@ -291,12 +291,14 @@ def test_database_address_that_would_weaken_tls_or_show_a_password_is_refused(
     assert CANARY not in str(refused.value)
 
 
-def start(deployment: Deployment, number: int, one: Refused, client: Mapping[str, str]) -> Program:
+def start(
+    deployment: Deployment, number: int, refusal: Refused, client: Mapping[str, str]
+) -> Program:
     """Start the command with its own configuration file."""
     file = deployment.folder / f"{number}.toml"
-    write_client(file, {**client, **one.client})
+    write_client(file, {**client, **refusal.client})
     return deployment.start(
-        *one.command, "--group", deployment.group, "--config", str(file), **one.environ
+        *refusal.command, "--group", deployment.group, "--config", str(file), **refusal.environ
     )
 
 

@@ -68,7 +68,7 @@ def _ends_well(deployment: Deployment) -> None:
     agents = deployment.agents
     deployment.llms[0].dial()
 
-    assert [one.wait() for one in agents] == [0, 0], "\n".join(one.tail() for one in agents)
+    assert [agent.wait() for agent in agents] == [0, 0], "\n".join(agent.tail() for agent in agents)
     run = deployment.evidence()
     print(f"{left} tasks were left after the outage, {len(run.calls) - TASKS} calls were repeated")  # noqa: T201 - figures
     assert left

@@ -77,7 +77,7 @@ def given_back(run: Evidence) -> list[str]:
 
     Otherwise the answer would be thrown away.
     """
-    told = {(one.task, one.owner) for one in run.attempts}
+    told = {(attempt.task, attempt.owner) for attempt in run.attempts}
     answered = {
         (call.task_id, call.claim.owner): call
         for call in run.calls
@@ -103,7 +103,7 @@ def paid_without_limit(run: Evidence) -> list[str]:
 
     Exceptions are releases, a few bugs of ours, and faults of the provider as a whole.
     """
-    free = {(one.task, one.owner) for one in run.attempts if _is_free_end(one)}
+    free = {(attempt.task, attempt.owner) for attempt in run.attempts if _is_free_end(attempt)}
     paid = Counter(
         call.name
         for call in run.calls
@@ -137,7 +137,7 @@ def repeated(run: Evidence) -> list[str]:
                 name in kill.claimed and first.start_s - read_late_s <= kill.at_s <= second.start_s
                 for kill in run.kills
             )
-            if met or any(_between(first, one, second) for one in failures[name]):
+            if met or any(_between(first, failure, second) for failure in failures[name]):
                 continue
             if first.status == OK:
                 odd.append(
@@ -170,16 +170,18 @@ def overlapping(run: Evidence) -> list[str]:
 def retried_early(run: Evidence) -> list[str]:
     """After a counted failure the next attempt does not begin before its tier's delay is over."""
     calls, history, odd = by_name(run.calls), History(run), []
-    for one in run.attempts:
-        if one.outcome == "retry":
-            due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
+    for attempt in run.attempts:
+        if attempt.outcome == "retry":
+            due_s = attempt.settled_s + run.tiers_s[min(attempt.number, len(run.tiers_s) - 1)]
             # Calls after the first follow a snooze or a release, which have a due time of their
             # own. A lower number belongs to a replay.
-            following = next((call for call in calls[one.task] if _after(call, one, history)), None)
-            if following is None or following.label != one.number + 2:
+            following = next(
+                (call for call in calls[attempt.task] if _after(call, attempt, history)), None
+            )
+            if following is None or following.label != attempt.number + 2:
                 continue
             if (by_s := due_s - _begun_s(following, history)) > CLOCK_ERROR_S:
-                odd.append(f"{one.task}, attempt {following.label}, by {by_s:.3f} s")
+                odd.append(f"{attempt.task}, attempt {following.label}, by {by_s:.3f} s")
     return odd
 
 
@@ -206,7 +208,7 @@ def _begun_s(call: Call, history: History) -> float:
 def by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:
     """Return the calls of each task in the order in which they began."""
     found: dict[str, list[Call]] = defaultdict(list)
-    for call in sorted(calls, key=lambda one: one.start_s):
+    for call in sorted(calls, key=lambda call: call.start_s):
         if not call.name.startswith(PROMPTS):
             found[call.name].append(call)
     return found
@@ -262,6 +264,6 @@ def _between(first: Call, failure: Attempt, second: Call) -> bool:
 
 def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     found: dict[str, list[Attempt]] = defaultdict(list)
-    for one in attempts:
-        found[one.task].append(one)
+    for attempt in attempts:
+        found[attempt.task].append(attempt)
     return found

@@ -26,9 +26,9 @@ def ended_by_others(run: Evidence) -> list[str]:
     if run.moves is None:
         return []
     ids, ends = {task.name: task.id for task in run.tasks}, _ends(run)
-    written = [(one.task, one.owner, one.outcome) for one in run.attempts]
+    written = [(attempt.task, attempt.owner, attempt.outcome) for attempt in run.attempts]
     written += [(task.name, task.result_owner, "result") for task in run.tasks]
-    odd = [one for one in written if one[1] and (ids[one[0]], one[1]) not in ends]
+    odd = [end for end in written if end[1] and (ids[end[0]], end[1]) not in ends]
     return [f"{name}: {what} under {owner}, whose claim it was not" for name, owner, what in odd]
 
 

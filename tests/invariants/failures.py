@@ -23,13 +23,17 @@ def free_counted(run: Evidence) -> list[str]:
 
     These are a rate limit, a lack of room, of money or of a key, a closed route, and a guard.
     """
-    odd = [one for one in run.attempts if one.outcome in COUNTED and one.error_class in FREE]
-    return [f"{one.task}: {one.outcome} for {one.error_class}" for one in odd]
+    odd = [
+        attempt
+        for attempt in run.attempts
+        if attempt.outcome in COUNTED and attempt.error_class in FREE
+    ]
+    return [f"{attempt.task}: {attempt.outcome} for {attempt.error_class}" for attempt in odd]
 
 
 def miscounted(run: Evidence) -> list[str]:
     """A task's attempt count is the number of its attempts that failed of their own."""
-    counted = Counter(one.task for one in run.attempts if one.outcome in COUNTED)
+    counted = Counter(attempt.task for attempt in run.attempts if attempt.outcome in COUNTED)
     odd = [task for task in run.tasks if not task.replays and task.attempt != counted[task.name]]
     return [
         f"{task.name}: {task.attempt}, but {counted[task.name]} attempts ended as "
@@ -44,9 +48,9 @@ def outages_counted(run: Evidence) -> list[str]:
     In each agent these are its slots, and the run of failures that shows the outage.
     """
     counted = {
-        (one.task, one.owner)
-        for one in run.attempts
-        if one.outcome in COUNTED and one.error_class in COUNTS
+        (attempt.task, attempt.owner)
+        for attempt in run.attempts
+        if attempt.outcome in COUNTED and attempt.error_class in COUNTS
     }
     odd = []
     for outage in run.outages:
@@ -79,7 +83,7 @@ def deaths_not_held_back(run: Evidence) -> list[str]:
     """
     odd = []
     places = {id(guard): sorted(guard.tried, reverse=True) for guard in run.guards}
-    for death in sorted(run.counts, key=lambda one: one.order):
+    for death in sorted(run.counts, key=lambda count: count.order):
         if death.state is not Status.DEAD or death.delta <= 0:
             continue
         holding = [guard for guard in run.guards if _holds(run, guard, death)]
@@ -99,9 +103,9 @@ def _take_places(
     for _ in range(death.delta):
         free = next(
             (
-                places[id(one)]
-                for one in holding
-                if places[id(one)] and places[id(one)][-1] <= death.order
+                places[id(guard)]
+                for guard in holding
+                if places[id(guard)] and places[id(guard)][-1] <= death.order
             ),
             None,
         )
@@ -174,14 +178,14 @@ def _holds(run: Evidence, guard: Guarded, death: Count) -> bool:
         "bad_request",
     )
     return refused and not any(
-        _same_key(one, death) and one.state is Status.SUCCEEDED
-        for one in run.counts
-        if one.order <= death.order or one.at_s == death.at_s
+        _same_key(count, death) and count.state is Status.SUCCEEDED
+        for count in run.counts
+        if count.order <= death.order or count.at_s == death.at_s
     )
 
 
-def _same_key(one: Count, other: Count) -> bool:
-    return (one.batch_id, one.type, one.route) == (other.batch_id, other.type, other.route)
+def _same_key(count: Count, other: Count) -> bool:
+    return (count.batch_id, count.type, count.route) == (other.batch_id, other.type, other.route)
 
 
 def _trusted(guard: Guarded, death: Count) -> bool:
@@ -196,10 +200,12 @@ def _works(run: Evidence, death: Count) -> bool:
     After a backward clock jump the success may be dated later than the death.
     """
     vouching = (
-        one for one in run.counts if one.state is Status.SUCCEEDED and one.route == death.route
+        count
+        for count in run.counts
+        if count.state is Status.SUCCEEDED and count.route == death.route
     )
     return any(
-        death.at_s - one.at_s <= WINDOW_S
-        and (one.order < death.order or death.at_s - one.at_s >= -1)
-        for one in vouching
+        death.at_s - count.at_s <= WINDOW_S
+        and (count.order < death.order or death.at_s - count.at_s >= -1)
+        for count in vouching
     )

@@ -48,8 +48,8 @@ class History:
     def ordered(self, task_id: int, fence: int, order: float) -> bool:
         """Return whether a publish order of this record was in the outbox."""
         return any(
-            one.placed <= order and (one.gone is None or one.gone > order)
-            for one in self._ordered.get((task_id, fence), ())
+            publication.placed <= order and (publication.gone is None or publication.gone > order)
+            for publication in self._ordered.get((task_id, fence), ())
         )
 
 

@@ -23,8 +23,11 @@ def not_fitting(run: Evidence) -> list[str]:
     odd = []
     for task in run.tasks:
         letters = found.pop(task.id, set())
-        fences = sorted(one.death.fence for one in letters)
-        own, dead = [one for one in letters if one.death == task.death], task.status == Status.DEAD
+        fences = sorted(sent.death.fence for sent in letters)
+        own, dead = (
+            [sent for sent in letters if sent.death == task.death],
+            task.status == Status.DEAD,
+        )
         fits = (
             fences == sorted(deaths[task.id])
             if run.moves is not None
@@ -33,7 +36,7 @@ def not_fitting(run: Evidence) -> list[str]:
         if not fits or (task.death is not None) != dead or len(own) != dead:
             odd.append(
                 f"{task.name} is {Status(task.status).name}: row {task.death}, letters "
-                f"{[one.death for one in letters]}"
+                f"{[sent.death for sent in letters]}"
             )
     return odd + [f"a letter of task {task_id}, which is not there" for task_id in found]
 
@@ -44,11 +47,15 @@ def other_bytes(run: Evidence) -> list[str]:
     A pointer record, whose topic refused the value, has the key.
     """
     tasks = {task.id: task for task in run.tasks}
-    own = [(tasks[one.task_id], one) for one in _of_tasks(run.letters) if one.task_id in tasks]
+    own = [
+        (tasks[letter.task_id], letter)
+        for letter in _of_tasks(run.letters)
+        if letter.task_id in tasks
+    ]
     return [
         task.name
-        for task, one in own
-        if (one.key, one.value) != (task.raw_key, None if one.pointer else task.value)
+        for task, letter in own
+        if (letter.key, letter.value) != (task.raw_key, None if letter.pointer else task.value)
     ]
 
 
@@ -102,14 +109,14 @@ def quarantine_not_fitting(run: Evidence) -> list[str]:
     """
     rows, sent = (
         set(run.quarantined),
-        {one.quarantine_id for one in run.letters if one.quarantine_id is not None},
+        {letter.quarantine_id for letter in run.letters if letter.quarantine_id is not None},
     )
     odd = [f"row {row} has no letter" for row in sorted(rows - sent)]
     return odd + [f"a letter of row {row}, which is not there" for row in sorted(sent - rows)]
 
 
 def _of_tasks(letters: Iterable[Letter]) -> list[Letter]:
-    return [one for one in letters if one.task_id is not None]
+    return [letter for letter in letters if letter.task_id is not None]
 
 
 def _deaths(run: Evidence) -> dict[int, list[int]]:

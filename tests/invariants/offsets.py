@@ -17,7 +17,7 @@ def passed_open_work(run: Evidence) -> list[str]:
     history, records, passed = History(run), _by_place(run), defaultdict[Cursor, int](int)
     carriers = _by_task(run) if run.relief else {}
     odd = []
-    for commit in sorted(run.commits, key=lambda one: one.order):
+    for commit in sorted(run.commits, key=lambda commit: commit.order):
         place = (commit.topic, commit.number)
         for record in records[place][passed[place] : commit.offset]:
             wrong = (
@@ -36,9 +36,20 @@ def passed_open_work(run: Evidence) -> list[str]:
 
 def not_at_the_end(run: Evidence) -> list[str]:
     """After the end every partition is committed to its end, and nowhere beyond."""
-    odd = [one for one in run.positions if one.high > one.low and one.committed != one.high]
-    odd += [one for one in run.positions if one.committed is not None and one.committed > one.high]
-    return [f"{one.topic}/{one.number}: committed {one.committed}, end {one.high}" for one in odd]
+    odd = [
+        position
+        for position in run.positions
+        if position.high > position.low and position.committed != position.high
+    ]
+    odd += [
+        position
+        for position in run.positions
+        if position.committed is not None and position.committed > position.high
+    ]
+    return [
+        f"{position.topic}/{position.number}: committed {position.committed}, end {position.high}"
+        for position in odd
+    ]
 
 
 def _open(record: Stored, history: History, commit: Commit) -> str:
@@ -74,11 +85,11 @@ def _stood_in_for(
         return False
     others = carriers.get((record.task_id, record.fence), [])
     there = [
-        one
-        for one in others
-        if one is not record and one.order <= commit.order and not _lost(one, commit)
+        copy
+        for copy in others
+        if copy is not record and copy.order <= commit.order and not _lost(copy, commit)
     ]
-    return any(one.offset >= passed[one.topic, one.number] for one in there)
+    return any(copy.offset >= passed[copy.topic, copy.number] for copy in there)
 
 
 def _lost(record: Stored, commit: Commit) -> bool:
@@ -87,7 +98,7 @@ def _lost(record: Stored, commit: Commit) -> bool:
 
 def _by_place(run: Evidence) -> dict[Cursor, list[Stored]]:
     found: dict[Cursor, list[Stored]] = defaultdict(list)
-    for record in sorted(run.records, key=lambda one: one.offset):
+    for record in sorted(run.records, key=lambda record: record.offset):
         found[record.topic, record.number].append(record)
     return found
 

@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         reported += 1
         _say(
             f"seed {seed}: run it again with: python -m tests.simulation --seed {seed} --trace",
-            *(f"    {one}" for one in problems[:8]),
+            *(f"    {problem}" for problem in problems[:8]),
         )
         return bool(reported >= options.stop_after)
 

@@ -121,7 +121,7 @@ def run_together(
         for done in as_completed([pool.submit(_run_share, share) for share in shares]):
             part = done.result()
             summary.merge(part)
-            if any(failed(*one) for one in part.broken.items()):
+            if any(failed(*item) for item in part.broken.items()):
                 pool.shutdown(cancel_futures=True)
                 break
     summary.took_s = time.monotonic() - began_s

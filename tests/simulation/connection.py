@@ -61,12 +61,12 @@ class QuickConnection(Connection):
             module for name, module in sys.modules.items() if name.partition(".")[0] in _PRODUCT
         ]
         statements = [
-            one
+            value
             for module in modules
-            for one in vars(module).values()
-            if isinstance(one, Executable)
+            for value in vars(module).values()
+            if isinstance(value, Executable)
         ]
-        prepared = {id(one): _ready(one, engine.dialect) for one in statements}
+        prepared = {id(statement): _ready(statement, engine.dialect) for statement in statements}
         self.constants = {key: ready for key, ready in prepared.items() if ready}
 
     def execute(self, statement: Any, parameters: Any = None, **options: Any) -> Any:

@@ -113,7 +113,7 @@ class Events:
         Its calls take long meanwhile.
         """
         self._zombies += 1
-        if sum(one.running for one in self._world.agents) < 2:
+        if sum(agent.running for agent in self._world.agents) < 2:
             self._world.start()
 
     def called(self, program: str) -> None:
@@ -183,7 +183,9 @@ class Events:
         )
         until_s = now_s + world.rng.choice((6.0, 20.0, 45.0))
         world.say(f"route {route}: {trouble} until {until_s:.0f}")
-        world.outages = [one.until(now_s) if one.route == route else one for one in world.outages]
+        world.outages = [
+            outage.until(now_s) if outage.route == route else outage for outage in world.outages
+        ]
         world.weather.outages[route] = (trouble, until_s)
         world.outages.append(Outage(route, troubles[trouble], now_s, until_s))
 

@@ -77,9 +77,9 @@ def seen(world: "World") -> Counter[str]:
     found["call"] = calls.total()
     found["repeated call"] = calls.total() - len(calls)
     found["call into an outage"] = sum(
-        one.from_s <= call.at_s < one.to_s and one.route == call.route
+        outage.from_s <= call.at_s < outage.to_s and outage.route == call.route
         for call in world.llm.calls
-        for one in world.outages
+        for outage in world.outages
     )
     for agent in world.agents:
         found["fenced"] += agent.counts.fenced

@@ -233,8 +233,8 @@ class _Witness:
             since, (batch_id, kind, route, cause) = raised.pop(guard_id)
             tried = [
                 turn
-                for one, turn in looked
-                if one == guard_id and since <= turn and (opened is None or turn < opened)
+                for looked_id, turn in looked
+                if looked_id == guard_id and since <= turn and (opened is None or turn < opened)
             ]
             return Guarded(batch_id, kind, route, since, opened, cause, tried)
 

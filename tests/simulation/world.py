@@ -187,7 +187,7 @@ class World:
         self.weather.clear()
         self.armed.clear()
         self.well = True
-        self.outages = [one.until(self.loop.time()) for one in self.outages]
+        self.outages = [outage.until(self.loop.time()) for outage in self.outages]
         self._events.heal()
         staying = [agent for agent in self.agents if agent.running and agent.asked_s is None]
         for agent in staying[1:] if not self.plan.linger else ():
@@ -330,11 +330,11 @@ class World:
     def _reach(self, point: str) -> None:
         process = PROCESS.get()
         self.reached[reached.POINTS.get(point, point)] += 1
-        for one in self.armed:
-            if one[0] == point and process is not None and process.alive:
-                one[1] -= 1
-                if not one[1]:
-                    self.armed.remove(one)
+        for armed_point in self.armed:
+            if armed_point[0] == point and process is not None and process.alive:
+                armed_point[1] -= 1
+                if not armed_point[1]:
+                    self.armed.remove(armed_point)
                     self.say(f"{process.name} is killed at {point}")
                     self.weather.struck[f"at {point}"] += 1
                     process.kill()

@@ -105,11 +105,11 @@ class BusyAgent:
             self._start()
 
     def _end(self) -> None:
-        for one in sorted(
-            (one for one in self._running if one[0] <= self.now_s), key=lambda one: one[0]
+        for call in sorted(
+            (call for call in self._running if call[0] <= self.now_s), key=lambda call: call[0]
         ):
-            self._running.remove(one)
-            _, ticket, outcome = one
+            self._running.remove(call)
+            _, ticket, outcome = call
             if ticket.task_id is None:
                 self.table.answered(ticket, by_outcome(outcome), self.now_s)
             else:
@@ -118,7 +118,10 @@ class BusyAgent:
     def _start(self) -> None:
         closed = self.table.closed(ROUTE, self.now_s)
         room = self.table.room(
-            ROUTE, self.now_s, sum(one[1].task_id is not None for one in self._running), self.slots
+            ROUTE,
+            self.now_s,
+            sum(call[1].task_id is not None for call in self._running),
+            self.slots,
         )
         for _ in range(room):
             self._call(admitted(self.table, self.now_s, len(self.started_s)))

@@ -153,11 +153,11 @@ def test_files_of_programs_are_shared_with_the_person(
     services: dict[str, Any], service: str
 ) -> None:
     """Rejects and results outlive a removed container, and agents can read the documents."""
-    one = services[service]
+    definition = services[service]
 
-    assert one["volumes"] == ["./work:/work"]
-    assert one["working_dir"] == "/work"
-    assert one["environment"]["DOCLLM_DOCUMENT_ROOTS"] == "/work"
+    assert definition["volumes"] == ["./work:/work"]
+    assert definition["working_dir"] == "/work"
+    assert definition["environment"]["DOCLLM_DOCUMENT_ROOTS"] == "/work"
 
 
 KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
@@ -165,7 +165,9 @@ KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
 
 def test_keys_go_to_the_agents_alone(services: dict[str, Any]) -> None:
     """Programs that only prepare servers get no key, because they call no LLM."""
-    have = {name for name, one in services.items() if KEYS & set(one.get("environment", {}))}
+    have = {
+        name for name, service in services.items() if KEYS & set(service.get("environment", {}))
+    }
 
     assert have == {"agents"}
 
@@ -175,11 +177,11 @@ def test_programs_have_no_more_rights_than_they_need(
     services: dict[str, Any], service: str
 ) -> None:
     """The programs have no capability, no way to gain one, and write only to mounted folders."""
-    one = services[service]
+    definition = services[service]
 
-    assert one["cap_drop"] == ["ALL"]
-    assert one["security_opt"] == ["no-new-privileges:true"]
-    assert one["read_only"] is True
+    assert definition["cap_drop"] == ["ALL"]
+    assert definition["security_opt"] == ["no-new-privileges:true"]
+    assert definition["read_only"] is True
 
 
 @pytest.mark.parametrize("service", ["kafka", "mysql"])

@@ -116,8 +116,8 @@ def subcommands(line: str, parser: ArgumentParser) -> list[str]:
     below = parser._subparsers._group_actions[0].choices if parser._subparsers is not None else {}
     return [
         each
-        for name, one in dict(below or {}).items()
-        for each in (f"{line} {name}", *subcommands(f"{line} {name}", one))
+        for name, command in dict(below or {}).items()
+        for each in (f"{line} {name}", *subcommands(f"{line} {name}", command))
     ]
 
 

@@ -214,7 +214,7 @@ def test_memory_that_runs_out_twice_over_inbox_records_drains_the_agent(
 
     read = read_inbox([line("a"), line("b")], memory)
 
-    assert [type(one) for one in read] == [RejectedRecord, RejectedRecord]
+    assert [type(record) for record in read] == [RejectedRecord, RejectedRecord]
     with pytest.raises(DocllmError, match="memory ran out twice"):
         asyncio.run(memory.run())
 
@@ -247,7 +247,7 @@ def test_any_lines_may_fail_in_any_way(failing_lines: dict[int, BaseException]) 
         read = read_inbox([line(str(number)) for number in range(10)])
 
     assert {
-        number for number, one in enumerate(read) if isinstance(one, RejectedRecord)
+        number for number, record in enumerate(read) if isinstance(record, RejectedRecord)
     } == failing_lines.keys()
 
 
@@ -431,7 +431,7 @@ def test_a_body_that_cannot_be_read_has_the_default_route(
 
 
 @pytest.mark.parametrize(
-    "error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names
+    "error", [error for error in FAILURES if not isinstance(error, MemoryError)], ids=names
 )
 def test_a_task_that_cannot_be_read_is_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
@@ -552,7 +552,7 @@ def _with_schema(schema: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    "error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names
+    "error", [error for error in FAILURES if not isinstance(error, MemoryError)], ids=names
 )
 def test_a_document_whose_reading_fails_is_one_tasks_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, error: BaseException

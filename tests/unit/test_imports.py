@@ -29,7 +29,7 @@ def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed()
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    (contract,) = [one for one in contracts if one["name"].startswith("The path of a record")]
+    (contract,) = [entry for entry in contracts if entry["name"].startswith("The path of a record")]
     libraries = [name for name in contract["forbidden_modules"] if "." not in name]
     adapters = [line.partition(" -> ")[0] for line in contract["ignore_imports"]]
     packages = contract["source_modules"]
@@ -61,4 +61,6 @@ def test_every_file_that_is_no_module_is_packaged() -> None:
     ]
 
     assert {path.rpartition(".")[2] for path in data} >= {"lua", "json", "mako", "typed"}
-    assert [path for path in data if not any(fnmatch(path, f"*{one}") for one in patterns)] == []
+    assert [
+        path for path in data if not any(fnmatch(path, f"*{pattern}") for pattern in patterns)
+    ] == []

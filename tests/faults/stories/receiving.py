@@ -23,7 +23,7 @@ def receiving(installation: Installation) -> None:
         deployment.bus.write(
             [*_lines(installation, f"b{number}"), *_garbage(installation, "inbox")]
         )
-        deployment.expect(f"b{number}", (f"t{one}" for one in range(LINES)))
+        deployment.expect(f"b{number}", (f"t{line}" for line in range(LINES)))
         installation.crash_agent(f"intake.{step}")
     deployment.bus.write(_garbage(installation, "tasks"))
     installation.crash_agent("quarantine.kept")
@@ -58,7 +58,7 @@ def outsized(installation: Installation) -> None:
     installation.crash_agent("publish.refused")
     installation.age_orders()
     run = installation.recover(odd=["P8"])
-    assert [one.value for one in run.letters].count(None) == 1
+    assert [letter.value for letter in run.letters].count(None) == 1
     _write_large(installation, "with a row", value_bytes=300)
     installation.crash_agent("publish.set_aside")
     installation.age_orders()

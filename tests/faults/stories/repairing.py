@@ -52,7 +52,13 @@ def _lose_records(installation: Installation) -> None:
         bus.delete_records(topic)
         return
     file = BusFile(installation.deployment.folder / "docllm-data" / "bus.sqlite")
-    topics.trim(file, {(one.topic, one.number): one.high for one in bus.positions("nobody", topic)})
+    topics.trim(
+        file,
+        {
+            (position.topic, position.number): position.high
+            for position in bus.positions("nobody", topic)
+        },
+    )
     file.close()
 
 
@@ -66,7 +72,7 @@ def contradicting(installation: Installation) -> None:
     deployment.expect("unsent", (f"t{number}" for number in range(TASKS)))
     deployment.load(TASKS)
     ledger = deployment.status()["ledger"]
-    victim = next(one for one in deployment.ledger.tasks() if one.name == "unsent/t0")
+    victim = next(task for task in deployment.ledger.tasks() if task.name == "unsent/t0")
 
     def pretend(_: Program) -> None:
         deployment.until_settled(TASKS)  # what comes now is claimed without a question
@@ -93,9 +99,9 @@ def relieving(installation: Installation) -> None:
     deployment.load(1, "slow")
     ledger = deployment.status()["ledger"]
     records = [
-        _record(installation, ledger, one)
-        for one in deployment.ledger.tasks()
-        if one.name.startswith("done/")
+        _record(installation, ledger, task)
+        for task in deployment.ledger.tasks()
+        if task.name.startswith("done/")
     ]
     deployment.bus.write(records * (SPAN // COPIED + 1))
     installation.crash_agent("relief.ordered")
@@ -105,14 +111,14 @@ def relieving(installation: Installation) -> None:
 
 
 def _record(
-    installation: Installation, ledger: str, one: Task, value: bytes | None = None
+    installation: Installation, ledger: str, task: Task, value: bytes | None = None
 ) -> Outgoing:
     """Return a first record of a task, or with another value one that pretends to be."""
-    group, (batch, key) = installation.deployment.group, one.name.split("/")
-    headers = encode(Publication(ledger, group, batch, one.id, 0))
+    group, (batch, key) = installation.deployment.group, task.name.split("/")
+    headers = encode(Publication(ledger, group, batch, task.id, 0))
     return Outgoing(
         installation.deployment.topics.name("tasks"),
         key.encode(),
-        one.value if value is None else value,
+        task.value if value is None else value,
         headers,
     )

@@ -51,7 +51,7 @@ def committing(installation: Installation) -> None:
     installation.deployment.llm("--latency", "0.1")
     installation.deployment.load(TASKS)
     installation.crash_agent("commit.done", *SLOTS)
-    assert any(one.committed for one in installation.evidence().positions)
+    assert any(position.committed for position in installation.evidence().positions)
     installation.recover()
 
 

@@ -80,7 +80,7 @@ BUGS = {
         replaced(
             guard_decisions,
             "_decide",
-            lambda _case, one, _longest, _tried: one.outcome,
+            lambda _case, attempt, _longest, _tried: attempt.outcome,
         ),
         ALL_FAIL,
     ),

@@ -18,24 +18,24 @@ from tests.simulation.bugs.stages import ZOMBIES
 
 
 def _any_owner_settles(connection: Any, settlements: Sequence[Any]) -> list[Any]:
-    ids = [one.row.task_id for one in settlements]
+    ids = [settlement.row.task_id for settlement in settlements]
     rows = {row.id: row for row in connection.execute(task.select().where(task.c.id.in_(ids)))}
     return [
-        one
-        for one in settlements
-        if rows[one.row.task_id].status in {Status.PROCESSING, Status.PENDING}
+        settlement
+        for settlement in settlements
+        if rows[settlement.row.task_id].status in {Status.PROCESSING, Status.PENDING}
     ]
 
 
 def _reaped_settled_by_anyone(connection: Any, settlements: Sequence[Any]) -> list[Any]:
-    ids = [one.row.task_id for one in settlements]
+    ids = [settlement.row.task_id for settlement in settlements]
     rows = {row.id: row for row in connection.execute(task.select().where(task.c.id.in_(ids)))}
-    found = [(one, rows[one.row.task_id]) for one in settlements]
+    found = [(settlement, rows[settlement.row.task_id]) for settlement in settlements]
     return [
-        one
-        for one, row in found
+        settlement
+        for settlement, row in found
         if row.status == Status.PENDING
-        or (row.status == Status.PROCESSING and row.owner == one.owner)
+        or (row.status == Status.PROCESSING and row.owner == settlement.owner)
     ]
 
 
@@ -68,7 +68,7 @@ def _retry(**values: Any) -> Any:
 def _retry_keeps_fence() -> AbstractContextManager[Any]:
     def orders(connection: Any, group: str, chosen: Any) -> list[Any]:
         placed = []
-        for one, outcome in chosen:
+        for settlement, outcome in chosen:
             destination = (
                 "dlq"
                 if isinstance(outcome, Dead)
@@ -76,10 +76,10 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
                 if isinstance(outcome, Retry | Moved)
                 else None
             )
-            fence = one.row.fence + isinstance(outcome, Moved)
+            fence = settlement.row.fence + isinstance(outcome, Moved)
             placed += (
                 outbox.place(
-                    connection, group, destination, [(outbox.TASK, one.row.task_id, fence)]
+                    connection, group, destination, [(outbox.TASK, settlement.row.task_id, fence)]
                 )
                 if destination
                 else []

@@ -82,7 +82,7 @@ def _settled_before_the_ledger() -> AbstractContextManager[Any]:
 
 
 def _highest(self: Any, offset: int) -> None:
-    for older in [one for one in self._open if one <= offset]:
+    for older in [unfinished for unfinished in self._open if unfinished <= offset]:
         del self._open[older]
 
 

@@ -40,9 +40,9 @@ def test_arguments_added_by_the_parent_process_count(
     options = main._parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
 
     assert main._supervise(Config(), options, line.split()) == 0
-    assert [(one.child, one.rehearsal_url, one.command) for one in found] == [
-        (2, "http://127.0.0.1:1/v1", "run")
-    ]
+    assert [
+        (arguments.child, arguments.rehearsal_url, arguments.command) for arguments in found
+    ] == [(2, "http://127.0.0.1:1/v1", "run")]
 
 
 @pytest.mark.parametrize("command", ["resume", "rehearsal-llm"])

@@ -17,7 +17,7 @@ WAITING = replace(ROW, status=0)
 
 
 def behind(dispatch: Dispatch) -> list[int]:
-    return [one.offset for one in dispatch.table._behind.get(7, ())]
+    return [delivery.offset for delivery in dispatch.table._behind.get(7, ())]
 
 
 def test_a_foreign_record_behind_a_known_task_is_quarantined_on_arrival() -> None:
@@ -62,14 +62,14 @@ def test_copies_of_a_foreign_record_are_quarantined_together() -> None:
     kept: list[int] = []
 
     async def quarantine(records: Sequence[Any]) -> list[Any]:
-        kept.extend(one.offset for one in records)
+        kept.extend(delivery.offset for delivery in records)
         return []
 
     dispatch.claimer._ledger.quarantine = quarantine  # type: ignore[method-assign]
     asyncio.run(dispatch.quarantine.keep())
 
     assert kept == [0, 1, 3], "one of a lower fence may be right"
-    assert [one.offset for one in dispatch.table.take_to_ask(0.0, 10)] == [2]
+    assert [delivery.offset for delivery in dispatch.table.take_to_ask(0.0, 10)] == [2]
 
 
 def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -> None:
@@ -143,8 +143,8 @@ def test_a_task_that_moves_to_a_tier_needs_no_body() -> None:
     Up to 3 MiB of each of 125 tasks used to be read four times a second for nothing.
     """
     dispatch, (known, pointer) = (made([2])[0], [made([2])[1][0] for _ in range(2)])
-    for one in (known, pointer):
-        one.value = None
+    for delivery in (known, pointer):
+        delivery.value = None
     pointer.digest = None
     wanted: list[Sequence[int]] = []
 
@@ -156,7 +156,7 @@ def test_a_task_that_moves_to_a_tier_needs_no_body() -> None:
         return {}
 
     dispatch.claimer._ledger.claim, dispatch.claimer._ledger.bodies = claim, bodies  # type: ignore[method-assign]
-    for one in (known, pointer):
-        asyncio.run(dispatch.claimer.claim([one], Purpose.MOVE))
+    for delivery in (known, pointer):
+        asyncio.run(dispatch.claimer.claim([delivery], Purpose.MOVE))
 
     assert wanted == [[7]]

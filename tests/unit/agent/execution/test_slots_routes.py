@@ -112,8 +112,8 @@ def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:
 
     harness = SlotsHarness(routes(slots=3), act)
     blocked = claimed(1, harness.clock.now_s())
-    for one in (blocked, blocked, claimed(2, harness.clock.now_s()), blocked):
-        started(harness, one)
+    for delivery in (blocked, blocked, claimed(2, harness.clock.now_s()), blocked):
+        started(harness, delivery)
 
     assert harness.worker.alone == [False, False, False, True]
 
@@ -128,8 +128,8 @@ def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
 
     harness = SlotsHarness(routes(slots=3), act)
     limited = claimed(1, harness.clock.now_s())
-    for one in (limited, claimed(2, harness.clock.now_s()), limited):
-        started(harness, one)
+    for delivery in (limited, claimed(2, harness.clock.now_s()), limited):
+        started(harness, delivery)
 
     assert harness.worker.alone == [False, False, False]
 

@@ -99,5 +99,5 @@ def test_a_call_keeps_within_the_claim() -> None:
     short.run(left_s=4)
     probe.run(left_s=600, limit_s=2.5)
 
-    assert [one.llm.calls[0].timeout_s for one in (ample, short, probe)] == [30, 4, 2.5]
+    assert [harness.llm.calls[0].timeout_s for harness in (ample, short, probe)] == [30, 4, 2.5]
     assert ample.llm.calls[0].request_id == "b/a%2F1#1"

@@ -50,7 +50,7 @@ def test_a_task_over_which_two_agents_were_lost_is_a_suspect() -> None:
     """Three losses make it run alone."""
     losses = [claimed(1, 0.0, lease_losses=count) for count in range(4)]
 
-    assert [(one.suspect, one.alone) for one in losses] == [
+    assert [(loss.suspect, loss.alone) for loss in losses] == [
         (False, False),
         (False, False),
         (True, False),

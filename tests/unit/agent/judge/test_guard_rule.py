@@ -27,8 +27,8 @@ def stamp(number: int) -> bytes:
 
 def deaths_until_raised(watch: GuardWatch, *stamps: bytes) -> int:
     """Fail tasks for good until one is held back; return how many died."""
-    for died, one in enumerate(stamps):
-        if not watch.may_die(one):
+    for died, stamp in enumerate(stamps):
+        if not watch.may_die(stamp):
             return died
     return len(stamps)
 
@@ -166,8 +166,8 @@ def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
 
 def refused_until_raised(watch: GuardWatch, *stamps: bytes) -> int:
     """Let tasks be refused for good until one is held back; return how many died."""
-    for died, one in enumerate(stamps):
-        if not watch.may_be_refused(one):
+    for died, stamp in enumerate(stamps):
+        if not watch.may_be_refused(stamp):
             return died
     return len(stamps)
 

@@ -135,8 +135,8 @@ def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.close()
+    for program in started:
+        program.close()
 
 
 Start = Callable[..., Family]

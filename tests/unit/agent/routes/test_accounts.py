@@ -62,15 +62,15 @@ def test_a_route_has_the_account_that_it_names() -> None:
     """
     accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected([]))
     found = {name: accounts(name) for name in (ROUTE, "same", "keyed", "local", "other/model")}
-    clients = {name: one.llm for name, one in found.items()}
+    clients = {name: account.llm for name, account in found.items()}
 
-    assert [(one.model, one.timeout_s) for one in found.values()] == [
+    assert [(account.model, account.timeout_s) for account in found.values()] == [
         ("mini", 60.0), ("large", 5.0), ("keyed", 60.0), ("local", 60.0), ("other/model", 60.0),
     ]  # fmt: skip
     assert clients[ROUTE] is clients["same"] is clients["other/model"]
-    assert [(one.address, one.key) for one in clients.values() if isinstance(one, FakeLLM)][
-        2:4
-    ] == [
+    assert [
+        (client.address, client.key) for client in clients.values() if isinstance(client, FakeLLM)
+    ][2:4] == [
         ("http://main", "other key"),
         ("http://local", None),
     ]
@@ -81,7 +81,7 @@ def test_a_key_is_sent_to_no_other_address() -> None:
     made: list[FakeLLM] = []
     Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
 
-    assert {one.address: one.key for one in made if one.key != "other key"} == {
+    assert {client.address: client.key for client in made if client.key != "other key"} == {
         "http://main": "main key",
         "http://local": None,
     }
@@ -93,7 +93,7 @@ def test_each_client_is_closed_once() -> None:
     accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
     asyncio.run(accounts.close())
 
-    assert [one.closed for one in made] == [1, 1, 1]
+    assert [client.closed for client in made] == [1, 1, 1]
 
 
 def test_a_client_that_cannot_be_closed_leaves_no_other_open() -> None:
@@ -105,7 +105,7 @@ def test_a_client_that_cannot_be_closed_leaves_no_other_open() -> None:
     with pytest.raises(RuntimeError, match="broken"):
         asyncio.run(accounts.close())
 
-    assert [one.closed for one in made] == [1, 1, 1]
+    assert [client.closed for client in made] == [1, 1, 1]
 
 
 def test_each_address_that_gets_a_key_in_clear_text_is_reported_once() -> None:

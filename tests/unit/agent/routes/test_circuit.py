@@ -21,27 +21,27 @@ def test_failures_stop_it_and_a_probe_decides() -> None:
 
     A failed probe leaves it stopped.
     """
-    one, told = circuit()
+    breaker, told = circuit()
     for _ in range(3):
-        assert not one.stopped
-        one.report(0.0, failed=True)
-    assert (one.stopped, told) == (True, [True])
+        assert not breaker.stopped
+        breaker.report(0.0, failed=True)
+    assert (breaker.stopped, told) == (True, [True])
 
-    one.report(2.0, failed=True)
-    assert (one.stopped, told) == (True, [True])
-    one.report(4.0, failed=False)
+    breaker.report(2.0, failed=True)
+    assert (breaker.stopped, told) == (True, [True])
+    breaker.report(4.0, failed=False)
 
-    assert (one.stopped, told) == (False, [True, False])
+    assert (breaker.stopped, told) == (False, [True, False])
 
 
 def test_a_circuit_starts_again_with_an_empty_window() -> None:
     """The failures that stopped a circuit do not count towards its next stop."""
-    one, told = circuit()
+    breaker, told = circuit()
     for failed in (True, True, True, False, True, True):
-        one.report(0.0, failed=failed)
-    assert not one.stopped
+        breaker.report(0.0, failed=failed)
+    assert not breaker.stopped
 
-    one.report(0.0, failed=True)
+    breaker.report(0.0, failed=True)
 
     assert told == [True, False, True]
 
@@ -51,22 +51,22 @@ def test_a_circuit_can_be_stopped_and_started_from_outside() -> None:
 
     Doing it twice changes nothing.
     """
-    one, told = circuit()
-    one.stop()
-    one.stop()
-    assert (one.stopped, told) == (True, [True])
+    breaker, told = circuit()
+    breaker.stop()
+    breaker.stop()
+    assert (breaker.stopped, told) == (True, [True])
 
-    one.go()
-    one.go()
-    assert (one.stopped, told) == (False, [True, False])
+    breaker.go()
+    breaker.go()
+    assert (breaker.stopped, told) == (False, [True, False])
 
 
 def test_successes_keep_it_going() -> None:
     """Successes keep the circuit closed, however the failures are spread among them."""
-    one, told = circuit()
+    breaker, told = circuit()
     for _ in range(500):
         for failed in (True, True, False, False, False):
-            one.report(0.0, failed=failed)
+            breaker.report(0.0, failed=failed)
 
     assert told == []
 
@@ -79,10 +79,10 @@ def test_the_machines_time_of_day_means_nothing(monkeypatch: pytest.MonkeyPatch)
         def now(cls, tz: tzinfo | None = None) -> Self:
             return cls(2020, 1, 1, tzinfo=tz)
 
-    one, _ = circuit(run=1)
-    one.report(0.0, failed=True)
+    breaker, _ = circuit(run=1)
+    breaker.report(0.0, failed=True)
     monkeypatch.setattr(pybreaker, "datetime", Yesterday)
 
-    one.report(2.0, failed=False)
+    breaker.report(2.0, failed=False)
 
-    assert not one.stopped
+    assert not breaker.stopped

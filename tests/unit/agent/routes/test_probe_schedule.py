@@ -16,21 +16,21 @@ def probes(
     times: Times | None = None,
 ) -> ProbeSchedule:
     """Return the probes of a route that stopped at 100 s."""
-    one = ProbeSchedule(
+    schedule = ProbeSchedule(
         times=times or Times(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter
     )
-    one.begin(100.0, parked=parked)
-    return one
+    schedule.begin(100.0, parked=parked)
+    return schedule
 
 
 def test_intervals_grow_from_start_to_start() -> None:
     """Probe intervals start at 2 s and grow by half up to 4 s, however long a probe takes."""
-    one, starts = probes(), [100.0]
+    schedule, starts = probes(), [100.0]
     for _ in range(5):
-        assert not one.task_due(one.next_s - 0.01)
-        starts.append(one.next_s)
-        one.start(starts[-1])
-        one.end()
+        assert not schedule.task_due(schedule.next_s - 0.01)
+        starts.append(schedule.next_s)
+        schedule.start(starts[-1])
+        schedule.end()
 
     assert [round(after - before, 3) for before, after in pairwise(starts)] == [
         2.0,
@@ -49,21 +49,21 @@ def test_agents_do_not_probe_in_step(jitter: float, first_s: float) -> None:
 
 def test_a_parked_route_is_tried_at_its_own_pace() -> None:
     """A parked route is tried every minute, since a person must act; the interval does not grow."""
-    one = probes(parked=True)
+    schedule = probes(parked=True)
     for start_s in (160.0, 220.0, 280.0):
-        assert (one.task_due(start_s - 0.01), one.task_due(start_s)) == (False, True)
-        one.start(start_s)
-        one.end()
+        assert (schedule.task_due(start_s - 0.01), schedule.task_due(start_s)) == (False, True)
+        schedule.start(start_s)
+        schedule.end()
 
 
 def test_one_probe_at_a_time() -> None:
     """Only one probe runs at a time; one that ended late is followed at once."""
-    one = probes()
-    one.start(102.0)
+    schedule = probes()
+    schedule.start(102.0)
 
-    assert not one.task_due(130.0)
-    one.end()
-    assert one.task_due(130.0)
+    assert not schedule.task_due(130.0)
+    schedule.end()
+    assert schedule.task_due(130.0)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_a_probe_ends_long_before_a_calls_own_limit(
     times = Times()
     for duration_s in answered_in_s:
         times.add(duration_s)
-    one = probes(times=times)
+    schedule = probes(times=times)
 
-    assert one.start(102.0) == limit_s
+    assert schedule.start(102.0) == limit_s
 
 
 @pytest.mark.parametrize("task_ids", [[7, 7], [7, 8, 7], list(range(10))])
@@ -97,71 +97,71 @@ def test_tasks_that_fail_make_room_for_the_prompt(task_ids: list[int]) -> None:
 
     After the prompt has failed too, tasks have their turn again.
     """
-    one = probes()
+    schedule = probes()
     for task_id in task_ids[:-1]:
-        one.failed(task_id)
-        assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
+        schedule.failed(task_id)
+        assert (schedule.task_due(110.0), schedule.prompt_due(110.0)) == (True, False)
 
-    one.failed(task_ids[-1])
-    assert (one.task_due(110.0), one.prompt_due(110.0)) == (False, True)
-    one.failed(None)
-    one.failed(task_ids[0])
-    assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
+    schedule.failed(task_ids[-1])
+    assert (schedule.task_due(110.0), schedule.prompt_due(110.0)) == (False, True)
+    schedule.failed(None)
+    schedule.failed(task_ids[0])
+    assert (schedule.task_due(110.0), schedule.prompt_due(110.0)) == (True, False)
 
 
 def test_a_task_that_succeeds_clears_the_others() -> None:
     """Then it was the provider; the prompt's success says nothing about tasks."""
-    one = probes()
-    one.failed(7)
-    one.succeeded(None)
-    one.failed(7)
-    assert not one.task_due(110.0)
+    schedule = probes()
+    schedule.failed(7)
+    schedule.succeeded(None)
+    schedule.failed(7)
+    assert not schedule.task_due(110.0)
 
-    one.begin(200.0, parked=False)
-    one.succeeded(8)
-    one.failed(7)
+    schedule.begin(200.0, parked=False)
+    schedule.succeeded(8)
+    schedule.failed(7)
 
-    assert one.task_due(210.0)
+    assert schedule.task_due(210.0)
 
 
 def test_the_prompt_is_sent_only_where_a_task_waits() -> None:
     """The prompt is sent only where a task waits, so nobody pays to learn about an unused route."""
-    one = probes()
-    one.failed(7)
-    one.failed(7)
-    assert not one.prompt_due(110.0)
+    schedule = probes()
+    schedule.failed(7)
+    schedule.failed(7)
+    assert not schedule.prompt_due(110.0)
 
-    one.task_due(111.0)
+    schedule.task_due(111.0)
 
-    assert (one.prompt_due(112.9), one.prompt_due(113.1)) == (True, False)
+    assert (schedule.prompt_due(112.9), schedule.prompt_due(113.1)) == (True, False)
 
 
 def test_a_turn_is_good_for_one_probe() -> None:
     """Agents that share a route need the turn for each probe, and its start uses the turn up."""
-    one = probes()
-    one.refused(110.0)
-    assert (one.task_due(120.0), one.has_turn(120.0)) == (False, False)
+    schedule = probes()
+    schedule.refused(110.0)
+    assert (schedule.task_due(120.0), schedule.has_turn(120.0)) == (False, False)
 
-    one.granted(120.0, until_s=125.0)
-    assert (one.task_due(120.0), one.has_turn(120.0)) == (True, True)
-    one.start(120.0)
-    one.end()
+    schedule.granted(120.0, until_s=125.0)
+    assert (schedule.task_due(120.0), schedule.has_turn(120.0)) == (True, True)
+    schedule.start(120.0)
+    schedule.end()
 
-    assert (one.task_due(200.0), one.has_turn(121.0)) == (False, False)
+    assert (schedule.task_due(200.0), schedule.has_turn(121.0)) == (False, False)
 
 
 def test_a_turn_that_ran_out_is_not_revived() -> None:
     """An agent that slept past its turn's lease leaves the probe to the others."""
-    one = probes()
-    one.granted(110.0, until_s=115.0)
+    schedule = probes()
+    schedule.granted(110.0, until_s=115.0)
 
-    assert (one.task_due(114.9), one.task_due(115.0)) == (True, False)
+    assert (schedule.task_due(114.9), schedule.task_due(115.0)) == (True, False)
 
 
 def test_an_agent_alone_needs_no_turn() -> None:
     """Without Redis, each agent probes for itself, at its own pace."""
-    one = probes()
-    one.refused(110.0)
-    one.free()
+    schedule = probes()
+    schedule.refused(110.0)
+    schedule.free()
 
-    assert (one.task_due(109.9), one.task_due(110.0)) == (False, True)
+    assert (schedule.task_due(109.9), schedule.task_due(110.0)) == (False, True)

@@ -49,10 +49,10 @@ def prober(table: Router, llm: FakeLLM, at_s: float = 109.0) -> ProbeSender:
     return ProbeSender(routes=table, accounts=accounts, clock=StepClock(at_s))
 
 
-def ran(one: ProbeSender) -> None:
+def ran(sender: ProbeSender) -> None:
     """Let the duty look once."""
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(one.run())
+        asyncio.run(sender.run())
 
 
 def test_the_prompt_is_sent_when_it_is_due() -> None:
@@ -118,9 +118,9 @@ def test_others_may_ask_too() -> None:
     Route names are encoded in the id.
     """
     llm = FakeLLM()
-    one = prober(stopped(), llm)
+    sender = prober(stopped(), llm)
 
-    assert asyncio.run(one.ask("other/model", 7.0)).effect is Effect.UP
+    assert asyncio.run(sender.ask("other/model", 7.0)).effect is Effect.UP
     assert (llm.calls[0].request_id, llm.calls[0].timeout_s) == (
         "docllm-probe/other%2Fmodel#1",
         7.0,

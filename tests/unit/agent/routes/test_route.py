@@ -87,9 +87,11 @@ def test_a_failure_of_an_outage_is_not_counted(outcome: Outcome) -> None:
     settled = [table.ended(ticket, outcome, 101.0) for ticket in tickets]
 
     assert settled[:9] == [outcome] * 9
-    assert {type(one) for one in settled[9:]} == {Snooze}
+    assert {type(result) for result in settled[9:]} == {Snooze}
     assert {
-        (one.failure, one.spent, one.delay_s) for one in settled[9:] if isinstance(one, Snooze)
+        (result.failure, result.spent, result.delay_s)
+        for result in settled[9:]
+        if isinstance(result, Snooze)
     } == {(failed().failure, failed().spent, 2.0)}
 
 
@@ -238,7 +240,7 @@ def test_late_failures_change_nothing() -> None:
     late = [table.ended(ticket, failed("AMBIGUOUS"), 103.0) for ticket in before[20:]]
 
     assert not table.closed(ROUTE, 103.0)
-    assert {type(one) for one in late} == {Snooze}
+    assert {type(outcome) for outcome in late} == {Snooze}
 
 
 def test_late_successes_change_nothing() -> None:

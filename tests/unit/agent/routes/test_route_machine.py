@@ -105,9 +105,9 @@ class RouteMachine(RuleBasedStateMachine):
     @invariant()
     def one_probe_at_a_time(self) -> None:
         probes = [
-            one
-            for one in (*self.running, *self.prompts)
-            if one.generation == self.route.generation and one.limit_s is not None
+            call
+            for call in (*self.running, *self.prompts)
+            if call.generation == self.route.generation and call.limit_s is not None
         ]
         assert len(probes) <= 1
         assert self.route.stopped or not probes

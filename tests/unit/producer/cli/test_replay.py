@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ledger with three cancelled tasks."""
     monkeypatch.setattr(load.collector, "calm", lambda: None)
     lines = tmp_path / "b.jsonl"
-    lines.write_text("".join(f'{{"id":"t{one}","prompt":"x"}}\n' for one in range(3)))
+    lines.write_text("".join(f'{{"id":"t{number}","prompt":"x"}}\n' for number in range(3)))
     assert run(tmp_path, "load", str(lines)) == 0
     assert run(tmp_path, "cancel", "--batch", "b") == 0
     return tmp_path

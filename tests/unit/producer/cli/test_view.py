@@ -49,7 +49,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(load.collector, "calm", lambda: None)
     for number in range(3):
         lines = tmp_path / f"b{number}.jsonl"
-        lines.write_text("".join(f'{{"id":"t{one}","prompt":"x"}}\n' for one in range(number + 1)))
+        lines.write_text(
+            "".join(f'{{"id":"t{task}","prompt":"x"}}\n' for task in range(number + 1))
+        )
         assert run(tmp_path, "load", str(lines)) == 0
     finish(tmp_path, "b1")
     return tmp_path
@@ -100,7 +102,7 @@ def test_a_load_that_did_not_end_is_reported(
     assert to_come in capsys.readouterr().out.splitlines()
     assert run(folder, "status", "--json") == 0
     status = json.loads(capsys.readouterr().out)
-    assert [one["half_loaded"] for one in status["batches"]] == [False, True, False]
+    assert [batch["half_loaded"] for batch in status["batches"]] == [False, True, False]
     assert run(folder, "load", str(folder / "b1.jsonl")) == 0
     capsys.readouterr()
     assert run(folder, "export", "--batch", "b1") == 0

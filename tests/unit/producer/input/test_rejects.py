@@ -22,8 +22,8 @@ SCHEMA = Path(__file__).parents[4] / "schemas" / "json" / "reject.json"
 
 def interrupted(path: Path, bad: list[Bad]) -> None:
     with Rejects(path) as rejects:
-        for one in bad:
-            rejects.add(one)
+        for line in bad:
+            rejects.add(line)
         raise KeyboardInterrupt
 
 

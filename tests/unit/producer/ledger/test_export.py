@@ -213,7 +213,7 @@ def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
     }
 
     assert exported == {"done": 3, "dead": 3, "waits": 1}
-    assert {key: one.attempts for key, one in stories.items() if one is not None} == exported
+    assert {key: story.attempts for key, story in stories.items() if story is not None} == exported
 
 
 def test_each_batch_is_counted_by_itself(filled: Filled) -> None:

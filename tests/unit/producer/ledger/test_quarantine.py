@@ -90,9 +90,9 @@ def test_of_very_many_headers_only_the_first_are_looked_at() -> None:
     class Many(list[tuple[str, bytes | None]]):
         def __iter__(self) -> Iterator[tuple[str, bytes | None]]:
             nonlocal looked_at
-            for one in super().__iter__():
+            for row in super().__iter__():
                 looked_at += 1
-                yield one
+                yield row
 
     headers_blob(Many([("", b"")] * 500_000))
 

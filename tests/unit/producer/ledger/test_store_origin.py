@@ -174,7 +174,7 @@ def test_status_shows_the_origin_of_a_batch(inbox_batch: Path) -> None:
     finally:
         database.close()
 
-    assert {one["name"]: one["origin"] for one in told["batches"]} == {
+    assert {batch["name"]: batch["origin"] for batch in told["batches"]} == {
         "reports": "inbox",
         "tasks": "load",
     }

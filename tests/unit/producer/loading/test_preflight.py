@@ -25,7 +25,7 @@ def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, li
     first = Preflight(
         batch="b", reading=InlineExecutor(), ask=ask, reject=bad.append, is_new=new.append
     )
-    return asyncio.run(first.read(lines)), [one.line for one in bad], [one.line for one in new]
+    return asyncio.run(first.read(lines)), [line.line for line in bad], [line.line for line in new]
 
 
 def refused(lines: Sequence[Good | Bad], *there: str) -> list[int]:

@@ -277,7 +277,7 @@ def test_cut_headers_are_marked_as_cut() -> None:
     """
     told = list(record_lines(replace(RECORD, headers=orjson.dumps([["h", "v" * 1000]]))))
 
-    (line,) = (one for one in told if "headers: " in one)
+    (line,) = (printed for printed in told if "headers: " in printed)
     assert line.endswith("v ... (--json shows all of it)")
 
 

@@ -58,9 +58,9 @@ def test_a_reader_that_left_is_no_error() -> None:
 
 def group_with(batch: str) -> GroupStatus:
     counts = dict.fromkeys(STATES, 0)
-    one = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
+    batch_status = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
     agent = AgentStatus(1, batch, AgentState.ALIVE, 1.0, batch)
-    return GroupStatus("g", "l", (agent,), (one,), 0, (f"{batch} waits",))
+    return GroupStatus("g", "l", (agent,), (batch_status,), 0, (f"{batch} waits",))
 
 
 def table(status: GroupStatus, width: int = 160) -> str:

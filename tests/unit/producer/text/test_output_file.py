@@ -86,10 +86,10 @@ def test_writers_of_one_number_write_each_their_own(tmp_path: Path) -> None:
     """
     path = tmp_path / "r.jsonl"
 
-    with whole_file(path) as one:
-        one.write(b"one, which is longer")
-        with whole_file(path) as two:
-            two.write(b"two")
+    with whole_file(path) as first_file:
+        first_file.write(b"one, which is longer")
+        with whole_file(path) as second_file:
+            second_file.write(b"two")
         assert path.read_bytes() == b"two"
 
     assert path.read_bytes() == b"one, which is longer"

@@ -76,8 +76,8 @@ def test_an_outage_is_logged_once_for_all_callers(
         Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=outage)
         for _ in range(2)
     ]
-    for one in both:
-        one.run(failing(*[server_error(1021)] * 12))
+    for database in both:
+        database.run(failing(*[server_error(1021)] * 12))
 
     (message,) = caplog.messages
     assert message.startswith("the database does not answer (")

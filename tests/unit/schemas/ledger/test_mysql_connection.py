@@ -22,6 +22,6 @@ def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_
     tries = [MySQLConnection(host="127.0.0.1", user="u", defer_connect=True) for _ in range(3)]
     MySQLConnection(host="127.0.0.1", user="u", ssl_ca=str(tmp_path / "ca.pem"), defer_connect=True)
 
-    assert [one.ctx for one in tries] == [unverified()] * 3  # type: ignore[attr-defined]
+    assert [attempt.ctx for attempt in tries] == [unverified()] * 3  # type: ignore[attr-defined]
     assert made == [{"cafile": str(tmp_path / "ca.pem"), "capath": None}]
     assert unverified().verify_mode is ssl.CERT_NONE

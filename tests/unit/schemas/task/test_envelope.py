@@ -68,7 +68,7 @@ def test_headers_are_text_and_never_empty() -> None:
 )
 def test_a_header_that_every_publication_has_is_required(name: str) -> None:
     """Each header of a publication is required; the error names a missing or doubled one."""
-    without = [(one, value) for one, value in headers() if one != name]
+    without = [(header, value) for header, value in headers() if header != name]
     for bad in (without, [*headers(), (name, b"1")]):
         with pytest.raises(NotOursError, match=name):
             decode(bad)

@@ -6,7 +6,7 @@ from agent.judge import fingerprint
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("error", "other"),
     [
         ("Rate limit: 5000 used, wait 1.2s", "Rate limit: 77 used, wait 30s"),
         (
@@ -21,9 +21,9 @@ from agent.judge import fingerprint
         ("Bad  Gateway", "bad gateway"),
     ],
 )
-def test_errors_that_differ_in_particulars_share_a_fingerprint(one: str, other: str) -> None:
+def test_errors_that_differ_in_particulars_share_a_fingerprint(error: str, other: str) -> None:
     """Numbers, ids, quoted text, blanks and capitals do not change a fingerprint."""
-    assert fingerprint("SERVER", one) == fingerprint("SERVER", other)
+    assert fingerprint("SERVER", error) == fingerprint("SERVER", other)
 
 
 def test_errors_that_differ_in_kind_have_different_fingerprints() -> None:

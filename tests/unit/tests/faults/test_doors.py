@@ -71,31 +71,31 @@ def test_an_open_door_carries(door: tuple[Proxy, Door]) -> None:
 
 def test_a_cut_ends_present_and_new_connections(door: tuple[Proxy, Door]) -> None:
     """A cut resets present and new connections; afterwards all is well."""
-    proxy, one = door
-    with connected(one) as client:
+    proxy, link = door
+    with connected(link) as client:
         said(client, b"hello")
-        proxy.set(one, Wrong(Mode.CUT))
+        proxy.set(link, Wrong(Mode.CUT))
 
         with pytest.raises(ConnectionResetError):
             client.recv(10)
-        with connected(one) as late, pytest.raises(ConnectionResetError):
+        with connected(link) as late, pytest.raises(ConnectionResetError):
             late.recv(10)
 
-    told = proxy.set(one, Wrong()).told()
+    told = proxy.set(link, Wrong()).told()
     assert (told["cut"], told["refused"]) == (1, 1)
-    with connected(one) as again:
+    with connected(link) as again:
         assert said(again, b"again") == b"again"
 
 
 def test_a_hole_keeps_the_connection_and_drops_the_bytes_for_now(door: tuple[Proxy, Door]) -> None:
     """In a hole the connection stays and nothing arrives; afterwards everything does."""
-    proxy, one = door
-    with connected(one) as client:
+    proxy, link = door
+    with connected(link) as client:
         said(client, b"hello")
-        proxy.set(one, Wrong(Mode.HOLE))
-        swallowed(one, client, b"late")
+        proxy.set(link, Wrong(Mode.HOLE))
+        swallowed(link, client, b"late")
 
-        assert proxy.set(one, Wrong()).held == 4
+        assert proxy.set(link, Wrong()).held == 4
         assert client.recv(10) == b"late"
 
 
@@ -104,14 +104,14 @@ def test_last_words_into_a_hole_are_lost(door: tuple[Proxy, Door]) -> None:
 
     A server must not take an old question for a new one.
     """
-    proxy, one = door
-    proxy.set(one, Wrong(Mode.HOLE))
-    with connected(one) as client:
-        swallowed(one, client, b"old")
+    proxy, link = door
+    proxy.set(link, Wrong(Mode.HOLE))
+    with connected(link) as client:
+        swallowed(link, client, b"old")
 
-    until(lambda: any(pair.left for pair in one.pairs), "the door to notice", LATEST_S)
-    assert proxy.set(one, Wrong()).held == 3
-    assert proxy.counts(one) == {"cut": 1}
+    until(lambda: any(pair.left for pair in link.pairs), "the door to notice", LATEST_S)
+    assert proxy.set(link, Wrong()).held == 3
+    assert proxy.counts(link) == {"cut": 1}
 
 
 def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
@@ -119,12 +119,12 @@ def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
 
     A router that forgot the connections has the same effect.
     """
-    proxy, one = door
-    with connected(one) as client:
+    proxy, link = door
+    with connected(link) as client:
         said(client, b"hello")
-        proxy.set(one, Wrong(Mode.HOLE))
-        swallowed(one, client, b"lost")
-        proxy.set(one, Wrong(), reset=True)
+        proxy.set(link, Wrong(Mode.HOLE))
+        swallowed(link, client, b"lost")
+        proxy.set(link, Wrong(), reset=True)
 
         with pytest.raises(ConnectionResetError):
             client.recv(10)
@@ -132,27 +132,27 @@ def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
 
 def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None:
     """A slow way carries everything in order, late and at a limited rate."""
-    proxy, one = door
-    proxy.set(one, Wrong(Mode.SLOW, delay_s=0.02, bytes_per_s=10_000))
-    with connected(one) as client:
+    proxy, link = door
+    proxy.set(link, Wrong(Mode.SLOW, delay_s=0.02, bytes_per_s=10_000))
+    with connected(link) as client:
         assert (
             b"".join(said(client, word) for word in (b"one ", b"two ", b"three"))
             == b"one two three"
         )
 
-    assert proxy.counts(one)["delayed"] == 26
+    assert proxy.counts(link)["delayed"] == 26
 
 
 def test_a_torn_message_is_half_a_message(door: tuple[Proxy, Door]) -> None:
     """A torn message arrives by half: after the first exchange, half the second, then a reset."""
-    proxy, one = door
-    proxy.set(one, Wrong(Mode.TEAR, tear_every=3))
-    with connected(one) as client:
+    proxy, link = door
+    proxy.set(link, Wrong(Mode.TEAR, tear_every=3))
+    with connected(link) as client:
         assert said(client, b"whole") == b"whole"
         with pytest.raises(ConnectionResetError):
             said(client, b"broken")
 
-    assert proxy.counts(one)["torn"] == 1
+    assert proxy.counts(link)["torn"] == 1
 
 
 def test_connections_that_carry_little_are_torn_too(door: tuple[Proxy, Door]) -> None:
@@ -160,13 +160,13 @@ def test_connections_that_carry_little_are_torn_too(door: tuple[Proxy, Door]) ->
 
     A run was void with a client that opens many connections.
     """
-    proxy, one = door
-    proxy.set(one, Wrong(Mode.TEAR, tear_every=5))
+    proxy, link = door
+    proxy.set(link, Wrong(Mode.TEAR, tear_every=5))
     for _ in range(2):
-        with connected(one) as client:
+        with connected(link) as client:
             assert said(client, b"whole") == b"whole"
 
-    with connected(one) as client, pytest.raises(ConnectionResetError):
+    with connected(link) as client, pytest.raises(ConnectionResetError):
         said(client, b"broken")
 
 

@@ -27,15 +27,15 @@ def test_every_kind_comes_and_none_too_late(seed: int) -> None:
     """Ten minutes hold every kind, in order of time, between a quiet beginning and end."""
     plan = draw(seed, 10, EVERY)
 
-    assert {one.kind for one in plan} == set(KINDS)
+    assert {fault.kind for fault in plan} == set(KINDS)
     assert all(first.at_s <= second.at_s for first, second in pairwise(plan))
-    assert all(BEGIN_S <= one.at_s <= 600 - END_S for one in plan)
-    assert all(one.seat in AGENTS for one in plan)
+    assert all(BEGIN_S <= fault.at_s <= 600 - END_S for fault in plan)
+    assert all(fault.seat in AGENTS for fault in plan)
 
 
 def test_a_long_run_has_more_of_the_frequent_kinds() -> None:
     """Two hours have hundreds of faults, and frequent kinds occur more often than rare ones."""
-    kinds = [one.kind for one in draw(1, 120, EVERY)]
+    kinds = [fault.kind for fault in draw(1, 120, EVERY)]
 
     assert len(kinds) > 300
     assert kinds.count("agent-kill") > kinds.count("offsets-deleted")
@@ -48,5 +48,5 @@ def test_a_fault_of_one_seat_is_planned_there() -> None:
     """
     plan = draw(3, 60, ["agent-clock-back", "agent-kill"])
 
-    assert {one.seat for one in plan if one.kind == "agent-clock-back"} == {AGENTS[-1]}
-    assert {one.seat for one in plan if one.kind == "agent-kill"} == set(AGENTS)
+    assert {fault.seat for fault in plan if fault.kind == "agent-clock-back"} == {AGENTS[-1]}
+    assert {fault.seat for fault in plan if fault.kind == "agent-kill"} == set(AGENTS)

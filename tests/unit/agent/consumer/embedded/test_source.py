@@ -255,24 +255,24 @@ def test_a_machine_without_open_files_left_ends_no_source(
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def test() -> None:
-        async with hands(tmp_path, count=2) as (one, other):
-            await one.step()
+        async with hands(tmp_path, count=2) as (first, other):
+            await first.step()
             await other.step()
             with monkeypatch.context() as poor:
                 poor.setattr(group, "is_dead", nothing_left)
-                one.clock.at_s += 1
-                assert await one.step() is not None
+                first.clock.at_s += 1
+                assert await first.step() is not None
 
-            one.send(3)
-            one.clock.at_s += 3
-            for hand in (one, other, one, other):
+            first.send(3)
+            first.clock.at_s += 3
+            for hand in (first, other, first, other):
                 await hand.step()
 
             assert [
                 (failure.fatal, "Too many open files" in failure.reason)
-                for failure in one.failures()
+                for failure in first.failures()
             ] == [(False, True)]
-            assert len(one.records() + other.records()) == 3
+            assert len(first.records() + other.records()) == 3
 
     run(test())
 

@@ -21,7 +21,7 @@ class Hands:
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
         self.offsets = offsets
-        self.sent.append({one.partition: one.offset for one in offsets})
+        self.sent.append({offset.partition: offset.offset for offset in offsets})
         return offsets
 
 

@@ -48,7 +48,7 @@ def read(
 
     async def run() -> list[Incoming]:
         reader = KafkaTopicReader(config=KafkaConfig("b:9092"), clock=SystemClock())
-        return [one async for page in reader.read("docllm.dlq") for one in page]
+        return [record async for page in reader.read("docllm.dlq") for record in page]
 
     return asyncio.run(run())
 
@@ -63,7 +63,7 @@ def test_no_right_to_the_readers_own_group_hinders_nothing(monkeypatch: pytest.M
         monkeypatch, message(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), message()
     )
 
-    assert [(one.key, one.value) for one in records] == [(b"k", b"v")]
+    assert [(record.key, record.value) for record in records] == [(b"k", b"v")]
 
 
 def test_a_topic_that_may_not_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
