@@ -74,9 +74,9 @@ def _replay(parts: Parts) -> Replay:
 async def open_guards(machine: Machine) -> None:
     """Do what `producer guard open` does."""
     parts = await machine.parts()
-    for one in await parts.transactions.write(guards.read, GROUP):
-        if one.raised:
-            await parts.transactions.write(guards.open_one, one, ACTOR, "it is well again")
+    for guard in await parts.transactions.write(guards.read, GROUP):
+        if guard.raised:
+            await parts.transactions.write(guards.open_one, guard, ACTOR, "it is well again")
 
 
 async def resume_route(machine: Machine, route: str) -> None:
