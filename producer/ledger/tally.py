@@ -8,14 +8,29 @@ tell how often something failed, not how many tasks there are.
 A replay takes its tasks out of `dead` or `cancelled` again: it writes a row like that of their end,
 with a negative `delta`. So the sum of `delta` over a final state is how many tasks are in it, and
 the sum of the positive deltas is how many tasks entered it.
+
+Compaction moves old rows into roll-ups. So a query of all counts reads `counts` or `failures`: each
+has the roll-up and the rows that are still in the tally, and one statement sees each count once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Subquery,
+    Table,
+    case,
+    func,
+    insert,
+    literal,
+    select,
+    union_all,
+)
 
-from schemas.ledger.tables import tally
+from schemas.ledger.tables import failure_group, tally, tally_sum
 from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
 
@@ -33,17 +48,36 @@ class TallyKey:
     outcome: str
     fingerprint: bytes = NO_FINGERPRINT
     disposition: str = ""
+    model: str = ""
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TallyChange:
-    """`delta` tasks entered `key.state`, at this cost."""
+    """`delta` tasks entered `key.state`, at this cost.
+
+    The `dead_` sums are those of all attempts of tasks that died, or negative, of dead tasks that
+    are replayed. `tokens_cached` are part of `tokens_in`, and `unsure_micro` of `cost_micro`.
+    """
 
     key: TallyKey
     delta: int = 1
     tokens_in: int = 0
     tokens_out: int = 0
     cost_micro: int = 0
+    tokens_cached: int = 0
+    unsure_micro: int = 0
+    dead_attempts: int = 0
+    dead_tokens_in: int = 0
+    dead_tokens_out: int = 0
+    dead_cost_micro: int = 0
+
+
+_SUMS = tuple(name for name in TallyChange.__slots__ if name != "key")
+
+Columns = Mapping[str, ColumnElement[Any]]
+# Given the columns of a part of the counts, returns conditions on them.
+Where = Callable[[Columns], Iterable[ColumnElement[bool]]]
 
 
 def write(connection: Connection, changes: Iterable[TallyChange]) -> None:
@@ -55,18 +89,72 @@ def write(connection: Connection, changes: Iterable[TallyChange]) -> None:
         connection.execute(insert(tally), [_row(key, of_key) for key, of_key in groups.items()])
 
 
+def counts(where: Where) -> Subquery:
+    """Return the counts that meet the conditions, with the columns of `tally_sum`.
+
+    `entered` has the positive deltas only. `newest_at` is NULL in rows with a negative delta.
+    """
+    return _with_tail(tally_sum, _RAW_COUNTS, where)
+
+
+def failures(where: Where) -> Subquery:
+    """Return the deaths and replays that meet the conditions, with the columns of `failure_group`.
+
+    A group has any number of rows. Those that are not rolled up yet have no `sample_task`, and
+    `first_at` and `last_at` are NULL in rows of replays.
+    """
+    return _with_tail(failure_group, _RAW_FAILURES, where, tally.c.state == int(Status.DEAD))
+
+
 def loaded(connection: Connection, batch_id: int) -> int:
     """Return how many tasks were ever loaded into a batch."""
-    query = select(func.sum(tally.c.delta)).where(
-        tally.c.batch_id == batch_id,
-        tally.c.state == int(Status.PENDING),
-        tally.c.outcome == TallyOutcome.LOADED,
+    of_batch = counts(
+        lambda column: (
+            column["batch_id"] == batch_id,
+            column["state"] == int(Status.PENDING),
+            column["outcome"] == TallyOutcome.LOADED,
+        )
     )
-    return int(connection.execute(query).scalar() or 0)
+    return int(connection.execute(select(func.sum(of_batch.c.delta))).scalar() or 0)
+
+
+_ENTERED_AT = case((tally.c.delta > 0, tally.c.created_at))
+_ENTERED = case((tally.c.delta > 0, tally.c.delta), else_=0)
+# What a row of the tally is in a roll-up.
+_RAW_COUNTS: Columns = {
+    column.name: tally.c[column.name] for column in tally_sum.c if column.name in tally.c
+} | {"entered": _ENTERED, "newest_at": _ENTERED_AT}
+_RAW_FAILURES: Columns = {
+    column.name: tally.c[column.name] for column in failure_group.primary_key
+} | {
+    "error_class": tally.c.outcome,
+    "dead": tally.c.delta,
+    "entered": _ENTERED,
+    "first_at": _ENTERED_AT,
+    "last_at": _ENTERED_AT,
+    "sample_task": literal(0),
+    "attempts": tally.c.dead_attempts,
+    "tokens_in": tally.c.dead_tokens_in,
+    "tokens_out": tally.c.dead_tokens_out,
+    "cost_micro": tally.c.dead_cost_micro,
+}
+
+
+def _with_tail(
+    roll_up: Table[Any], raw: Columns, where: Where, *of_raw: ColumnElement[bool]
+) -> Subquery:
+    """Return a roll-up and the rows of the tally in one.
+
+    Each part gets the conditions, because a server need not push them into a union.
+    """
+    rolled_up = select(roll_up).where(*where(dict(roll_up.c.items())))
+    columns = [raw[column.name].label(column.name) for column in roll_up.c]
+    tail = select(*columns).where(*where(raw), *of_raw)
+    return union_all(rolled_up, tail).subquery()
 
 
 def _row(key: TallyKey, changes: Sequence[TallyChange]) -> dict[str, object]:
-    return {
+    row: dict[str, object] = {
         "batch_id": key.batch_id,
         "type": key.type,
         "route": key.route,
@@ -74,8 +162,7 @@ def _row(key: TallyKey, changes: Sequence[TallyChange]) -> dict[str, object]:
         "outcome": key.outcome[:64],
         "fingerprint": key.fingerprint,
         "disposition": key.disposition,
-        "delta": sum(change.delta for change in changes),
-        "tokens_in": sum(change.tokens_in for change in changes),
-        "tokens_out": sum(change.tokens_out for change in changes),
-        "cost_micro": sum(change.cost_micro for change in changes),
+        "model": key.model[:191],
+        "tenant": key.tenant,
     }
+    return row | {name: sum(getattr(change, name) for change in changes) for name in _SUMS}
