@@ -231,6 +231,7 @@ class Row:
     task_key: bytes
     batch: str
     cancelled: bool = False  # whether its batch is cancelled
+    tenant: str = ""
 
     @property
     def suspect(self) -> bool:

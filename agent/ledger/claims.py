@@ -36,6 +36,7 @@ _CLAIM = (
         status=int(Status.PROCESSING),
         owner=bindparam("by_owner"),
         due_at=utc_after(bindparam("deadline_s")),
+        claimed_at=utc_now(),
     )
 )
 _READ = select(  # the columns are in the order of Row
@@ -53,6 +54,7 @@ _READ = select(  # the columns are in the order of Row
     task.c.task_key,
     batch.c.name,
     batch.c.cancelled_at.is_not(None).label("cancelled"),
+    task.c.tenant,
     task.c.digest,
 )
 _READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(
@@ -195,7 +197,14 @@ def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int
 
 def _row(columns: Sequence[Any]) -> Row:
     """Build a row from the columns of `_READ` without the digest."""
-    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled = columns
+    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled, tenant = columns
     return Row(
-        *numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name, bool(cancelled)
+        *numbers,
+        float(due_in_s),
+        bool(expired),
+        kind,
+        bytes(task_key),
+        batch_name,
+        bool(cancelled),
+        tenant,
     )  # type: ignore[call-arg]

@@ -1,9 +1,12 @@
 """A claim answers for every record, takes free tasks, and may be repeated with its token."""
 
+from datetime import datetime
+
 import pytest
 
 from agent.ledger import claims
 from agent.ports import ClaimAnswer
+from schemas.ledger.sql import LONG_AGO
 from schemas.ledger.tables import batch, outbox, task
 from schemas.task.envelope import digest
 from schemas.task.states import Status
@@ -78,6 +81,19 @@ def test_a_final_task_is_done(ledger_db: LedgerDatabase, outcome: object) -> Non
 
     assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.DONE
     assert ledger_db.ask(task_id) is ClaimAnswer.DONE
+
+
+def test_a_claim_stores_its_time_and_reads_the_tenant(ledger_db: LedgerDatabase) -> None:
+    """A running task knows since when it runs, and its row names whose task it is."""
+    (one,) = ledger_db.load("a")
+    ledger_db.set(task, one, tenant="acme")
+    assert ledger_db.task(one).claimed_at == datetime.fromisoformat(LONG_AGO)
+
+    row = ledger_db.claimed(one, ledger_db.agent().next_owner())
+
+    lasts_s = (ledger_db.task(one).due_at - ledger_db.task(one).claimed_at).total_seconds()
+    assert lasts_s == pytest.approx(600.0, abs=0.01)
+    assert row.tenant == "acme"
 
 
 def test_an_older_record_is_stale(ledger_db: LedgerDatabase) -> None:
