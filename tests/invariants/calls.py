@@ -10,6 +10,7 @@ from agent.ledger.uncounted_ends import FREE_ENDS
 from schemas.task.states import Status
 from tests.invariants.claims import TICK_S
 from tests.invariants.evidence import Attempt, Call, Evidence
+from tests.invariants.happened import Move
 from tests.invariants.history import History
 
 OK = 200
@@ -95,6 +96,42 @@ def given_back(run: Evidence) -> list[str]:
             and not _leaving(run, move.old_owner)
         ):
             odd.append(f"{call.name} was answered at {call.end_s or 0:.3f}, then {move}")
+    return odd
+
+
+def bought_again(run: Evidence) -> list[str]:
+    """An agent that lost its claim keeps a good answer and does not call for the task again.
+
+    It may call again under another fence, or if it has lost partitions or stood still since the
+    first claim.
+    """
+    if run.revoked_s is None:
+        return []
+    claims = {(move.task_id, move.owner): move for move in run.moves or () if move.claims}
+    reset = {(move.task_id, move.old_owner) for move in run.moves or () if move.losses > 0}
+    good: dict[tuple[int, str], tuple[Call, Move]] = {}
+    odd = []
+    for call in sorted(run.calls, key=lambda one: one.start_s):
+        claim = call.claim and claims.get((call.task_id, call.claim.owner))
+        if not claim or _not_allowed(call, run):
+            continue
+        holder = (call.task_id, _caller(call))
+        if holder in good:
+            first, first_claim = good[holder]
+            revoked_s = run.revoked_s.get(_caller(call), ())
+            mine = [agent for agent in run.agents.values() if agent.program == _caller(call)]
+            if (
+                (call.task_id, first_claim.owner) in reset
+                and claim.fence == first_claim.fence
+                and not any(first_claim.clock_s <= at_s <= call.start_s for at_s in revoked_s)
+                and not any(one.stood_still(first_claim.clock_s, call.start_s) for one in mine)
+            ):
+                odd.append(
+                    f"{_caller(call)} was answered for {call.name} at {first.end_s or 0:.3f} "
+                    f"and called again at {call.start_s:.3f}"
+                )
+        if call.good and call.status == OK:
+            good[holder] = (call, claim)
     return odd
 
 

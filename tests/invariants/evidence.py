@@ -104,7 +104,8 @@ class Call:
     """One call as the LLM server saw it.
 
     Times are in seconds. `end_s` is None while the call has not ended, `status` is 0 when the
-    client left. `label`: the number of the attempt as the caller gave it, from 1.
+    client left. `label`: the number of the attempt as the caller gave it, from 1. `good`: the
+    answer was all that its task needed, as far as this was recorded.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Call:
     task_id: int = 0
     route: str = ""
     claim: Claim | None = None
+    good: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ class Evidence:
     `loaded` holds every accepted task once, by name. `tiers_s`: the delays of the configured tiers.
     `moves` is None if the history of the rows was not recorded. `failures`: programs that ended by
     an error, and bugs that they logged. `slots`: the slots of each agent. `relief`: another record
-    of its task may replace a record that a commit passes.
+    of its task may replace a record that a commit passes. `revoked_s`: when each program lost
+    partitions; None if this was not recorded, or if the agents had no room to keep answers.
     """
 
     loaded: frozenset[str]
@@ -161,3 +164,4 @@ class Evidence:
     failures: Sequence[str] = ()
     slots: int = 0
     relief: bool = False
+    revoked_s: Mapping[str, Sequence[float]] | None = None

@@ -48,6 +48,7 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
     """
     checks = (
         calls.given_back,
+        calls.bought_again,
         calls.paid_without_limit,
         calls.not_fitting_the_ends,
         calls.repeated,

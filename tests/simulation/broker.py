@@ -180,6 +180,7 @@ class Broker:
         self.groups: dict[str, Group] = {}
         self.readers: dict[str, list[Callable[[], None]]] = {}  # to be woken by a write, by topic
         self.on_commit: Callable[[Group, Cursor, int], None] = lambda _group, _place, _offset: None
+        self.on_revoked: Callable[[], None] = lambda: None  # called in the reader's own program
         self.epochs = count(1)
         self.sending: list[Process | None] = []  # who is about to write, once for each time
         self._ids = count(1)

@@ -253,4 +253,7 @@ class SimSource:
         self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        self._deliver(self._events.popleft())
+        event = self._events.popleft()
+        if isinstance(event, Revoked):
+            self._broker.on_revoked()
+        self._deliver(event)

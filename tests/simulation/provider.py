@@ -42,6 +42,7 @@ class Made:
     status: int = 0
     owner: int = 0
     expires_at: str = ""
+    good: bool = False  # no trouble strikes its answer
     ended_s: float | None = None
     ended: str = "never"
 
@@ -62,6 +63,7 @@ class SimLLM:
         made = self._note(call, now_s)
         self.called(made.program)
         trouble = weather.outage(made.route, now_s) or self._trouble(made.name)
+        made.good = not trouble
         latency_s = weather.latency_s(made.program, now_s, USUAL_S)
         if trouble == "hangs" or latency_s > call.timeout_s:
             await self._clock.sleep(call.timeout_s)

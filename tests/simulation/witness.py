@@ -1,5 +1,6 @@
 """The evidence of a simulated run, from the ledger, the broker, the LLM and the programs."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 DIRECT = f"{GROUP}-direct"
+_PLAIN = re.compile(r"/(inbox-)?t-\d+$")  # tasks that succeed with any good answer
 _FENCES = 1000  # a record that is ahead of its ledger by more is foreign
 
 
@@ -96,6 +98,7 @@ class _Witness:
             failures=world.failures,
             slots=world.plan.slots,
             relief="span" in world.plan.limits,
+            revoked_s=None if "kept_answers" in world.plan.limits else dict(world.revoked_s),
         )
 
     def _loaded(self, rows: set[str]) -> frozenset[str]:
@@ -361,6 +364,7 @@ class _Witness:
             yield Call(
                 made.name, made.at_s, made.ended_s, status, made.utc_s - EPOCH_S, made.label,
                 order=made.turn, task_id=made.task_id, route=made.route, claim=claim,
+                good=made.good and _PLAIN.search(made.name) is not None,
             )  # fmt: skip
 
     def _cancelled(self, batch_id: int, order: float) -> bool:

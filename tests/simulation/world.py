@@ -6,7 +6,7 @@ Then everything must end, and every agent must leave when it is asked to.
 import gc
 import logging
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -67,6 +67,7 @@ class World:
         self.store = store
         self.broker = Broker(rng=self.rng, utc_s=self.clock.utc_s, turn=store.turn)
         self.broker.on_commit = self._committed
+        self.broker.on_revoked = self._revoked
         self.llm = SimLLM(store=store, clock=self.clock, weather=self.weather)
         self.machine = Machine(
             loop=self.loop,
@@ -93,6 +94,7 @@ class World:
         )
         self.outages: list[Outage] = []
         self.commits: list[tuple[int, str, Cursor, int]] = []
+        self.revoked_s: dict[str, list[float]] = defaultdict(list)  # by program
         self.cancelled = self.leaving = self.well = False
         self.crashes = list(plan.crashes)
         self.armed: list[list[Any]] = []  # point, passes left
@@ -267,6 +269,10 @@ class World:
         self.commits.append(
             (self.store.turn(), self.broker.topics[place[0]].topic_id, place, offset)
         )
+
+    def _revoked(self) -> None:
+        if process := PROCESS.get():
+            self.revoked_s[process.name].append(self.loop.time())
 
     def _unexpected(self, _loop: Any, context: dict[str, Any]) -> None:
         # A callback raised; a task's error is its program's end, or its creator's affair.

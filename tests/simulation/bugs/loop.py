@@ -19,7 +19,7 @@ from agent.outcome import Released, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import outbox
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import OUTAGES, REVOCATIONS
+from tests.simulation.bugs.stages import CONTESTED, OUTAGES, REVOCATIONS
 
 
 def _skipped(answer: ClaimAnswer) -> Callable[[], AbstractContextManager[Any]]:
@@ -212,5 +212,10 @@ BUGS = {
     "a revoked claim is forgotten": Bug("P7", _revoked_claim_forgotten, REVOCATIONS),
     "an expired task is called": Bug("P4", _expired_called),
     "an answer is thrown away": Bug("P4", _answer_given_back),
+    "a fenced answer is forgotten": Bug(
+        "P4",
+        replaced(Dispatcher, "_fenced", lambda self, delivery, _outcome: self._table.ask(delivery)),
+        CONTESTED,
+    ),
     "a bad record ends the program": Bug("P9", _bad_record_raises),
 }

@@ -15,6 +15,14 @@ _BUSY: Stage = {
 }
 ZOMBIES: Stage = {**_BUSY, "events": [(4.0 * turn, "zombie") for turn in range(1, 14)]}
 _PLAIN: Stage = {"models": ("",), "chances": {}, "kinds": {"t": 1}}
+# The next agent of a zombie's task snoozes it, and the zombie may claim it again.
+CONTESTED: Stage = {
+    **ZOMBIES,
+    **_PLAIN,
+    "slots": 8,
+    "chances": {"llm_429": 0.3, "zombie_commits": 1.0},
+    "limits": {},
+}
 # A reaper waits for the database between what it finds and what it resets. Another reaper is
 # faster, and a third agent claims the task meanwhile.
 SLOW_REAPERS: Stage = {

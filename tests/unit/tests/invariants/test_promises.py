@@ -8,7 +8,16 @@ from schemas.task.states import Status
 from tests.invariants.calls import OK, retried_early
 from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position
 from tests.invariants.failures import calls_into_outages
-from tests.invariants.happened import Count, Guarded, Ordered, Outage, Replayed, Stored, Verdict
+from tests.invariants.happened import (
+    Claim,
+    Count,
+    Guarded,
+    Ordered,
+    Outage,
+    Replayed,
+    Stored,
+    Verdict,
+)
 from tests.invariants.promises import PROMISES, violations
 from tests.support.recorded_runs import (
     AGAIN,
@@ -36,7 +45,30 @@ def closely(**changed: object) -> Evidence:
     return replace(CLOSE, **changed)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("run", [GOOD, AGAIN, CLOSE])
+# Task 1 is claimed, answered and reset. Its agent loses the partition, claims it again and calls.
+SECOND = 2 << 24 | 1  # the agent's next incarnation
+SECOND_CALL = replace(
+    CLAIMED, start_s=17.0, end_s=18.0, order=17, claim=Claim("agent", R, SECOND), good=True
+)
+CALLED_TWICE = closely(
+    calls=(replace(CLAIMED, good=True), SECOND_CALL),
+    moves=(
+        LOADED,
+        TAKEN,
+        move(14, R, P, old=OWNER, owner=OWNER, losses=1, old_due_s=90.0),
+        move(16, P, R, old=OWNER, owner=SECOND),
+        move(19, R, S, old=SECOND, losses=-1, old_due_s=90.0),
+    ),
+    commits=(replace(CLOSE.commits[0], order=20),),
+    agents={
+        1: replace(CLOSE.agents[1], lost=13.5, gone=13.5),
+        2: replace(CLOSE.agents[1], agent_id=2),
+    },
+    revoked_s={"agent": [15.0]},
+)
+
+
+@pytest.mark.parametrize("run", [GOOD, AGAIN, CLOSE, CALLED_TWICE])
 def test_good_run_keeps_every_promise(run: Evidence) -> None:
     """A correct run breaks no promise."""
     assert violations(run) == []
@@ -162,6 +194,7 @@ BROKEN = {
         "P4",
         closely(moves=(LOADED, TAKEN, replace(ENDED, after=P))),
     ),
+    "an answer that is bought again": ("P4", replace(CALLED_TWICE, revoked_s={})),
     "a counted attempt that nobody saw": ("P5", replace(GOOD, attempts=())),
     "an attempt that was not counted": ("P5", replace(AGAIN, tasks=(DONE, DEAD))),
     "a rate limit that was counted": (
