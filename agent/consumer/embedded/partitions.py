@@ -38,13 +38,13 @@ class EmbeddedPartitions:
 
     def __init__(self, deliver: Callable[[Event], None]) -> None:
         self._deliver = deliver
-        self._held: dict[Partition, OwnedPartition] = {}
+        self._owned: dict[Partition, OwnedPartition] = {}
         self._paused: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def ids(self) -> frozenset[int]:
         """Return the bus's ids of the owned partitions."""
-        return frozenset(held.id for held in self._held.values())
+        return frozenset(owned.id for owned in self._owned.values())
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Replace the set of partitions that are not read, whatever their epoch."""
@@ -55,27 +55,29 @@ class EmbeddedPartitions:
 
         A mark of an old epoch is void, and marks never go back.
         """
-        held = self._held.get(partition)
-        if held is not None:
-            held.mark = max(held.mark, watermark)
+        owned = self._owned.get(partition)
+        if owned is not None:
+            owned.mark = max(owned.mark, watermark)
 
     def marks(self) -> dict[int, int]:
         """Return the marks that wait to be committed, by the bus's partition id."""
-        return {held.id: held.mark for held in self._held.values() if held.mark > held.committed}
+        return {
+            owned.id: owned.mark for owned in self._owned.values() if owned.mark > owned.committed
+        }
 
     def committed(self, marks: Mapping[int, int]) -> None:
         """Note that these marks are committed."""
-        for held in self._held.values():
-            held.committed = marks.get(held.id, held.committed)
+        for owned in self._owned.values():
+            owned.committed = marks.get(owned.id, owned.committed)
 
     def assign(self, holdings: Sequence[Holding]) -> None:
         """Add the partitions that are not owned yet, and report those that were rewound."""
         owned_ids = self.ids
         new_holdings = [holding for holding in holdings if holding.partition_id not in owned_ids]
         new_partitions = [_begin(holding) for holding in new_holdings]
-        self._held |= {held.partition: held for held in new_partitions}
+        self._owned |= {owned.partition: owned for owned in new_partitions}
         if new_partitions:
-            self._deliver(Assigned(tuple(held.partition for held in new_partitions)))
+            self._deliver(Assigned(tuple(owned.partition for owned in new_partitions)))
         for holding in new_holdings:
             if start(holding) != (holding.committed or 0):
                 self._report_rewound(holding, holding.committed)
@@ -86,35 +88,37 @@ class EmbeddedPartitions:
         Dropped partitions that are not in `owned_before` had already been taken away before the
         last transaction began; they are reported as lost.
         """
-        self._drop([held for held in self._held.values() if held.id not in remaining], owned_before)
+        self._drop(
+            [owned for owned in self._owned.values() if owned.id not in remaining], owned_before
+        )
 
     def drop_topic(self, topic: str) -> None:
         """Drop a topic's partitions as lost."""
         self._drop(
-            [held for held in self._held.values() if held.partition.topic == topic], frozenset()
+            [owned for owned in self._owned.values() if owned.partition.topic == topic], frozenset()
         )
 
     def _drop(self, dropped: Sequence[OwnedPartition], owned_before: frozenset[int]) -> None:
         for lost in (False, True):
             partitions = tuple(
-                held.partition for held in dropped if (held.id not in owned_before) is lost
+                owned.partition for owned in dropped if (owned.id not in owned_before) is lost
             )
             for partition in partitions:
-                del self._held[partition]
+                del self._owned[partition]
             if partitions:
                 self._deliver(Revoked(partitions, lost=lost))
 
     def refresh(self, holdings: Iterable[Holding]) -> None:
         """Take over new ends of logs; go on at the low watermark if records were deleted."""
         ends = {holding.partition_id: holding for holding in holdings}
-        for held in self._held.values():
-            holding = ends.get(held.id)
+        for owned in self._owned.values():
+            holding = ends.get(owned.id)
             if holding is None:
                 continue
-            held.high = holding.high
-            if held.position < holding.low:
-                self._report_rewound(holding, held.position)
-                held.position = holding.low
+            owned.high = holding.high
+            if owned.position < holding.low:
+                self._report_rewound(holding, owned.position)
+                owned.position = holding.low
 
     def _report_rewound(self, holding: Holding, committed: int | None) -> None:
         where = f"{holding.topic} [{holding.number}]"
@@ -130,22 +134,22 @@ class EmbeddedPartitions:
     def readable(self) -> list[OwnedPartition]:
         """Return the partitions that can be read now, the one that waited longest first."""
         return [
-            held
-            for held in self._held.values()
-            if held.position < held.high and not self._is_paused(held.partition)
+            owned
+            for owned in self._owned.values()
+            if owned.position < owned.high and not self._is_paused(owned.partition)
         ]
 
     def _is_paused(self, partition: Partition) -> bool:
         return (partition.topic, partition.number) in self._paused
 
-    def hand_out(self, held: OwnedPartition, rows: Sequence[Stored]) -> None:
+    def hand_out(self, owned: OwnedPartition, rows: Sequence[Stored]) -> None:
         """Deliver the records read from a partition, and put it behind the others."""
-        held.position = rows[-1].offset + 1
-        self._held[held.partition] = self._held.pop(held.partition)
+        owned.position = rows[-1].offset + 1
+        self._owned[owned.partition] = self._owned.pop(owned.partition)
         self._deliver(
             [
                 Record(
-                    held.partition, row.offset, row.timestamp_ms, row.key, row.value, row.headers
+                    owned.partition, row.offset, row.timestamp_ms, row.key, row.value, row.headers
                 )
                 for row in rows
             ]

@@ -149,10 +149,10 @@ class EmbeddedReader:
         self._joined = not turn.evicted
         self.partitions.committed(marks)
         self.partitions.keep(
-            frozenset(holding.partition_id for holding in turn.held), turn.owned_before
+            frozenset(holding.partition_id for holding in turn.holdings), turn.owned_before
         )
-        self.partitions.refresh(turn.held)
-        self.partitions.assign(turn.held)
+        self.partitions.refresh(turn.holdings)
+        self.partitions.assign(turn.holdings)
 
     # ---- recreated topics
 
@@ -185,15 +185,19 @@ class EmbeddedReader:
     # ---- records
 
     def _read(self) -> None:
-        for held in self.partitions.readable():
+        for owned in self.partitions.readable():
             if self._in_flight >= _BATCHES_IN_FLIGHT:
                 return
             rows = log.read(
-                self._file, held.id, held.position, records=_BATCH_RECORDS, size_bytes=_BATCH_BYTES
+                self._file,
+                owned.id,
+                owned.position,
+                records=_BATCH_RECORDS,
+                size_bytes=_BATCH_BYTES,
             )
             if rows:
                 self._in_flight += 1
-                self.partitions.hand_out(held, rows)
+                self.partitions.hand_out(owned, rows)
             else:
                 # The records were deleted since the last look: look again.
                 self._changes = -1

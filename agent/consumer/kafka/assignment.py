@@ -65,58 +65,58 @@ class Assignment:
 
     def __init__(self) -> None:
         self._epochs: Iterator[int] = itertools.count(1)
-        self._held: dict[Key, AssignedPartition] = {}
+        self._owned: dict[Key, AssignedPartition] = {}
         self._unread: frozenset[Key] = frozenset()
         self.joined = False  # the group has answered, even if it gave no partition
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._owned)
 
     def keys(self, topic: str | None = None) -> list[Key]:
         """Return the partitions of one topic or of all topics, void ones included."""
-        return [key for key in self._held if topic is None or key[0] == topic]
+        return [key for key in self._owned if topic is None or key[0] == topic]
 
     def add(self, keys: Iterable[Key]) -> None:
         """Own these partitions, void at first."""
-        self._held.update({key: AssignedPartition() for key in keys})
+        self._owned.update({key: AssignedPartition() for key in keys})
 
     def drop(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
         """Own these partitions no longer; return those that were not void."""
-        dropped = [self._held.pop(key) for key in keys if key in self._held]
-        return tuple(held.partition for held in dropped if held.partition)
+        dropped = [self._owned.pop(key) for key in keys if key in self._owned]
+        return tuple(owned.partition for owned in dropped if owned.partition)
 
     def void(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
         """End the epochs of these partitions; return those that were not void."""
-        ended = [held for key in keys if (held := self._held.get(key)) and held.partition]
-        partitions = tuple(held.partition for held in ended if held.partition)
-        for held in ended:
-            held.partition = None
+        ended = [owned for key in keys if (owned := self._owned.get(key)) and owned.partition]
+        partitions = tuple(owned.partition for owned in ended if owned.partition)
+        for owned in ended:
+            owned.partition = None
         return partitions
 
     def voided(self) -> list[Key]:
         """Return the partitions that are void."""
-        return [key for key, held in self._held.items() if held.partition is None]
+        return [key for key, owned in self._owned.items() if owned.partition is None]
 
     def live(self, keys: Iterable[Key] | None = None) -> dict[Key, Partition]:
         """Return the partitions that are not void.
 
         Safe on any thread, because it looks at a copy.
         """
-        held = dict(self._held)
-        keys_held = held if keys is None else [key for key in keys if key in held]
-        return {key: partition for key in keys_held if (partition := held[key].partition)}
+        owned = dict(self._owned)
+        owned_keys = owned if keys is None else [key for key in keys if key in owned]
+        return {key: partition for key in owned_keys if (partition := owned[key].partition)}
 
     # ---- reading
 
     def record(self, message: Message) -> Record | None:
         """Return a message as a record of its epoch; None for a void partition."""
         offset = message.offset() or 0
-        held = self._held.get((message.topic() or "", message.partition() or 0))
-        if held is None or held.partition is None:
+        owned = self._owned.get((message.topic() or "", message.partition() or 0))
+        if owned is None or owned.partition is None:
             return None
-        held.note(offset, message.leader_epoch())
+        owned.note(offset, message.leader_epoch())
         return Record(
-            held.partition,
+            owned.partition,
             offset,
             message.timestamp()[1],
             message.key(),
@@ -126,8 +126,8 @@ class Assignment:
 
     def ended(self, key: Key, offset: int) -> None:
         """Note that the end was reached; offsets past the last record are transaction markers."""
-        if key in self._held:
-            self._held[key].end = offset
+        if key in self._owned:
+            self._owned[key].end = offset
 
     # ---- placing
 
@@ -137,7 +137,7 @@ class Assignment:
         for start in starts:
             topic, number = start.key
             partition = Partition(topic, ids[topic], number, next(self._epochs))
-            self._held[start.key] = AssignedPartition(partition, start.position.offset)
+            self._owned[start.key] = AssignedPartition(partition, start.position.offset)
             begun.append(partition)
         return tuple(begun)
 
@@ -150,17 +150,18 @@ class Assignment:
     def apply_pauses(self, consumer: Consumer) -> None:
         """Pass changed pauses to the client; void partitions are paused too."""
         pauses = {
-            key: held.partition is None or key in self._unread for key, held in self._held.items()
+            key: owned.partition is None or key in self._unread
+            for key, owned in self._owned.items()
         }
         changed = {
-            key: pause for key, pause in pauses.items() if self._held[key].paused is not pause
+            key: pause for key, pause in pauses.items() if self._owned[key].paused is not pause
         }
         for pause, call in ((True, consumer.pause), (False, consumer.resume)):
             keys = [key for key, should_pause in changed.items() if should_pause is pause]
             if keys:
                 call([TopicPartition(*key) for key in keys])
             for key in keys:
-                self._held[key].paused = pause
+                self._owned[key].paused = pause
 
     # ---- committing
 
@@ -176,17 +177,17 @@ class Assignment:
         ]
 
     def _ahead(self, key: Key, mark: int | None) -> bool:
-        return mark is not None and mark > self._held[key].committed
+        return mark is not None and mark > self._owned[key].committed
 
     def _offset(self, key: Key, partition: Partition, mark: int) -> TopicPartition:
-        epoch = self._held[key].epoch_below(mark)
+        epoch = self._owned[key].epoch_below(mark)
         return TopicPartition(
             *key, mark, LABEL + partition.topic_id, -1 if epoch is None else epoch
         )
 
     def confirm(self, key: Key, offset: int) -> None:
         """Note an offset that the brokers have accepted."""
-        self._held[key].committed = max(self._held[key].committed, offset)
+        self._owned[key].committed = max(self._owned[key].committed, offset)
 
     def lag(self, consumer: Consumer) -> int:
         """Return the number of records above the committed offsets.
@@ -198,9 +199,9 @@ class Assignment:
             low, high = lows(consumer, live), highs(consumer, live)
         except KafkaException as error:
             log.log(level(error.args[0]), "no watermarks: %s", error.args[0].str())
-            return len(self._held)
+            return len(self._owned)
         answered = low.keys() & high
         return sum(
-            held.lag(low[key], high[key]) if key in answered else 1
-            for key, held in self._held.items()
+            owned.lag(low[key], high[key]) if key in answered else 1
+            for key, owned in self._owned.items()
         )

@@ -46,13 +46,13 @@ class Holding:
 class Turn:
     """The result of one pass.
 
-    `owned_before` are the partition ids that this member still owned when the pass began; `held`
-    are the partitions that it owns after the pass.
+    `owned_before` are the partition ids that this member still owned when the pass began;
+    `holdings` are the partitions that it owns after the pass.
     """
 
     evicted: bool
     owned_before: frozenset[int]
-    held: tuple[Holding, ...]
+    holdings: tuple[Holding, ...]
 
 
 class Member:
@@ -93,9 +93,9 @@ class Member:
             owned_before = self._owned(db)
             if not evicted:
                 self._take_turn(db, now_s, topic_ids, marks, dead)
-            held = self._holdings(db)
+            holdings = self._holdings(db)
         self._note_turn(now_s, evicted=evicted)
-        return Turn(evicted, frozenset() if evicted else owned_before, () if evicted else held)
+        return Turn(evicted, frozenset() if evicted else owned_before, () if evicted else holdings)
 
     def _note_turn(self, now_s: float, *, evicted: bool) -> None:
         self._joined = True

@@ -34,7 +34,7 @@ class EmbeddedBusHarness:
 
     def turn(self, member: Member, marks: dict[int, int] | None = None) -> set[int]:
         turn = member.turn(self.ids, marks or {}, member.dead())
-        return {holding.partition_id for holding in turn.held}
+        return {holding.partition_id for holding in turn.holdings}
 
     def committed(self) -> dict[int, int]:
         return dict(self.file.all('SELECT partition_id, "offset" FROM committed'))  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(
 
     assert len(before) == 2
     assert after == {1, 2, 3, 4}
-    assert (back.evicted, back.owned_before, back.held) == (True, frozenset(), ())
+    assert (back.evicted, back.owned_before, back.holdings) == (True, frozenset(), ())
     assert bus.committed() == {}
 
 
@@ -198,5 +198,5 @@ def test_deleted_topic_is_lost(bus: EmbeddedBusHarness) -> None:
     topics.delete(bus.file, "t")
     turn = member.turn(bus.ids, {1: 6})
 
-    assert (turn.owned_before, turn.held, turn.evicted) == (frozenset(), (), False)
+    assert (turn.owned_before, turn.holdings, turn.evicted) == (frozenset(), (), False)
     assert bus.committed() == {}
