@@ -21,6 +21,7 @@ from agent.ledger import queries
 from agent.ledger.sql_ledger import Executors
 from agent.llm.client import ChatClient
 from agent.maintenance import reaper
+from agent.maintenance.duty import Round
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
@@ -154,10 +155,6 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     board = make_board(parts)
-    duties = [ids.run, _progress(parts, counts).run, data_folder(parts).run]
-    if board is not None:
-        sharing = BoardSync(routes=routes, board=board, clock=parts.clock, jitter=random.random)
-        duties.append(sharing.run)
     async with AsyncExitStack() as closing:  # closes every part, whatever went wrong before
         for executor in (reading, settle, claim):
             closing.callback(executor.close)
@@ -186,7 +183,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             heartbeat=heartbeat,
             locks=locks,
             reply_limit_bytes=reply_limit_bytes,
-            duties=duties,
+            duties=_duties(parts, counts, routes, ids, board),
             membership=beating,
         )
         made = agent(chosen)
@@ -196,13 +193,18 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         yield made
 
 
-def _progress(parts: Parts, counts: Counts) -> Progress:
-    return Progress(
-        transactions=parts.transactions,
-        group=parts.topics.group,
-        clock=parts.clock,
-        counts=counts,
+def _duties(
+    parts: Parts, counts: Counts, routes: Router, ids: TopicIds, board: Board | None
+) -> list[Round]:
+    """Return the duties that only a real agent has, besides those that `wiring` gives it."""
+    progress = Progress(
+        transactions=parts.transactions, group=parts.topics.group, clock=parts.clock, counts=counts
     )
+    duties = [ids.run, progress.run, data_folder(parts).run]
+    if board is not None:
+        sharing = BoardSync(routes=routes, board=board, clock=parts.clock, jitter=random.random)
+        duties.append(sharing.run)
+    return duties
 
 
 def _rehearsed(config: Config) -> Config:

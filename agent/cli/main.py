@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from urllib.request import getproxies_environment
 
 from agent import app, rehearsal
-from agent.agent import Stop
+from agent.agent import Agent, Stop
 from agent.cli import resume
 from agent.process import child_process, drain_watchdog
 from agent.process.child_process import ParentPipe, Word
@@ -282,18 +282,17 @@ def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
 
 
 async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, stop: Stop) -> None:
+    config = replace(config, llm=llm)
     async with opened(config, options.group) as parts:
         log.info("%s", app.describe(parts))
         if options.child in {None, 1}:
-            for warning in keys_in_clear(replace(config, llm=llm), getproxies_environment()):
+            for warning in keys_in_clear(config, getproxies_environment()):
                 log.warning("%s", warning)
         if options.rehearsal:
             log.warning(
                 "rehearsal LLM: the answers are extracts of the documents, no model is called"
             )
-        async with app.built(
-            replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal
-        ) as agent:
+        async with app.built(parts, rehearsal=options.rehearsal) as agent:
             report = ParentPipe(options.report)
             if options.until_done and not await agent.any_work():
                 log.info("group %s has no tasks: nothing to do", options.group)
@@ -313,13 +312,16 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
             for line in agent.summary(options.group):
                 log.info("%s", line)
             if options.until_done and not stop.asked.is_set():
-                dead = options.fail_on_dead and await agent.any_dead()
-                report.say(Word.DONE)
-                if dead:
-                    look = f"python -m producer dead list --group {options.group}"
-                    raise InputError(
-                        f"tasks of group {options.group} are dead; look at them: {look}"
-                    )
+                await _report_done(agent, options, report)
+
+
+async def _report_done(agent: Agent, options: argparse.Namespace, report: ParentPipe) -> None:
+    """Report that the work is done. Raises InputError if `--fail-on-dead` finds dead tasks."""
+    dead = options.fail_on_dead and await agent.any_dead()
+    report.say(Word.DONE)
+    if dead:
+        look = f"python -m producer dead list --group {options.group}"
+        raise InputError(f"tasks of group {options.group} are dead; look at them: {look}")
 
 
 def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:

@@ -10,6 +10,7 @@ Tested by tests/contract/test_ledger_settle.py and tests/contract/test_ledger_sp
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Update, bindparam, delete, select, update
@@ -210,20 +211,22 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
     )
     _update_all(connection, _CANCEL, _of(chosen, Cancelled))
     _update_all(connection, _RELEASE, _of(chosen, Released))
-    for statement, waiting in (
-        (_RETRY, _of(chosen, Retry)),
-        (_MOVE, _of(chosen, Moved)),
-        (_SNOOZE, _of(chosen, Snooze)),
-    ):
-        rows = sorted(
-            (
-                {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
-                for settlement, outcome in waiting
-            ),
-            key=_task_of,
-        )
-        if rows:
-            connection.execute(statement, rows)
+    _delay(connection, _RETRY, _of(chosen, Retry))
+    _delay(connection, _MOVE, _of(chosen, Moved))
+    _delay(connection, _SNOOZE, _of(chosen, Snooze))
+
+
+def _delay(
+    connection: Connection,
+    statement: Update,
+    waiting: Sequence[tuple[Settlement, Retry | Moved | Snooze]],
+) -> None:
+    rows = [
+        {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
+        for settlement, outcome in waiting
+    ]
+    if rows:
+        connection.execute(statement, sorted(rows, key=itemgetter("of_task")))
 
 
 def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
@@ -231,10 +234,6 @@ def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> Non
     ids = sorted(settlement.row.task_id for settlement in counted if settlement.row.lease_losses)
     if ids:
         connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
-
-
-def _task_of(row: dict[str, Any]) -> int:
-    return int(row["of_task"])
 
 
 def _of(

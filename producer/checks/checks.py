@@ -147,20 +147,24 @@ class Checks:
                 topics=topics,
                 clock=clock,
             )
-            if self._config.embedded and await family.stored_ids() is None:
-                return f"{TO_COME} them"
-            if is_bus_missing(self._config):
-                raise UnsafeStateError(
-                    f"they were in {bus_path(self._config)}, which is gone; run: "
-                    f"{APPLY} --group {self._group}"
-                )
-            never_made = await family.never_made() if self._config.embedded else []
-            stored = await family.require(leave_out=never_made)
-            hidden_settings = await family.hidden_settings()
+            return await self._compare(family)
         finally:
             await admin.close()
             executor.close()
             database.close()
+
+    async def _compare(self, family: TopicFamily) -> str:
+        """Compare the topics with what the ledger says of them."""
+        if self._config.embedded and await family.stored_ids() is None:
+            return f"{TO_COME} them"
+        if is_bus_missing(self._config):
+            raise UnsafeStateError(
+                f"they were in {bus_path(self._config)}, which is gone; run: "
+                f"{APPLY} --group {self._group}"
+            )
+        never_made = await family.never_made() if self._config.embedded else []
+        stored = await family.require(leave_out=never_made)
+        hidden_settings = await family.hidden_settings()
         if never_made:
             return (
                 f"{', '.join(never_made)}: not there yet; "

@@ -19,6 +19,7 @@ from schemas.errors import ConfigError
 
 _WILD = "*?["
 _ANY_DEPTH = "**"
+_MEND_LINK = "remove the link, or restore the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,9 @@ class FileTree:
                 if self._is_entered(Path(item.path), parts):
                     yield Path(item.path), parts
             elif not is_own(Path(item.path), self.leave_out) and _matches(parts, self.pattern):
-                yield from self._entries_of(item, "/".join(parts))
+                entry = self._entry(item, "/".join(parts))
+                if entry is not None:
+                    yield entry
 
     def _is_entered(self, folder: Path, parts: tuple[str, ...]) -> bool:
         is_too_deep = _ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)
@@ -111,44 +114,31 @@ class FileTree:
             return False
         return not parts[-1].startswith(".") or any(part.startswith(".") for part in self.pattern)
 
-    def _entries_of(self, item: "os.DirEntry[str]", name: str) -> Iterator[FileEntry]:
+    def _entry(self, item: "os.DirEntry[str]", name: str) -> FileEntry | None:
+        """Return the entry of a file; None for a linked folder, whose documents are in the tree."""
         path = Path(item.path)
+        problem, fix = "", ""
         try:
             is_file = item.is_file()
         # This comes before the link is resolved, because a loop cannot be resolved.
         except OSError as error:
-            yield FileEntry(
-                name,
-                path,
-                f"is a link that cannot be followed: {error.strerror}",
-                "remove the link, or restore the file",
-            )
-            return
+            problem = f"is a link that cannot be followed: {error.strerror}"
+            return FileEntry(name, path, problem, _MEND_LINK)
         if shown(name) != name:
-            yield FileEntry(name, path, "has a name that is not UTF-8", "rename it")
+            problem, fix = "has a name that is not UTF-8", "rename it"
         elif item.is_symlink() and is_own(path.resolve(), self.leave_out):
-            yield FileEntry(name, path, "is a link to a file of docllm's own", "remove the link")
+            problem, fix = "is a link to a file of docllm's own", "remove the link"
         elif item.is_symlink() and not path.resolve().is_relative_to(self.root):
-            yield FileEntry(
-                name,
-                path,
-                "is a link out of the folder",
-                "copy what it points to, or load that folder itself",
-            )
-        elif is_file:
-            yield FileEntry(name, path)
-        elif not path.exists():
-            yield FileEntry(
-                name, path, "is a link to nothing", "remove the link, or restore the file"
-            )
-        # The documents of a linked folder inside the tree have their ids there.
-        elif not path.is_dir():
-            yield FileEntry(
-                name,
-                path,
-                "is not a regular file",
-                "move it elsewhere, or name the documents with a pattern",
-            )
+            problem = "is a link out of the folder"
+            fix = "copy what it points to, or load that folder itself"
+        elif not is_file and not path.exists():
+            problem, fix = "is a link to nothing", _MEND_LINK
+        elif not is_file and path.is_dir():
+            return None
+        elif not is_file:
+            problem = "is not a regular file"
+            fix = "move it elsewhere, or name the documents with a pattern"
+        return FileEntry(name, path, problem, fix)
 
 
 def shown(name: str) -> str:
