@@ -3,7 +3,7 @@
 The judge makes them, settles write them, and nothing else decides.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.failures import Disposition, ErrorClass
@@ -19,6 +19,8 @@ class Spent:
     """The cost of an attempt.
 
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
+    `tokens_cached` is a part of `tokens_in`. `unsure_micro` is the part of `cost_micro` that is
+    estimated, because the call's usage is not known.
     """
 
     model: str = ""
@@ -27,11 +29,24 @@ class Spent:
     cost_micro: int = 0
     trace_id: str = ""
     duration_ms: int = 0
+    tokens_cached: int = 0
+    unsure_micro: int = 0
 
     @property
     def called(self) -> bool:
         """Return whether a call was made. It may have been billed even without known usage."""
         return bool(self.trace_id)
+
+    def after(self, earlier: "Spent") -> "Spent":
+        """Return these costs with those of the attempt's earlier calls."""
+        return replace(
+            self,
+            tokens_in=earlier.tokens_in + self.tokens_in,
+            tokens_out=earlier.tokens_out + self.tokens_out,
+            tokens_cached=earlier.tokens_cached + self.tokens_cached,
+            cost_micro=earlier.cost_micro + self.cost_micro,
+            unsure_micro=earlier.unsure_micro + self.unsure_micro,
+        )
 
 
 @dataclass(frozen=True, slots=True)

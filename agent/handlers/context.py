@@ -3,6 +3,7 @@
 Tested by tests/unit/agent/handlers/test_runner.py.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from schemas.settings.config import Price, TypeConfig
 from schemas.task.line import TaskLine
 from schemas.task.message_text import text_of
 
+_NAME_CHARS = 191
 _NO_RULES = TypeConfig()
 
 
@@ -164,11 +166,17 @@ class Context:
         if not self._attempt.may_call():
             raise LeaseLostError
         call, model = self._call(body), str(body.get("model", ""))
+        estimate_micro = self._estimate_micro(call, model)
         del body  # the call has the text; another copy would wait with it for the answer
         crash.reach("call.sending")
-        reply = await self._account.llm.complete(call)
+        try:
+            reply = await self._account.llm.complete(call)
+        except asyncio.CancelledError:
+            self._note_killed(call, model, estimate_micro)
+            raise
         crash.reach("call.answered")
         terms = self._terms(model, call.request_id, schema, verbatim=verbatim)
+        terms = replace(terms, estimate_micro=estimate_micro)
         outcome = self._with_all_spent(await judged(reply, terms, self._tools.apart))
         if isinstance(outcome, Succeeded):
             return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
@@ -224,6 +232,26 @@ class Context:
         )
         return Call(packed(body), name, min(limits_s))
 
+    def _estimate_micro(self, call: Call, model: str) -> int:
+        """Return the price of the call's input alone; 0 if its model has no price."""
+        price = self._tools.prices.get(model)
+        return 0 if price is None else price.estimate_micro(len(call.body))
+
+    def _note_killed(self, call: Call, model: str, estimate_micro: int) -> None:
+        """Count a call that was cancelled before its answer came as its estimate."""
+        if not estimate_micro:
+            return
+        name, elapsed_ms = call.request_id[:_NAME_CHARS], self._elapsed_ms()
+        killed = Spent(
+            model=model[:_NAME_CHARS],
+            cost_micro=estimate_micro,
+            trace_id=name,
+            duration_ms=elapsed_ms,
+            unsure_micro=estimate_micro,
+        )
+        self.spent = killed.after(self.spent)
+        self._attempt.note_spent(self.spent)
+
     def _elapsed_ms(self) -> int:
         return round((self._tools.clock.now_s() - self._began_s) * 1000)
 
@@ -231,12 +259,7 @@ class Context:
         """Return the outcome with what this and all earlier calls of the attempt have cost."""
         spent = outcome.spent
         if self._calls > 1:
-            spent = replace(
-                spent,
-                tokens_in=self.spent.tokens_in + spent.tokens_in,
-                tokens_out=self.spent.tokens_out + spent.tokens_out,
-                cost_micro=self.spent.cost_micro + spent.cost_micro,
-            )
+            spent = spent.after(self.spent)
             outcome = replace(outcome, spent=spent)
         self.spent = spent
         self._attempt.note_spent(spent)

@@ -33,17 +33,29 @@ _ENDINGS = {
     "insufficient_system_resource": ErrorClass.SERVER,
     "abort": ErrorClass.SERVER,
 }
+# The failures of answers that the provider made, and bills.
+_ANSWERED = frozenset({ErrorClass.BAD_OUTPUT, ErrorClass.TOO_LONG, ErrorClass.FILTERED})
 _ADVICE = {ErrorClass.TOO_LONG: "; the answer was cut: raise max_tokens, or split the document"}
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A success that was read. `failure` is None if its answer can be used."""
+    """A success that was read.
+
+    `failure` is None if its answer can be used. `tokens_cached` is a part of `tokens_in`.
+    """
 
     failure: Failure | None
     model: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
+    tokens_cached: int = 0
+
+    @property
+    def is_of_unknown_cost(self) -> bool:
+        """Return whether the provider made an answer and said nothing of its tokens."""
+        is_answer = self.failure is None or self.failure.error_class in _ANSWERED
+        return is_answer and not self.tokens_in and not self.tokens_out
 
 
 def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
@@ -75,12 +87,21 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
             )
         )
     model, usage = value.get("model"), value.get("usage")
+    tokens_in = _count(usage, "prompt_tokens", "input_tokens")
     return Completion(
         _contained_failure_in(value, schema, verbatim=verbatim),
         model if isinstance(model, str) else "",
-        _count(usage, "prompt_tokens", "input_tokens"),
+        tokens_in,
         _count(usage, "completion_tokens", "output_tokens"),
+        min(tokens_in, _cached(usage)),
     )
+
+
+def _cached(usage: Any) -> int:
+    """Return how many tokens of the prompt came from the provider's cache."""
+    names = ("prompt_tokens_details", "input_tokens_details")
+    details = [usage.get(name) for name in names] if isinstance(usage, dict) else []
+    return max((_count(detail, "cached_tokens") for detail in details), default=0)
 
 
 def _contained_failure_in(

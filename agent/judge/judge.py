@@ -32,6 +32,8 @@ _MAY_BE_OF_ONE_TASK = frozenset({400, 403, 404})
 _PACK_FROM_BYTES = 4 << 10
 _TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
+# The provider may have worked on these calls and bills them, but its usage did not arrive.
+_MAYBE_BILLED = frozenset({ErrorClass.AMBIGUOUS, ErrorClass.REPLY_TOO_LARGE})
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -44,6 +46,7 @@ class Terms:
     AUTH before and that its route has answered other calls since. `least_s` is the shortest wait
     before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After that is a
     date. `prices` are by model: by the provider's name for it, or else by the task's.
+    `estimate_micro` is what the call costs at least if the provider does not say what it used.
     """
 
     model: str
@@ -60,6 +63,7 @@ class Terms:
     schema: dict[str, Any] | None = None
     verbatim: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
+    estimate_micro: int = 0
 
 
 def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
@@ -68,9 +72,7 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooz
         with contained():
             return _judge(answer, terms)
     except Exception as error:  # noqa: BLE001 - any error is this reply's alone
-        return outcome_of_failure(
-            completion.judging_failed(error), _spent(terms, _NO_HEADERS), terms
-        )
+        return outcome_of_failure(completion.judging_failed(error), _unsure(terms), terms)
 
 
 def unjudged(
@@ -80,9 +82,7 @@ def unjudged(
 
     `judged` is the outcome without the schema, whose cost counts; None if there is none.
     """
-    return outcome_of_failure(
-        failure, _spent(terms, _NO_HEADERS) if judged is None else judged.spent, terms
-    )
+    return outcome_of_failure(failure, _unsure(terms) if judged is None else judged.spent, terms)
 
 
 def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
@@ -92,13 +92,17 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
         terms = replace(terms, refused_alone=False)
     if isinstance(answer, CallFailed):
         failure = Failure(answer.error_class, one_line(answer.text))
-        return outcome_of_failure(failure, _spent(terms, _NO_HEADERS), terms)
+        is_maybe_billed = failure.error_class in _MAYBE_BILLED
+        spent = _unsure(terms) if is_maybe_billed else _spent(terms, _NO_HEADERS)
+        return outcome_of_failure(failure, spent, terms)
     if answer.status not in _SUCCESS:
         return outcome_of_failure(
             classified(answer), _spent(terms, answer.headers), terms, answer.headers
         )
     completion_read = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
     spent = _spent(terms, answer.headers, completion_read)
+    if completion_read.is_of_unknown_cost:
+        spent = replace(spent, cost_micro=terms.estimate_micro, unsure_micro=terms.estimate_micro)
     if completion_read.failure is not None:
         return outcome_of_failure(completion_read.failure, spent, terms, answer.headers)
     return Succeeded(*_packed(answer.body), spent)
@@ -162,4 +166,11 @@ def _spent(
         cost_micro=price.cost_micro(read.tokens_in, read.tokens_out) if price else 0,
         trace_id=trace_id,
         duration_ms=terms.duration_ms,
+        tokens_cached=read.tokens_cached,
     )
+
+
+def _unsure(terms: Terms) -> Spent:
+    """Return the cost of a call that may be billed although nothing is known of its usage."""
+    spent, estimate = _spent(terms, _NO_HEADERS), terms.estimate_micro
+    return replace(spent, cost_micro=estimate, unsure_micro=estimate)

@@ -6,10 +6,8 @@ It counts four bytes a token, and says that it is an estimate.
 from collections import Counter
 
 from producer.input.lines import Good
-from schemas.settings.config import DEFAULT_ROUTE, Config
+from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.sources import account
-
-BYTES_PER_TOKEN = 4
 
 
 class Estimate:
@@ -54,7 +52,7 @@ class Estimate:
         Tokens of models without a price are left out.
         """
         priced = (
-            self._prices[model].cost_micro(size // BYTES_PER_TOKEN, 0)
+            self._prices[model].estimate_micro(size)
             for model, size in self._bytes.items()
             if model in self._prices
         )

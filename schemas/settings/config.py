@@ -11,6 +11,7 @@ from schemas.task.topics import DEFAULT_TIERS
 
 DEFAULT_ROUTE = "default"
 MAX_ROUTE_CHARS = 64
+BYTES_PER_TOKEN = 4  # for estimates
 
 
 class Secret:
@@ -122,6 +123,10 @@ class Price:
     def cost_micro(self, tokens_in: int, tokens_out: int) -> int:
         """Return the price of these tokens in millionths of the currency's unit."""
         return round(tokens_in * self.input_per_mtok + tokens_out * self.output_per_mtok)
+
+    def estimate_micro(self, input_bytes: int) -> int:
+        """Return the estimated price of an input of this size, without the answer's price."""
+        return self.cost_micro(input_bytes // BYTES_PER_TOKEN, 0)
 
 
 @dataclass(frozen=True, slots=True)

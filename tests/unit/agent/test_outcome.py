@@ -25,6 +25,14 @@ def test_an_attempt_that_did_not_begin_costs_nothing() -> None:
     assert Cancelled().spent == Released().spent == Spent()
 
 
+def test_the_calls_of_an_attempt_add_up() -> None:
+    """Counts and costs are sums; the last call gives its model, its trace and the duration."""
+    first = Spent("m", 12, 3, 900, "b/t#1", 1200, 8, 100)
+    last = Spent("n", 10, 2, 700, "b/t#1.2", 2000, 4, 50)
+
+    assert last.after(first) == Spent("n", 22, 5, 1600, "b/t#1.2", 2000, 12, 150)
+
+
 def test_a_task_is_given_up_as_permanent_unless_the_judge_says_more() -> None:
     """Another attempt would fail alike."""
     death = Dead(Failure(ErrorClass.BAD_REQUEST, "400"), Spent())

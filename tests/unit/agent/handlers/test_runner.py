@@ -20,7 +20,7 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import CallFailed, Reply
+from agent.ports import Call, CallFailed, Reply
 from agent.process.containment import cancel
 from agent.routes.evidence import by_outcome
 from producer.text.printable import ShownFormatter
@@ -354,6 +354,38 @@ def test_an_attempt_that_is_cancelled_ends() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         handlers_harness(document=end).run()
+
+
+@pytest.mark.parametrize(("model", "is_priced"), [("m", True), ("unpriced", False)])
+def test_a_call_that_is_killed_counts_as_its_estimate(model: str, *, is_priced: bool) -> None:
+    """A killed call may be billed: it costs what its input does, after what was paid before."""
+    noted: list[Spent] = []
+    tried = handlers_harness()
+
+    async def killed(call: Call) -> Reply | CallFailed:
+        tried.llm.calls.append(call)
+        task = asyncio.current_task()
+        assert task is not None
+        cancel(task)
+        await asyncio.sleep(0)
+        raise AssertionError("the attempt is cancelled")
+
+    async def call_twice(context: Context) -> None:
+        await context.complete({"model": "m", "messages": []})
+        tried.llm.complete = killed  # type: ignore[method-assign]
+        await context.complete({"model": model, "messages": []})
+
+    tried = handlers_harness(document=call_twice)
+    with pytest.raises(asyncio.CancelledError):
+        tried.run(note_spent=noted.append)
+
+    estimate = len(tried.llm.calls[1].body) // 4
+    answered = noted[0]
+    assert (answered.cost_micro, answered.unsure_micro) == (12, 0)
+    assert [(spent.cost_micro, spent.unsure_micro) for spent in noted[1:]] == (
+        [(12 + estimate, estimate)] if is_priced else []
+    )
+    assert (noted[-1].tokens_in, noted[-1].tokens_out) == (10, 2)
 
 
 def test_a_handler_that_cancels_its_own_attempt_fails_and_counts() -> None:

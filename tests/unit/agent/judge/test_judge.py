@@ -60,6 +60,63 @@ def test_usage_is_read_or_zero(usage: Any, tokens: tuple[int, int]) -> None:
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == tokens
 
 
+@pytest.mark.parametrize(
+    ("details", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 8}}, 8),
+        ({"input_tokens_details": {"cached_tokens": 8.0}}, 8),
+        ({"prompt_tokens_details": {"cached_tokens": 13}}, 12),
+        ({"prompt_tokens_details": {"cached_tokens": -1}}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": "8"}}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": None}}, 0),
+        ({"prompt_tokens_details": [8]}, 0),
+        ({"prompt_tokens_details": None, "input_tokens_details": 8}, 0),
+        ({}, 0),
+    ],
+)
+def test_cached_tokens_are_a_part_of_the_prompt(details: dict[str, Any], cached: int) -> None:
+    """Cached tokens are read wherever a provider names them, and never exceed the prompt's."""
+    usage = {"prompt_tokens": 12, "completion_tokens": 3, **details}
+
+    outcome = judge(Reply(200, {}, completion(usage=usage)), TERMS)
+
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_cached) == (12, cached)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cost_micro"),
+    [
+        (CallFailed("AMBIGUOUS", "it broke off"), 77),
+        (CallFailed("REPLY_TOO_LARGE", "above the limit"), 77),
+        (Reply(200, {}, completion(usage=None)), 77),
+        (Reply(200, {}, completion("", usage=None)), 77),
+        (Reply(200, {}, b'{"choices": ['), 77),
+        (CallFailed("NETWORK", "nothing was sent"), 0),
+        (CallFailed("AUTH", "nothing was sent"), 0),
+        (Reply(503, {}, b""), 0),
+        (Reply(200, {}, b"<html>a page of a proxy</html>"), 0),
+        (Reply(200, {}, error("overloaded", code=529)), 0),
+    ],
+)
+def test_a_call_that_may_be_billed_counts_as_its_estimate(
+    answer: Reply | CallFailed, cost_micro: int
+) -> None:
+    """A call without usage costs its estimate, unless the provider has made no answer."""
+    spent = judge(answer, replace(TERMS, estimate_micro=77)).spent
+
+    assert (spent.cost_micro, spent.unsure_micro) == (cost_micro, cost_micro)
+    assert (spent.tokens_in, spent.tokens_out) == (0, 0)
+
+
+def test_a_known_cost_is_no_estimate() -> None:
+    """Nothing is unsure about a call whose usage arrived."""
+    terms = replace(TERMS, prices={"m-1": Price(2.0, 10.0)}, estimate_micro=77)
+
+    spent = judge(Reply(200, {}, completion()), terms).spent
+
+    assert (spent.cost_micro, spent.unsure_micro) == (54, 0)
+
+
 def test_a_deep_answer_that_fits_no_alternative_is_refused_quickly() -> None:
     """A deep answer that fits none of many alternatives is refused quickly.
 
