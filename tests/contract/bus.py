@@ -110,8 +110,8 @@ class Bus:
 
     async def know(self) -> None:
         """Store the topic's id, as `topics apply` does."""
-        there = await self.admin.describe([self.topic])
-        self.parts.known[self.topic] = there[self.topic].topic_id
+        descriptions = await self.admin.describe([self.topic])
+        self.parts.known[self.topic] = descriptions[self.topic].topic_id
 
     async def join(self) -> Member:
         member = Member(await self.parts.source([self.topic], self.group), self.news)

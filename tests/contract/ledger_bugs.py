@@ -43,14 +43,14 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
 
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
-        mine = [
+        owned = [
             settlement
             for settlement in settlements
             if rows[settlement.row.task_id].owner in {settlement.owner, 0}
         ]
         return [
             settlement
-            for settlement in mine
+            for settlement in owned
             if rows[settlement.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
@@ -119,13 +119,13 @@ def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
         table.c.status.in_(WAITING),
         table.c.due_at <= utc_now(),
     )
-    mine = {
+    values = {
         "status": int(Status.PROCESSING),
         "owner": bindparam("by_owner"),
         "due_at": utc_after(bindparam("deadline_s")),
     }
     patch.setattr(
-        claims, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**mine)
+        claims, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**values)
     )
 
 

@@ -54,8 +54,8 @@ class Bus:
 
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
         for record in records if self.delivery != "failed" else ():
-            said = decode(record.headers)
-            self.append(record.topic, said.task_id, said.fence)
+            publication = decode(record.headers)
+            self.append(record.topic, publication.task_id, publication.fence)
         return [None if self.delivery == "delivered" else LOST] * len(records)
 
     def waiting(self) -> int:

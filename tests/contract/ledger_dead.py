@@ -71,9 +71,9 @@ def stored(ledger_db: LedgerDatabase, request: ReplayRequest, actor: str = "ann"
     return ledger_db.run(lambda c: runs.find(c, run_id))
 
 
-def request(**said: Any) -> ReplayRequest:
-    cap = said.pop("cap", runs.CAP)
-    return ReplayRequest(Selection(**said), cap)
+def request(**options: Any) -> ReplayRequest:
+    cap = options.pop("cap", runs.CAP)
+    return ReplayRequest(Selection(**options), cap)
 
 
 @dataclass
@@ -97,19 +97,19 @@ def applied(ledger_db: LedgerDatabase, run: Run | None, size: int = 500) -> Appl
         pages.append(page)
         after = page.last
     ended = ledger_db.run(lambda c: runs.end(c, run.id))
-    found = ledger_db.run(lambda c: runs.find(c, run.id))
-    assert found is not None
+    stored_run = ledger_db.run(lambda c: runs.find(c, run.id))
+    assert stored_run is not None
     return Applied(
-        found.counts,
+        stored_run.counts,
         ended,
         [item for page in pages for order in page.orders for item in order.items],
         pages,
     )
 
 
-def replayed(ledger_db: LedgerDatabase, **said: Any) -> Applied:
+def replayed(ledger_db: LedgerDatabase, **options: Any) -> Applied:
     """Store and apply the items of a selection."""
-    return applied(ledger_db, stored(ledger_db, request(**said)))
+    return applied(ledger_db, stored(ledger_db, request(**options)))
 
 
 def counts(ledger_db: LedgerDatabase) -> dict[str, int]:

@@ -94,8 +94,8 @@ async def looking(ledger_db: LedgerDatabase, keeper: ObservedKeeper) -> Guard:
     return guard
 
 
-def the(found: Sequence[Guard]) -> Guard:
-    (guard,) = found
+def the(raised_guards: Sequence[Guard]) -> Guard:
+    (guard,) = raised_guards
     return guard
 
 

@@ -140,8 +140,8 @@ class LedgerDatabase:
 
     def claimed(self, task_id: int, owner: int, fence: int = 0) -> Row:
         """Claim a task that must be free; return its row."""
-        said, row = self.answers([self.record(task_id, fence)], owner)[task_id]
-        assert said is ClaimAnswer.CLAIMED
+        answer, row = self.answers([self.record(task_id, fence)], owner)[task_id]
+        assert answer is ClaimAnswer.CLAIMED
         assert row is not None
         return row
 

@@ -137,26 +137,26 @@ class World:
         task_id, fence = view.records[offset]
         owner = agent.lease.next_owner()
         records = [self.ledger_db.record(task_id, fence)]
-        said, row = self.ledger_db.answers(records, owner)[task_id]
+        answer, row = self.ledger_db.answers(records, owner)[task_id]
         if lost and self.random.random() < 0.5:
-            if said is ClaimAnswer.CLAIMED:
+            if answer is ClaimAnswer.CLAIMED:
                 self.newest_claim[task_id] = owner
             agent.doubts.append((owner, task_id))
             return
         if lost:
-            said, row = self.ledger_db.answers(records, owner)[task_id]
-        self.seen[said.value] += 1
-        if said is ClaimAnswer.CLAIMED and row is not None:
+            answer, row = self.ledger_db.answers(records, owner)[task_id]
+        self.seen[answer.value] += 1
+        if answer is ClaimAnswer.CLAIMED and row is not None:
             if fence < row.fence:
                 raise BrokenError("a record with an old fence claims its task")
             self.newest_claim[task_id] = owner
             agent.runs.append(Run(row, owner, view, offset))
-        elif said in {ClaimAnswer.DONE, ClaimAnswer.STALE} or (
-            said is ClaimAnswer.HELD and "held is skipped" in self.quirks
+        elif answer in {ClaimAnswer.DONE, ClaimAnswer.STALE} or (
+            answer is ClaimAnswer.HELD and "held is skipped" in self.quirks
         ):
             view.finish(offset)
-        elif said in {ClaimAnswer.CONFLICT, ClaimAnswer.UNKNOWN}:
-            raise BrokenError(f"P9 a good record is {said.value}")
+        elif answer in {ClaimAnswer.CONFLICT, ClaimAnswer.UNKNOWN}:
+            raise BrokenError(f"P9 a good record is {answer.value}")
 
     def settle(self) -> None:
         running = [(agent, run) for agent in self.agents for run in agent.runs]

@@ -127,11 +127,11 @@ class MemoryBoard:
 
     def _turn(self, place: _Place, report: RouteReport, now_s: float) -> bool:
         holder = place.turn[0] if now_s < place.turn[1] else ""
-        mine = holder == self._agent
-        if mine and (report.turn is ProbeTurn.LEAVE or not place.stopped):
+        has_turn = holder == self._agent
+        if has_turn and (report.turn is ProbeTurn.LEAVE or not place.stopped):
             place.turn = ("", 0.0)
             return False
-        if mine and report.turn is not ProbeTurn.NONE:
+        if has_turn and report.turn is not ProbeTurn.NONE:
             place.turn = (self._agent, now_s + TURN_S)
         elif (
             report.turn is ProbeTurn.WANT
@@ -141,4 +141,4 @@ class MemoryBoard:
         ):
             place.turn, place.retry_at_s = (self._agent, now_s + TURN_S), now_s + report.interval_s
             return True
-        return mine
+        return has_turn

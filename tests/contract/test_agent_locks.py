@@ -10,12 +10,12 @@ def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
 
     Unknown agents cannot be judged, and a removed file proves nothing.
     """
-    mine, others = AgentLocks(tmp_path), AgentLocks(tmp_path)
-    mine.hold(7)
+    own_locks, others = AgentLocks(tmp_path), AgentLocks(tmp_path)
+    own_locks.hold(7)
 
     assert not others.dead(7)
     assert not others.dead(8)
-    mine.close()
+    own_locks.close()
     assert others.dead(7)
     others.remove(7)
     assert not others.dead(7)
@@ -23,10 +23,10 @@ def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
 
 def test_a_process_releases_all_its_locks_at_its_end(tmp_path: Path) -> None:
     """Each incarnation of a process has its own lock; none of them outlives the process."""
-    mine = AgentLocks(tmp_path / "made" / "here")
+    own_locks = AgentLocks(tmp_path / "made" / "here")
     for agent_id in (1, 2):
-        mine.hold(agent_id)
+        own_locks.hold(agent_id)
 
-    mine.close()
+    own_locks.close()
 
     assert all(AgentLocks(tmp_path / "made" / "here").dead(agent_id) for agent_id in (1, 2))

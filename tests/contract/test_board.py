@@ -49,8 +49,8 @@ class Meeting:
 
     async def says(self, agent: str, report: RouteReport) -> BoardState:
         """Let an agent report on one route; return the answer."""
-        (said,) = await self.say_all(agent, [report])
-        return said
+        (state,) = await self.say_all(agent, [report])
+        return state
 
     async def say_all(self, agent: str, reports: Sequence[RouteReport]) -> list[BoardState]:
         """Let an agent report on several routes at once."""
@@ -87,9 +87,9 @@ def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
 async def stopped_by_all(meeting: Meeting, **more: object) -> int:
     """Let a and b fail, and stop a; return the generation."""
     await meeting.says("b", replace(SAY, failed=3))
-    said = await meeting.says("a", replace(STOPPED, **more))
-    assert said.stopped
-    return said.generation
+    state = await meeting.says("a", replace(STOPPED, **more))
+    assert state.stopped
+    return state.generation
 
 
 async def test_a_new_board_stops_no_agent(meeting: Meeting) -> None:
@@ -125,9 +125,9 @@ async def test_one_that_fails_alone_stops_alone(meeting: Meeting, other: RouteRe
     """
     await meeting.says("b", other)
 
-    said = await meeting.says("a", STOPPED)
+    state = await meeting.says("a", STOPPED)
 
-    assert (said.generation, said.stopped) == (0, False)
+    assert (state.generation, state.stopped) == (0, False)
 
 
 async def test_only_the_last_outcomes_of_each_agent_count(meeting: Meeting) -> None:
@@ -158,9 +158,9 @@ async def test_an_answer_restarts_the_route_for_all_agents(meeting: Meeting) -> 
     old = await meeting.says("c", replace(SAY, stance=Stance.WELL, generation=generation - 1))
     assert old.stopped
 
-    said = await meeting.says("b", replace(SAY, stance=Stance.WELL, generation=generation))
+    state = await meeting.says("b", replace(SAY, stance=Stance.WELL, generation=generation))
 
-    assert (said.generation, said.stopped, said.reason) == (generation + 1, False, "")
+    assert (state.generation, state.stopped, state.reason) == (generation + 1, False, "")
     assert not (
         await meeting.says("a", replace(SAY, stance=Stance.JOINED, generation=generation))
     ).stopped
@@ -170,10 +170,10 @@ async def test_other_agents_show_a_parked_route_as_parked(meeting: Meeting) -> N
     """The other agents then show what a person must do, and wait as long."""
     await stopped_by_all(meeting, parked=True, reason="MONEY: 402", retry_s=60.0, interval_s=60.0)
 
-    said = await meeting.says("b", replace(SAY, interval_s=60.0))
+    state = await meeting.says("b", replace(SAY, interval_s=60.0))
 
-    assert (said.parked, said.reason) == (True, "MONEY: 402")
-    assert 30 < said.retry_s <= 60
+    assert (state.parked, state.reason) == (True, "MONEY: 402")
+    assert 30 < state.retry_s <= 60
 
 
 async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
@@ -198,9 +198,9 @@ async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
     assert [(await meeting.says(agent, want)).turn for agent in "bb"] == [False, False]
     assert (await meeting.says("a", keep)).turn
     assert not (await meeting.says("a", leave)).turn
-    said = await meeting.says("b", want)
-    assert not said.turn
-    assert 30 < said.retry_s <= 60
+    state = await meeting.says("b", want)
+    assert not state.turn
+    assert 30 < state.retry_s <= 60
 
     meeting.make_due()
     assert [(await meeting.says(agent, want)).turn for agent in "ba"] == [True, False]
@@ -228,9 +228,9 @@ async def test_no_agent_has_the_turn_while_all_take_calls(meeting: Meeting) -> N
     assert (await meeting.says("a", want)).turn
     await meeting.says("b", replace(SAY, stance=Stance.WELL, generation=generation))
 
-    said = await meeting.says("a", replace(want, turn=ProbeTurn.KEEP))
+    state = await meeting.says("a", replace(want, turn=ProbeTurn.KEEP))
 
-    assert (said.stopped, said.turn) == (False, False)
+    assert (state.stopped, state.turn) == (False, False)
 
 
 async def test_a_board_that_lost_its_memory_learns_from_the_agents(meeting: Meeting) -> None:
@@ -239,9 +239,9 @@ async def test_a_board_that_lost_its_memory_learns_from_the_agents(meeting: Meet
     meeting.flush()
 
     joined = replace(STOPPED, stance=Stance.JOINED, generation=generation, retry_s=60.0)
-    said = await meeting.says("a", joined)
-    assert (said.generation, said.stopped, said.reason) == (generation, True, "SERVER: 503 ü")
-    assert 30 < said.retry_s <= 60
+    state = await meeting.says("a", joined)
+    assert (state.generation, state.stopped, state.reason) == (generation, True, "SERVER: 503 ü")
+    assert 30 < state.retry_s <= 60
 
     newer = await meeting.says("b", replace(SAY, stance=Stance.GOES, generation=generation + 1))
     assert (newer.generation, newer.stopped) == (generation + 1, False)
@@ -256,5 +256,5 @@ async def test_routes_are_separate(meeting: Meeting) -> None:
         "a", [replace(STOPPED, route=names[0]), *(replace(SAY, route=name) for name in names[1:])]
     )
 
-    assert [said.stopped for said in answers] == [True, False, False, False]
+    assert [state.stopped for state in answers] == [True, False, False, False]
     assert await meeting.say_all("a", []) == []

@@ -79,10 +79,10 @@ def test_the_address_is_the_one_that_agents_call_and_its_query_is_not_shown() ->
     """The path comes before the query, which may hold a key."""
     heads: list[bytes] = []
 
-    said = asyncio.run(asked(response("200 OK", WELL), heads, "?key=hunter2"))
+    refusal = asyncio.run(asked(response("200 OK", WELL), heads, "?key=hunter2"))
 
     assert heads[0].startswith(b"POST /v1/chat/completions?key=hunter2 ")
-    assert said.endswith("/v1/chat/completions answers as m")
+    assert refusal.endswith("/v1/chat/completions answers as m")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_reply_that_is_no_completion_fails_the_check(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [(b'{"message":"No credit.","code":402}', "No credit"), (b"7", '{"error":7}')],
 )
-def test_an_error_in_a_success_is_a_refusal(error: bytes, said: str) -> None:
+def test_an_error_in_a_success_is_a_refusal(error: bytes, message: str) -> None:
     """Some providers answer this way, and agents treat it as the error that it contains."""
-    assert f"answers 200 with an error: {said}; check" in refused(
+    assert f"answers 200 with an error: {message}; check" in refused(
         response("200 OK", b'{"error":%s}' % error)
     )
 
@@ -177,11 +177,11 @@ def test_a_server_that_drips_is_left_at_the_deadline() -> None:
 
 def test_the_models_name_cannot_act_on_a_terminal() -> None:
     """The server chooses that name: it must not forge a line or move the cursor."""
-    said = asyncio.run(
+    refusal = asyncio.run(
         asked(response("200 OK", WELL.replace(b'"m"', b'"\\u001b[2J\\nok      topics: well"')), [])
     )
 
-    assert said.isprintable()
+    assert refusal.isprintable()
 
 
 def test_a_model_that_takes_no_limit_is_asked_again_without() -> None:
@@ -228,12 +228,12 @@ def test_no_model_is_named_without_a_configured_one() -> None:
 )
 def test_the_advice_fits_the_status(status: int, advice: str) -> None:
     """A person learns what can be wrong, and reads the provider's message."""
-    said = refused(
+    refusal = refused(
         response(f"{status} No", b'{"error":{"message":"The words of the provider.","code":"x"}}')
     )
 
-    assert f"answers {status}: The words of the provider; " in said
-    assert said.endswith(advice)
+    assert f"answers {status}: The words of the provider; " in refusal
+    assert refusal.endswith(advice)
 
 
 def test_a_404_asks_whether_the_address_lacks_its_version() -> None:
@@ -282,10 +282,10 @@ def test_a_refusal_that_repeats_a_secret_is_masked(secret: str) -> None:
     """The key in any form, the secrets in the address, and texts that look like a key."""
     body = b'{"error":{"message":"no entry with %s, %s"}}' % (secret.encode(), b"x" * 500)
 
-    said = refused(response("403 No", body), "?key=hunter%32")
+    refusal = refused(response("403 No", body), "?key=hunter%32")
 
-    assert secret not in said
-    assert "no entry with ***, xx" in said
+    assert secret not in refusal
+    assert "no entry with ***, xx" in refusal
     assert "a/b/c" not in refused(
         response("403 No", b'{"key":"a\\/b\\/c"}'), key=Secret("a/b/c")
     ).replace("\\", "")
@@ -297,15 +297,15 @@ def test_a_refusal_is_one_line_that_is_safe_to_show() -> None:
 
     It does not end the command either.
     """
-    said = refused(
+    refusal = refused(
         response(
             "418 No", b'{"message":"\\u001b[2J\\nok      topics: well\\u202e' + b"x" * 5000 + b'"}'
         )
     )
     deep = refused(response("418 No", b'{"error":' * 500 + b"1" + b"}" * 500))
 
-    assert said.isprintable()
-    assert len(said.partition("answers 418: ")[2].rpartition("; check")[0]) == 200
+    assert refusal.isprintable()
+    assert len(refusal.partition("answers 418: ")[2].rpartition("; check")[0]) == 200
     assert deep.isprintable()
 
 
@@ -316,12 +316,12 @@ async def test_a_key_that_a_proxy_can_read_is_reported(monkeypatch: pytest.Monke
         monkeypatch.delenv(name, raising=False)
     async with server(answering(response("200 OK", WELL), heads)) as url:
         monkeypatch.setenv("HTTP_PROXY", url.removesuffix("/v1"))
-        said = await ask(LLMConfig(base_url="http://llm.test/v1", api_key=KEY, model="m"))
+        refusal = await ask(LLMConfig(base_url="http://llm.test/v1", api_key=KEY, model="m"))
         open_to_all = await ask(LLMConfig(base_url="http://llm.test/v1", api_key=None, model="m"))
 
     assert KEY.reveal().encode() in heads[0]
     assert (
         "; WARNING: the API key is sent to llm.test unencrypted and through the proxy of HTTP_PROXY"
-        in said
+        in refusal
     )
     assert "WARNING" not in open_to_all

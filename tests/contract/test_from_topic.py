@@ -118,11 +118,13 @@ async def test_a_record_of_a_closed_batch_is_refused(ledger_db: LedgerDatabase) 
     ledger_db.cancel("closed")
     ledger_db.batch("loaded")
 
-    found = await loaded(ledger_db, held, REJECTED)
+    summary = await loaded(ledger_db, held, REJECTED)
 
-    assert (found.new, batches(ledger_db)) == (0, [])
-    assert "batch 'closed' was cancelled" in found.refused[0]
-    assert "batch 'loaded' was made by a load and takes no record of the inbox" in found.refused[1]
+    assert (summary.new, batches(ledger_db)) == (0, [])
+    assert "batch 'closed' was cancelled" in summary.refused[0]
+    assert (
+        "batch 'loaded' was made by a load and takes no record of the inbox" in summary.refused[1]
+    )
 
 
 async def test_a_record_whose_batch_cannot_be_read_is_refused(ledger_db: LedgerDatabase) -> None:
@@ -183,10 +185,10 @@ async def test_quarantined_records_are_left_unless_they_are_asked_for(
     """
     held = [*letters_of(ledger_db, []), of_task(1)]
 
-    found = await surveyed(held)
+    survey = await surveyed(held)
     first = await loaded(ledger_db, held, dry=True)
 
-    assert (len(found.places), [name.kind for name in found.left], found.letters) == (
+    assert (len(survey.places), [name.kind for name in survey.left], survey.letters) == (
         1,
         ["docllm-quarantine"],
         2,
@@ -206,9 +208,9 @@ async def test_a_disposition_takes_its_letters_alone(ledger_db: LedgerDatabase) 
         of_task(2, batch="c", disposition=REJECTED),
     ]
 
-    found = await surveyed(held, "exhausted", REJECTED)
+    survey = await surveyed(held, "exhausted", REJECTED)
 
-    assert (len(found.places), len(found.left)) == (2, 1)
+    assert (len(survey.places), len(survey.left)) == (2, 1)
     assert (await loaded(ledger_db, held, "exhausted", REJECTED)).new == 2
     assert sorted(batches(ledger_db)) == ["b", "c"]
 
@@ -233,15 +235,15 @@ async def test_several_letters_of_a_task_are_one(ledger_db: LedgerDatabase) -> N
         of_task(3, None, batch="c"),
     ]
 
-    found = await loaded(ledger_db, held)
+    summary = await loaded(ledger_db, held)
 
-    assert (len((await surveyed(held)).places), found.new, found.known, batches(ledger_db)) == (
+    assert (len((await surveyed(held)).places), summary.new, summary.known, batches(ledger_db)) == (
         2,
         1,
         0,
         ["b"],
     )
-    (refused,) = found.refused
+    (refused,) = summary.refused
     assert refused.startswith("letter 0/3, task 7 of batch c: value is not in the letter")
 
 
@@ -264,9 +266,13 @@ async def test_a_batch_of_another_group_is_reported_with_advice(
     ledger_db.run(lambda c: store.open_batch(c, "b", "other"))
 
     for dry in (True, False):
-        (said,) = (await loaded(ledger_db, [of_task(0)], dry=dry)).refused
+        (refusal,) = (await loaded(ledger_db, [of_task(0)], dry=dry)).refused
 
-        assert ("'b' belongs to another group" in said, "--group" in said, "--batch" in said) == (
+        assert (
+            "'b' belongs to another group" in refusal,
+            "--group" in refusal,
+            "--batch" in refusal,
+        ) == (
             True,
             True,
             False,

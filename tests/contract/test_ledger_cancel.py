@@ -102,14 +102,17 @@ def test_one_task_is_cancelled_by_its_key(ledger_db: LedgerDatabase) -> None:
 
     The answer has the batch and the task's former state.
     """
-    (here,), (there,), (alone,) = (
+    (here,), (elsewhere,), (alone,) = (
         ledger_db.load("a"),
         ledger_db.load("a", into="other"),
         ledger_db.load("b"),
     )
 
     assert one_by_key(ledger_db, b"a", ledger_db.batch().id) == [(BATCH, Status.PENDING)]
-    assert (ledger_db.status(here), ledger_db.status(there)) == (Status.CANCELLED, Status.PENDING)
+    assert (ledger_db.status(here), ledger_db.status(elsewhere)) == (
+        Status.CANCELLED,
+        Status.PENDING,
+    )
     assert one_by_key(ledger_db, b"b") == [(BATCH, Status.PENDING)]
     assert ledger_db.status(alone) is Status.CANCELLED
     assert one_by_key(ledger_db, b"A") == []
@@ -118,10 +121,10 @@ def test_one_task_is_cancelled_by_its_key(ledger_db: LedgerDatabase) -> None:
 
 def test_a_key_of_several_batches_cancels_nothing(ledger_db: LedgerDatabase) -> None:
     """Nobody can know which task is meant; the answer names the batches."""
-    (here,), (there,) = ledger_db.load("a"), ledger_db.load("a", into="other")
+    (here,), (elsewhere,) = ledger_db.load("a"), ledger_db.load("a", into="other")
 
     assert one_by_key(ledger_db, b"a") == [(BATCH, Status.PENDING), ("other", Status.PENDING)]
-    assert (ledger_db.status(here), ledger_db.status(there)) == (Status.PENDING, Status.PENDING)
+    assert (ledger_db.status(here), ledger_db.status(elsewhere)) == (Status.PENDING, Status.PENDING)
     assert ledger_db.count(tables.audit) == 0
 
 
@@ -212,7 +215,9 @@ def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(
         owner = lease.next_owner()
         answers = ledger_db.answers([ledger_db.record(task_id) for task_id in part], owner)
         taken = [
-            row for said, row in answers.values() if said is ClaimAnswer.CLAIMED and row is not None
+            row
+            for answer, row in answers.values()
+            if answer is ClaimAnswer.CLAIMED and row is not None
         ]
         for row in taken[::2]:
             ledger_db.settle(row, owner, RELEASED)

@@ -26,9 +26,9 @@ def test_a_free_task_is_claimed(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
 
-    said, row = ledger_db.answers([ledger_db.record(task_id)], owner, 600.0)[task_id]
+    answer, row = ledger_db.answers([ledger_db.record(task_id)], owner, 600.0)[task_id]
 
-    assert said is ClaimAnswer.CLAIMED
+    assert answer is ClaimAnswer.CLAIMED
     assert row is not None
     assert (row.owner, row.fence, row.attempt, row.task_key, row.batch) == (
         owner,
@@ -123,9 +123,11 @@ def test_a_task_that_is_not_due_is_early(ledger_db: LedgerDatabase) -> None:
     owner = lease.next_owner()
     ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
 
-    said, row = ledger_db.answers([ledger_db.record(task_id, fence=1)], lease.next_owner())[task_id]
+    answer, row = ledger_db.answers([ledger_db.record(task_id, fence=1)], lease.next_owner())[
+        task_id
+    ]
 
-    assert said is ClaimAnswer.EARLY
+    assert answer is ClaimAnswer.EARLY
     assert row is not None
     assert 0 < row.due_in_s <= 31
     assert ledger_db.ask(task_id, fence=1) is ClaimAnswer.EARLY
@@ -158,9 +160,9 @@ def test_a_record_with_another_content_is_a_conflict_and_takes_nothing(
     lease = ledger_db.agent()
     forged = ledger_db.record(task_id, stamp=digest(b"a", b"other"))
 
-    said = ledger_db.answers([forged], lease.next_owner())[task_id][0]
+    answer = ledger_db.answers([forged], lease.next_owner())[task_id][0]
 
-    assert said is ClaimAnswer.CONFLICT
+    assert answer is ClaimAnswer.CONFLICT
     assert (ledger_db.status(task_id), ledger_db.task(task_id).owner) == (Status.PENDING, 0)
 
 
@@ -225,7 +227,7 @@ def test_one_call_answers_for_records_of_every_kind(ledger_db: LedgerDatabase) -
 
     answers = ledger_db.answers(records, lease.next_owner())
 
-    assert {key: said for key, (said, _) in answers.items()} == {
+    assert {key: answer for key, (answer, _) in answers.items()} == {
         free: ClaimAnswer.CLAIMED,
         moved: ClaimAnswer.CLAIMED,
         ended: ClaimAnswer.DONE,
@@ -245,16 +247,20 @@ def test_a_task_past_its_deadline_is_claimed_as_expired(ledger_db: LedgerDatabas
 
 def test_a_release_gives_back_only_the_owners_claims(ledger_db: LedgerDatabase) -> None:
     """A release counts and publishes nothing, and leaves others' claims and ended tasks."""
-    mine, other, ended = ledger_db.load("mine", "other", "ended")
+    own_task, other, ended = ledger_db.load("mine", "other", "ended")
     lease = ledger_db.agent()
     owner, stranger = lease.next_owner(), lease.next_owner()
-    ledger_db.claimed(mine, owner)
+    ledger_db.claimed(own_task, owner)
     ledger_db.claimed(other, stranger)
     ledger_db.settle(ledger_db.claimed(ended, owner), owner, SUCCEEDED)
 
-    ledger_db.run(lambda c: claims.release(c, owner, [mine, other, ended]))
+    ledger_db.run(lambda c: claims.release(c, owner, [own_task, other, ended]))
 
-    assert (ledger_db.status(mine), ledger_db.task(mine).owner, ledger_db.task(mine).attempt) == (
+    assert (
+        ledger_db.status(own_task),
+        ledger_db.task(own_task).owner,
+        ledger_db.task(own_task).attempt,
+    ) == (
         Status.PENDING,
         0,
         0,
@@ -262,7 +268,7 @@ def test_a_release_gives_back_only_the_owners_claims(ledger_db: LedgerDatabase) 
     assert (ledger_db.status(other), ledger_db.task(other).owner) == (Status.PROCESSING, stranger)
     assert ledger_db.status(ended) is Status.SUCCEEDED
     assert ledger_db.count(outbox) == 0
-    assert ledger_db.claim(mine, lease.next_owner()) is ClaimAnswer.CLAIMED
+    assert ledger_db.claim(own_task, lease.next_owner()) is ClaimAnswer.CLAIMED
 
 
 def test_a_settled_release_can_be_claimed_at_once(ledger_db: LedgerDatabase) -> None:

@@ -265,8 +265,8 @@ def test_a_transaction_runs_again_if_the_answer_to_its_commit_is_lost(
 
     def work(connection: Connection) -> int:
         runs.append(1)
-        found = connection.execute(select(tables.batch.c.id)).scalar()
-        if found is None:
+        batch_id = connection.execute(select(tables.batch.c.id)).scalar()
+        if batch_id is None:
             connection.execute(insert(tables.batch), {"name": "a"})
         return len(runs)
 

@@ -39,13 +39,13 @@ HOSTILE = [
 ]
 
 
-def groups(ledger_db: LedgerDatabase, **said: object) -> list[Group]:
-    return ledger_db.run(lambda c: listed(c, GROUP, Selection(**said)))  # type: ignore[arg-type]
+def groups(ledger_db: LedgerDatabase, **options: object) -> list[Group]:
+    return ledger_db.run(lambda c: listed(c, GROUP, Selection(**options)))  # type: ignore[arg-type]
 
 
-def names(ledger_db: LedgerDatabase, **said: object) -> set[str]:
+def names(ledger_db: LedgerDatabase, **options: object) -> set[str]:
     """Return the examples of the selected groups."""
-    return {group.example.id for group in groups(ledger_db, **said)}
+    return {group.example.id for group in groups(ledger_db, **options)}
 
 
 def test_one_error_is_one_group(ledger_db: LedgerDatabase) -> None:
@@ -90,14 +90,14 @@ def test_a_group_has_its_times_and_its_cost(ledger_db: LedgerDatabase) -> None:
     killed(ledger_db, second)
     ledger_db.ago(tables.dead_letter.c.died_at, 3600, first)
 
-    (found,) = groups(ledger_db)
+    (group,) = groups(ledger_db)
 
-    assert found.last_at - found.first_at > timedelta(minutes=59)
+    assert group.last_at - group.first_at > timedelta(minutes=59)
     assert (
-        found.spent.attempts,
-        found.spent.tokens_in,
-        found.spent.tokens_out,
-        found.spent.cost_micro,
+        group.spent.attempts,
+        group.spent.tokens_in,
+        group.spent.tokens_out,
+        group.spent.cost_micro,
     ) == (3, 30, 15, 900)
 
 
@@ -127,9 +127,9 @@ def test_records_of_before_have_no_fingerprint(ledger_db: LedgerDatabase) -> Non
     (quarantine_id,) = set_aside(ledger_db, b"1")
     ledger_db.set(tables.quarantine, quarantine_id, fingerprint=None)
 
-    (found,) = groups(ledger_db)
+    (group,) = groups(ledger_db)
 
-    assert (found.fingerprint, found.count) == ("", 1)
+    assert (group.fingerprint, group.count) == ("", 1)
 
 
 def test_tasks_that_are_not_dead_are_not_shown(ledger_db: LedgerDatabase) -> None:
@@ -188,9 +188,9 @@ def test_an_id_means_itself_alone(ledger_db: LedgerDatabase, key: str) -> None:
     """
     dead(ledger_db, *HOSTILE)
 
-    (found,) = groups(ledger_db, key=key)
+    (group,) = groups(ledger_db, key=key)
 
-    assert (found.count, found.example.id) == (1, key)
+    assert (group.count, group.example.id) == (1, key)
 
 
 def test_many_groups_have_their_own_examples(ledger_db: LedgerDatabase) -> None:
@@ -210,11 +210,11 @@ def test_many_groups_have_their_own_examples(ledger_db: LedgerDatabase) -> None:
     ]
     ledger_db.run(lambda c: c.execute(tables.dead_letter.insert(), letters))
 
-    found = groups(ledger_db)
+    dead_groups = groups(ledger_db)
 
-    assert {(group.fingerprint, group.example.id, group.example.error) for group in found} == {
-        (f"{place:032x}", f"k{place:04}", str(place)) for place in range(600)
-    }
+    assert {
+        (group.fingerprint, group.example.id, group.example.error) for group in dead_groups
+    } == {(f"{place:032x}", f"k{place:04}", str(place)) for place in range(600)}
 
 
 # ---- one task, one record
@@ -230,12 +230,12 @@ def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDat
     ledger_db.run(lambda c: c.execute(tables.tally.update().values(outcome="NEWER")))
 
     (group,) = groups(ledger_db)
-    found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+    story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
     (batch,) = ledger_db.run(lambda c: status.read(c, GROUP)).batches
 
     assert (group.disposition, group.example.error_class) == ("newer", "NEWER")
-    assert found is not None
-    assert [(each.outcome, each.error_class) for each in found.history] == [("newer", "NEWER")]
+    assert story is not None
+    assert [(each.outcome, each.error_class) for each in story.history] == [("newer", "NEWER")]
     assert batch.failures["dead NEWER"] == 1
     assert ledger_db.task(task_id).status == Status.DEAD
 
@@ -249,16 +249,16 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
     killed(ledger_db, task_id, OTHER)
     ledger_db.set(tables.task, task_id, lease_losses=1, replays=2)
 
-    found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
+    story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
 
-    assert found is not None
-    assert (found.number, found.status, found.input, found.raw_key) == (
+    assert story is not None
+    assert (story.number, story.status, story.input, story.raw_key) == (
         task_id,
         Status.DEAD,
         body,
         b"\xff",
     )
-    assert (found.attempts, found.max_attempts, found.lease_losses, found.replays, found.fence) == (
+    assert (story.attempts, story.max_attempts, story.lease_losses, story.replays, story.fence) == (
         2,
         5,
         1,
@@ -266,27 +266,27 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
         1,
     )
     assert [
-        (each.attempt, each.fence, each.outcome, each.error_class) for each in found.history
+        (each.attempt, each.fence, each.outcome, each.error_class) for each in story.history
     ] == [
         (1, 0, "retry", "SERVER"),
         (2, 1, "dead", "TOO_LONG"),
     ]
     assert {
         (each.trace_id, each.duration_ms, each.tokens_in, each.tokens_out, each.cost_micro)
-        for each in found.history
+        for each in story.history
     } == {("trace", 1500, 10, 5, 300)}
-    assert found.letter is not None
-    assert (found.letter.fence, found.letter.disposition, found.letter.error) == (
+    assert story.letter is not None
+    assert (story.letter.fence, story.letter.disposition, story.letter.error) == (
         1,
         "permanent",
         "9000 tokens are too many",
     )
     assert (
-        found.letter.origin_topic,
-        found.letter.origin_partition,
-        found.letter.origin_offset,
+        story.letter.origin_topic,
+        story.letter.origin_partition,
+        story.letter.origin_offset,
     ) == ("group.tasks", 3, 17)
-    assert (found.result, found.expires_at) == (None, None)
+    assert (story.result, story.expires_at) == (None, None)
 
 
 def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:
@@ -294,17 +294,17 @@ def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     killed(ledger_db, task_id, SUCCEEDED)
 
-    found = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+    story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
 
-    assert found is not None
-    assert (found.letter, found.status, found.attempts, found.history) == (
+    assert story is not None
+    assert (story.letter, story.status, story.attempts, story.history) == (
         None,
         Status.SUCCEEDED,
         1,
         (),
     )
-    assert found.result is not None
-    assert (found.result.model, found.result.tokens_in, found.result.cost_micro) == (
+    assert story.result is not None
+    assert (story.result.model, story.result.tokens_in, story.result.cost_micro) == (
         "model",
         10,
         300,
@@ -332,25 +332,25 @@ def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
         ledger_db, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")]
     )
 
-    found, cut, none = (
+    whole, cut, none = (
         ledger_db.call(history.record, GROUP, record_id) for record_id in (small, large, empty)
     )
 
-    assert found is not None
-    assert (found.topic, found.partition, found.offset, found.key, found.value) == (
+    assert whole is not None
+    assert (whole.topic, whole.partition, whole.offset, whole.key, whole.value) == (
         "group.inbox",
         0,
         0,
         b"key",
         b"\xff",
     )
-    assert (found.disposition, found.error_class, found.error, found.cut) == (
+    assert (whole.disposition, whole.error_class, whole.error, whole.cut) == (
         "undecodable",
         "UNDECODABLE",
         "line is not JSON",
         False,
     )
-    assert (found.headers, found.replayed_at, found.seen) == (b'[["h","v"]]', None, 1)
+    assert (whole.headers, whole.replayed_at, whole.seen) == (b'[["h","v"]]', None, 1)
     assert cut is not None
     assert cut.cut
     assert none is not None

@@ -67,9 +67,9 @@ def test_without_a_success_on_the_route_the_task_waits(ledger_db: LedgerDatabase
 
     verdicts, orders = ended(ledger_db, claims, exhausted())
 
-    found = ledger_db.task(row.task_id)
+    task = ledger_db.task(row.task_id)
     assert verdicts == [HELD]
-    assert (found.status, found.owner, found.attempt, found.fence) == (Status.RETRYING, 0, 0, 1)
+    assert (task.status, task.owner, task.attempt, task.fence) == (Status.RETRYING, 0, 0, 1)
     assert 3590 < ledger_db.due_in_s(row.task_id) <= 3600 * 1.2
     assert [(order.destination, order.items) for order in orders] == [
         ("retry.1h", ((0, row.task_id, 1),))

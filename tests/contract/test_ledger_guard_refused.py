@@ -169,10 +169,10 @@ def test_a_new_load_of_the_batch_opens_its_guards(ledger_db: LedgerDatabase) -> 
     """
     end(ledger_db, *[refused()] * 13)
 
-    mine, others = ledger_db.batch(), ledger_db.batch("another")
+    own_batch, others = ledger_db.batch(), ledger_db.batch("another")
     ledger_db.run(lambda c: store.begin_load(c, others))
     assert len(raised(ledger_db)) == 1
-    ledger_db.run(lambda c: store.begin_load(c, mine))
+    ledger_db.run(lambda c: store.begin_load(c, own_batch))
 
     assert raised(ledger_db) == []
     assert ledger_db.rows(tables.audit)[-1].detail.endswith("the batch was loaded again")

@@ -37,14 +37,14 @@ def test_an_incarnation_is_a_row_of_its_own(ledger_db: LedgerDatabase) -> None:
 
     assert first.agent_id != second.agent_id
     assert 0 < leases.owner_range(first.agent_id)[1] < 1 << 63
-    found = row(ledger_db, first)
-    assert (found.name, found.group_name, found.stopped_at, found.lost_at) == (
+    agent = row(ledger_db, first)
+    assert (agent.name, agent.group_name, agent.stopped_at, agent.lost_at) == (
         "one",
         GROUP,
         None,
         None,
     )
-    assert abs((found.steady_since - found.seen_at).total_seconds()) < 1
+    assert abs((agent.steady_since - agent.seen_at).total_seconds()) < 1
 
 
 def test_an_id_that_is_taken_is_drawn_again(

@@ -66,10 +66,10 @@ def test_a_task_travels_as_it_was_loaded(ledger_db: LedgerDatabase) -> None:
     record = written(ledger_db, "tasks", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0]
 
     assert (record.topic, record.key, record.value) == ("group.tasks", "kéy".encode(), BYTES)
-    said = decode(record.headers)
-    assert (said.ledger, said.group, said.batch) == (ledger_db.ledger_id, GROUP, BATCH)
-    assert (said.task_id, said.fence, said.attempt) == (task_id, 0, 0)
-    assert abs(said.due_ms - 1_700_000_000_000) < 2000
+    letter = decode(record.headers)
+    assert (letter.ledger, letter.group, letter.batch) == (ledger_db.ledger_id, GROUP, BATCH)
+    assert (letter.task_id, letter.fence, letter.attempt) == (task_id, 0, 0)
+    assert abs(letter.due_ms - 1_700_000_000_000) < 2000
 
 
 def test_a_retry_says_when_it_is_due(ledger_db: LedgerDatabase) -> None:
@@ -80,10 +80,10 @@ def test_a_retry_says_when_it_is_due(ledger_db: LedgerDatabase) -> None:
 
     record = written(ledger_db, "retry.30s", (outbox.TASK, task_id, 1))[outbox.TASK, task_id, 1]
 
-    said = decode(record.headers)
+    letter = decode(record.headers)
     assert record.topic == "group.retry.30s"
-    assert (said.fence, said.attempt) == (1, 1)
-    assert said.due_ms == pytest.approx(1_700_000_031_000, abs=15_000)
+    assert (letter.fence, letter.attempt) == (1, 1)
+    assert letter.due_ms == pytest.approx(1_700_000_031_000, abs=15_000)
 
 
 def test_a_record_that_could_do_nothing_is_not_written(ledger_db: LedgerDatabase) -> None:
@@ -234,7 +234,7 @@ def test_a_quarantined_record_has_a_letter(ledger_db: LedgerDatabase) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "expected"),
     [
         (
             [
@@ -251,7 +251,7 @@ def test_a_quarantined_record_has_a_letter(ledger_db: LedgerDatabase) -> None:
     ],
 )
 def test_a_quarantined_records_letter_says_its_batch(
-    ledger_db: LedgerDatabase, headers: RawHeaders, said: RawHeaders
+    ledger_db: LedgerDatabase, headers: RawHeaders, expected: RawHeaders
 ) -> None:
     """The batch is unchanged, so the record is loaded back into that batch or refused.
 
@@ -264,7 +264,7 @@ def test_a_quarantined_records_letter_says_its_batch(
         pair
         for pair in letter.headers
         if pair[0] in {"docllm-batch", "docllm-unreadable", "docllm-task", "other"}
-    ] == said
+    ] == expected
 
 
 def test_dead_letters_of_tasks_and_of_records_share_an_order(ledger_db: LedgerDatabase) -> None:

@@ -171,8 +171,10 @@ def old_open_tasks(connection: Connection) -> object:
 
 def old_lost_tasks(connection: Connection) -> object:
     """Ask as earlier versions did: for both statuses at once, with the group's batches as a set."""
-    mine = select(batch.c.id).where(batch.c.group_name == GROUP, batch.c.cancelled_at.is_(None))
-    query = select(task.c.id).where(task.c.status.in_(WAITING), task.c.batch_id.in_(mine))
+    own_batches = select(batch.c.id).where(
+        batch.c.group_name == GROUP, batch.c.cancelled_at.is_(None)
+    )
+    query = select(task.c.id).where(task.c.status.in_(WAITING), task.c.batch_id.in_(own_batches))
     query = query.where(task.c.due_at < utc_after(-600.0))
     return connection.execute(query.order_by(task.c.due_at).limit(sweeping.PAGE)).all()
 

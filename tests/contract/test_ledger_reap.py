@@ -28,22 +28,22 @@ def run_by(
 
 def lost_alone(ledger_db: LedgerDatabase, *keys: str, losses: int = 2) -> list[tuple[Row, int]]:
     """Load tasks with earlier losses, and lose each in an agent of its own; return their claims."""
-    found = []
+    runs = []
     for key in keys:
         lease = ledger_db.agent()
-        found += run_by(ledger_db, lease, key, losses=losses)
+        runs += run_by(ledger_db, lease, key, losses=losses)
         lose(ledger_db, lease)
-    return found
+    return runs
 
 
 def reap_orphans(ledger_db: LedgerDatabase) -> tuple[int, int]:
-    found = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
-    return ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, found))
+    orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
+    return ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans))
 
 
 def reap_overdue(ledger_db: LedgerDatabase) -> tuple[int, int]:
-    found = ledger_db.run(lambda c: reaping.overdue(c, GROUP))
-    return ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, found))
+    overdue = ledger_db.run(lambda c: reaping.overdue(c, GROUP))
+    return ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue))
 
 
 def lose(ledger_db: LedgerDatabase, lease: Lease) -> None:
@@ -61,8 +61,8 @@ def test_tasks_of_a_lost_agent_wait_again(ledger_db: LedgerDatabase) -> None:
 
     assert reap_orphans(ledger_db) == (1, 0)
 
-    found = ledger_db.task(row.task_id)
-    assert (found.status, found.owner, found.fence, found.attempt, found.lease_losses) == (
+    task = ledger_db.task(row.task_id)
+    assert (task.status, task.owner, task.fence, task.attempt, task.lease_losses) == (
         Status.PENDING,
         owner,
         0,
@@ -137,14 +137,14 @@ def test_the_reason_is_checked_again_under_the_lock(ledger_db: LedgerDatabase) -
         ledger_db, lost, "settled", "released", "moved"
     )
     lose(ledger_db, lost)
-    found = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
+    orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
     ledger_db.settle(settled, owner, SUCCEEDED)
     ledger_db.set(tables.task, released.task_id, status=int(Status.PENDING), owner=0)
     new_owner = live.next_owner()
     ledger_db.set(tables.task, moved.task_id, owner=new_owner)
 
-    assert sorted(found) == [settled.task_id, released.task_id, moved.task_id]
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, found)) == (0, 0)
+    assert sorted(orphans) == [settled.task_id, released.task_id, moved.task_id]
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == (0, 0)
     assert ledger_db.status(settled.task_id) is Status.SUCCEEDED
     assert ledger_db.task(moved.task_id).owner == new_owner
 
@@ -154,11 +154,11 @@ def test_a_deadline_that_was_renewed_is_not_past(ledger_db: LedgerDatabase) -> N
     lease = ledger_db.agent()
     ((row, _),) = run_by(ledger_db, lease, "a")
     ledger_db.ago(tables.task.c.due_at, 1, row.task_id)
-    found = ledger_db.run(lambda c: reaping.overdue(c, GROUP))
+    overdue = ledger_db.run(lambda c: reaping.overdue(c, GROUP))
     reap_overdue(ledger_db)
     ledger_db.claimed(row.task_id, lease.next_owner())
 
-    assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, found)) == (0, 0)
+    assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue)) == (0, 0)
     assert ledger_db.task(row.task_id).lease_losses == 1
 
 
@@ -283,10 +283,10 @@ def test_the_limit_is_each_groups_own(ledger_db: LedgerDatabase) -> None:
         *(f"task {number}" for number in range(10)), into="elsewhere", group="other"
     )
     for task_id in ids:
-        there = ledger_db.agent(group="other")
-        ledger_db.claimed(task_id, there.next_owner())
+        lease = ledger_db.agent(group="other")
+        ledger_db.claimed(task_id, lease.next_owner())
         ledger_db.set(tables.task, task_id, lease_losses=2)
-        lose(ledger_db, there)
+        lose(ledger_db, lease)
     assert ledger_db.run(lambda c: reaping.reset_orphans(c, "other", ids)) == (0, 10)
     run_by(ledger_db, here, "a", losses=2)
     lose(ledger_db, here)
@@ -315,10 +315,10 @@ def test_two_reapers_reset_a_task_once(ledger_db: LedgerDatabase) -> None:
     lease = ledger_db.agent()
     run_by(ledger_db, lease, "a", "b")
     lose(ledger_db, lease)
-    found = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
+    orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
 
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, found)) == (2, 0)
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, found)) == (0, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == (2, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == (0, 0)
     assert ledger_db.count(tables.outbox) == 1
 
 

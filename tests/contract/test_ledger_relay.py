@@ -30,7 +30,7 @@ class FakePublisher:
         answers = [self.answer(record) for record in records]
         self.tried.append(list(records))
         self.delivered += [
-            record for record, said in zip(records, answers, strict=True) if said is None
+            record for record, answer in zip(records, answers, strict=True) if answer is None
         ]
         return answers
 

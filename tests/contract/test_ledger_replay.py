@@ -46,7 +46,7 @@ def test_a_replayed_task_starts_afresh(ledger_db: LedgerDatabase) -> None:
     delivered(ledger_db)
     ledger_db.set(tables.task, task_id, lease_losses=2)
 
-    found = replayed(ledger_db, key="a")
+    page = replayed(ledger_db, key="a")
 
     row = ledger_db.task(task_id)
     assert (row.status, row.fence, row.attempt, row.lease_losses, row.replays, row.owner) == (
@@ -59,8 +59,8 @@ def test_a_replayed_task_starts_afresh(ledger_db: LedgerDatabase) -> None:
     )
     assert ledger_db.due_in_s(task_id) <= 0
     assert ledger_db.count(tables.dead_letter) == 0
-    assert found.items == [(outbox.TASK, task_id, 2)]
-    assert (found.counts, found.ended) == ({ItemState.REPLAYED: 1}, True)
+    assert page.items == [(outbox.TASK, task_id, 2)]
+    assert (page.counts, page.ended) == ({ItemState.REPLAYED: 1}, True)
 
 
 def test_its_record_is_ordered_and_can_be_claimed(ledger_db: LedgerDatabase) -> None:
@@ -124,9 +124,9 @@ def test_a_later_death_is_not_the_one_that_was_stored(ledger_db: LedgerDatabase)
     killed(ledger_db, task_id)
     delivered(ledger_db)
 
-    found = applied(ledger_db, old)
+    page = applied(ledger_db, old)
 
-    assert found.counts == {ItemState.SKIPPED: 1}
+    assert page.counts == {ItemState.SKIPPED: 1}
     assert (ledger_db.status(task_id), ledger_db.task(task_id).replays) == (Status.DEAD, 1)
 
 
@@ -194,10 +194,10 @@ def test_pages_follow_one_another(ledger_db: LedgerDatabase) -> None:
     """Each page is a transaction with an order of its own, and no task is left out."""
     ids = dead(ledger_db, *(f"k{number}" for number in range(7)))
 
-    found = applied(ledger_db, stored(ledger_db, request()), size=3)
+    result = applied(ledger_db, stored(ledger_db, request()), size=3)
 
-    assert [page.done for page in found.pages] == [3, 3, 1]
-    assert [item[1] for item in found.items] == ids
+    assert [page.done for page in result.pages] == [3, 3, 1]
+    assert [item[1] for item in result.items] == ids
     assert {ledger_db.status(task_id) for task_id in ids} == {Status.PENDING}
 
 
@@ -259,7 +259,7 @@ def test_two_replays_at_once_replay_each_task_once(ledger_db: LedgerDatabase) ->
     runs = [stored(ledger_db, request()), stored(ledger_db, request())]
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(
+        pages = list(
             pool.map(
                 lambda run: applied(ledger_db, run, size=7), [runs[0], runs[0], runs[1], runs[1]]
             )
@@ -267,7 +267,7 @@ def test_two_replays_at_once_replay_each_task_once(ledger_db: LedgerDatabase) ->
 
     assert {ledger_db.task(task_id).replays for task_id in ids} == {1}
     assert {ledger_db.task(task_id).fence for task_id in ids} == {1}
-    items = [item for page in found for item in page.items]
+    items = [item for page in pages for item in page.items]
     assert sorted(items) == sorted(set(items)) == [(outbox.TASK, task_id, 1) for task_id in ids]
     assert counts(ledger_db) == {"total": 60, "pending": 60}
 

@@ -36,9 +36,9 @@ def test_cancelled_tasks_come_back(ledger_db: LedgerDatabase) -> None:
     """
     first, second = cancelled(ledger_db, "a", "b")
 
-    found = replayed(ledger_db, cancelled=True)
+    page = replayed(ledger_db, cancelled=True)
 
-    assert found.counts == {ItemState.REPLAYED: 2}
+    assert page.counts == {ItemState.REPLAYED: 2}
     assert [
         (ledger_db.task(each).status, ledger_db.task(each).fence, ledger_db.task(each).replays)
         for each in (first, second)

@@ -43,9 +43,9 @@ def applied(
         pages.append(page)
         after = page.last
     ledger_db.run(lambda c: replay_runs.end(c, run.id))
-    found = ledger_db.run(lambda c: replay_runs.find(c, run.id))
-    assert found is not None
-    return pages, found.counts
+    stored_run = ledger_db.run(lambda c: replay_runs.find(c, run.id))
+    assert stored_run is not None
+    return pages, stored_run.counts
 
 
 def replayed(

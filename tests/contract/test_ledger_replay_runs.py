@@ -212,14 +212,14 @@ def test_a_plan_equals_the_run_that_follows(ledger_db: LedgerDatabase) -> None:
     dead(ledger_db, "c", outcome=EXPIRED)
     set_aside(ledger_db, b"1")
 
-    found = planned(ledger_db, request())
+    plan = planned(ledger_db, request())
 
-    assert (found.tasks, found.records, found.quarantined) == (3, 0, 1)
-    assert [(group.count, group.disposition) for group in found.groups] == [
+    assert (plan.tasks, plan.records, plan.quarantined) == (3, 0, 1)
+    assert [(group.count, group.disposition) for group in plan.groups] == [
         (2, "permanent"),
         (1, "expired"),
     ]
-    assert (found.spent.attempts, found.spent.tokens_in, found.spent.cost_micro) == (3, 30, 900)
+    assert (plan.spent.attempts, plan.spent.tokens_in, plan.spent.cost_micro) == (3, 30, 900)
     assert ledger_db.count(tables.replay_run) == 0
 
 
@@ -236,10 +236,10 @@ def test_a_plan_counts_the_remaining_items(ledger_db: LedgerDatabase) -> None:
         tables.task, late, expires_at=ledger_db.run(selection_query.now) - timedelta(days=1)
     )
 
-    found = planned(ledger_db, request())
+    plan = planned(ledger_db, request())
 
-    assert (found.tasks, found.capped, found.closed, found.late) == (2, 1, 1, 1)
-    assert sum(group.count for group in found.groups) == 2
+    assert (plan.tasks, plan.capped, plan.closed, plan.late) == (2, 1, 1, 1)
+    assert sum(group.count for group in plan.groups) == 2
 
 
 @pytest.mark.parametrize(
@@ -252,11 +252,11 @@ def test_a_plan_knows_its_limit(
     dead(ledger_db, "a", "b")
     set_aside(ledger_db, b"1", b"2")
 
-    found = planned(ledger_db, request(dispositions=("permanent", "undecodable"), limit=limit))
+    plan = planned(ledger_db, request(dispositions=("permanent", "undecodable"), limit=limit))
 
-    assert (found.tasks, found.records) == (tasks, records)
-    assert sum(group.count for group in found.groups) == tasks + records
-    assert found.spent.attempts == tasks
+    assert (plan.tasks, plan.records) == (tasks, records)
+    assert sum(group.count for group in plan.groups) == tasks + records
+    assert plan.spent.attempts == tasks
 
 
 def test_a_plan_of_cancelled_tasks_counts_batches(ledger_db: LedgerDatabase) -> None:
@@ -265,9 +265,9 @@ def test_a_plan_of_cancelled_tasks_counts_batches(ledger_db: LedgerDatabase) -> 
         (first, _) = ledger_db.load("a", "b", into=name)
         ledger_db.set(tables.task, first, status=int(Status.CANCELLED))
 
-    found = planned(ledger_db, request(cancelled=True))
+    plan = planned(ledger_db, request(cancelled=True))
 
-    assert (found.tasks, list(found.batches), list(found.groups)) == (
+    assert (plan.tasks, list(plan.batches), list(plan.groups)) == (
         2,
         [("one", 1), ("two", 1)],
         [],
@@ -321,7 +321,7 @@ def test_a_plan_of_nothing(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     killed(ledger_db, task_id, SUCCEEDED)
 
-    found = planned(ledger_db, request())
+    plan = planned(ledger_db, request())
 
-    assert (found.tasks, found.records, list(found.groups), found.spent) == (0, 0, [], TotalCost())
-    assert (found.late, found.capped, found.closed, found.quarantined) == (0, 0, 0, 0)
+    assert (plan.tasks, plan.records, list(plan.groups), plan.spent) == (0, 0, [], TotalCost())
+    assert (plan.late, plan.capped, plan.closed, plan.quarantined) == (0, 0, 0, 0)

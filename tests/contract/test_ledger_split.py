@@ -418,7 +418,9 @@ def test_the_port_claims_settles_and_releases_through_threads(
             )
         )[0]
         rows = [
-            row for said, row in answers.values() if said is ClaimAnswer.CLAIMED and row is not None
+            row
+            for answer, row in answers.values()
+            if answer is ClaimAnswer.CLAIMED and row is not None
         ]
         assert len(rows) == 600
         settling = [
@@ -428,7 +430,7 @@ def test_the_port_claims_settles_and_releases_through_threads(
         assert {order.destination for order in orders} == {"retry.30s"}
         ledger_db.call(claims.release, first, [row.task_id for row in rows])
         asked = await ledger.ask([ledger_db.record(row.task_id) for row in rows[500:]])
-        assert {said for said, _ in asked.values()} == {ClaimAnswer.CLAIMABLE}
+        assert {answer for answer, _ in asked.values()} == {ClaimAnswer.CLAIMABLE}
         assert len(await ledger.bodies([row.task_id for row in rows[:3]])) == 3
         return verdicts
 

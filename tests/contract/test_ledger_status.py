@@ -132,12 +132,12 @@ def test_a_retried_task_that_succeeds_is_one_success(ledger_db: LedgerDatabase) 
     owner = ledger_db.agent().next_owner()
     ledger_db.settle(ledger_db.claimed(task_id, owner, fence=1), owner, SUCCEEDED)
 
-    found = batch(ledger_db)
+    counted = batch(ledger_db)
 
     assert counts(ledger_db) == {"total": 1, "succeeded": 1}
-    assert found.failures == {"tried again SERVER": 2}
-    assert (found.tokens_in, found.tokens_out) == (30, 15)
-    assert found.cost == pytest.approx(0.0009)
+    assert counted.failures == {"tried again SERVER": 2}
+    assert (counted.tokens_in, counted.tokens_out) == (30, 15)
+    assert counted.cost == pytest.approx(0.0009)
 
 
 def test_failures_are_counted_by_class(ledger_db: LedgerDatabase) -> None:
@@ -184,10 +184,10 @@ def test_a_rate_gives_an_end(ledger_db: LedgerDatabase) -> None:
     settled(ledger_db, first, SUCCEEDED)
     ledger_db.ago(tables.tally.c.created_at, 10)
 
-    found = batch(ledger_db)
+    counted = batch(ledger_db)
 
-    assert found.rate_per_s == pytest.approx(0.1, rel=0.5)
-    assert found.eta_s == pytest.approx(1 / found.rate_per_s, rel=0.1)
+    assert counted.rate_per_s == pytest.approx(0.1, rel=0.5)
+    assert counted.eta_s == pytest.approx(1 / counted.rate_per_s, rel=0.1)
 
 
 def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
@@ -201,10 +201,10 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     ledger_db.agent("theirs", group="other")
     ledger_db.run(lambda c: outbox.place(c, "other", "tasks", [(outbox.TASK, 1, 0)]))
 
-    found = shown(ledger_db)
+    report = shown(ledger_db)
 
-    assert [batch.name for batch in found.batches] == ["one", "two"]
-    assert (found.agents, found.orders) == ((), 0)
+    assert [batch.name for batch in report.batches] == ["one", "two"]
+    assert (report.agents, report.orders) == ((), 0)
     assert [
         batch.name for batch in ledger_db.run(lambda c: status.read(c, GROUP, "two")).batches
     ] == ["two"]
@@ -225,18 +225,18 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     ledger_db.run(lambda c: leases.stop(c, stopped.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
 
-    found = shown(ledger_db)
+    report = shown(ledger_db)
 
-    assert {agent.name: agent.state for agent in found.agents} == {
+    assert {agent.name: agent.state for agent in report.agents} == {
         "alive": "alive",
         "lost": "lost",
         "silent": "silent",
         "stopped": "stopped",
     }
-    assert "route waits 20 s: 429" in found.reasons
-    assert any(reason.startswith("agent silent silent, ") for reason in found.reasons)
-    assert any(reason.startswith("agent lost lost") for reason in found.reasons)
-    assert not any("no agent alive" in reason for reason in found.reasons)
+    assert "route waits 20 s: 429" in report.reasons
+    assert any(reason.startswith("agent silent silent, ") for reason in report.reasons)
+    assert any(reason.startswith("agent lost lost") for reason in report.reasons)
+    assert not any("no agent alive" in reason for reason in report.reasons)
     settled(ledger_db, task_id, SUCCEEDED)
     ledger_db.run(lambda c: leases.beat(c, alive.agent_id, ""))
     assert shown(ledger_db).reasons == ()
@@ -260,7 +260,7 @@ def test_a_lost_agent_is_shown_until_its_tasks_are_recovered(ledger_db: LedgerDa
 
     ledger_db.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S - 30, lost.agent_id)
     assert [reason.rpartition(",")[0] for reason in shown(ledger_db).reasons] == ["agent lost lost"]
-    assert any(found.state == "lost" for found in shown(ledger_db).agents)
+    assert any(report.state == "lost" for report in shown(ledger_db).agents)
 
 
 def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> None:
@@ -271,10 +271,10 @@ def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> Non
     ledger_db.load("a")
     ledger_db.agent(f"host:7{status.REAPER}")
 
-    found = shown(ledger_db)
+    report = shown(ledger_db)
 
-    assert [(agent.name, agent.state) for agent in found.agents] == [("host:7 (reaper)", "alive")]
-    assert [reason for reason in found.reasons if "no agent alive" in reason]
+    assert [(agent.name, agent.state) for agent in report.agents] == [("host:7 (reaper)", "alive")]
+    assert [reason for reason in report.reasons if "no agent alive" in reason]
     ledger_db.agent("host:8")
     assert shown(ledger_db).reasons == ()
 
@@ -300,10 +300,10 @@ def test_the_json_form_is_whole(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     settled(ledger_db, task_id, SUCCEEDED)
 
-    found = shown(ledger_db).as_json()
+    report = shown(ledger_db).as_json()
 
-    assert (found["version"], found["group"], found["ledger"]) == (1, GROUP, ledger_db.ledger_id)
-    (only,) = found["batches"]
+    assert (report["version"], report["group"], report["ledger"]) == (1, GROUP, ledger_db.ledger_id)
+    (only,) = report["batches"]
     assert {
         "name",
         "counts",

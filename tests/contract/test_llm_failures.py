@@ -143,7 +143,7 @@ async def test_a_failed_handshake_is_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "error_class", "said"),
+    ("status", "error_class", "message"),
     [
         (
             "407 Proxy Authentication Required",
@@ -155,7 +155,7 @@ async def test_a_failed_handshake_is_network() -> None:
     ],
 )
 async def test_a_proxy_that_does_not_connect_is_named(
-    status: str, error_class: str, said: str, monkeypatch: pytest.MonkeyPatch
+    status: str, error_class: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A person must act if the proxy wants a password.
 
@@ -176,7 +176,7 @@ async def test_a_proxy_that_does_not_connect_is_named(
             failed = await llm.complete(call())
 
     assert isinstance(failed, CallFailed)
-    assert (failed.error_class, said in failed.text, "secret-word" in failed.text) == (
+    assert (failed.error_class, message in failed.text, "secret-word" in failed.text) == (
         error_class,
         True,
         False,

@@ -121,11 +121,11 @@ async def test_check_names_the_commands_that_redis_refuses(
     config = load_config(flags={}, environ={"DOCLLM_REDIS_URL": url}, cwd=tmp_path)
     (test,) = (check for check in Checks(config, "group").all() if check.name == "redis")
 
-    code, word, said = await outcome(test)
+    code, word, message = await outcome(test)
 
     assert (code, word) == (0, "WARNING")
-    assert "HGET" in said
-    assert f"ACL SETUSER NAME {ENOUGH}" in said
+    assert "HGET" in message
+    assert f"ACL SETUSER NAME {ENOUGH}" in message
 
 
 def test_every_command_of_the_script_is_tried() -> None:
@@ -203,10 +203,10 @@ async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
 )
 async def test_a_dead_address_is_reported_without_secrets(part: str) -> None:
     """A dead address and an unknown option are answers like any other."""
-    with pytest.raises(BoardAwayError) as told:
+    with pytest.raises(BoardAwayError) as away:
         await board(part.format(port=free_port())).sync([SAY])
 
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(away.value)
 
 
 async def test_a_server_that_is_not_redis_is_reported() -> None:
@@ -283,7 +283,7 @@ async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
             "docllm:group:route:route:state", "retry_at", int((time.time() + 36_000) * 1000)
         )
 
-    (said,) = await share.sync(
+    (state,) = await share.sync(
         [
             RouteReport(
                 "route",
@@ -300,7 +300,7 @@ async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
         ]
     )
 
-    assert said.retry_s <= 3.0
+    assert state.retry_s <= 3.0
     await share.close()
 
 
@@ -310,12 +310,12 @@ async def test_a_turn_that_no_agent_took_is_taken_away(
 ) -> None:
     """A turn that never expires, or expires too late, would stop the route for good."""
     share = board(server.url)
-    (said,) = await share.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER")])
+    (state,) = await share.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER")])
     with redis.Redis.from_url(server.url) as client:
         client.set("docllm:group:route:route:turn", "evil", px=expiry_ms)
 
-    want = replace(SAY, stance=Stance.JOINED, generation=said.generation, turn=ProbeTurn.WANT)
-    assert [said.turn for said in await share.sync([want])] == [True]
+    want = replace(SAY, stance=Stance.JOINED, generation=state.generation, turn=ProbeTurn.WANT)
+    assert [state.turn for state in await share.sync([want])] == [True]
     await share.close()
 
 
@@ -332,10 +332,10 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
             mapping={"generation": 1, "stopped": 1, "parked": 0, "reason": reason},
         )
 
-    (said,) = await share.sync([SAY])
-    assert said.reason.isprintable()
-    assert said.reason.startswith("EVIL [31m 2026-11-24 INFO FORGED")
-    assert len(said.reason) <= 300
+    (state,) = await share.sync([SAY])
+    assert state.reason.isprintable()
+    assert state.reason.startswith("EVIL [31m 2026-11-24 INFO FORGED")
+    assert len(state.reason) <= 300
     await share.close()
 
 
@@ -418,8 +418,10 @@ async def test_two_agents_through_the_faults_of_redis(
     await second.sharing.sync()
 
     assert not second.table.closed(ROUTE, clock.now_s())
-    said = [record.message for record in caplog.records if record.name == "schemas.runtime.outage"]
-    assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + [
+    messages = [
+        record.message for record in caplog.records if record.name == "schemas.runtime.outage"
+    ]
+    assert [text[:21] for text in messages] == ["Redis does not answer"] * 2 + [
         "Redis answers again, "
     ] * 2
     for share in (first, second):

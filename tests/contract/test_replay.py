@@ -99,16 +99,16 @@ class Site:
 
     def page(self, run: Run) -> Page:
         """Return the next page of tasks."""
-        found = self.ledger_db.run(
+        stored_run = self.ledger_db.run(
             lambda c: self.replay._page(c, run=run, kind=outbox.TASK, after=0, ids=range(0))
         )
-        assert found is not None
-        return found
+        assert stored_run is not None
+        return stored_run
 
     def counts(self, run: Run) -> dict[ItemState, int]:
-        found = self.ledger_db.run(lambda c: runs.find(c, run.id))
-        assert found is not None
-        return found.counts
+        stored_run = self.ledger_db.run(lambda c: runs.find(c, run.id))
+        assert stored_run is not None
+        return stored_run.counts
 
 
 @pytest.fixture

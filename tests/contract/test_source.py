@@ -122,12 +122,12 @@ async def test_leave_commits_and_may_be_called_twice(parts: Parts) -> None:
 
         member.source.mark(member.held[bus.topic, 0], 5)
         await member.source.leave()
-        said = len(member.events)
+        event_count = len(member.events)
         await member.source.leave()
 
         assert await bus.committed() == {0: 5}
         assert member.held == {}
-        assert len(member.events) == said
+        assert len(member.events) == event_count
 
 
 async def test_marks_never_go_back(parts: Parts) -> None:

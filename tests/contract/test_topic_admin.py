@@ -13,10 +13,10 @@ async def test_topic_is_described_as_it_was_made(parts: Parts) -> None:
     It has room for records of 4 MiB.
     """
     async with opened(parts) as bus:
-        there = await bus.admin.describe([bus.topic, "no-such-topic"])
+        descriptions = await bus.admin.describe([bus.topic, "no-such-topic"])
 
-        assert list(there) == [bus.topic]
-        state = there[bus.topic]
+        assert list(descriptions) == [bus.topic]
+        state = descriptions[bus.topic]
         assert state.topic_id
         assert state.partitions == 4
         assert state.settings["retention.ms"] == "-1"
@@ -32,10 +32,10 @@ async def test_a_topic_exists_when_create_returns(parts: Parts) -> None:
             name = f"{bus.topic}-{number}"
             await bus.admin.create(name, 4, None)
 
-            there = await bus.admin.describe([name])
+            descriptions = await bus.admin.describe([name])
             backlog = await bus.admin.backlog(bus.group, [name])
 
-            assert list(there) == [name]
+            assert list(descriptions) == [name]
             assert backlog.lag == 0
 
 
@@ -107,7 +107,7 @@ async def test_backlog_counts_from_the_committed_offsets(parts: Parts) -> None:
             await bus.send(texts(5), number=number)
         fresh = await bus.admin.backlog(bus.group, [bus.topic])
         await parts.set_offsets(bus.group, {(bus.topic, 0): 5, (bus.topic, 1): 4})
-        some = await bus.admin.backlog(bus.group, [bus.topic])
+        backlog = await bus.admin.backlog(bus.group, [bus.topic])
         member = await bus.join()
         await member.has_read(1)
         member.mark_all()
@@ -115,10 +115,10 @@ async def test_backlog_counts_from_the_committed_offsets(parts: Parts) -> None:
         none = await bus.admin.backlog(bus.group, [bus.topic])
 
         assert (fresh.lag, fresh.committed) == (10, {})
-        assert (some.lag, some.committed) == (1, {(bus.topic, 0): 5, (bus.topic, 1): 4})
+        assert (backlog.lag, backlog.committed) == (1, {(bus.topic, 0): 5, (bus.topic, 1): 4})
         assert fresh.oldest_ms is not None
-        assert some.oldest_ms == member.records[0].timestamp_ms
-        assert fresh.oldest_ms <= some.oldest_ms
+        assert backlog.oldest_ms == member.records[0].timestamp_ms
+        assert fresh.oldest_ms <= backlog.oldest_ms
         assert (none.lag, none.oldest_ms) == (0, None)
 
 

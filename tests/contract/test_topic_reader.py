@@ -62,7 +62,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str | None:
 async def site(bootstrap: str | None, folder: Path) -> AsyncIterator[Site]:
     path, config, clock = folder / "bus.sqlite", KafkaConfig(bootstrap), SystemClock()
     if bootstrap is None:
-        found = Site(
+        opened = Site(
             f"t{uuid4().hex}",
             EmbeddedPublisher(path),
             EmbeddedTopicAdmin(path),
@@ -73,15 +73,15 @@ async def site(bootstrap: str | None, folder: Path) -> AsyncIterator[Site]:
             KafkaPublisher(config=config, clock=clock),
             KafkaTopicAdmin(config=config, clock=clock),
         )
-        found = Site(
+        opened = Site(
             f"t{uuid4().hex}", publisher, admin, KafkaTopicReader(config=config, clock=clock)
         )
-    await found.admin.create(found.topic, PARTITIONS, None)
+    await opened.admin.create(opened.topic, PARTITIONS, None)
     try:
-        yield found
+        yield opened
     finally:
-        await found.publisher.close()
-        await found.admin.close()
+        await opened.publisher.close()
+        await opened.admin.close()
 
 
 def values(read: Sequence[Incoming]) -> list[bytes | None]:
@@ -93,12 +93,12 @@ async def test_every_record_is_read_once(bootstrap: str | None, tmp_path: Path) 
 
     A second reading gives the same.
     """
-    async with site(bootstrap, tmp_path) as found:
+    async with site(bootstrap, tmp_path) as topic_site:
         sent = [b"v%d" % number for number in range(1200)]
-        await found.send(*sent)
-        await found.send(None, key=b"pointer")
+        await topic_site.send(*sent)
+        await topic_site.send(None, key=b"pointer")
 
-        read, again = await found.read(), await found.read()
+        read, again = await topic_site.read(), await topic_site.read()
 
         assert values(read) == values(again)
         assert {record.value for record in read} == {*sent, None}
@@ -115,12 +115,12 @@ async def test_the_end_is_where_it_was_at_the_beginning(
     bootstrap: str | None, tmp_path: Path
 ) -> None:
     """A reading does not wait for records written meanwhile, so it ends."""
-    async with site(bootstrap, tmp_path) as found:
-        await found.send(*(b"v%d" % number for number in range(600)))
+    async with site(bootstrap, tmp_path) as topic_site:
+        await topic_site.send(*(b"v%d" % number for number in range(600)))
         read: list[Incoming] = []
-        async with aclosing(found.reader.read(found.topic)) as pages:
+        async with aclosing(topic_site.reader.read(topic_site.topic)) as pages:
             async for page in pages:
-                await found.send(b"later %d" % len(read), key=b"one partition")
+                await topic_site.send(b"later %d" % len(read), key=b"one partition")
                 read += page
 
         assert (
@@ -142,31 +142,31 @@ async def test_the_end_is_where_it_was_at_the_beginning(
 
 async def test_an_empty_topic_is_read_at_once(bootstrap: str | None, tmp_path: Path) -> None:
     """An empty topic has nothing to wait for."""
-    async with site(bootstrap, tmp_path) as found, asyncio.timeout(60):
-        assert await found.read() == []
+    async with site(bootstrap, tmp_path) as topic_site, asyncio.timeout(60):
+        assert await topic_site.read() == []
 
 
 async def test_reading_begins_at_the_first_remaining_record(
     bootstrap: str | None, tmp_path: Path
 ) -> None:
     """Deleted records are skipped."""
-    async with site(bootstrap, tmp_path) as found:
-        await found.send(*(b"v%d" % number for number in range(30)), key=b"one partition")
-        (number,) = {record.partition for record in await found.read()}
-        await found.admin.trim({(found.topic, number): 10})
+    async with site(bootstrap, tmp_path) as topic_site:
+        await topic_site.send(*(b"v%d" % number for number in range(30)), key=b"one partition")
+        (number,) = {record.partition for record in await topic_site.read()}
+        await topic_site.admin.trim({(topic_site.topic, number): 10})
 
-        read = await found.read()
+        read = await topic_site.read()
 
         assert [record.offset for record in read] == list(range(10, 30))
 
 
 async def test_large_records_come_in_small_pages(bootstrap: str | None, tmp_path: Path) -> None:
     """A page holds some MiB at most, however large a record is."""
-    async with site(bootstrap, tmp_path) as found:
+    async with site(bootstrap, tmp_path) as topic_site:
         for number in range(8):
-            await found.send(os.urandom(3 << 20), key=b"%d" % number)
+            await topic_site.send(os.urandom(3 << 20), key=b"%d" % number)
 
-        async with aclosing(found.reader.read(found.topic)) as pages:
+        async with aclosing(topic_site.reader.read(topic_site.topic)) as pages:
             sizes = [sum(len(record.value or b"") for record in page) async for page in pages]
 
         assert sum(sizes) == 8 * (3 << 20)
@@ -175,10 +175,10 @@ async def test_large_records_come_in_small_pages(bootstrap: str | None, tmp_path
 
 async def test_a_topic_that_is_missing_is_named(bootstrap: str | None, tmp_path: Path) -> None:
     """The person has mistyped the topic's name."""
-    async with site(bootstrap, tmp_path) as found:
-        found.topic = "nowhere.dlq"
+    async with site(bootstrap, tmp_path) as topic_site:
+        topic_site.topic = "nowhere.dlq"
         with pytest.raises(ConfigError, match=r"no topic nowhere\.dlq"):
-            await found.read()
+            await topic_site.read()
 
 
 async def test_a_silent_kafka_is_reported() -> None:

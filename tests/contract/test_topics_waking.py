@@ -78,12 +78,12 @@ def versions(asked: int) -> bytes:
 
 def topics(body: bytes) -> bytes:
     count = max(struct.unpack(">i", body[:4])[0], 0)
-    found, rest = struct.pack(">i", count), body[4:]
+    answer, rest = struct.pack(">i", count), body[4:]
     for _ in range(count):
         size = 2 + struct.unpack(">h", rest[:2])[0]
-        found += struct.pack(">h", UNKNOWN_TOPIC) + rest[:size] + struct.pack(">bi", 0, 0)
+        answer += struct.pack(">h", UNKNOWN_TOPIC) + rest[:size] + struct.pack(">bi", 0, 0)
         rest = rest[size:]
-    return found
+    return answer
 
 
 def text(value: bytes | None) -> bytes:

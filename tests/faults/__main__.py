@@ -51,10 +51,10 @@ def main(argv: Sequence[str]) -> int:
         Site(folder=folder, faultlog=faultlog) as site,
     ):
         tasks = options.tasks or round(options.minutes * TASKS_A_MINUTE)
-        found = run(site, plan, minutes=options.minutes, tasks=tasks, seed=options.seed)
+        evidence = run(site, plan, minutes=options.minutes, tasks=tasks, seed=options.seed)
     known = _known(options.seed, (time.monotonic() - began_s) / 60)
-    (folder / SEEN).write_bytes(pickle.dumps((found, known)))
-    judgement = judge(found, figures=known)
+    (folder / SEEN).write_bytes(pickle.dumps((evidence, known)))
+    judgement = judge(evidence, figures=known)
     _write(judgement, folder, options.report)
     for line in report.lines(judgement):
         _say(line)
@@ -75,8 +75,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _again(folder: Path) -> int:
     """Judge the kept evidence of a run again."""
-    found, known = pickle.loads((folder / SEEN).read_bytes())  # noqa: S301 - written by ourselves
-    judgement = judge(found, figures=known)
+    evidence, known = pickle.loads((folder / SEEN).read_bytes())  # noqa: S301 - written by ourselves
+    judgement = judge(evidence, figures=known)
     for line in report.lines(judgement):
         _say(line)
     return 0 if judgement.good else 1

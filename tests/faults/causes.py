@@ -60,9 +60,9 @@ def repeats(evidence: RunEvidence) -> list[Repeat]:
     return list(_Causes(evidence).all())
 
 
-def by_cause(found: Sequence[Repeat]) -> dict[str, int]:
+def by_cause(repeats: Sequence[Repeat]) -> dict[str, int]:
     """Return the number of repeated calls for each cause, the most frequent first."""
-    return dict(Counter(repeat.cause for repeat in found).most_common())
+    return dict(Counter(repeat.cause for repeat in repeats).most_common())
 
 
 class _Causes:
@@ -80,8 +80,8 @@ class _Causes:
         calls: dict[str, list[ReceivedCall]] = defaultdict(list)
         for received in self._evidence.received:
             calls[received.call.name].append(received)
-        for name, some in calls.items():
-            for first, second in pairwise(some):
+        for name, received_calls in calls.items():
+            for first, second in pairwise(received_calls):
                 yield Repeat(
                     name,
                     second.call.start_s,
@@ -142,19 +142,19 @@ class _Causes:
 
     def _end(self, task_id: int, owner: int, from_s: float, to_s: float) -> Move | None:
         """Return how the claim of a call ended before the next call."""
-        mine = (
+        ends = (
             move
             for move in self._moves[task_id]
             if from_s <= move.at_s <= to_s and move.old_owner == owner
         )
-        return next(mine, None)
+        return next(ends, None)
 
     def _dialed(self, first: ReceivedCall) -> str | None:
         """Return the fault that the LLM was set to at that time."""
         for fault in self._evidence.faults:
-            told = str(fault["evidence"].get("dialed", ""))
+            dialed = str(fault["evidence"].get("dialed", ""))
             if (
-                told.partition("=")[0] == first.fault
+                dialed.partition("=")[0] == first.fault
                 and fault["start_s"] <= first.call.start_s <= fault["end_s"]
             ):
                 return str(fault["kind"])
@@ -167,10 +167,10 @@ class _Causes:
 
     def _faults(self, seat: str, from_s: float, to_s: float, costs: set[Cost]) -> list[str]:
         """Return the kinds of the faults that met a seat in this time, latest beginnings first."""
-        found: list[Event] = [
+        struck: list[Event] = [
             fault
             for fault in self._evidence.faults
             if seat in fault["seats"] and Cost(fault["cost"]) in costs
         ]
-        then = [event for event in found if event["start_s"] <= to_s and event["end_s"] >= from_s]
+        then = [event for event in struck if event["start_s"] <= to_s and event["end_s"] >= from_s]
         return [str(event["kind"]) for event in sorted(then, key=lambda event: -event["start_s"])]

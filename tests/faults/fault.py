@@ -68,29 +68,29 @@ class Fault:
 
     def told(self, look: Callable[[], Any]) -> Any:
         """Return a server's first result, or None after a while."""
-        found: list[Any] = []
+        answers: list[Any] = []
 
         def heard() -> bool:
-            found[:] = [quiet(look)]
-            return found[0] is not None
+            answers[:] = [quiet(look)]
+            return answers[0] is not None
 
         wait_for(heard, PATIENCE_S)
-        return found[0]
+        return answers[0]
 
     def working(self) -> Program:
         """Return the seat's agent if it holds tasks. Raises NobodyError if there is none."""
-        found: list[Program] = []
+        busy_programs: list[Program] = []
 
         def busy() -> bool:
             program = self.site.seats.program_in(self.seat)
             if program is not None and self.site.seats.claims(program):
-                found.append(program)
-            return bool(found)
+                busy_programs.append(program)
+            return bool(busy_programs)
 
         if not wait_for(lambda: quiet(busy), PATIENCE_S):
             raise NobodyError(f"nobody works at {self.seat}")
-        self.evidence["pid"] = found[0].pid
-        return found[0]
+        self.evidence["pid"] = busy_programs[0].pid
+        return busy_programs[0]
 
 
 class NobodyError(Exception):

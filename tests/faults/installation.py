@@ -128,8 +128,8 @@ class Installation:
         """
         self.deployment.until_done(*options, timeout_s=RECOVERY_S)
         run = self.evidence()
-        found = [line for line in checker.violations(run) if not line.startswith(tuple(odd))]
-        assert found == [], "\n".join([f"after {', '.join(self.hit)}:", *found])
+        violations = [line for line in checker.violations(run) if not line.startswith(tuple(odd))]
+        assert violations == [], "\n".join([f"after {', '.join(self.hit)}:", *violations])
         return run
 
     def evidence(self) -> Evidence:

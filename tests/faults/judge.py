@@ -132,17 +132,17 @@ def _rerun(evidence: RunEvidence) -> dict[str, Any]:
     alone: list[float] = []
     for fault in evidence.faults:
         if fault["kind"] in {"agent-kill", "agents-kill"}:
-            found = _times(evidence, fault)
-            times += found
+            kill_times = _times(evidence, fault)
+            times += kill_times
             if not _near(evidence, fault):
-                alone += found
+                alone += kill_times
     return {"all": _summary(times), "no_other_fault_near": _summary(alone)}
 
 
 def _times(evidence: RunEvidence, kill: Event) -> list[float]:
     at_s, pids = kill["start_s"], _pids(kill)
-    mine = {number for number, life in evidence.agents.items() if life.pid in pids}
-    held = _held(evidence.run.moves or (), mine, at_s)
+    agent_ids = {number for number, life in evidence.agents.items() if life.pid in pids}
+    held = _held(evidence.run.moves or (), agent_ids, at_s)
     first: dict[int, float] = {}
     for call in evidence.run.calls:
         if call.task_id in held and call.start_s > at_s:

@@ -62,9 +62,9 @@ def _backwards(cursor: pymysql.cursors.Cursor, ids: list[int]) -> None:
     with _rolled_back(cursor):
         # The server ends the transaction that changed fewer rows.
         cursor.execute("INSERT INTO fault_weight (n) SELECT seq FROM seq_1_to_3000")
-        for some in (ids[len(ids) // 2 :], ids[: len(ids) // 2]):
-            if some:
-                cursor.execute("SELECT id FROM task WHERE id IN %s FOR UPDATE", (some,))
+        for half in (ids[len(ids) // 2 :], ids[: len(ids) // 2]):
+            if half:
+                cursor.execute("SELECT id FROM task WHERE id IN %s FOR UPDATE", (half,))
             time.sleep(MET_S)  # a program that has an earlier row by now waits for a later one
 
 

@@ -41,9 +41,9 @@ def wrong_way(part: str, mode: Mode) -> Callable[[Fault], None]:
             site.proxy.set(door, Wrong(), reset=lost)
 
     def _met(fault: Fault, doors: list[Door], mode: Mode) -> bool:
-        told = [fault.site.proxy.counts(door) for door in doors]
+        door_counts = [fault.site.proxy.counts(door) for door in doors]
         fault.evidence.update(
-            {name: sum(counts.get(name, 0) for counts in told) for name in EVIDENCE[mode]}
+            {name: sum(counts.get(name, 0) for counts in door_counts) for name in EVIDENCE[mode]}
         )
         return any(fault.evidence[name] for name in EVIDENCE[mode])
 

@@ -62,8 +62,8 @@ def _share(fault: Fault, name: str) -> float:
 def _faults(fault: Fault) -> dict[str, int]:
     # Our own server.
     with urlopen(fault.site.llm.url.replace("/v1", "/stats"), timeout=10) as answer:  # noqa: S310
-        found: dict[str, int] = orjson.loads(answer.read())["faults"]
-    return found
+        counts: dict[str, int] = orjson.loads(answer.read())["faults"]
+    return counts
 
 
 KINDS = tuple(

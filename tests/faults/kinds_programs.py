@@ -129,10 +129,10 @@ def _jump(fault: Fault, by_s: float) -> None:
     fault.begin(program.name, SKEWED)
     fault.evidence["by_s"] = round(by_s)
     skew.jump(fault.site.folder, by_s)
-    said = len(program.err)
+    logged_chars = len(program.err)
     fault.hold(
         lambda: any(
-            abs(at_s - time() - by_s) < abs(by_s) / 2 for at_s in _times(program.err[said:])
+            abs(at_s - time() - by_s) < abs(by_s) / 2 for at_s in _times(program.err[logged_chars:])
         )
     )
     skew.jump(fault.site.folder, 0)
@@ -140,13 +140,15 @@ def _jump(fault: Fault, by_s: float) -> None:
 
 def _times(text: str) -> list[float]:
     """Return the times at the beginnings of log lines."""
-    found = []
+    times_s = []
     for line in text.splitlines():
         try:
-            found.append(datetime.strptime(line[:19], "%Y-%m-%d %H:%M:%S").astimezone().timestamp())
+            times_s.append(
+                datetime.strptime(line[:19], "%Y-%m-%d %H:%M:%S").astimezone().timestamp()
+            )
         except ValueError:
             continue
-    return found
+    return times_s
 
 
 def _end(fault: Fault, program: Program, number: signal.Signals) -> None:

@@ -71,15 +71,15 @@ def disk_full(fault: Fault) -> None:
         LARGE, input={"text": fault.chance.randbytes(LARGE_BYTES).hex()}
     )
     fault.begin("mariadb", *AGENTS)
-    said = site.mariadb.log.stat().st_size
+    logged_bytes = site.mariadb.log.stat().st_size
     site.disk.fill()
     try:
         load = site.tool("load", path)
-        fault.hold(lambda: _no_room(site, said))
+        fault.hold(lambda: _no_room(site, logged_bytes))
     finally:
         site.disk.clear()
         died = _revived(site.mariadb)
-    fault.evidence["refused"] = _no_room(site, said)
+    fault.evidence["refused"] = _no_room(site, logged_bytes)
     # A rollback that found no space may kill MariaDB some seconds later.
     while load.running:
         died = _revived(site.mariadb) or died
@@ -91,8 +91,8 @@ def disk_full(fault: Fault) -> None:
 
 def _no_room(site: Site, since: int) -> int:
     """Return how often a file of the ledger could not grow."""
-    said = site.mariadb.log.read_bytes()[since:]
-    return said.count(b"failed with error 28")
+    log_lines = site.mariadb.log.read_bytes()[since:]
+    return log_lines.count(b"failed with error 28")
 
 
 def _revived(server: Server) -> bool:
@@ -134,8 +134,8 @@ def _reached(site: Site, part: str) -> int:
 
 
 def _sum(site: Site, part: str, *names: str) -> int:
-    told = [site.proxy.ever(door) for door in site.doors_of(part)]
-    return sum(counts.get(name, 0) for counts in told for name in names)
+    door_counts = [site.proxy.ever(door) for door in site.doors_of(part)]
+    return sum(counts.get(name, 0) for counts in door_counts for name in names)
 
 
 KINDS = (

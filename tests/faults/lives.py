@@ -33,16 +33,16 @@ class Life:
 
 def lives(events: Iterable[Event]) -> list[Life]:
     """Return the programs of the seats."""
-    found: dict[str, Life] = {}
+    lives: dict[str, Life] = {}
     for event in events:
         name = event.get("program", "")
         if event["event"] == "started":
-            found[name] = Life(name, event["pid"], event["seat"], event["at_s"])
+            lives[name] = Life(name, event["pid"], event["seat"], event["at_s"])
         elif event["event"] == "ended":
-            found[name] = replace(
-                found[name], ended_s=event["at_s"], code=event["code"], by=event["by"]
+            lives[name] = replace(
+                lives[name], ended_s=event["at_s"], code=event["code"], by=event["by"]
             )
-    return list(found.values())
+    return list(lives.values())
 
 
 def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
@@ -50,7 +50,7 @@ def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
 
     Process numbers are reused, so the time decides too.
     """
-    found = {}
+    lives = {}
     for row in site.deployment.ledger.agents():
         pid, born_s = int(row.name.split(" ")[0].rpartition(":")[2]), seconds(row.started_at)
         fitting = [
@@ -59,30 +59,30 @@ def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
             if life.pid == pid and life.began_s - AROUND_S <= born_s <= life.ended_s + AROUND_S
         ]
         if fitting:
-            found[row.id] = fitting[-1]
-    return found
+            lives[row.id] = fitting[-1]
+    return lives
 
 
 def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnation]:
     """Return the incarnations, each with the times at which a fault hindered it."""
-    found, faults = {}, site.log.of("fault")
+    incarnations_by_id, faults = {}, site.log.of("fault")
     for row in site.deployment.ledger.agents():
         life = agents.get(row.id)
         if life is None:
             continue
-        mine = [fault for fault in faults if _hits(fault, life)]
+        hits = [fault for fault in faults if _hits(fault, life)]
         stalls = [
             (fault["start_s"], fault["end_s"])
-            for fault in mine
+            for fault in hits
             if fault["kind"].startswith("agent-freeze")
         ]
         away = [
             (fault["start_s"], fault["end_s"] + AFTER_S)
-            for fault in mine
+            for fault in hits
             if fault["kind"].startswith("mariadb")
         ]
         lost, stopped = (seconds(at) if at else None for at in (row.lost_at, row.stopped_at))
-        found[row.id] = Incarnation(
+        incarnations_by_id[row.id] = Incarnation(
             agent_id=row.id,
             program=life.program,
             began_s=seconds(row.started_at),
@@ -95,7 +95,7 @@ def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnatio
             served=not away,
             served_at_once=not away,
         )
-    return found
+    return incarnations_by_id
 
 
 def _hits(fault: Event, life: Life) -> bool:

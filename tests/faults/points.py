@@ -18,13 +18,13 @@ def points() -> dict[str, list[str]]:
 
     Raises ValueError for a use that hides a point.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    places: dict[str, list[str]] = defaultdict(list)
     for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
         place = path.relative_to(ROOT)
         if place != HOOK:
             for line, name in _reached(ast.parse(path.read_text("utf-8")), place.as_posix()):
-                found[name].append(f"{place.as_posix()}:{line}")
-    return dict(sorted(found.items()))
+                places[name].append(f"{place.as_posix()}:{line}")
+    return dict(sorted(places.items()))
 
 
 def _reached(tree: ast.AST, place: str) -> Iterator[tuple[int, str]]:

@@ -41,10 +41,10 @@ def lines(judgement: Judgement) -> Iterator[str]:
 
 def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Return the figures of runs as a Markdown table, and the bound that they support together."""
-    told = [dict(_facts(run)) for run in runs]
+    columns = [dict(_facts(run)) for run in runs]
     yield _row("figure", *(f"run {number}" for number, _ in enumerate(runs, 1)))
     yield _row(*["---"] * (len(runs) + 1))
-    yield from (_row(name, *(facts.get(name, "") for facts in told)) for name in told[0])
+    yield from (_row(name, *(facts.get(name, "") for facts in columns)) for name in columns[0])
     counts = {name: sum(run[name] for run in runs) for name in ("tasks", "faults", "lost")}
     yield (
         f"\nTogether {counts['tasks']:,} tasks and {counts['faults']:,} faults, "

@@ -24,12 +24,12 @@ NEVER_YEAR = 9999
 COMMIT_S = 1.0
 
 
-def attempts(url: str, told: Sequence[Move]) -> list[Attempt]:
+def attempts(url: str, moves: Sequence[Move]) -> list[Attempt]:
     """Return the attempts that did not succeed.
 
     They ended with their claims, by the database's clock, because an agent's clock may be wrong.
     """
-    ended_s = {(move.task_id, move.old_owner): move.at_s for move in told if move.ends}
+    ended_s = {(move.task_id, move.old_owner): move.at_s for move in moves if move.ends}
     columns = (task_attempt, task.c.task_key, batch.c.name)
     query = (
         select(*columns)
@@ -93,15 +93,15 @@ def counts(url: str) -> list[Count]:
 def guards(url: str) -> list[Guarded]:
     """Return from when to when each guard was raised."""
     looked = [(row.guard_id, seconds(row.at)) for row in history.read(url, "fault_look")]
-    found: list[tuple[int, Guarded]] = []
+    guards: list[tuple[int, Guarded]] = []
     raised: dict[int, Guarded] = {}
     for row in history.read(url, "fault_guard"):
         at_s = seconds(row.at)
         if row.raised:
             raised[row.guard_id] = Guarded(row.batch_id, row.type, row.route, at_s, None, row.cause)
         elif row.guard_id in raised:
-            found.append((row.guard_id, replace(raised.pop(row.guard_id), opened=at_s)))
-    whole = [*found, *raised.items()]
+            guards.append((row.guard_id, replace(raised.pop(row.guard_id), opened=at_s)))
+    whole = [*guards, *raised.items()]
     return [
         replace(guard, raised=guard.raised + COMMIT_S, tried=_between(guard, guard_id, looked))
         for guard_id, guard in whole
@@ -150,8 +150,8 @@ def verdicts(url: str) -> list[Verdict]:
 
 def ordered(url: str) -> list[Ordered]:
     """Return the interval in which each task's record was in the outbox."""
-    found: list[Ordered] = []
-    there: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
+    intervals: list[Ordered] = []
+    placed_s: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
     for row in history.read(url, "fault_order"):
         at_s = seconds(row.at)
         if row.destination == "dlq":
@@ -159,13 +159,13 @@ def ordered(url: str) -> list[Ordered]:
         items = {
             (key, fence) for kind, key, fence in outbox.unpack(row.items) if kind == outbox.TASK
         }
-        before = there[row.order_id]
-        found += [
+        before = placed_s[row.order_id]
+        intervals += [
             Ordered(*item, placed=before.pop(item), gone=at_s) for item in before.keys() - items
         ]
-        there[row.order_id] = dict.fromkeys(items, at_s) | before
-    return found + [
+        placed_s[row.order_id] = dict.fromkeys(items, at_s) | before
+    return intervals + [
         Ordered(*item, placed=placed, gone=None)
-        for items in there.values()
+        for items in placed_s.values()
         for item, placed in items.items()
     ]

@@ -85,25 +85,25 @@ def gather(site: Site, watch: Watch) -> RunEvidence:
 
 def _outages(site: Site) -> list[Outage]:
     """Return the times in which the LLM was set to fail every call."""
-    told = (
+    settings = (
         (fault, *str(fault["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2])
         for fault in site.log.of("fault")
     )
     return [
         Outage(ROUTE, fault, event["start_s"], event["end_s"])
-        for event, fault, share in told
+        for event, fault, share in settings
         if fault in OUTAGES and share == "1"
     ]
 
 
 def _letters(site: Site, watch: Watch) -> list[Letter]:
     """Return the records of the dead-letter topic."""
-    found = []
+    letters = []
     for record in watch.records:
         if record.topic == site.deployment.topics.name("dlq"):
             pointer = "docllm-pointer" in record.headers
             if "docllm-quarantine" in record.headers:
-                found.append(
+                letters.append(
                     Letter(
                         record.key,
                         record.value,
@@ -112,12 +112,12 @@ def _letters(site: Site, watch: Watch) -> list[Letter]:
                     )
                 )
             else:
-                said = {
+                headers = {
                     name: record.headers.get(f"docllm-{name}", b"").decode()
                     for name in ("fence", "disposition", "error-class")
                 }
-                death = Death(int(said["fence"]), said["disposition"], said["error-class"])
-                found.append(
+                death = Death(int(headers["fence"]), headers["disposition"], headers["error-class"])
+                letters.append(
                     Letter(
                         record.key,
                         record.value,
@@ -126,7 +126,7 @@ def _letters(site: Site, watch: Watch) -> list[Letter]:
                         pointer=pointer,
                     )
                 )
-    return found
+    return letters
 
 
 def _records(
@@ -142,12 +142,12 @@ def _records(
     created = {move.task_id: move.at_s for move in moves if move.before is None}
     known = {task.value: created.get(task.id) for task in tasks}
     deleted = _deleted(site, topics.name("tasks"))
-    found = []
+    stored = []
     for record in watch.records:
         if record.topic == dlq:
             continue
         ours = "docllm-ledger" in record.headers and record.topic != inbox
-        found.append(
+        stored.append(
             Stored(
                 topic=record.topic,
                 number=record.number,
@@ -167,17 +167,17 @@ def _records(
                 ),
             )
         )
-    return found + _unseen(found)
+    return stored + _unseen(stored)
 
 
-def _unseen(found: Sequence[Stored]) -> list[Stored]:
+def _unseen(records: Sequence[Stored]) -> list[Stored]:
     """Return a record for each offset that was deleted before the watch saw it."""
-    there: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for record in found:
-        there[record.topic, record.number].add(record.offset)
+    seen_offsets: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for record in records:
+        seen_offsets[record.topic, record.number].add(record.offset)
     gaps = (
         (place, offset)
-        for place, offsets in there.items()
+        for place, offsets in seen_offsets.items()
         for offset in range(max(offsets))
         if offset not in offsets
     )

@@ -29,11 +29,11 @@ class DoorKafka(Kafka):
     def _settings(self) -> dict[str, str]:
         usual = super()._settings()
         names = ["PLAINTEXT", "CONTROLLER", *self._doors]
-        told = [f"{name}://127.0.0.1:{port}" for name, port in self._doors.items()]
+        addresses = [f"{name}://127.0.0.1:{port}" for name, port in self._doors.items()]
         real = [f"{name}://127.0.0.1:{port}" for name, port in self.behind.items()]
         return usual | {
             "listeners": ",".join([usual["listeners"], *real]),
-            "advertised.listeners": ",".join([f"PLAINTEXT://{self.bootstrap}", *told]),
+            "advertised.listeners": ",".join([f"PLAINTEXT://{self.bootstrap}", *addresses]),
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
             "inter.broker.listener.name": "PLAINTEXT",
         }
@@ -69,8 +69,8 @@ class Disk:
         subprocess.run(["umount", str(self.folder)], check=True)
 
     def _used_kb(self) -> int:
-        found = os.statvfs(self.folder)
-        return (found.f_blocks - found.f_bfree) * found.f_frsize // 1024
+        space = os.statvfs(self.folder)
+        return (space.f_blocks - space.f_bfree) * space.f_frsize // 1024
 
     def _resize(self, size: str) -> bool:
         done = subprocess.run(

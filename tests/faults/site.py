@@ -144,7 +144,7 @@ class Site:
     def environ(self, seat: str) -> dict[str, str]:
         """Return the environment of a program that uses the doors of a seat."""
         direct, ports = self.deployment.environ, {part: self.ports[seat, part] for part in PARTS}
-        found = {
+        settings = {
             "DOCLLM_KAFKA_BOOTSTRAP": f"127.0.0.1:{ports['kafka']}",
             "DOCLLM_DATABASE_URL": direct["DOCLLM_DATABASE_URL"].replace(
                 f":{self.mariadb.port}/", f":{ports['mariadb']}/"
@@ -155,7 +155,7 @@ class Site:
             "DOCLLM_LLM_BASE_URL": f"http://127.0.0.1:{ports['llm']}/{seat}/v1",
             "DOCLLM_LLM_MODEL": "rehearsal",
         }
-        return found | (skew.environ(self.folder) if seat == SKEWED else {})
+        return settings | (skew.environ(self.folder) if seat == SKEWED else {})
 
     def agent(self, seat: str, *options: str) -> Program:
         """Start an agent that uses the doors of a seat, beside the seat's own agent."""

@@ -20,8 +20,8 @@ PLACES = (
 def library() -> Path:
     """Return libfaketime's path. Raises ServerMissingError if it is not installed."""
     for place in PLACES:
-        for found in Path("/").glob(place.removeprefix("/")):
-            return found
+        for library in Path("/").glob(place.removeprefix("/")):
+            return library
     raise ServerMissingError(
         "libfaketime (Debian package faketime) is not installed; run: python -m "
         "tests.servers install"

@@ -41,9 +41,9 @@ def campaign(
         )
         servers = (kafka, mariadb, redis)
     at_once = [] if "PYTEST_XDIST_WORKER" in os.environ else chosen
-    found = Campaign(at_once, folder=tmp_path_factory.mktemp("crashes"), servers=servers)
-    yield found
-    found.close()
+    campaign = Campaign(at_once, folder=tmp_path_factory.mktemp("crashes"), servers=servers)
+    yield campaign
+    campaign.close()
 
 
 @pytest.mark.proof

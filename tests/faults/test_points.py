@@ -27,9 +27,9 @@ def test_only_points_of_the_embedded_parts_are_hit_on_them_alone() -> None:
     on_kafka = {point for story in STORIES for point in story.points_on(kafka=True)}
     places = [
         place
-        for point, found in points.points().items()
+        for point, point_places in points.points().items()
         if point not in on_kafka
-        for place in found
+        for place in point_places
     ]
     assert [
         place for place in places if not re.match(r"producer/bus/|agent/consumer/embedded", place)

@@ -36,11 +36,11 @@ print("ended", flush=True)
 def program(source: str, folder: Path, for_s: float) -> "Iterator[subprocess.Popen[str]]":
     """Return a program that uses the clock of a folder and waits once."""
     command, environ = [sys.executable, "-c", source, str(for_s)], os.environ | skew.environ(folder)
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as found:
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield found
+            yield process
         finally:
-            found.kill()
+            process.kill()
 
 
 @pytest.mark.parametrize("hours", [-21, 0, 21])
@@ -49,9 +49,9 @@ def test_the_kafka_client_waits_as_long_as_it_should_by_a_clock_that_is_wrong(
 ) -> None:
     skew.jump(tmp_path, hours * HOUR_S)
     with program(POLL, tmp_path, WAITS_S) as polling:
-        said, _ = polling.communicate(timeout=HANGS_S)
+        output, _ = polling.communicate(timeout=HANGS_S)
 
-    told_s, waited_s, used_s = (float(word) for word in said.split())
+    told_s, waited_s, used_s = (float(word) for word in output.split())
     away_s = told_s - (tmp_path / skew.FILE).stat().st_mtime
     assert abs(away_s - hours * HOUR_S) < HANGS_S
     assert waited_s >= WAITS_S * 0.9
@@ -63,6 +63,6 @@ def test_a_wait_ends_when_the_clock_is_set_past_its_end(tmp_path: Path) -> None:
         assert waiting.stdout is not None
         waiting.stdout.readline()
         skew.jump(tmp_path, 2 * HOUR_S)
-        said, _ = waiting.communicate(timeout=HANGS_S)
+        output, _ = waiting.communicate(timeout=HANGS_S)
 
-    assert said == "ended\n"
+    assert output == "ended\n"

@@ -117,13 +117,13 @@ class Watch:
             listed = self._consumer.list_topics(timeout=5).topics
         except KafkaException:
             return
-        there = {
+        present = {
             (name, number)
             for name in self._topics
             if name in listed
             for number in listed[name].partitions
         }
-        fresh = there - self._assigned
+        fresh = present - self._assigned
         if fresh:
             self._consumer.incremental_assign(
                 [TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in sorted(fresh)]

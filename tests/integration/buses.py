@@ -92,14 +92,14 @@ class EmbeddedBus:
                 "SELECT p.id, p.low FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?",
                 (topic,),
             )
-            found = [
+            records = [
                 record
                 for key, low in ids
                 for record in log.read(file, key, low, records=100_000, size_bytes=1 << 30)
             ]
         finally:
             file.close()
-        return [letter(record.key, record.value, record.headers) for record in found]
+        return [letter(record.key, record.value, record.headers) for record in records]
 
     def write(self, records: Sequence[Outgoing]) -> None:
         """Write through the publisher, which takes any record."""
@@ -218,15 +218,15 @@ class KafkaBus:
             }
         )
         consumer.assign([TopicPartition(topic, place.number, place.low) for place in places])
-        found: list[Message] = []
+        messages: list[Message] = []
         try:
-            while len(found) < wanted:
-                batch = consumer.consume(wanted - len(found), ANSWER_S)
-                assert batch, f"{len(found)} of {wanted} records of {topic} came"
-                found += [message for message in batch if message.error() is None]
+            while len(messages) < wanted:
+                batch = consumer.consume(wanted - len(messages), ANSWER_S)
+                assert batch, f"{len(messages)} of {wanted} records of {topic} came"
+                messages += [message for message in batch if message.error() is None]
         finally:
             consumer.close()
-        return found
+        return messages
 
 
 def headers_of(record: Message) -> list[tuple[str, bytes | None]]:

@@ -13,9 +13,9 @@ from tests.servers import Kafka, MariaDB, Redis
 @pytest.fixture
 def embedded(tmp_path: Path) -> Iterator[Deployment]:
     """An empty installation on the embedded parts."""
-    found = embedded_in(tmp_path / "embedded")
-    yield found
-    found.close()
+    deployment = embedded_in(tmp_path / "embedded")
+    yield deployment
+    deployment.close()
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def on_kafka(
     tmp_path: Path, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis
 ) -> Iterator[Deployment]:
     """A new group on Kafka with an empty, migrated ledger and its topics."""
-    found = group_on(kafka_server, mariadb_server, redis_server, folder=tmp_path / "kafka")
-    prepare(found)
-    yield found
-    found.close()
+    deployment = group_on(kafka_server, mariadb_server, redis_server, folder=tmp_path / "kafka")
+    prepare(deployment)
+    yield deployment
+    deployment.close()
 
 
 @pytest.fixture(params=["embedded", "kafka"])
 def deployment(request: pytest.FixtureRequest) -> Deployment:
     """An installation of each kind."""
-    found: Deployment = request.getfixturevalue(
+    deployment: Deployment = request.getfixturevalue(
         "embedded" if request.param == "embedded" else "on_kafka"
     )
-    return found
+    return deployment
 
 
 @pytest.fixture

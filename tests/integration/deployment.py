@@ -176,8 +176,8 @@ class Deployment:
 
     def status(self) -> dict[str, Any]:
         """Return the output of `status --json`."""
-        found: dict[str, Any] = orjson.loads(self.producer("status", "--json"))
-        return found
+        status: dict[str, Any] = orjson.loads(self.producer("status", "--json"))
+        return status
 
     def until(self, true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until `true` returns a true value.

@@ -42,9 +42,9 @@ class LedgerView:
 
         All states are in the result.
         """
-        found = dict.fromkeys((status.name.lower() for status in Status), 0)
+        counts = dict.fromkeys((status.name.lower() for status in Status), 0)
         rows = self._all(select(task.c.status, func.count().label("n")).group_by(task.c.status))
-        return found | {Status(row.status).name.lower(): row.n for row in rows}
+        return counts | {Status(row.status).name.lower(): row.n for row in rows}
 
     def open(self) -> int:
         """Return how many tasks are not final."""

@@ -43,9 +43,9 @@ def write(bootstrap: str, topic: str, value: bytes, header: tuple[bytes, bytes])
 
 def _library() -> ctypes.CDLL:
     """Return the librdkafka that comes with the Python client."""
-    (found,) = (
+    (partition,) = (
         Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka-*.so*")
     )
-    library = ctypes.CDLL(str(found))
+    library = ctypes.CDLL(str(partition))
     library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p
     return library

@@ -60,11 +60,11 @@ def test_all_servers_gone(
     assert agent.wait() == 0, agent.tail()
     assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}
     for name in ("the database", "Kafka at", "Redis"):
-        told = [
+        printed = [
             line for line in agent.err.splitlines() if f"schemas.runtime.outage: {name}" in line
         ]
-        assert sum("does not answer" in line for line in told) == 1, agent.err
-        assert sum("answers again" in line for line in told) == 1, agent.err
+        assert sum("does not answer" in line for line in printed) == 1, agent.err
+        assert sum("answers again" in line for line in printed) == 1, agent.err
 
 
 def _measured(agent: Program) -> tuple[float, list[str]]:

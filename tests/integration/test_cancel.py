@@ -13,13 +13,13 @@ def test_cancelled_batch_ends_in_mid_run(deployment: Deployment) -> None:
     agent = deployment.agent("--until-done", "--slots", "10")
     deployment.until_settled(20)
 
-    said = deployment.producer("cancel", "--batch", BATCH)
+    output = deployment.producer("cancel", "--batch", BATCH)
 
     assert agent.wait() == 0, agent.tail()
     run = deployment.evidence()
     counts = deployment.ledger.counts()
     (batch,) = deployment.status()["batches"]
-    assert f"batch {BATCH}" in said
+    assert f"batch {BATCH}" in output
     assert counts["succeeded"] + counts["cancelled"] == TASKS
     assert counts["cancelled"] > TASKS // 2
     assert len(llm.calls()) == counts["succeeded"]

@@ -73,7 +73,7 @@ def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment)
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({"DOCLLM_SLOT": "3"}, "DOCLLM_SLOTS"),
         ({"DOCLLM_SLOTS": "many"}, "whole number"),
@@ -84,13 +84,13 @@ def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment)
 )
 @pytest.mark.parametrize("command", [["agent", "--rehearsal"], ["producer", "status"]])
 def test_wrong_configuration_is_exit_2(
-    embedded: Deployment, command: list[str], environ: dict[str, str], said: str
+    embedded: Deployment, command: list[str], environ: dict[str, str], message: str
 ) -> None:
     """A wrong setting ends both programs with 2; the error names it."""
     done = embedded.run(*command, **environ)
 
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
 
 
 @pytest.mark.parametrize("option", ["--batch=b", "--dry-run"])

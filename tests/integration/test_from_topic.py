@@ -65,18 +65,18 @@ def test_lost_ledger_is_filled_from_the_dead_letters(
         "replay", "--from-topic", "--disposition", "undecodable", "--yes", code=1
     )
 
-    found = {task.name: (task.value, task.raw_key) for task in deployment.ledger.tasks()}
-    direct = found.pop(f"{deployment.group}-direct/t1000")
+    records = {task.name: (task.value, task.raw_key) for task in deployment.ledger.tasks()}
+    direct = records.pop(f"{deployment.group}-direct/t1000")
     assert empty == []
     left = "left: 2 quarantined records; --disposition undecodable or rejected takes them"
-    assert all(left in said for said in (planned, first, again))
+    assert all(left in output for output in (planned, first, again))
     assert f"{TASKS} tasks would be loaded" in planned
     assert f"{TASKS} tasks loaded" in first
     assert f"0 tasks loaded, {TASKS} were loaded already" in again
     assert f"left: {TASKS} of other dispositions" in asked
     assert "1 tasks loaded" in asked
     assert "1 cannot be loaded" in asked
-    assert found == before
+    assert records == before
     assert direct == (letter.value, b"k")
 
     deployment.until_done("--slots", "100")

@@ -17,10 +17,10 @@ IMPOSSIBLE = {
 
 def ends(deployment: Deployment) -> dict[str, Counter[str]]:
     """Return how many tasks of each batch are in which state."""
-    found: dict[str, Counter[str]] = {}
+    statuses: dict[str, Counter[str]] = {}
     for task in deployment.ledger.tasks():
-        found.setdefault(task.name.partition("/")[0], Counter())[Status(task.status).name] += 1
-    return found
+        statuses.setdefault(task.name.partition("/")[0], Counter())[Status(task.status).name] += 1
+    return statuses
 
 
 def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
@@ -49,18 +49,18 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
         "the end of the first look",
     )
     status, listed = embedded.status(), embedded.producer("guard", "list")
-    said = (
+    reason = (
         "batch wrong, type document, route strict: all 12 tasks that ended were refused for "
         "the same reason"
     )
     assert any(
-        why.startswith(f"guard of {said}") and "with up to 2 tasks" in why
+        why.startswith(f"guard of {reason}") and "with up to 2 tasks" in why
         for why in status["reasons"]
     )
     assert [
         (guard["cause"], guard["look_size"], guard["looking"]) for guard in status["guards"]
     ] == [("bad_request", 2, False)]
-    assert said in listed
+    assert reason in listed
     for agent in agents:
         assert agent.running
         assert (

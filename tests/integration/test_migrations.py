@@ -149,26 +149,26 @@ def test_the_tables_are_those_that_the_code_speaks_of(opened: Callable[[], Datab
 
     assert set(inspector.get_table_names()) == {*tables.metadata.tables, "alembic_version"}
     for name, table in tables.metadata.tables.items():
-        found = {column["name"]: column for column in inspector.get_columns(name)}
-        assert list(found) == [column.name for column in table.columns]
+        actual = {column["name"]: column for column in inspector.get_columns(name)}
+        assert list(actual) == [column.name for column in table.columns]
         assert inspector.get_pk_constraint(name)["constrained_columns"] == [
             column.name for column in table.primary_key.columns
         ]
         for column in table.columns:
-            there = found[column.name]
-            assert there["nullable"] == column.nullable, (name, column.name)
-            assert (there["default"] is None) == (column.server_default is None), (
+            column_there = actual[column.name]
+            assert column_there["nullable"] == column.nullable, (name, column.name)
+            assert (column_there["default"] is None) == (column.server_default is None), (
                 name,
                 column.name,
             )
             wanted = column.type.dialect_impl(database.engine.dialect)
             for family in (Integer, LargeBinary, String):
-                assert isinstance(there["type"], family) == isinstance(wanted, family), (
+                assert isinstance(column_there["type"], family) == isinstance(wanted, family), (
                     name,
                     column.name,
                 )
             if isinstance(wanted, String):
-                assert there["type"].length == wanted.length or not wanted.length, (
+                assert column_there["type"].length == wanted.length or not wanted.length, (
                     name,
                     column.name,
                 )
@@ -181,23 +181,23 @@ def test_the_indexes_are_those_that_the_code_speaks_of(opened: Callable[[], Data
     inspector = _inspector(database)
 
     for name, table in tables.metadata.tables.items():
-        there = {
+        actual = {
             tuple(index["column_names"]): bool(index["unique"])
             for index in inspector.get_indexes(name)
         }
-        there |= {
+        actual |= {
             tuple(constraint["column_names"]): True
             for constraint in inspector.get_unique_constraints(name)
         }
         assert {
             tuple(column.name for column in index.columns) for index in table.indexes
-        } <= there.keys(), name
+        } <= actual.keys(), name
         unique = {
             tuple(column.name for column in constraint.columns)
             for constraint in table.constraints
             if constraint.__visit_name__ == "unique_constraint"
         }
-        assert {columns for columns, is_unique in there.items() if is_unique} == unique, name
+        assert {columns for columns, is_unique in actual.items() if is_unique} == unique, name
 
 
 def test_texts_are_compared_byte_by_byte(opened: Callable[[], Database]) -> None:
@@ -214,13 +214,13 @@ def test_texts_are_compared_byte_by_byte(opened: Callable[[], Database]) -> None
         "SELECT table_name AS name, table_collation AS collation FROM "
         "information_schema.tables WHERE table_schema = DATABASE()"
     )
-    found = {
+    collations = {
         row.name: row.collation
         for row in database.run(lambda c: c.execute(query).all())
         if row.name != "alembic_version"
     }
 
-    assert found == dict.fromkeys(tables.metadata.tables, "utf8mb4_bin")
+    assert collations == dict.fromkeys(tables.metadata.tables, "utf8mb4_bin")
     assert (
         database.run(lambda c: c.execute(text("SELECT @@character_set_server")).scalar())
         == "latin1"

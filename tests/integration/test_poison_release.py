@@ -49,8 +49,8 @@ def release(deployment: Deployment, handler: str, *, probe_s: float = 300.0) -> 
 
 def raised(deployment: Deployment) -> dict[str, str]:
     """Return the cause by batch, as in `guard list`."""
-    found = orjson.loads(deployment.producer("guard", "list", "--json"))
-    return {guard["batch"]: guard["cause"] for guard in found["guards"]}
+    listing = orjson.loads(deployment.producer("guard", "list", "--json"))
+    return {guard["batch"]: guard["cause"] for guard in listing["guards"]}
 
 
 def deaths(deployment: Deployment) -> Counter[str]:
@@ -121,14 +121,15 @@ def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) 
     killed = deaths(embedded)["tasks"]
 
     release(embedded, WORKS)
-    said = embedded.producer("guard", "open", "tasks")
+    output = embedded.producer("guard", "open", "tasks")
     embedded.until_done()
 
     print(f"{starts} starts until the guard was raised, {killed} dead tasks")  # noqa: T201 - figures
     assert crashes <= 1
     assert raised(embedded) == {}
     assert (
-        said == "batch tasks, type document, any route: open; its tasks run again within seconds\n"
+        output
+        == "batch tasks, type document, any route: open; its tasks run again within seconds\n"
     )
     assert killed == deaths(embedded)["tasks"] == 10
     assert {row.disposition for row in embedded.ledger.dead_letters()} == {"worker_lost"}

@@ -154,7 +154,7 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--processes", "0"], "whole number"),
         (["--processes", "many"], "whole number"),
@@ -167,13 +167,13 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(
     ],
 )
 def test_an_error_of_all_agents_is_reported_once(
-    embedded: Deployment, options: list[str], said: str
+    embedded: Deployment, options: list[str], message: str
 ) -> None:
     """Usage and configuration errors are 2 before any agent is started."""
     done = embedded.run("agent", *options)
 
     assert done.code == 2
-    assert done.err.count(said) == 1
+    assert done.err.count(message) == 1
     assert "started" not in done.err
 
 

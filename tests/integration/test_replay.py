@@ -71,10 +71,10 @@ def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
     for kill in range(KILLS):
         _kill(deployment, deployment.start(*command), chance, writing=kill % 2 == 1)
         left.append(_dead(deployment))
-    said = replay(deployment, "--all", "--yes")
+    output = replay(deployment, "--all", "--yes")
     again = replay(deployment, "--all", "--yes")
 
-    print(f"killed at {hit}; left dead by {KILLS} kills: {left}; then: {said}")  # noqa: T201 - figures
+    print(f"killed at {hit}; left dead by {KILLS} kills: {left}; then: {output}")  # noqa: T201 - figures
     assert hit == list(POINTS)
     assert len(set(left)) > KILLS // 4
     assert "0 tasks" in again
@@ -194,13 +194,13 @@ def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
 
     (group,) = orjson.loads(deployment.producer("dead", "list", "--json"))["groups"]
     planned = replay(deployment, "--disposition", "undecodable", "--dry-run")
-    said = replay(deployment, "--disposition", "undecodable", "--yes", code=1)
+    output = replay(deployment, "--disposition", "undecodable", "--yes", code=1)
     deployment.expect(f"{deployment.group}-direct", ["t1"])
     deployment.until_settled(1)
 
     assert (group["disposition"], group["count"], group["tasks"]) == ("undecodable", 2, 0)
     assert "2 records" in planned
-    assert "1 are tasks now, 1 records are still no tasks" in said
+    assert "1 are tasks now, 1 records are still no tasks" in output
     assert len(llm.calls()) == 1
     (left,) = orjson.loads(deployment.producer("dead", "list", "--json"))["groups"]
     assert left["count"] == 1
@@ -277,7 +277,7 @@ def test_usage_errors_have_their_exit_code_and_advice(embedded: Deployment) -> N
     """
     died(embedded, 3)
 
-    def told(*options: str) -> tuple[int, str]:
+    def result_of(*options: str) -> tuple[int, str]:
         done = embedded.run("producer", *options)
         return done.code, done.err + done.out
 
@@ -306,6 +306,6 @@ def test_usage_errors_have_their_exit_code_and_advice(embedded: Deployment) -> N
         (["replay", "--all", "--dry-run"], 0, "nothing is changed"),
         (["replay", "--id", "t1", "--tenant", "nobody", "--yes"], 0, "is dead"),
     ]:
-        found = told(*options)
-        assert (found[0], words in found[1]) == (code, True), (options, found)
+        answer = result_of(*options)
+        assert (answer[0], words in answer[1]) == (code, True), (options, answer)
     assert embedded.ledger.counts()["dead"] == 3

@@ -24,11 +24,11 @@ def site(
 ) -> Iterator[Deployment]:
     """A group on Kafka with an empty ledger, and a user of that who may do what is documented."""
     server = request.getfixturevalue(f"{request.param}_server")
-    found = group_on(kafka_server, server, redis_server, folder=tmp_path / "site")
-    url = found.environ["DOCLLM_DATABASE_URL"]
-    found.environ["DOCLLM_DATABASE_URL"] = url.replace("docllm@", f"{found.group}:pw@")
-    yield found
-    found.close()
+    deployment = group_on(kafka_server, server, redis_server, folder=tmp_path / "site")
+    url = deployment.environ["DOCLLM_DATABASE_URL"]
+    deployment.environ["DOCLLM_DATABASE_URL"] = url.replace("docllm@", f"{deployment.group}:pw@")
+    yield deployment
+    deployment.close()
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def refused(site: Deployment, right: str, *arguments: str) -> None:
     """Check that a program ends with 3, names the right, and shows no traceback."""
     done = site.run(*arguments, "--group", site.group)
 
-    said = done.out + done.err
-    assert (done.code, right in said, "Traceback" in said) == (3, True, False), said
+    output = done.out + done.err
+    assert (done.code, right in output, "Traceback" in output) == (3, True, False), output
 
 
 def test_each_program_names_the_right_that_its_user_lacks(site: Deployment, sql: Sql) -> None:

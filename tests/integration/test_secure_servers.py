@@ -105,7 +105,7 @@ def secured(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
         "DOCLLM_REDIS_URL": site.redis.url,
         "DOCLLM_LLM_API_KEY": CANARY,
     }
-    found = Deployment(
+    deployment = Deployment(
         folder=tmp_path_factory.mktemp("secured"),
         group=name,
         bus=SecureBus(site.kafka),
@@ -113,11 +113,11 @@ def secured(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
         settings=settings,
         kafka=True,
     )
-    write_client(found.folder / "docllm.toml", site.kafka.client)
-    found.producer("migrate")
-    found.producer("topics", "apply", "--partitions", "2", "--replication-factor", "1")
-    yield found
-    found.close()
+    write_client(deployment.folder / "docllm.toml", site.kafka.client)
+    deployment.producer("migrate")
+    deployment.producer("topics", "apply", "--partitions", "2", "--replication-factor", "1")
+    yield deployment
+    deployment.close()
 
 
 def test_whole_job_over_tls_and_sasl(secured: Deployment) -> None:
@@ -227,12 +227,12 @@ def test_a_refusal_by_redis_is_reported_without_a_secret(embedded: Deployment, s
     for program in programs:
         program.wait(SOON_S)
 
-    said = [
+    messages = [
         "".join(line for line in program.out.splitlines() if " redis: " in line)
         for program in programs
     ]
     assert [
-        words for words, line in zip(refused.values(), said, strict=True) if words not in line
+        words for words, line in zip(refused.values(), messages, strict=True) if words not in line
     ] == []
     assert CANARY not in embedded.said()
 

@@ -36,14 +36,14 @@ def without_claim(run: Evidence) -> list[str]:
 
 def more_than_claims(run: Evidence) -> list[str]:
     """One claim has one call."""
-    mine = Counter(
+    per_claim = Counter(
         (call.name, call.claim.owner)
         for call in run.calls
         if call.claim is not None and not _not_allowed(call, run)
     )
     return [
         f"{times} calls for {name} under the claim of {owner}"
-        for (name, owner), times in mine.items()
+        for (name, owner), times in per_claim.items()
         if times > 1
     ]
 
@@ -78,7 +78,7 @@ def given_back(run: Evidence) -> list[str]:
 
     Otherwise the answer would be thrown away.
     """
-    told = {(attempt.task, attempt.owner) for attempt in run.attempts}
+    known = {(attempt.task, attempt.owner) for attempt in run.attempts}
     answered = {
         (call.task_id, call.claim.owner): call
         for call in run.calls
@@ -87,7 +87,7 @@ def given_back(run: Evidence) -> list[str]:
     odd = []
     for move in run.moves or ():
         call = answered.get((move.task_id, move.old_owner))
-        hidden_settings = call is not None and (call.name, move.old_owner) not in told
+        hidden_settings = call is not None and (call.name, move.old_owner) not in known
         if (
             call is not None
             and hidden_settings
@@ -167,8 +167,8 @@ def repeated(run: Evidence) -> list[str]:
     claims are recorded, they say more.
     """
     odd, failures = [], _by_task(run.attempts)
-    for name, some in by_name(call for call in run.calls if call.claim is None).items():
-        for first, second in pairwise(some):
+    for name, task_calls in by_name(call for call in run.calls if call.claim is None).items():
+        for first, second in pairwise(task_calls):
             read_late_s = READ_LATE_S if first.status == 0 else 0
             met = any(
                 name in kill.claimed and first.start_s - read_late_s <= kill.at_s <= second.start_s
@@ -194,10 +194,10 @@ def overlapping(run: Evidence) -> list[str]:
     Where claims are recorded, they say more.
     """
     odd = []
-    for name, some in by_name(call for call in run.calls if call.claim is None).items():
+    for name, task_calls in by_name(call for call in run.calls if call.claim is None).items():
         pairs = (
             second
-            for first, second in pairwise(some)
+            for first, second in pairwise(task_calls)
             if first.end_s is None or first.end_s > second.start_s
         )
         odd += [f"{name} at {second.start_s:.3f}" for second in pairs]
@@ -244,11 +244,11 @@ def _begun_s(call: Call, history: History) -> float:
 
 def by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:
     """Return the calls of each task in the order in which they began."""
-    found: dict[str, list[Call]] = defaultdict(list)
+    calls_by_name: dict[str, list[Call]] = defaultdict(list)
     for call in sorted(calls, key=lambda call: call.start_s):
         if not call.name.startswith(PROMPTS):
-            found[call.name].append(call)
-    return found
+            calls_by_name[call.name].append(call)
+    return calls_by_name
 
 
 def _not_allowed(call: Call, run: Evidence) -> str:
@@ -271,12 +271,12 @@ def _stood_still(call: Call, run: Evidence, history: History) -> bool:
 
     Then it could not know better.
     """
-    mine = [agent for agent in run.agents.values() if agent.program == _caller(call)]
+    callers = [agent for agent in run.agents.values() if agent.program == _caller(call)]
     claimed = history.last_claim(
-        call.task_id, call.order, frozenset(agent.agent_id for agent in mine)
+        call.task_id, call.order, frozenset(agent.agent_id for agent in callers)
     )
     return claimed is not None and any(
-        agent.stood_still(claimed.clock_s - TICK_S, call.start_s) for agent in mine
+        agent.stood_still(claimed.clock_s - TICK_S, call.start_s) for agent in callers
     )
 
 
@@ -300,7 +300,7 @@ def _between(first: Call, failure: Attempt, second: Call) -> bool:
 
 
 def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
-    found: dict[str, list[Attempt]] = defaultdict(list)
+    by_task: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
-        found[attempt.task].append(attempt)
-    return found
+        by_task[attempt.task].append(attempt)
+    return by_task

@@ -15,14 +15,14 @@ def not_fitting(run: Evidence) -> list[str]:
     A task has a dead letter's row while it is dead. Copies are one dead letter. A replayed task
     keeps the dead letters of its earlier deaths.
     """
-    found: dict[int | None, set[Letter]] = defaultdict(set)
+    by_task: dict[int | None, set[Letter]] = defaultdict(set)
     for letter in run.letters:
         if letter.quarantine_id is None:
-            found[letter.task_id].add(letter)
+            by_task[letter.task_id].add(letter)
     deaths = _deaths(run)
     odd = []
     for task in run.tasks:
-        letters = found.pop(task.id, set())
+        letters = by_task.pop(task.id, set())
         fences = sorted(sent.death.fence for sent in letters)
         own, dead = (
             [sent for sent in letters if sent.death == task.death],
@@ -38,7 +38,7 @@ def not_fitting(run: Evidence) -> list[str]:
                 f"{task.name} is {Status(task.status).name}: row {task.death}, letters "
                 f"{[sent.death for sent in letters]}"
             )
-    return odd + [f"a letter of task {task_id}, which is not there" for task_id in found]
+    return odd + [f"a letter of task {task_id}, which is not there" for task_id in by_task]
 
 
 def other_bytes(run: Evidence) -> list[str]:
@@ -121,8 +121,8 @@ def _of_tasks(letters: Iterable[Letter]) -> list[Letter]:
 
 def _deaths(run: Evidence) -> dict[int, list[int]]:
     """Return the fences at which each task died."""
-    found: dict[int, list[int]] = defaultdict(list)
+    fences: dict[int, list[int]] = defaultdict(list)
     for move in run.moves or ():
         if move.after is Status.DEAD:
-            found[move.task_id].append(move.fence)
-    return found
+            fences[move.task_id].append(move.fence)
+    return fences

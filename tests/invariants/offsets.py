@@ -84,12 +84,12 @@ def _stood_in_for(
     if record.task_id is None:
         return False
     others = carriers.get((record.task_id, record.fence), [])
-    there = [
+    copies = [
         copy
         for copy in others
         if copy is not record and copy.order <= commit.order and not _lost(copy, commit)
     ]
-    return any(copy.offset >= passed[copy.topic, copy.number] for copy in there)
+    return any(copy.offset >= passed[copy.topic, copy.number] for copy in copies)
 
 
 def _lost(record: Stored, commit: Commit) -> bool:
@@ -97,15 +97,15 @@ def _lost(record: Stored, commit: Commit) -> bool:
 
 
 def _by_place(run: Evidence) -> dict[Cursor, list[Stored]]:
-    found: dict[Cursor, list[Stored]] = defaultdict(list)
+    records: dict[Cursor, list[Stored]] = defaultdict(list)
     for record in sorted(run.records, key=lambda record: record.offset):
-        found[record.topic, record.number].append(record)
-    return found
+        records[record.topic, record.number].append(record)
+    return records
 
 
 def _by_task(run: Evidence) -> dict[tuple[int, int], list[Stored]]:
-    found: dict[tuple[int, int], list[Stored]] = defaultdict(list)
+    records: dict[tuple[int, int], list[Stored]] = defaultdict(list)
     for record in run.records:
         if record.task_id is not None:
-            found[record.task_id, record.fence].append(record)
-    return found
+            records[record.task_id, record.fence].append(record)
+    return records

@@ -37,11 +37,11 @@ def main() -> None:
 
 def up(env_file: Path | None) -> None:
     """Run all servers with data in a temporary folder until a signal comes."""
-    told = threading.Event()
+    stop_requested = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         # A handler is used and not blocked signals: the servers would inherit the mask and could
         # then not be stopped.
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: stop_requested.set())
     with tempfile.TemporaryDirectory(prefix="docllm-servers-") as folder, ExitStack() as stack:
         kafka, mariadb, redis = (
             Kafka(folder=Path(folder, "kafka")),
@@ -50,7 +50,7 @@ def up(env_file: Path | None) -> None:
         )
         _start([kafka, mariadb, redis], stack)
         announce(kafka, mariadb, redis, env_file)
-        told.wait()
+        stop_requested.wait()
 
 
 def announce(kafka: Kafka, mariadb: MariaDB, redis: Redis, env_file: Path | None) -> None:

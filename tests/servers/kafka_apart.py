@@ -112,17 +112,17 @@ class Heartbeats:
 
     def _answers(self, controller: socket.socket, broker: socket.socket) -> None:
         with _ending(controller, broker):
-            while some := controller.recv(1 << 16):
-                broker.sendall(some)
+            while chunk := controller.recv(1 << 16):
+                broker.sendall(chunk)
 
 
 @contextmanager
-def _ending(mine: socket.socket, other: socket.socket) -> Iterator[None]:
+def _ending(near: socket.socket, other: socket.socket) -> Iterator[None]:
     """End both connections when one has ended in any way.
 
     Each thread closes the connection that it reads.
     """
-    with mine, suppress(OSError, struct.error):
+    with near, suppress(OSError, struct.error):
         yield
     with suppress(OSError):
         other.shutdown(socket.SHUT_RDWR)

@@ -54,15 +54,15 @@ def plant(limit: int, names: Sequence[str], *, remember: bool) -> int:
 
     Returns 1 if a bug was not caught within `limit`.
     """
-    store, found = Store(), {}
+    store, tries = Store(), {}
     _say(caught.HEAD)
     for name in names or list(BUGS):
         seed = batch.seeds_until_caught(name, range(PLANTED + 1, PLANTED + 1 + limit), store)
-        found[name] = seed - PLANTED if seed else 0
-        _say(caught.line(name, found[name]))
+        tries[name] = seed - PLANTED if seed else 0
+        _say(caught.line(name, tries[name]))
     if remember:
-        caught.write(caught.read() | found)
-    return 0 if all(found.values()) else 1
+        caught.write(caught.read() | tries)
+    return 0 if all(tries.values()) else 1
 
 
 def _say(*lines: str) -> None:

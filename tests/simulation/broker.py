@@ -95,9 +95,9 @@ class Group:
 
     def forget_topic(self, topic: str) -> None:
         """Forget a topic that was deleted."""
-        for found in (self.owner, self.heir, self.committed):
-            for place in [place for place in found if place[0] == topic]:
-                del found[place]
+        for positions in (self.owner, self.heir, self.committed):
+            for place in [place for place in positions if place[0] == topic]:
+                del positions[place]
         self.foreign = {place for place in self.foreign if place[0] != topic}
 
     def evict_silent(self, now_s: float) -> None:

@@ -196,13 +196,17 @@ class SimSource:
     def _commit(self, places: Sequence[Cursor]) -> None:
         for place in places:
             held = self._held[place]
-            there = self._broker.topics.get(place[0])
-            if there is None or there.topic_id != held.partition.topic_id:
+            topic = self._broker.topics.get(place[0])
+            if topic is None or topic.topic_id != held.partition.topic_id:
                 continue  # the offset belongs to records that no longer exist
-            mine = self._group.owner.get(place) == self.member or self._is_heard_above(
+            is_owner = self._group.owner.get(place) == self.member or self._is_heard_above(
                 self._group.committed.get(place, 0), held.mark
             )
-            if held.mark > held.committed and mine and not self._weather.strikes("commit_fails"):
+            if (
+                held.mark > held.committed
+                and is_owner
+                and not self._weather.strikes("commit_fails")
+            ):
                 self._group.commit(place, held.mark, self.member)
                 if not self._weather.strikes("commit_unheard"):
                     held.committed = held.mark
@@ -222,15 +226,15 @@ class SimSource:
         if self._events:
             return
         for place, held in list(self._held.items()):
-            there = self._broker.topics.get(place[0])
+            topic = self._broker.topics.get(place[0])
             if (
-                there is None
-                or there.topic_id != held.partition.topic_id
+                topic is None
+                or topic.topic_id != held.partition.topic_id
                 or place in self._paused
                 or self._weather.strikes("read_skipped")
             ):
                 continue
-            log = there.logs[place[1]]
+            log = topic.logs[place[1]]
             if held.position < log.low:
                 held.position = log.low
                 self._post(SourceFailed(f"{place}: out of range", rewound=True))

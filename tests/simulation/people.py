@@ -19,14 +19,14 @@ ACTOR = "somebody"
 async def cancel_batch(machine: Machine) -> None:
     """Do what `producer cancel --batch` does."""
     parts = await machine.parts()
-    found = await parts.transactions.write(store.find_batch, BATCH)
-    if found is None:
+    batch = await parts.transactions.write(store.find_batch, BATCH)
+    if batch is None:
         return
-    await parts.transactions.write(cancel.mark, found, ACTOR)
+    await parts.transactions.write(cancel.mark, batch, ACTOR)
     crash.reach("cancel.marked")
     after = cancel.FIRST_KEY
     while after is not None:
-        _, after = await parts.transactions.write(cancel.cancel_page, found.id, after)
+        _, after = await parts.transactions.write(cancel.cancel_page, batch.id, after)
         crash.reach("cancel.page_cancelled")
 
 

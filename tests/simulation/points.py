@@ -16,8 +16,8 @@ def _points() -> list[str]:
     sources = [
         path for folder in ("agent", "producer") for path in sorted((_ROOT / folder).rglob("*.py"))
     ]
-    found = {point for path in sources for point in _REACH.findall(path.read_text())}
-    return sorted(point for point in found if not point.startswith(_OTHERS))
+    points = {point for path in sources for point in _REACH.findall(path.read_text())}
+    return sorted(point for point in points if not point.startswith(_OTHERS))
 
 
 POINTS = _points()

@@ -42,10 +42,10 @@ def loaded(seeds: int = 1) -> list[Path]:
     A separate process reports them, because this one may have loaded more.
     """
     program = [sys.executable, "-c", _SAY_LOADED.format(seeds=seeds)]
-    said = subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     ours = (
         path
-        for path in map(Path, said.splitlines())
+        for path in map(Path, output.splitlines())
         if any(path.is_relative_to(ROOT / folder) for folder in FOLDERS)
     )
     return sorted({*ours, *MIGRATIONS.rglob("*.py")})

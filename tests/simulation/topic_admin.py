@@ -25,10 +25,12 @@ class SimTopicAdmin:
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the topics that exist."""
         await self._wait()
-        there = {name: self._broker.topics[name] for name in topics if name in self._broker.topics}
+        existing = {
+            name: self._broker.topics[name] for name in topics if name in self._broker.topics
+        }
         return {
             name: TopicState(topic.topic_id, len(topic.logs), SETTINGS)
-            for name, topic in there.items()
+            for name, topic in existing.items()
         }
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:

@@ -68,19 +68,19 @@ _SEEN = {
 
 def seen(world: "World") -> Counter[str]:
     """Return the events of a run: a promise that was never in danger is not proved."""
-    found = Counter({name: world.store.rows(sql)[0][0] for name, sql in _SEEN.items()})
+    counts = Counter({name: world.store.rows(sql)[0][0] for name, sql in _SEEN.items()})
     for disposition, number in world.store.rows(
         "SELECT disposition, sum(delta) FROM sim_count WHERE state=4 AND delta>0 GROUP BY 1"
     ):
-        found[f"dead, {disposition}"] += number
+        counts[f"dead, {disposition}"] += number
     calls = Counter(call.name for call in world.llm.calls)
-    found["call"] = calls.total()
-    found["repeated call"] = calls.total() - len(calls)
-    found["call into an outage"] = sum(
+    counts["call"] = calls.total()
+    counts["repeated call"] = calls.total() - len(calls)
+    counts["call into an outage"] = sum(
         outage.from_s <= call.at_s < outage.to_s and outage.route == call.route
         for call in world.llm.calls
         for outage in world.outages
     )
     for agent in world.agents:
-        found["fenced"] += agent.counts.fenced
-    return found
+        counts["fenced"] += agent.counts.fenced
+    return counts

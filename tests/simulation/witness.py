@@ -139,12 +139,12 @@ class _Witness:
         for task_id, *rest in self._rows(
             f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
         ):
-            found: dict[str, Any] = {
+            facts: dict[str, Any] = {
                 "results": int(task_id in owners),
                 "result_owner": owners.get(task_id),
                 "death": deaths.get(task_id),
             }
-            yield Task(task_id, self._names[task_id], *rest, **found)
+            yield Task(task_id, self._names[task_id], *rest, **facts)
 
     def _read_moves(self) -> Iterator[Move]:
         for (
@@ -215,13 +215,13 @@ class _Witness:
         ):
             if destination == "dlq":
                 continue
-            there, items = waiting[order_id], set(outbox.unpack(blob))
-            for item in [item for item in there if item not in items]:
-                yield Ordered(item[1], item[2], there.pop(item), turn)
+            placed_items, items = waiting[order_id], set(outbox.unpack(blob))
+            for item in [item for item in placed_items if item not in items]:
+                yield Ordered(item[1], item[2], placed_items.pop(item), turn)
             for item in items:
-                there.setdefault(item, turn)
-        for there in waiting.values():
-            for item, placed in there.items():
+                placed_items.setdefault(item, turn)
+        for placed_items in waiting.values():
+            for item, placed in placed_items.items():
                 yield Ordered(item[1], item[2], placed, None)
 
     def _guards(self) -> Iterator[Guarded]:
@@ -313,38 +313,38 @@ class _Witness:
     def _named(self, stored: Any, bodies: dict[int, tuple[bytes, bytes]]) -> tuple[int | None, int]:
         """Return task and fence of a record that is one of our publications."""
         try:
-            said = decode(stored.headers)
+            publication = decode(stored.headers)
         except NotOursError:
             return None, 0
-        mine = (
-            said.ledger == LEDGER_ID
-            and said.fence <= _FENCES
-            and bodies.get(said.task_id) == (stored.key, stored.value)
+        genuine = (
+            publication.ledger == LEDGER_ID
+            and publication.fence <= _FENCES
+            and bodies.get(publication.task_id) == (stored.key, stored.value)
         )
-        return (said.task_id, said.fence) if mine else (None, 0)
+        return (publication.task_id, publication.fence) if genuine else (None, 0)
 
     def _letters(self) -> Iterator[Letter]:
         for log in self._world.broker.topics[f"{GROUP}.dlq"].logs:
             for stored in log.records:
-                said = dict(stored.headers)
-                pointer = "docllm-pointer" in said
-                if "docllm-quarantine" in said:
+                headers = dict(stored.headers)
+                pointer = "docllm-pointer" in headers
+                if "docllm-quarantine" in headers:
                     yield Letter(
                         stored.key,
                         stored.value,
-                        quarantine_id=int(said["docllm-quarantine"]),
+                        quarantine_id=int(headers["docllm-quarantine"]),
                         pointer=pointer,
                     )
                 else:
                     why = [
-                        said.get(name, b"").decode()
+                        headers.get(name, b"").decode()
                         for name in ("docllm-disposition", "docllm-error-class")
                     ]
-                    death = Death(int(said["docllm-fence"]), *why)
+                    death = Death(int(headers["docllm-fence"]), *why)
                     yield Letter(
                         stored.key,
                         stored.value,
-                        int(said["docllm-task"]),
+                        int(headers["docllm-task"]),
                         death=death,
                         pointer=pointer,
                     )

@@ -43,8 +43,8 @@ def move(
     **more: float,
 ) -> Move:
     """Return a change of task 1; its order is also its time."""
-    said = {"old_fence": 0, "fence": 0, "old_due_s": 0.0} | more
-    return Move(order, order, order, 1, before, after, old, owner, **said)  # type: ignore[arg-type]
+    values = {"old_fence": 0, "fence": 0, "old_due_s": 0.0} | more
+    return Move(order, order, order, 1, before, after, old, owner, **values)  # type: ignore[arg-type]
 
 
 # The same run in detail: task 1 is loaded, claimed under owner 5 of agent 1, called, settled, and

@@ -12,8 +12,8 @@ from schemas.ledger.tables import metadata
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     """An empty ledger."""
-    found = Database(f"sqlite:///{tmp_path}/ledger.sqlite")
-    with found.engine.begin() as connection:
+    database = Database(f"sqlite:///{tmp_path}/ledger.sqlite")
+    with database.engine.begin() as connection:
         metadata.create_all(connection)
-    yield found
-    found.close()
+    yield database
+    database.close()

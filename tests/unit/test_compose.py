@@ -44,11 +44,11 @@ def test_broker_has_the_settings_that_the_tests_run_with(services: dict[str, Any
     """The compose file's broker has the settings of the test broker, for which the suites hold."""
     environment = services["kafka"]["environment"]
 
-    told = {
+    settings = {
         name: str(environment[f"KAFKA_{name.upper().replace('.', '_')}"]) for name in kafka.SETTINGS
     }
 
-    assert told == kafka.SETTINGS
+    assert settings == kafka.SETTINGS
 
 
 def test_broker_is_the_version_that_the_tests_run_with(services: dict[str, Any]) -> None:
@@ -96,18 +96,18 @@ def test_agents_wait_for_schema_and_topics(services: dict[str, Any]) -> None:
 def test_container_runs_the_agent_itself_and_not_as_root() -> None:
     """The agent is the container's process, so that signals reach it, and it is not root."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
-    said = dict(
+    settings = dict(
         line.split(" ", 1) for line in lines if line.startswith(("USER", "ENTRYPOINT", "CMD"))
     )
 
-    assert [*json.loads(said["ENTRYPOINT"]), *json.loads(said["CMD"])] == [
+    assert [*json.loads(settings["ENTRYPOINT"]), *json.loads(settings["CMD"])] == [
         "python",
         "-m",
         "agent",
         "--group",
         "docllm",
     ]
-    assert said["USER"] not in ("root", "0")
+    assert settings["USER"] not in ("root", "0")
 
 
 def test_programs_understand_their_environment(services: dict[str, Any], tmp_path: Path) -> None:

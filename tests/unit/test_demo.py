@@ -61,5 +61,9 @@ def test_an_answer_that_looks_like_markup_is_shown_as_it_is(
 
     assert demo.show(results, 1.0, rehearsal=True) == 0
 
-    said = capsys.readouterr().out
-    assert ("[b]" in said, "see [url]x[/url] [2J" in said, "\x1b[2J" in said) == (True, True, False)
+    output = capsys.readouterr().out
+    assert ("[b]" in output, "see [url]x[/url] [2J" in output, "\x1b[2J" in output) == (
+        True,
+        True,
+        False,
+    )

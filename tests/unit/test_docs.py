@@ -165,12 +165,12 @@ def test_diagram_is_the_table_of_transitions() -> None:
 
 def test_settings_are_those_of_the_program() -> None:
     """The README's table has every setting, its variable, and its default if there is one."""
-    told = {
+    documented = {
         key.strip("`"): (variable.strip("`") or None, default.strip("`"))
         for key, variable, default, _ in rows("README.md", "key in `docllm.toml`")
     }
-    told.pop("kafka.client")
-    told.pop('prices."MODEL"')
+    documented.pop("kafka.client")
+    documented.pop('prices."MODEL"')
     config = Config()
     defaults = {
         "data_dir": str(config.data_dir),
@@ -184,7 +184,7 @@ def test_settings_are_those_of_the_program() -> None:
         "retry.tiers": ",".join(config.retry_tiers),
         "retry.max_attempts": str(config.max_attempts),
     }
-    assert told == {
+    assert documented == {
         name: (setting.variable, defaults.get(name, "")) for name, setting in SETTINGS.items()
     }
 
@@ -216,14 +216,14 @@ def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_variables_exist() -> None:
     """Every variable that a page names is read by the program or set by the tests."""
     known = {setting.variable for setting in SETTINGS.values()} | {"DOCLLM_CONFIG"}
-    told = set(re.findall(r"DOCLLM_[A-Z_]+", EVERYTHING))
-    for_tests = {name for name in told if name.startswith("DOCLLM_TEST_")}
+    documented = set(re.findall(r"DOCLLM_[A-Z_]+", EVERYTHING))
+    for_tests = {name for name in documented if name.startswith("DOCLLM_TEST_")}
     sources = "".join(
         path.read_text("utf-8")
         for folder in ("tests", "schemas")
         for path in (ROOT / folder).rglob("*.py")
     )
-    assert told - for_tests <= known
+    assert documented - for_tests <= known
     assert [name for name in for_tests if f'"{name}"' not in sources] == []
 
 
@@ -254,20 +254,22 @@ def test_exit_codes_are_those_of_the_program() -> None:
 def test_failure_classes_are_those_of_the_program() -> None:
     """The table of failures says what the judge does with each class."""
     actions = {Action.SNOOZE: "waits", Action.RETRY: "tried again, counted", Action.GIVE_UP: "dead"}
-    told = [
+    documented = [
         (name.strip("`"), becomes, meaning)
         for name, becomes, meaning in rows("docs/operations.md", "class")
     ]
-    assert told == [(name, actions[rule.action], name.meaning) for name, rule in CLASSES.items()]
+    assert documented == [
+        (name, actions[rule.action], name.meaning) for name, rule in CLASSES.items()
+    ]
 
 
 def test_failures_without_a_call_are_documented() -> None:
     """The page also lists the other classes, which are in no table of the judge."""
-    told = [
+    documented = [
         (name.strip("`"), meaning)
         for name, _, meaning in rows("docs/operations.md", "not of a call")
     ]
-    assert told == [(name, name.meaning) for name in ErrorClass if name not in CLASSES]
+    assert documented == [(name, name.meaning) for name in ErrorClass if name not in CLASSES]
 
 
 def test_topics_are_those_of_the_program() -> None:
@@ -378,11 +380,11 @@ def test_readme_is_short() -> None:
 def test_bugs_of_the_proof_have_their_tests() -> None:
     """Each test that the proof's table of bugs names exists."""
     named = set(re.findall(r"\| `(test_\w+)` \|", (ROOT / "docs" / "proof.md").read_text()))
-    there = {
+    defined = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")
         for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
     }
 
     assert named
-    assert named - there == set()
+    assert named - defined == set()

@@ -35,8 +35,8 @@ def unit_tests(module: Path) -> list[Path]:
 def named_tests(module: Path) -> list[Path]:
     """Return the tests that a module's docstring names."""
     docstring = ast.get_docstring(ast.parse((ROOT / module).read_text())) or ""
-    said = TESTED_BY.search(docstring)
-    return [ROOT / name for name in re.findall(r"tests/\S+\.py", said[1])] if said else []
+    match = TESTED_BY.search(docstring)
+    return [ROOT / name for name in re.findall(r"tests/\S+\.py", match[1])] if match else []
 
 
 def test_a_module_has_tests_of_its_name_or_names_them() -> None:

@@ -48,14 +48,14 @@ def locks_of_the_page() -> Counter[str]:
 
 def test_the_table_has_every_explicit_lock() -> None:
     """A lock that is added must get its place in the order of locks."""
-    found = {
+    locks = {
         path.relative_to(ROOT).as_posix(): count
         for package in ("agent", "producer", "schemas")
         for path in sorted((ROOT / package).rglob("*.py"))
         if (count := locks_in(path.read_text("utf-8")))
     }
 
-    assert found == dict(locks_of_the_page())
+    assert locks == dict(locks_of_the_page())
 
 
 @pytest.mark.parametrize(

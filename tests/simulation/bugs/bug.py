@@ -49,6 +49,6 @@ def replaced(owner: object, name: str, value: object) -> Callable[[], AbstractCo
 def _defines(owner: object, name: str) -> bool:
     if name not in vars(owner):
         return False
-    found = vars(owner)[name]
-    is_code = isinstance(found, FunctionType | type)
-    return not (isinstance(owner, ModuleType) and is_code and found.__module__ != owner.__name__)
+    value = vars(owner)[name]
+    is_code = isinstance(value, FunctionType | type)
+    return not (isinstance(owner, ModuleType) and is_code and value.__module__ != owner.__name__)

@@ -44,7 +44,7 @@ def _from_memory() -> AbstractContextManager[Any]:
 
 
 def _published_first() -> AbstractContextManager[Any]:
-    settle, found = settler.Settler.settle, ExitStack()
+    settle, patches = settler.Settler.settle, ExitStack()
 
     def hasty(self: settler.Settler, delivery: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and delivery.row is not None:
@@ -53,9 +53,9 @@ def _published_first() -> AbstractContextManager[Any]:
             )
         settle(self, delivery, outcome)
 
-    found.enter_context(patched(settler.Settler, "settle", hasty))
-    found.enter_context(_whatever_became_of_it())
-    return found
+    patches.enter_context(patched(settler.Settler, "settle", hasty))
+    patches.enter_context(_whatever_became_of_it())
+    return patches
 
 
 _whatever_became_of_it = replaced(record_builder, "_is_dead_of", lambda _row, _item: True)
@@ -65,11 +65,11 @@ def _letter_without_body() -> AbstractContextManager[Any]:
     write = record_builder.write
 
     def cut(*args: Any) -> Any:
-        found = write(*args)
-        for record in found.values():
+        records = write(*args)
+        for record in records.values():
             if record.topic.endswith(".dlq"):
                 object.__setattr__(record, "value", None)
-        return found
+        return records
 
     return patched(record_builder, "write", cut)
 

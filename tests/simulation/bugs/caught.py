@@ -24,7 +24,7 @@ def line(name: str, seeds: int) -> str:
     return f"| {name} | {BUGS[name].promise} | {seeds or 'NOT CAUGHT'} |"
 
 
-def write(found: dict[str, int]) -> None:
+def write(seeds: dict[str, int]) -> None:
     """Write the table anew."""
     from tests.simulation.bugs import BUGS  # noqa: PLC0415 - the same
 
@@ -32,5 +32,5 @@ def write(found: dict[str, int]) -> None:
     begin = text.index(HEAD) + len(HEAD)
     end = text.index("\n\n", begin)
     PAGE.write_text(
-        text[:begin] + "".join(f"\n{line(name, found.get(name, 0))}" for name in BUGS) + text[end:]
+        text[:begin] + "".join(f"\n{line(name, seeds.get(name, 0))}" for name in BUGS) + text[end:]
     )

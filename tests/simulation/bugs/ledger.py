@@ -30,10 +30,10 @@ def _any_owner_settles(connection: Any, settlements: Sequence[Any]) -> list[Any]
 def _reaped_settled_by_anyone(connection: Any, settlements: Sequence[Any]) -> list[Any]:
     ids = [settlement.row.task_id for settlement in settlements]
     rows = {row.id: row for row in connection.execute(task.select().where(task.c.id.in_(ids)))}
-    found = [(settlement, rows[settlement.row.task_id]) for settlement in settlements]
+    pairs = [(settlement, rows[settlement.row.task_id]) for settlement in settlements]
     return [
         settlement
-        for settlement, row in found
+        for settlement, row in pairs
         if row.status == Status.PENDING
         or (row.status == Status.PROCESSING and row.owner == settlement.owner)
     ]

@@ -183,10 +183,10 @@ def _bad_record_raises() -> AbstractContextManager[Any]:
     read = RecordDecoder.read
 
     def strict(self: RecordDecoder, record: Any) -> Any:
-        found = read(self, record)
-        if not isinstance(found, Delivery):
-            raise ValueError(found.reason)  # noqa: TRY004 - any error
-        return found
+        delivery = read(self, record)
+        if not isinstance(delivery, Delivery):
+            raise ValueError(delivery.reason)  # noqa: TRY004 - any error
+        return delivery
 
     return patched(RecordDecoder, "read", strict)
 

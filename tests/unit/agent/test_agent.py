@@ -102,25 +102,27 @@ def idle_agent() -> Agent:
 
 def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
     """A finished agent has limited time to leave: it gets no signal, and others wait for it."""
-    said: list[str] = []
+    messages: list[str] = []
 
     asyncio.run(
-        idle_agent().run(Stop(lambda: said.append("leaving")), until_done=True, drain_timeout_s=1)
+        idle_agent().run(
+            Stop(lambda: messages.append("leaving")), until_done=True, drain_timeout_s=1
+        )
     )
 
-    assert said == ["leaving"]
+    assert messages == ["leaving"]
 
 
 def test_the_time_to_leave_begins_with_the_first_signal() -> None:
     """The time to leave begins with the first signal; later ones do not extend it."""
-    said: list[str] = []
-    stop = Stop(lambda: said.append("leaving"))
+    messages: list[str] = []
+    stop = Stop(lambda: messages.append("leaving"))
 
     for _ in range(3):
         stop.signal()
     stop.leave()
 
-    assert said == ["leaving"]
+    assert messages == ["leaving"]
     assert stop.hurry.is_set()
 
 
@@ -136,12 +138,12 @@ def test_a_program_that_ends_when_done_reports_waiting_tasks(
     agent._group_work = group(notes=notes)
     asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
 
-    said = [
+    messages = [
         record.getMessage()
         for record in caplog.records
         if record.name == "agent.agent" and record.levelname == "WARNING"
     ]
-    assert said == ["batch b: its load has not ended"]
+    assert messages == ["batch b: its load has not ended"]
 
 
 def test_a_look_that_fails_is_no_end_of_the_work() -> None:

@@ -160,6 +160,6 @@ def test_a_current_folder_that_was_deleted_is_usage(
 
     assert run() == 2
 
-    told = "".join(capfd.readouterr())
-    assert "the current folder cannot be found: No such file or directory" in told
-    assert "Traceback" not in told
+    output = "".join(capfd.readouterr())
+    assert "the current folder cannot be found: No such file or directory" in output
+    assert "Traceback" not in output

@@ -27,11 +27,11 @@ def test_arguments_added_by_the_parent_process_count(
 
     After a `--` nothing is an option: each agent refused its number, and all ended with 2.
     """
-    found: list[argparse.Namespace] = []
+    parsed: list[argparse.Namespace] = []
 
     class Parent:
         def __init__(self, *, command: Callable[[int, int], Sequence[str]], **_: object) -> None:
-            found.append(main._parser().parse_args(command(2, 9)[4:]))
+            parsed.append(main._parser().parse_args(command(2, 9)[4:]))
 
         def run(self) -> int:
             return 0
@@ -41,7 +41,7 @@ def test_arguments_added_by_the_parent_process_count(
 
     assert main._supervise(Config(), options, line.split()) == 0
     assert [
-        (arguments.child, arguments.rehearsal_url, arguments.command) for arguments in found
+        (arguments.child, arguments.rehearsal_url, arguments.command) for arguments in parsed
     ] == [(2, "http://127.0.0.1:1/v1", "run")]
 
 
@@ -83,14 +83,14 @@ print(allow(1500), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 @pytest.mark.parametrize(
-    ("limits", "found"),
+    ("limits", "expected"),
     [
         ("-Sn 1024", "True 1756"),
         ("-Sn 1900", "True 1900"),
         ("-Sn 1024; ulimit -Hn 1200", "False 1200"),
     ],
 )
-def test_an_agent_has_the_open_files_that_its_slots_need(limits: str, found: str) -> None:
+def test_an_agent_has_the_open_files_that_its_slots_need(limits: str, expected: str) -> None:
     """An agent raises its limit of open files to what its slots need.
 
     Beyond some 900 slots, calls used to fail for lack of files. That stopped their route and used
@@ -100,4 +100,4 @@ def test_an_agent_has_the_open_files_that_its_slots_need(limits: str, found: str
 
     done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True)
 
-    assert done.stdout.decode().strip() == found
+    assert done.stdout.decode().strip() == expected

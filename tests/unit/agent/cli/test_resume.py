@@ -102,6 +102,6 @@ def test_one_that_waits_for_a_database_is_interrupted_without_a_traceback(
             server.accept()[0],
         ):
             program.send_signal(asked)
-            told = program.communicate(timeout=30)[1]
+            errors = program.communicate(timeout=30)[1]
 
-    assert (program.returncode, told) == (130, "")
+    assert (program.returncode, errors) == (130, "")

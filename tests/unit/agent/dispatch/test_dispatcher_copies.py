@@ -87,7 +87,7 @@ def left(dispatch: Dispatch) -> int:
 
 
 @pytest.mark.parametrize(
-    ("said", "fences", "unfinished"),
+    ("answer", "fences", "unfinished"),
     [
         (ClaimAnswer.DONE, [2, 2, 2, 2], 0),
         (ClaimAnswer.DONE, [1, 2, 1, 0], 0),
@@ -98,12 +98,12 @@ def left(dispatch: Dispatch) -> int:
     ],
 )
 def test_one_answer_ends_the_copies_that_it_is_true_of(
-    said: ClaimAnswer, fences: list[int], unfinished: int
+    answer: ClaimAnswer, fences: list[int], unfinished: int
 ) -> None:
     """One answer ends copies up to the ledger's fence; a record's own header may say anything."""
     dispatch, (first,) = made(fences)
 
-    dispatch.answers.handle(first, said, ROW)
+    dispatch.answers.handle(first, answer, ROW)
 
     assert left(dispatch) == unfinished
 

@@ -86,8 +86,8 @@ def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -
     assert dispatch.table.take_ready(10, lambda _: 10) == []
 
 
-@pytest.mark.parametrize("said", [ClaimAnswer.UNKNOWN, ClaimAnswer.CONFLICT])
-def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: ClaimAnswer) -> None:
+@pytest.mark.parametrize("answer", [ClaimAnswer.UNKNOWN, ClaimAnswer.CONFLICT])
+def test_a_known_task_that_the_ledger_lost_keeps_its_place(answer: ClaimAnswer) -> None:
     """The delivery of a known task that the ledger lost keeps its place.
 
     A backup was restored under a running agent. The value is only on the topic, and a new reader
@@ -96,7 +96,7 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: ClaimAnswer) ->
     dispatch, (first,) = made([2])
     dispatch.answers.handle(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
 
-    dispatch.answers.handle(first, said, None)
+    dispatch.answers.handle(first, answer, None)
 
     assert (
         first.state,

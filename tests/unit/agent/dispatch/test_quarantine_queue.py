@@ -65,12 +65,12 @@ def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
     read = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read
     headers = encode(Publication(LEDGER, "g", "b", 7, 0))
 
-    found = [
+    records = [
         read(Record(PARTITION, 3, 0, b"k" * size, None, headers))
         for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)
     ]
 
-    assert [type(record) for record in found] == [Delivery, RejectedRecord]
+    assert [type(record) for record in records] == [Delivery, RejectedRecord]
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_between_looks_no_task_asks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("guard", "said"),
+    ("guard", "text"),
     [
         (replace(RAISED, look_due_in_s=240.2), "next look in 240 s, with 1 task"),
         (replace(RAISED, look_size=8), "next look in 60 s, with up to 8 tasks"),
@@ -239,6 +239,6 @@ def test_between_looks_no_task_asks() -> None:
         ),
     ],
 )
-def test_a_guard_shows_its_next_step(guard: Guard, said: str) -> None:
+def test_a_guard_shows_its_next_step(guard: Guard, text: str) -> None:
     """In `status`, in `guard list` and in the log."""
-    assert guard.ahead == said
+    assert guard.ahead == text

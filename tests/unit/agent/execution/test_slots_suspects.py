@@ -27,12 +27,12 @@ class Run:
 
         async def run() -> tuple[bool, int]:
             slots = self.started()
-            found = (
+            deliveries = (
                 slots._admission.may_claim(self.new_delivery(99, losses)),
                 slots._admission.room(),
             )
             await slots.drain(5.0)
-            return found
+            return deliveries
 
         return asyncio.run(run())
 
@@ -83,12 +83,12 @@ def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async def start() -> str:
         slots = run.started()
         await asyncio.sleep(0)
-        told = run.harness.counts.notice()
+        notice = run.harness.counts.notice()
         await slots.drain(5.0)
-        return told
+        return notice
 
-    told = asyncio.run(start())
+    notice = asyncio.run(start())
 
-    assert told == "task 0 of batch b runs alone in its agent: 3 agents were lost over it"
-    assert told in caplog.text
+    assert notice == "task 0 of batch b runs alone in its agent: 3 agents were lost over it"
+    assert notice in caplog.text
     assert run.harness.counts.notice() == ""

@@ -183,11 +183,11 @@ def test_a_bomb_stops_no_heartbeat() -> None:
 
     with Ticker() as here:
         judge(reply, terms)
-    with Ticker() as there:
+    with Ticker() as child_ticker:
         outcome = asyncio.run(apart())
 
     assert isinstance(outcome, Succeeded)
-    assert there.gap_s < here.gap_s / 2
+    assert child_ticker.gap_s < here.gap_s / 2
 
 
 def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:

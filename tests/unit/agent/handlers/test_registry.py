@@ -76,14 +76,14 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
         "document": TypeConfig(max_attempts=3),
     }
 
-    found = load(types)
+    handlers = load(types)
 
-    assert [found[name].__name__ for name in ("invoice", "letter", "method")] == [
+    assert [handlers[name].__name__ for name in ("invoice", "letter", "method")] == [
         "good",
         "write",
         "run",
     ]
-    assert set(found) == {"invoice", "letter", "method", "partial"}
+    assert set(handlers) == {"invoice", "letter", "method", "partial"}
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ class UnreadableError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (PanicError("index out of bounds"), "PanicError: index out of bounds"),
         (SystemExit(0), "SystemExit: 0"),
@@ -309,7 +309,7 @@ class UnreadableError(Exception):
         ),
     ],
 )
-def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, said: str) -> None:
+def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, message: str) -> None:
     """Whatever a handler raises is a counted failure of its task.
 
     Uncounted, the task would run again at once and pay for each attempt. Unguarded, the error would
@@ -324,7 +324,7 @@ def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, sai
     ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
 
     assert [type(outcome) for outcome in ended] == [Retry, Dead]
-    assert failure_of(ended[0]) == Failure("HANDLER", said.strip())
+    assert failure_of(ended[0]) == Failure("HANDLER", message.strip())
     assert [outcome.spent.tokens_in for outcome in ended] == [10, 10]
 
 

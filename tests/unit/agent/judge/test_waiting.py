@@ -99,9 +99,9 @@ def test_forms_of_a_rate_limits_reset(text: str, seconds: float | None) -> None:
 
     A past or unreadable time counts as missing.
     """
-    told = asked_for({REQUESTS: text}, NOON_S, limits=True)
+    wait_s = asked_for({REQUESTS: text}, NOON_S, limits=True)
 
-    assert told == (None if seconds is None else pytest.approx(seconds, rel=1e-6))
+    assert wait_s == (None if seconds is None else pytest.approx(seconds, rel=1e-6))
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_the_limit_that_is_used_up_is_waited_for(
 
     Retry-After takes precedence.
     """
-    told = asked_for(headers, NOON_S, limits=True)
+    wait_s = asked_for(headers, NOON_S, limits=True)
 
-    assert told == (None if seconds is None else pytest.approx(seconds))
+    assert wait_s == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_limits_are_waited_for_only_where_they_are_the_cause() -> None:
@@ -180,9 +180,9 @@ def test_back_off_doubles_within_its_bounds() -> None:
 
 def test_tasks_with_the_same_wait_come_back_at_different_times() -> None:
     """Jitter is added to the provider's wait, never subtracted, so tasks return apart."""
-    told = [
+    waits = [
         delay({"retry-after": "100"}, snoozes=0, jitter=jitter, utc_s=NOON_S)
         for jitter in (0.0, 0.5, 1.0)
     ]
 
-    assert told == [100, 105, 110]
+    assert waits == [100, 105, 110]

@@ -46,6 +46,6 @@ def test_files_of_the_current_folder_replace_no_child(
 
     with child_process.start(child_process.program("--version"), stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        said = child.stdout.read()
+        output = child.stdout.read()
 
-    assert (child.returncode, said[:6]) == (0, b"docllm")
+    assert (child.returncode, output[:6]) == (0, b"docllm")

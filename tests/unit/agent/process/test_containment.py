@@ -75,15 +75,15 @@ def test_only_the_end_from_outside_ends_an_attempt() -> None:
     """
 
     async def judged() -> list[bool]:
-        mine = asyncio.current_task()
+        current = asyncio.current_task()
         other = asyncio.ensure_future(asyncio.Event().wait())
         cancel(other)
-        found = [
-            is_to_end(error, mine)
+        answers = [
+            is_to_end(error, current)
             for error in (asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt())
         ]
         return [
-            *found,
+            *answers,
             is_to_end(asyncio.CancelledError(), other),
             is_to_end(GeneratorExit(), other),
         ]
@@ -95,13 +95,13 @@ def test_a_handler_that_cancels_its_own_attempt_has_failed() -> None:
     """Nobody asked the agent to drain; uncounted, the task would run again at once, for ever."""
 
     async def judged() -> bool:
-        mine = asyncio.current_task()
-        assert mine is not None
-        mine.cancel()
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError as error:
-            return is_to_end(error, mine)
+            return is_to_end(error, current)
         raise AssertionError("it is cancelled")
 
     assert not asyncio.run(judged())
@@ -131,7 +131,7 @@ async def in_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (lambda: asyncio.gather(leave(0)), "SystemExit: 0"),
         (lambda: asyncio.create_task(interrupt()), "KeyboardInterrupt: "),
@@ -139,7 +139,7 @@ async def in_group() -> None:
     ],
 )
 def test_no_task_of_a_handler_ends_the_event_loop(
-    act: Callable[[], Awaitable[object]], said: str
+    act: Callable[[], Awaitable[object]], message: str
 ) -> None:
     """The library passes both on to the loop, which ends the agent and every call in it."""
 
@@ -150,7 +150,7 @@ def test_no_task_of_a_handler_ends_the_event_loop(
         return [str(leaf) for leaf in leaf_errors(raised.value)]
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        assert runner.run(handle()) == [said]
+        assert runner.run(handle()) == [message]
 
 
 def test_a_handlers_task_that_is_cancelled_before_it_begins_logs_nothing() -> None:

@@ -46,10 +46,10 @@ def append(path: Path) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    found = tmp_path / "data" / "ledger.sqlite"
-    found.parent.mkdir()
-    found.write_bytes(b"ledger")
-    return found
+    path = tmp_path / "data" / "ledger.sqlite"
+    path.parent.mkdir()
+    path.write_bytes(b"ledger")
+    return path
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,13 @@ def test_a_schema_that_gives_no_small_answer_is_refused(schema: Any) -> None:
 
 def test_a_completion_echoes_model_and_counts() -> None:
     """The answer has the shape of a chat completion with usage."""
-    said = body_of(service().plan(chat()))
+    body = body_of(service().plan(chat()))
 
-    assert said["model"] == "m"
-    assert said["choices"][0]["finish_reason"] == "stop"
+    assert body["model"] == "m"
+    assert body["choices"][0]["finish_reason"] == "stop"
     assert (
-        said["usage"]["total_tokens"]
-        == said["usage"]["prompt_tokens"] + said["usage"]["completion_tokens"]
+        body["usage"]["total_tokens"]
+        == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
     )
 
 
@@ -122,9 +122,9 @@ def test_a_schema_in_the_request_is_honoured() -> None:
     """A request with a schema is answered with JSON that fits it."""
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
 
-    said = body_of(service().plan(chat(response_format=wanted)))
+    body = body_of(service().plan(chat(response_format=wanted)))
 
-    jsonschema_rs.validate(SCHEMA, json.loads(said["choices"][0]["message"]["content"]))
+    jsonschema_rs.validate(SCHEMA, json.loads(body["choices"][0]["message"]["content"]))
 
 
 def test_faults_that_answer() -> None:

@@ -148,9 +148,9 @@ def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     child.stdout.close()
 
 
-def dial(url: str, found: str) -> None:
+def dial(url: str, faults: str) -> None:
     # Our own address.
-    with urlopen(Get(url.replace("/v1", "/faults"), found.encode(), method="POST")) as reply:  # noqa: S310
+    with urlopen(Get(url.replace("/v1", "/faults"), faults.encode(), method="POST")) as reply:  # noqa: S310
         assert reply.status == 200
 
 
@@ -167,8 +167,8 @@ def test_the_program(program: tuple[str, subprocess.Popen[str]], tmp_path: Path)
     url, child = program
 
     ended = []
-    for found in ("", "503=1", "cut=1", "hang=1", ""):
-        dial(url, found)
+    for faults in ("", "503=1", "cut=1", "hang=1", ""):
+        dial(url, faults)
         ended.append(asyncio.run(_ended(url)))
     child.send_signal(signal.SIGTERM)
 

@@ -59,10 +59,10 @@ def warnings(
 
 def test_the_reason_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """While a route waits, the log says so once a minute."""
-    said = warnings("route default waits 20 s: 429", caplog)
+    messages = warnings("route default waits 20 s: 429", caplog)
 
-    assert set(said) == {"route default waits 20 s: 429"}
-    assert 1 < len(said) <= 3600 / WARN_S + 1
+    assert set(messages) == {"route default waits 20 s: 429"}
+    assert 1 < len(messages) <= 3600 / WARN_S + 1
 
 
 def test_nothing_is_logged_while_no_task_waits(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,9 +74,9 @@ def test_deaths_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> No
     """Errors that kill tasks are logged once a minute, and not only at the end."""
     news = [["2 dead tasks of class BAD_REQUEST"], [], ["1 dead task of class TOO_LONG"]]
 
-    said = warnings("", caplog, lambda: news.pop(0) if news else [])
+    messages = warnings("", caplog, lambda: news.pop(0) if news else [])
 
-    assert said == ["2 dead tasks of class BAD_REQUEST", "1 dead task of class TOO_LONG"]
+    assert messages == ["2 dead tasks of class BAD_REQUEST", "1 dead task of class TOO_LONG"]
 
 
 def test_bar_is_for_the_foreground_of_a_terminal() -> None:

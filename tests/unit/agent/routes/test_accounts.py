@@ -61,10 +61,10 @@ def test_a_route_has_the_account_that_it_names() -> None:
     A model that nobody configured uses that account too.
     """
     accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected([]))
-    found = {name: accounts(name) for name in (ROUTE, "same", "keyed", "local", "other/model")}
-    clients = {name: account.llm for name, account in found.items()}
+    by_route = {name: accounts(name) for name in (ROUTE, "same", "keyed", "local", "other/model")}
+    clients = {name: account.llm for name, account in by_route.items()}
 
-    assert [(account.model, account.timeout_s) for account in found.values()] == [
+    assert [(account.model, account.timeout_s) for account in by_route.values()] == [
         ("mini", 60.0), ("large", 5.0), ("keyed", 60.0), ("local", 60.0), ("other/model", 60.0),
     ]  # fmt: skip
     assert clients[ROUTE] is clients["same"] is clients["other/model"]
@@ -117,9 +117,9 @@ def test_each_address_that_gets_a_key_in_clear_text_is_reported_once() -> None:
     }
     config = Config(llm=CONFIG.llm, routes={**CONFIG.routes, **routes})
 
-    told = [warning.split(" unencrypted")[0] for warning in keys_in_clear(config, {})]
+    addresses = [warning.split(" unencrypted")[0] for warning in keys_in_clear(config, {})]
 
-    assert told == ["the API key is sent to main", "the API key is sent to near"]
+    assert addresses == ["the API key is sent to main", "the API key is sent to near"]
 
 
 def test_a_bad_account_names_its_route() -> None:

@@ -12,8 +12,8 @@ from agent.routes.window import Window
 
 def circuit(run: int = 3) -> tuple[Circuit, list[bool]]:
     """Return a circuit, and the changes that it has reported."""
-    told: list[bool] = []
-    return Circuit(window=Window(run=run), changed=told.append), told
+    changes: list[bool] = []
+    return Circuit(window=Window(run=run), changed=changes.append), changes
 
 
 def test_failures_stop_it_and_a_probe_decides() -> None:
@@ -21,29 +21,29 @@ def test_failures_stop_it_and_a_probe_decides() -> None:
 
     A failed probe leaves it stopped.
     """
-    breaker, told = circuit()
+    breaker, changes = circuit()
     for _ in range(3):
         assert not breaker.stopped
         breaker.report(0.0, failed=True)
-    assert (breaker.stopped, told) == (True, [True])
+    assert (breaker.stopped, changes) == (True, [True])
 
     breaker.report(2.0, failed=True)
-    assert (breaker.stopped, told) == (True, [True])
+    assert (breaker.stopped, changes) == (True, [True])
     breaker.report(4.0, failed=False)
 
-    assert (breaker.stopped, told) == (False, [True, False])
+    assert (breaker.stopped, changes) == (False, [True, False])
 
 
 def test_a_circuit_starts_again_with_an_empty_window() -> None:
     """The failures that stopped a circuit do not count towards its next stop."""
-    breaker, told = circuit()
+    breaker, changes = circuit()
     for failed in (True, True, True, False, True, True):
         breaker.report(0.0, failed=failed)
     assert not breaker.stopped
 
     breaker.report(0.0, failed=True)
 
-    assert told == [True, False, True]
+    assert changes == [True, False, True]
 
 
 def test_a_circuit_can_be_stopped_and_started_from_outside() -> None:
@@ -51,24 +51,24 @@ def test_a_circuit_can_be_stopped_and_started_from_outside() -> None:
 
     Doing it twice changes nothing.
     """
-    breaker, told = circuit()
+    breaker, changes = circuit()
     breaker.stop()
     breaker.stop()
-    assert (breaker.stopped, told) == (True, [True])
+    assert (breaker.stopped, changes) == (True, [True])
 
     breaker.go()
     breaker.go()
-    assert (breaker.stopped, told) == (False, [True, False])
+    assert (breaker.stopped, changes) == (False, [True, False])
 
 
 def test_successes_keep_it_going() -> None:
     """Successes keep the circuit closed, however the failures are spread among them."""
-    breaker, told = circuit()
+    breaker, changes = circuit()
     for _ in range(500):
         for failed in (True, True, False, False, False):
             breaker.report(0.0, failed=failed)
 
-    assert told == []
+    assert changes == []
 
 
 def test_the_machines_time_of_day_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "effect"),
     [
         (
             Reply(
@@ -63,7 +63,7 @@ def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
     ],
 )
 def test_the_answer_to_the_prompt_is_judged_as_any_other(
-    answer: Reply | CallFailed, told: Effect
+    answer: Reply | CallFailed, effect: Effect
 ) -> None:
     """The prompt's answer is judged by status and body; one that was cut short is an answer."""
-    assert by_answer(answer).effect is told
+    assert by_answer(answer).effect is effect

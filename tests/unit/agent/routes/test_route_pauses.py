@@ -204,10 +204,10 @@ def test_a_locked_account_parks_the_route(
     assert [table.room(ROUTE, at_s, 0, 64) for at_s in (159.9, 160.0)] == [0, 1]
     call(table, snoozed(error_class), 160.0)
     assert [table.room(ROUTE, at_s, 0, 64) for at_s in (219.9, 220.0)] == [0, 1]
-    (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert f"parked: {error_class}: said the provider; " in said.message
-    assert what in said.message
-    assert said.message.endswith(" run: python -m agent resume default --group g")
+    (message,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"parked: {error_class}: said the provider; " in message.message
+    assert what in message.message
+    assert message.message.endswith(" run: python -m agent resume default --group g")
     assert (
         "is parked, next try in 40 s or by python -m agent resume default --group g"
         in table.notice(180.0)

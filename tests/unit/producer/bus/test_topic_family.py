@@ -29,11 +29,11 @@ class Overtaken(EmbeddedTopicAdmin):
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the state before the other program applied."""
-        found = await super().describe(topics)
+        descriptions = await super().describe(topics)
         other, self.other = self.other, None
         if other is not None:
             await other.apply(self.partitions, None)
-        return found
+        return descriptions
 
 
 def family(database: Database, admin: EmbeddedTopicAdmin) -> TopicFamily:
@@ -46,7 +46,7 @@ def family(database: Database, admin: EmbeddedTopicAdmin) -> TopicFamily:
 
 
 async def applied(
-    database: Database, path: Path, before: int | None, others: int, mine: int
+    database: Database, path: Path, before: int | None, others: int, own: int
 ) -> dict[str, int]:
     """Return the partitions after two programs applied at once, to the given numbers.
 
@@ -57,7 +57,7 @@ async def applied(
         if before is not None:
             await family(database, quick).apply(before, None)
         slow.other, slow.partitions = family(database, quick), others
-        await family(database, slow).apply(mine, None)
+        await family(database, slow).apply(own, None)
         assert await family(database, quick).differences() == []
         return {
             name: state.partitions for name, state in (await quick.describe(TOPICS.names)).items()
@@ -68,20 +68,20 @@ async def applied(
 
 
 @pytest.mark.parametrize(
-    ("before", "others", "mine", "after"),
+    ("before", "others", "own", "after"),
     [(None, 4, 4, 4), (2, 6, 6, 6), (None, 4, 6, 6), (2, 6, 4, 6)],
 )
 def test_a_program_that_is_overtaken_accepts_the_topics_it_finds(
-    database: Database, tmp_path: Path, before: int | None, others: int, mine: int, after: int
+    database: Database, tmp_path: Path, before: int | None, others: int, own: int, after: int
 ) -> None:
     """A program that is overtaken accepts what it finds.
 
     Pods apply when they start. One of two used to end with 4, for a topic that exists or already
     has its partitions.
     """
-    found = asyncio.run(applied(database, tmp_path / "bus.sqlite", before, others, mine))
+    partitions = asyncio.run(applied(database, tmp_path / "bus.sqlite", before, others, own))
 
-    assert found == dict.fromkeys(TOPICS.names, after)
+    assert partitions == dict.fromkeys(TOPICS.names, after)
 
 
 def test_a_lasting_refusal_is_reported(

@@ -9,11 +9,11 @@ from schemas.settings.config import LLMConfig
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[LLMConfig]:
     """Collect every LLM that is asked; all of them answer."""
-    found: list[LLMConfig] = []
+    configs: list[LLMConfig] = []
 
     async def ask(llm: LLMConfig, _route: str | None = None) -> str:
-        found.append(llm)
+        configs.append(llm)
         return "answers"
 
     monkeypatch.setattr(check_llm, "ask", ask)
-    return found
+    return configs

@@ -136,7 +136,7 @@ def test_redis_that_is_away_is_a_warning(
 
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "text"),
     [
         (
             RuntimeError("unable to perform operation on <TCPTransport closed=True>"),
@@ -155,7 +155,7 @@ def test_nothing_that_redis_does_ends_the_check(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     answer: Any,
-    said: str,
+    text: str,
 ) -> None:
     """Nothing that Redis does ends the check: a broken connection, or whatever answers."""
 
@@ -171,4 +171,4 @@ def test_nothing_that_redis_does_ends_the_check(
     monkeypatch.setattr(checks.redis_rights, "refused", refused)
 
     assert check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0")) == 0
-    assert said in capsys.readouterr().out
+    assert text in capsys.readouterr().out

@@ -36,14 +36,14 @@ def test_each_account_is_asked_once(
 
     assert check(configured(tmp_path, toml)) == 0
 
-    said = [
+    names = [
         line.split(":")[0].split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[4:]
     ]
-    assert said == ["llm", "route key", "route local", "route model"]
-    found: list[Any] = [
+    assert names == ["llm", "route key", "route local", "route model"]
+    connections: list[Any] = [
         (llm.base_url, llm.api_key and llm.api_key.reveal(), llm.model) for llm in asked
     ]
-    assert found == [
+    assert connections == [
         ("http://one/v1", "k1", "m"),
         ("http://one/v1", "k2", "m"),
         ("http://two/v1", None, "local"),

@@ -58,9 +58,12 @@ def test_embedded_topics_that_were_never_made_are_no_difference(
     capsys.readouterr()
 
     assert run(tmp_path, "check", DOCLLM_RETRY_TIERS="2s,30s") == 0
-    told = capsys.readouterr()
-    assert told.out == "topic docllm.retry.2s is not there yet; the next load or agent creates it\n"
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert (
+        captured.out
+        == "topic docllm.retry.2s is not there yet; the next load or agent creates it\n"
+    )
+    assert captured.err == ""
 
     (tmp_path / "docllm-data" / "bus.sqlite").unlink()
     assert run(tmp_path, "check", DOCLLM_RETRY_TIERS="2s,30s") == 4
@@ -79,13 +82,13 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
     describe = EmbeddedTopicAdmin.describe
 
     async def hidden(admin: EmbeddedTopicAdmin, topics: Sequence[str]) -> dict[str, TopicState]:
-        found = await describe(admin, topics)
-        told = {
+        descriptions = await describe(admin, topics)
+        printed = {
             name: value
-            for name, value in found["docllm.dlq"].settings.items()
+            for name, value in descriptions["docllm.dlq"].settings.items()
             if name != "retention.ms"
         }
-        return found | {"docllm.dlq": replace(found["docllm.dlq"], settings=told)}
+        return descriptions | {"docllm.dlq": replace(descriptions["docllm.dlq"], settings=printed)}
 
     monkeypatch.setattr(EmbeddedTopicAdmin, "describe", hidden)
     capsys.readouterr()

@@ -8,10 +8,10 @@ from producer.__main__ import _parser
 from producer.cli import arguments
 
 
-@pytest.mark.parametrize(("text", "found"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])
-def test_a_rate_is_read(text: str, found: float) -> None:
+@pytest.mark.parametrize(("text", "rate"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])
+def test_a_rate_is_read(text: str, rate: float) -> None:
     """A rate is a number, with or without its unit."""
-    assert arguments.per_second(text) == found
+    assert arguments.per_second(text) == rate
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1/s", "fast", "1/m", "inf", "nan"])

@@ -69,10 +69,10 @@ def test_an_input_that_is_loaded_again_makes_no_noise(
     for arguments in (["--limit", "1"], [], []):
         assert run(tmp_path, str(path), *arguments) == 0
 
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert "1 tasks loaded, 1 were loaded already" in told.out
-    assert "nothing new, 2 were loaded already" in told.out
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "1 tasks loaded, 1 were loaded already" in captured.out
+    assert "nothing new, 2 were loaded already" in captured.out
 
 
 def test_documents_that_agents_may_not_read_are_reported(
@@ -82,8 +82,8 @@ def test_documents_that_agents_may_not_read_are_reported(
 
     With embedded parts, the current folder is the only root.
     """
-    here, there = tmp_path / "here", tmp_path / "there"
-    for folder in (here, there):
+    here, other_folder = tmp_path / "here", tmp_path / "there"
+    for folder in (here, other_folder):
         folder.mkdir()
         (folder / "a.txt").write_text("text")
     monkeypatch.chdir(here)
@@ -93,15 +93,17 @@ def test_documents_that_agents_may_not_read_are_reported(
     assert capsys.readouterr().err == ""
 
     for more in (["--dry-run"], []):
-        assert run(here, "--documents", str(there), *question, *more) == 0
+        assert run(here, "--documents", str(other_folder), *question, *more) == 0
         assert capsys.readouterr().err.endswith(
-            f"before you start agents, set: DOCLLM_DOCUMENT_ROOTS={here}:{there}\n"
+            f"before you start agents, set: DOCLLM_DOCUMENT_ROOTS={here}:{other_folder}\n"
         )
 
     config = load_config(flags={}, environ={"DOCLLM_DOCUMENT_ROOTS": str(tmp_path)}, cwd=here)
     assert (
         asyncio.run(
-            load.load(config, _parser().parse_args(["load", "--documents", str(there), *question]))
+            load.load(
+                config, _parser().parse_args(["load", "--documents", str(other_folder), *question])
+            )
         )
         == 0
     )
@@ -134,7 +136,7 @@ def test_no_repair_is_suggested_for_rejects_without_text(
     assert run(tmp_path, "long.jsonl", *more) == 1
     long = capsys.readouterr().out
 
-    assert [where in said for said in (documents, long)] == [True] * 2
+    assert [where in message for message in (documents, long)] == [True] * 2
     assert (
         f"; repair or convert the documents, and load them again{into.format('papers')}\n"
         in documents
@@ -156,17 +158,17 @@ def test_the_suggested_command_loads_rejects_into_their_batch(
     path.write_bytes(FIRST + b"{broken\n" + b"x" * (4 << 20) + b"\n")
 
     assert run(tmp_path, str(path), "--batch", "prod 1", "--group", "g") == 1
-    said = capsys.readouterr().out.splitlines()[-2:]
+    lines_printed = capsys.readouterr().out.splitlines()[-2:]
     rejects.write_text(
         rejects.read_text().replace("{broken", SECOND.decode().strip().replace('"', '\\"'))
     )
-    command = shlex.split(said[0].partition("then: ")[2])
+    command = shlex.split(lines_printed[0].partition("then: ")[2])
     assert run(tmp_path, *command[4:]) == 1
 
     assert command[:4] == ["python", "-m", "producer", "load"]
     assert capsys.readouterr().out.startswith("batch prod 1: 1 tasks loaded; ")
-    assert said[1].startswith("1 of them have no `text` there; ")
-    assert said[1].endswith(
+    assert lines_printed[1].startswith("1 of them have no `text` there; ")
+    assert lines_printed[1].endswith(
         "; once the others are loaded, repair the input, and load it again with --batch 'prod 1'"
     )
 
@@ -261,12 +263,12 @@ def test_a_load_stops_at_too_many_bad_lines(
 
     assert run(tmp_path, str(path), "--max-rejects", "1000", *more) == 1
 
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     assert (
         "error: stopped after 1,000 bad lines, the most that --max-rejects allows (1,000); "
-        "repair what" in told.err
+        "repair what" in captured.err
     )
-    assert f"1,000 bad lines in {path}.rejects.jsonl" in told.out
+    assert f"1,000 bad lines in {path}.rejects.jsonl" in captured.out
     assert len((tmp_path / "tasks.jsonl.gz.rejects.jsonl").read_bytes().splitlines()) == 1000
 
 

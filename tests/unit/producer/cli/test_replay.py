@@ -73,8 +73,8 @@ def test_a_dry_run_of_resume_shows_the_run_that_would_continue(
 
     assert run(folder, "replay", "--resume", "--dry-run") == 0
 
-    said = capsys.readouterr().out.splitlines()
-    assert said == [
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
         f"replay {number} is unfinished and would continue: 2 of 2 left",
         "dry run: nothing is changed",
     ]

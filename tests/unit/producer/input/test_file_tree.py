@@ -113,13 +113,13 @@ def deep(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"), [("", ["a/b.txt", "c.txt"]), ("**/a/**/*.txt", ["a/b.txt"])]
+    ("pattern", "expected"), [("", ["a/b.txt", "c.txt"]), ("**/a/**/*.txt", ["a/b.txt"])]
 )
-def test_folders_may_be_deep(deep: Path, pattern: str, found: list[str]) -> None:
+def test_folders_may_be_deep(deep: Path, pattern: str, expected: list[str]) -> None:
     """Folders may be deeper than Python's recursion limit; only too long an id is bad."""
     lines = read(deep / pattern)
 
-    assert ids(lines) == found
+    assert ids(lines) == expected
     assert [line.field for line in lines if isinstance(line, Bad)] == ["id"]
 
 

@@ -184,7 +184,7 @@ def test_rejects_of_a_file_with_the_longest_name_are_named_after_the_batch(
     with Rejects(path) as rejects:
         rejects.add(BAD)
 
-    assert [found.name for found in tmp_path.iterdir()] == ["b.rejects.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["b.rejects.jsonl"]
 
 
 def test_a_load_without_rejects_ends_well_on_a_disk_that_is_read_only(

@@ -8,10 +8,10 @@ from producer.input.unreachable_documents import UnreachableDocuments
 
 
 def told(roots: list[Path], *paths: str) -> tuple[int, str]:
-    found = UnreachableDocuments(roots)
+    documents = UnreachableDocuments(roots)
     for path in paths:
-        found.add(f"file://{path}")
-    return found.count, str(found).removeprefix("DOCLLM_DOCUMENT_ROOTS=")
+        documents.add(f"file://{path}")
+    return documents.count, str(documents).removeprefix("DOCLLM_DOCUMENT_ROOTS=")
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,13 @@ def test_files_that_no_root_could_open_are_not_counted(tmp_path: Path) -> None:
 
     A hidden folder may be a root.
     """
-    found = UnreachableDocuments([tmp_path], [tmp_path / "data"])
+    documents = UnreachableDocuments([tmp_path], [tmp_path / "data"])
     for name in (".env", "docllm.toml", "a.rejects.jsonl", "data/ledger.sqlite", "a.txt"):
-        found.add((tmp_path / name).as_uri())
+        documents.add((tmp_path / name).as_uri())
 
-    assert found.count == 0
-    found.add((tmp_path / ".texts" / "a.txt").as_uri())
-    assert (found.count, str(found)) == (1, f"DOCLLM_DOCUMENT_ROOTS={tmp_path}:{tmp_path}/.texts")
+    assert documents.count == 0
+    documents.add((tmp_path / ".texts" / "a.txt").as_uri())
+    assert (documents.count, str(documents)) == (
+        1,
+        f"DOCLLM_DOCUMENT_ROOTS={tmp_path}:{tmp_path}/.texts",
+    )

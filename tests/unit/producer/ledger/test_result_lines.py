@@ -41,9 +41,9 @@ def ended(body: bytes, codec: int = COMPLETION) -> Ended:
 
 def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
     """Return the task's line; fail if it has none."""
-    found = line_of(task)
-    assert found is not None
-    return found
+    line_written = line_of(task)
+    assert line_written is not None
+    return line_written
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_an_answer_of_json_is_exported_as_it_was_written(
 )
 def test_every_result_has_its_line(line_of: LineOf, body: bytes, codec: int) -> None:
     """Any stored result makes one line of JSON, so no row stops the export of others."""
-    found = line(ended(body, codec), line_of)
+    result = line(ended(body, codec), line_of)
 
-    assert found.index(b"\n") == len(found) - 1
-    assert b"\r" not in found
-    assert json.loads(found, parse_constant=pytest.fail)["id"] in {"a", "batch_req_1"}
+    assert result.index(b"\n") == len(result) - 1
+    assert b"\r" not in result
+    assert json.loads(result, parse_constant=pytest.fail)["id"] in {"a", "batch_req_1"}
 
 
 @pytest.mark.parametrize(

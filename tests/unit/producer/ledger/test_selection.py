@@ -42,7 +42,7 @@ def test_a_fingerprint_has_six_digits_at_least(fingerprint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "option"),
+    ("options", "option"),
     [
         ({"dispositions": ("expired",)}, "--disposition"),
         ({"since": NOW}, "--since"),
@@ -50,10 +50,10 @@ def test_a_fingerprint_has_six_digits_at_least(fingerprint: str) -> None:
         ({"fingerprint": "abcdef"}, "--fi"),
     ],
 )
-def test_cancelled_tasks_have_no_death(said: dict[str, Any], option: str) -> None:
+def test_cancelled_tasks_have_no_death(options: dict[str, Any], option: str) -> None:
     """Options about deaths do not fit cancelled tasks; the error names the option."""
     with pytest.raises(ConfigError, match=option):
-        Selection(cancelled=True, **said)
+        Selection(cancelled=True, **options)
 
 
 def test_records_have_no_batch() -> None:

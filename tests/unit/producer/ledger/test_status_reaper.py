@@ -19,9 +19,9 @@ def test_a_running_reaper_is_recognized(tmp_path: Path) -> None:
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
         async with opened(config, "g") as parts, reaping(parts) as reaper:
-            found = await parts.transactions.read(status.read, "g")
+            group_status = await parts.transactions.read(status.read, "g")
             await reaper._membership.leave()
-        return found
+        return group_status
 
     (reaper,) = asyncio.run(seen()).agents
 

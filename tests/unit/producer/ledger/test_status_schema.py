@@ -82,12 +82,12 @@ def test_the_schema_describes_failures() -> None:
         (Status.RETRYING, ErrorClass.ROUTE),
         (Status.SUCCEEDED, "succeeded"),
     ]
-    found = _failures(
+    failures = _failures(
         [SimpleNamespace(state=int(state), outcome=outcome, n=1) for state, outcome in entered]
     )
-    told = json.loads(SCHEMA.read_text())["properties"]["batches"]["items"]["properties"][
+    schema = json.loads(SCHEMA.read_text())["properties"]["batches"]["items"]["properties"][
         "failures"
     ]["description"]
 
-    assert found == {"dead BAD_REQUEST": 1, "tried again RATE": 2}
-    assert all(f"`{name.rpartition(' ')[0]} CLASS`" in told for name in found)
+    assert failures == {"dead BAD_REQUEST": 1, "tried again RATE": 2}
+    assert all(f"`{name.rpartition(' ')[0]} CLASS`" in schema for name in failures)

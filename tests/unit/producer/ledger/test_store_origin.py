@@ -169,12 +169,12 @@ def test_status_shows_the_origin_of_a_batch(inbox_batch: Path) -> None:
     assert loading(inbox_batch) == 0
     database = Database(ledger_url(load_config(flags={}, environ={}, cwd=inbox_batch)))
     try:
-        told = json.loads(json.dumps(database.auto(lambda c: status.read(c, "docllm")).as_json()))
+        report = json.loads(json.dumps(database.auto(lambda c: status.read(c, "docllm")).as_json()))
         kept = database.auto(lambda c: find_batch(c, "reports"))
     finally:
         database.close()
 
-    assert {batch["name"]: batch["origin"] for batch in told["batches"]} == {
+    assert {batch["name"]: batch["origin"] for batch in report["batches"]} == {
         "reports": "inbox",
         "tasks": "load",
     }

@@ -56,7 +56,10 @@ def test_a_batch_is_named_by_the_last_header_that_has_a_name() -> None:
         ("docllm-batch", None),
     ]
 
-    assert [read(LINE, some)[0] for some in (headers, ())] == ["caf\u00e9", "group-direct"]
+    assert [read(LINE, record_headers)[0] for record_headers in (headers, ())] == [
+        "caf\u00e9",
+        "group-direct",
+    ]
 
 
 def test_the_error_for_a_whole_file_in_one_record_says_that_a_record_is_a_line() -> None:

@@ -28,19 +28,21 @@ def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, li
     return asyncio.run(first.read(lines)), [line.line for line in bad], [line.line for line in new]
 
 
-def refused(lines: Sequence[Good | Bad], *there: str) -> list[int]:
+def refused(lines: Sequence[Good | Bad], *known_keys: str) -> list[int]:
     """Return the line numbers that a first pass refuses.
 
     `there` are ids that the ledger has with other content.
     """
 
     async def ask(tasks: Sequence[NewTask]) -> Accepted:
-        clashing = [position for position, task in enumerate(tasks) if task.key.decode() in there]
+        clashing = [
+            position for position, task in enumerate(tasks) if task.key.decode() in known_keys
+        ]
         return Accepted(
             dict.fromkeys(set(range(len(tasks))) - set(clashing), 0), (), tuple(clashing), ()
         )
 
-    return looked_at(lines, ask if there else None)[1]
+    return looked_at(lines, ask if known_keys else None)[1]
 
 
 def test_an_id_with_other_content_clashes_though_millions_may_stand_between() -> None:

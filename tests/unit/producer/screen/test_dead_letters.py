@@ -150,10 +150,10 @@ def test_a_column_of_which_no_group_has_anything_is_left_out() -> None:
 
 def test_the_json_of_groups_is_whole() -> None:
     """Plain numbers, times in UTC, cost in the unit of the price table."""
-    found = orjson.loads(orjson.dumps(groups_json("docllm", [GROUP, RECORDS])))
+    document = orjson.loads(orjson.dumps(groups_json("docllm", [GROUP, RECORDS])))
 
-    assert (found["version"], found["group"], found["count"]) == (1, "docllm", 15)
-    assert found["groups"][0] == {
+    assert (document["version"], document["group"], document["count"]) == (1, "docllm", 15)
+    assert document["groups"][0] == {
         "fingerprint": "ab" * 16,
         "disposition": "permanent",
         "count": 12,
@@ -177,7 +177,7 @@ def test_the_page_of_a_task_shows_everything_known() -> None:
     """
     text = "\n".join(story_lines(STORY))
 
-    for said in (
+    for expected in (
         "task k of batch b: dead\n",
         "attempts 1 of 5, lease losses 2, replays 3; fence 4",
         "permanent, TOO_LONG, fingerprint abab",
@@ -186,7 +186,7 @@ def test_the_page_of_a_task_shows_everything_known() -> None:
         "trace b/k#1",
         "input, 2 bytes: {}",
     ):
-        assert said in text, said
+        assert expected in text, expected
 
 
 def test_the_page_of_a_task_that_is_not_dead_says_so() -> None:
@@ -237,13 +237,13 @@ def test_a_large_input_is_shortened_for_a_person_alone() -> None:
     large = replace(STORY, input=body, raw_key=b"\xff\x00")
 
     last = list(story_lines(large))[-1]
-    found = orjson.loads(orjson.dumps(story_json(large)))
+    document = orjson.loads(orjson.dumps(story_json(large)))
 
     assert "input, 10000 bytes" in last
     assert last.endswith("(--json shows all of it)")
     assert len(last) < 1200
-    assert found["input"] == {"text": body.decode()}
-    assert found["raw_key"] == {"base64": "/wA="}
+    assert document["input"] == {"text": body.decode()}
+    assert document["raw_key"] == {"base64": "/wA="}
 
 
 @pytest.mark.parametrize(
@@ -275,25 +275,25 @@ def test_cut_headers_are_marked_as_cut() -> None:
 
     A record may have thousands of headers, and the person may look for the last one.
     """
-    told = list(record_lines(replace(RECORD, headers=orjson.dumps([["h", "v" * 1000]]))))
+    lines = list(record_lines(replace(RECORD, headers=orjson.dumps([["h", "v" * 1000]]))))
 
-    (line,) = (printed for printed in told if "headers: " in printed)
+    (line,) = (printed for printed in lines if "headers: " in printed)
     assert line.endswith("v ... (--json shows all of it)")
 
 
 def test_the_json_of_a_story_is_whole() -> None:
     """Everything that there is, as plain JSON."""
-    found = orjson.loads(orjson.dumps(story_json(STORY)))
+    document = orjson.loads(orjson.dumps(story_json(STORY)))
 
-    assert (found["version"], found["kind"], found["status"], found["key"]) == (
+    assert (document["version"], document["kind"], document["status"], document["key"]) == (
         1,
         "task",
         "dead",
         "k",
     )
-    assert (found["attempts"], found["lease_losses"], found["replays"]) == (1, 2, 3)
-    assert found["letter"]["died_at"] == "2026-03-01T12:30:15.250000Z"
-    assert found["history"][0] | {"started_at": ""} == {
+    assert (document["attempts"], document["lease_losses"], document["replays"]) == (1, 2, 3)
+    assert document["letter"]["died_at"] == "2026-03-01T12:30:15.250000Z"
+    assert document["history"][0] | {"started_at": ""} == {
         "attempt": 1,
         "fence": 0,
         "outcome": "dead",
@@ -306,20 +306,20 @@ def test_the_json_of_a_story_is_whole() -> None:
         "tokens_out": 5,
         "cost": 0.0003,
     }
-    assert found["result"] is None
+    assert document["result"] is None
 
 
 def test_the_json_of_a_record_is_whole() -> None:
     """Its bytes, its headers, and whether its value was cut."""
-    found = orjson.loads(orjson.dumps(record_json(RECORD)))
+    document = orjson.loads(orjson.dumps(record_json(RECORD)))
 
-    assert (found["kind"], found["number"], found["topic"], found["cut"]) == (
+    assert (document["kind"], document["number"], document["topic"], document["cut"]) == (
         "quarantine",
         7,
         "docllm.inbox",
         False,
     )
-    assert (found["key"], found["value"], found["headers"]) == (
+    assert (document["key"], document["value"], document["headers"]) == (
         {"text": "k"},
         {"base64": "/w=="},
         [["h", "v"]],

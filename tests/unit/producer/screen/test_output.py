@@ -51,9 +51,9 @@ def test_a_reader_that_left_is_no_error() -> None:
         assert program.stdout is not None
         assert program.stderr is not None
         program.stdout.close()
-        told = program.stderr.read()
+        errors = program.stderr.read()
 
-    assert (program.returncode, told) == (0, b"")
+    assert (program.returncode, errors) == (0, b"")
 
 
 def group_with(batch: str) -> GroupStatus:

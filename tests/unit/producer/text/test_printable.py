@@ -100,8 +100,8 @@ def test_both_programs_log_through_the_formatter(
 
     root.error("run: python -m producer migrate\n%s", HOSTILE[0])
 
-    told = capsys.readouterr().err
-    assert told.endswith("run: python -m producer migrate --config my.toml  [31m\n")
+    output = capsys.readouterr().err
+    assert output.endswith("run: python -m producer migrate --config my.toml  [31m\n")
 
 
 def test_a_traceback_that_is_shown_keeps_its_lines_alone() -> None:
@@ -146,10 +146,10 @@ def test_json_on_a_terminal_holds_no_raw_control(
 
     say_json({"a": "\x9b2J\u202e"})
 
-    told = capsys.readouterr().out
-    assert json.loads(told) == {"a": "\x9b2J\u202e"}
-    assert ("\\u009b2J\\u202e" in told) is terminal
-    assert ("\x9b" in told) is not terminal
+    output = capsys.readouterr().out
+    assert json.loads(output) == {"a": "\x9b2J\u202e"}
+    assert ("\\u009b2J\\u202e" in output) is terminal
+    assert ("\x9b" in output) is not terminal
 
 
 def test_a_result_line_for_a_terminal_is_escaped() -> None:

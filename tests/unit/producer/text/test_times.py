@@ -11,7 +11,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("2h", "2026-03-01T10:00:00Z"),
         ("2h ago", "2026-03-01T10:00:00Z"),
@@ -24,9 +24,9 @@ NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are 
         ("2026-01-31T00:30:00-01:00", "2026-01-31T01:30:00Z"),
     ],
 )
-def test_a_time_is_read(text: str, said: str) -> None:
+def test_a_time_is_read(text: str, expected: str) -> None:
     """Durations count back from now; an ISO time is UTC unless it names its offset."""
-    assert written(moment(text, NOW)) == said
+    assert written(moment(text, NOW)) == expected
 
 
 @pytest.mark.parametrize(

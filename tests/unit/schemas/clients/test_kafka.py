@@ -162,17 +162,17 @@ def test_a_record_makes_no_topic_by_chance() -> None:
     On brokers that create topics, dead letters of a deleted topic would land in one with short
     retention, unnoticed.
     """
-    said: list[str | None] = []
+    reports: list[str | None] = []
     ours = producer_settings(config(topic_metadata_propagation_max_ms="100"))
     brokers = {"test.mock.num.brokers": 1, "delivery.report.only.error": False, "log_level": 0}
     producer = Producer(
-        {**ours, **brokers, "on_delivery": lambda error, _: said.append(error and error.name())}
+        {**ours, **brokers, "on_delivery": lambda error, _: reports.append(error and error.name())}
     )
 
     producer.produce("docllm.dlq", b"v", b"k")
     producer.flush(10)
 
-    assert said == ["UNKNOWN_TOPIC_OR_PART"]
+    assert reports == ["UNKNOWN_TOPIC_OR_PART"]
 
 
 def test_no_error_shows_a_value() -> None:

@@ -76,7 +76,7 @@ PROXY = {"http": "http://proxy:3128"}
 
 
 @pytest.mark.parametrize(
-    ("url", "proxies", "told"),
+    ("url", "proxies", "expected"),
     [
         ("https://api.openai.com/v1", PROXY, ""),
         ("http://localhost:8000/v1", PROXY, ""),
@@ -105,10 +105,10 @@ PROXY = {"http": "http://proxy:3128"}
     ],
 )
 def test_a_key_that_travels_in_clear_text_is_reported(
-    url: str, proxies: dict[str, str], told: str
+    url: str, proxies: dict[str, str], expected: str
 ) -> None:
     """HTTP_PROXY was honoured without a word in the documents, and the proxy read the key."""
     warning = in_clear(url, proxies)
 
-    assert told in warning
-    assert bool(warning) == bool(told)
+    assert expected in warning
+    assert bool(warning) == bool(expected)

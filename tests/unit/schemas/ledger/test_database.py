@@ -102,14 +102,14 @@ def test_a_statement_that_took_too_long_is_logged_and_retried_after_a_pause(
 @pytest.mark.parametrize("number", sorted(DENIED))
 def test_a_missing_right_is_the_operators_to_give(database: Database, number: int) -> None:
     """A missing right is exit code 3, names right and table, and is not retried."""
-    said = "INSERT command denied to user 'app'@'10.0.0.5' for table 'task'"
-    error = OperationalError("a statement", {}, Exception(number, said))
+    message = "INSERT command denied to user 'app'@'10.0.0.5' for table 'task'"
+    error = OperationalError("a statement", {}, Exception(number, message))
 
     with pytest.raises(UnreachableError) as raised:
         database.run(failing(error))
 
     assert raised.value.exit_code == 3
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "GRANT INSERT ON" in str(raised.value)
 
 

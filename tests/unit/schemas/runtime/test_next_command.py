@@ -83,12 +83,14 @@ def test_every_suggested_command_names_the_configuration_file(
     (tmp_path / "my.toml").write_text("")
     (tmp_path / "tasks.jsonl").write_text('{"id":"a","prompt":"x"}\n{broken\n')
     config = ["--config", "my.toml"] if named else []
-    told: dict[str, list[str]] = {}
+    suggestions: dict[str, list[str]] = {}
 
     def run(line: str) -> None:
         producer.main([*line.split(), *config])
-        told[line] = [
-            said for said in "".join(capsys.readouterr()).splitlines() if "python -m" in said
+        suggestions[line] = [
+            splitline
+            for splitline in "".join(capsys.readouterr()).splitlines()
+            if "python -m" in splitline
         ]
 
     for line in COMMANDS:
@@ -97,10 +99,14 @@ def test_every_suggested_command_names_the_configuration_file(
     for line in WITHOUT_A_BUS:
         run(line)
     agent.main(config)
-    told["agent"] = [said for said in capsys.readouterr().err.splitlines() if "python -m" in said]
+    suggestions["agent"] = [
+        splitline for splitline in capsys.readouterr().err.splitlines() if "python -m" in splitline
+    ]
 
-    assert [line for line, said in told.items() if not said] == []
-    assert {" --config my.toml" in said for lines in told.values() for said in lines} == {named}
+    assert [line for line, suggested in suggestions.items() if not suggested] == []
+    assert {
+        " --config my.toml" in suggestion for lines in suggestions.values() for suggestion in lines
+    } == {named}
 
 
 def test_a_log_line_names_the_file(

@@ -40,8 +40,8 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str) -> Non
 
 def test_a_key_may_end_in_a_line_break() -> None:
     """A key may end in a line break, as it does when it was read from a file."""
-    found = authorization(Secret("sk-1\n"))
+    header = authorization(Secret("sk-1\n"))
 
-    assert found is not None
-    assert found.reveal() == "Bearer sk-1"
+    assert header is not None
+    assert header.reveal() == "Bearer sk-1"
     assert authorization(None) is None

@@ -196,15 +196,15 @@ def test_a_key_of_the_environment_is_not_sent_to_an_address_that_was_found(folde
     with pytest.raises(ConfigError) as refused:
         load(folder, DOCLLM_LLM_API_KEY="victimkey")
 
-    told = str(refused.value)
-    assert told.startswith(
+    message = str(refused.value)
+    assert message.startswith(
         "docllm.toml line 2: the key of DOCLLM_LLM_API_KEY would be sent to this llm.base_url"
     )
     assert (
         "set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config docllm.toml"
-        in told
+        in message
     )
-    assert "victimkey" not in told
+    assert "victimkey" not in message
 
 
 def test_a_key_goes_to_the_address_that_stands_beside_it(folder: Path) -> None:
@@ -262,12 +262,12 @@ def test_no_fault_shows_a_value(tmp_path: Path, value: object) -> None:
     `retry.tiers` used to quote it, as did an address with an impossible host.
     """
     named = {f"{section}.x.{name}" for section, names in _NAMED.items() for name in names}
-    told = []
+    messages = []
     for name in sorted({*SETTINGS, *named, "kafka.client.debug", "kafka.client.nothing"}):
         try:
             load(tmp_path, {name: value})
         except ConfigError as fault:
-            told.append(str(fault))
+            messages.append(str(fault))
 
-    assert told
-    assert [fault for fault in told if "canary" in fault] == []
+    assert messages
+    assert [fault for fault in messages if "canary" in fault] == []

@@ -54,11 +54,11 @@ def test_a_type_may_have_a_route_of_its_own_to_the_same_model(
     Tasks of the type take their route, and tasks that name the model take the first by name.
     """
     toml = f"{TWO}[types.invoice]\nroute = '{route}'\n[types.note]\nroute = '{other}'"
-    found = names(tmp_path, toml)
+    route_names = names(tmp_path, toml)
 
-    assert found.name_of("invoice", None) == route
-    assert (found.name_of("invoice", "m"), found.name_of("document", "m")) == ("a", "a")
-    assert (found.model_of("a"), found.model_of("b")) == ("m", "m")
+    assert route_names.name_of("invoice", None) == route
+    assert (route_names.name_of("invoice", "m"), route_names.name_of("document", "m")) == ("a", "a")
+    assert (route_names.model_of("a"), route_names.model_of("b")) == ("m", "m")
 
 
 def test_a_route_may_have_the_model_of_the_default_one(tmp_path: Path) -> None:
@@ -66,11 +66,14 @@ def test_a_route_may_have_the_model_of_the_default_one(tmp_path: Path) -> None:
 
     Tasks without a model take the default route.
     """
-    found = names(
+    route_names = names(
         tmp_path, "[llm]\nbase_url = 'http://l/v1'\nmodel = 'm'\n[routes.fast]\nmodel = 'm'"
     )
 
-    assert (found.name_of("document", "m"), found.name_of("document", None)) == ("fast", "default")
+    assert (route_names.name_of("document", "m"), route_names.name_of("document", None)) == (
+        "fast",
+        "default",
+    )
 
 
 def test_names_that_differ_by_a_blank_are_refused(tmp_path: Path) -> None:

@@ -24,22 +24,34 @@ OURS = Publication(
 
 def headers(**changes: bytes | None) -> list[tuple[str, bytes]]:
     """Return good headers with some changed, or left out if the value is None."""
-    found = dict(encode(OURS)) | {name.replace("_", "-"): value for name, value in changes.items()}
-    return [(name, value) for name, value in found.items() if value is not None]
+    headers = dict(encode(OURS)) | {
+        name.replace("_", "-"): value for name, value in changes.items()
+    }
+    return [(name, value) for name, value in headers.items() if value is not None]
 
 
 def test_written_headers_are_read_back() -> None:
     """The claim and the screen can read all they need of a publication."""
-    found = decode(encode(OURS))
+    publication = decode(encode(OURS))
 
-    assert (found.ledger, found.group, found.batch, found.task_id, found.fence) == (
+    assert (
+        publication.ledger,
+        publication.group,
+        publication.batch,
+        publication.task_id,
+        publication.fence,
+    ) == (
         OURS.ledger,
         "group",
         "batch",
         7,
         3,
     )
-    assert (found.attempt, found.due_ms, found.origin) == (2, 1_700_000_000_000, "group.tasks/3/17")
+    assert (publication.attempt, publication.due_ms, publication.origin) == (
+        2,
+        1_700_000_000_000,
+        "group.tasks/3/17",
+    )
 
 
 @pytest.mark.parametrize("name", ["q  1", "q 1", "n\u00e4cht", "x" * 191])
@@ -131,10 +143,10 @@ def test_key_and_value_cannot_change_places_in_a_digest() -> None:
 @given(st.text(), st.integers(1, 50))
 def test_header_text_is_one_line_of_whole_characters(value: str, limit: int) -> None:
     """Whatever an error says, the header is UTF-8, one line, and no longer than its limit."""
-    found = text(value, limit)
+    shortened = text(value, limit)
 
-    assert len(found) <= limit
-    assert len(found.decode().splitlines()) <= 1
+    assert len(shortened) <= limit
+    assert len(shortened.decode().splitlines()) <= 1
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:

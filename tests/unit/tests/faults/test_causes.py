@@ -64,10 +64,10 @@ def cause(
 ) -> str:
     run = Evidence(frozenset({NAME}), [], attempts=attempts, moves=moves)
     agents = {AGENT: Life("03-agent", 1, "agent1", 0)}
-    (found,) = causes.repeats(
+    (repeat,) = causes.repeats(
         RunEvidence(run, [first, heard(100, owner=OTHER)], faults, [], agents, [])
     )
-    return found.cause
+    return repeat.cause
 
 
 def test_a_kill_explains_repeated_calls_of_its_agent() -> None:

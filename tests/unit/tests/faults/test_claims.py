@@ -49,10 +49,10 @@ def test_a_call_is_judged_by_when_it_may_have_been_sent(
     """
     claims = Claims(MOVES, {AGENT: Life("03-agent", 1, "agent1", 0)}, freezes)
 
-    found = claims.known(ReceivedCall(Call(TASK.name, heard_s), None, "agent1"), TASK)
+    call = claims.known(ReceivedCall(Call(TASK.name, heard_s), None, "agent1"), TASK)
 
-    assert found.claim is not None
-    assert (found.claim.status, found.claim.owner, found.claim.program) == (
+    assert call.claim is not None
+    assert (call.claim.status, call.claim.owner, call.claim.program) == (
         status,
         OWNER,
         "03-agent",

@@ -81,8 +81,8 @@ def test_a_cut_ends_present_and_new_connections(door: tuple[Proxy, Door]) -> Non
         with connected(link) as late, pytest.raises(ConnectionResetError):
             late.recv(10)
 
-    told = proxy.set(link, Wrong()).told()
-    assert (told["cut"], told["refused"]) == (1, 1)
+    counts = proxy.set(link, Wrong()).told()
+    assert (counts["cut"], counts["refused"]) == (1, 1)
     with connected(link) as again:
         assert said(again, b"again") == b"again"
 

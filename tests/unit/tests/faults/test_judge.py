@@ -61,9 +61,9 @@ def test_a_quiet_run_is_good() -> None:
 
 def test_a_fault_that_hit_no_program_makes_the_run_void() -> None:
     """A fault that met nobody makes the run void: it proves nothing."""
-    found = judged([fault("kafka-kill", 1, 5, bit=False)])
+    verdict = judged([fault("kafka-kill", 1, 5, bit=False)])
 
-    assert (found.good, len(found.void), found.violations) == (False, 1, [])
+    assert (verdict.good, len(verdict.void), verdict.violations) == (False, 1, [])
 
 
 def test_a_fault_that_hit_at_its_second_try_counts_once() -> None:
@@ -71,9 +71,9 @@ def test_a_fault_that_hit_at_its_second_try_counts_once() -> None:
 
     The first try may have had an effect too.
     """
-    found = judged([fault("kafka-kill", 1, 5, bit=False, again=True), fault("kafka-kill", 6, 9)])
+    verdict = judged([fault("kafka-kill", 1, 5, bit=False, again=True), fault("kafka-kill", 6, 9)])
 
-    assert (found.good, found.figures["faults"], found.figures["faults_void"]) == (True, 1, 0)
+    assert (verdict.good, verdict.figures["faults"], verdict.figures["faults_void"]) == (True, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_programs_end_as_they_may(
 
     A bug or a crash is never excused.
     """
-    found = judged(
+    verdict = judged(
         [fault("mariadb-kill", 1, 5)], [Life("03-agent", PID, "agent1", 0, ended_s, code, "itself")]
     )
 
-    assert bool(found.violations) == wrong
+    assert bool(verdict.violations) == wrong
 
 
 def test_a_logged_bug_is_a_violation() -> None:
@@ -115,10 +115,10 @@ def test_the_wait_of_a_killed_agents_tasks_is_measured() -> None:
         Call(f"b/t{number}", start_s, task_id=number)
         for number, start_s in ((1, 9.1), (1, 22), (2, 9.6), (3, 24))
     ]
-    found = judged([fault("agent-kill", 10, 10.1, pid=PID)], moves=moves, calls=calls)
+    verdict = judged([fault("agent-kill", 10, 10.1, pid=PID)], moves=moves, calls=calls)
 
-    assert found.figures["kill_to_rerun_s"]["all"]["tasks"] == 2
-    assert found.figures["kill_to_rerun_s"]["all"]["longest"] == 14
+    assert verdict.figures["kill_to_rerun_s"]["all"]["tasks"] == 2
+    assert verdict.figures["kill_to_rerun_s"]["all"]["longest"] == 14
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,19 @@ def test_a_kill_is_measured_only_if_no_other_fault_is_near(
         Life("04-agent", PID + 1, "agent2", 0, ended_s, 0, "itself"),
     ]
     faults = [fault("agent-kill", 10, 10.1, pid=PID), *([fault(other, 30, 31)] if other else [])]
-    found = judged(faults, lives, moves=moves, calls=calls)
+    verdict = judged(faults, lives, moves=moves, calls=calls)
 
-    assert found.figures["kill_to_rerun_s"]["no_other_fault_near"]["tasks"] == (2 if alone else 0)
+    assert verdict.figures["kill_to_rerun_s"]["no_other_fault_near"]["tasks"] == (2 if alone else 0)
 
 
 def test_a_report_can_be_shown() -> None:
     """A report can be shown as lines, and with others as a table, even with values missing."""
-    found = judged([fault("agent-kill", 10, 10.1, pid=PID)])
+    verdict = judged([fault("agent-kill", 10, 10.1, pid=PID)])
 
-    assert "lost: 0" in list(report.lines(found))
-    table = list(report.table([found.figures, found.figures]))
+    assert "lost: 0" in list(report.lines(verdict))
+    table = list(report.table([verdict.figures, verdict.figures]))
     assert "| lost | 0 | 0 |" in table
-    assert f"{2 * found.figures['tasks']} tasks and 2 faults, 0 lost" in table[-1]
+    assert f"{2 * verdict.figures['tasks']} tasks and 2 faults, 0 lost" in table[-1]
 
 
 def claim(task_id: int, at_s: float) -> Move:

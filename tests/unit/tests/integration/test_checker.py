@@ -50,6 +50,6 @@ def test_many_violations_are_summed_up() -> None:
     """A broken run of a thousand tasks is reported in a few lines."""
     tasks = tuple(Task(number, f"b/{number}", Status.PENDING) for number in range(1000))
 
-    found = checker.not_ended_once(Evidence(frozenset(task.name for task in tasks), tasks))
+    violations = checker.not_ended_once(Evidence(frozenset(task.name for task in tasks), tasks))
 
-    assert len(found) == SHOWN + 1
+    assert len(violations) == SHOWN + 1

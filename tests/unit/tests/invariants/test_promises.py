@@ -330,10 +330,10 @@ def test_broken_run_is_found(name: str) -> None:
     """A promise's function returns a line that begins with its name if the run breaks it."""
     promise, run = BROKEN[name]
 
-    found = PROMISES[promise](run)
+    violations = PROMISES[promise](run)
 
-    assert found
-    assert all(line.startswith(promise) for line in found)
+    assert violations
+    assert all(line.startswith(promise) for line in violations)
 
 
 def test_every_promise_is_broken_by_something() -> None:

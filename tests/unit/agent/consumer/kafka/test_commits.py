@@ -200,18 +200,18 @@ def test_a_commit_request_is_answered_by_the_commit_that_follows_it() -> None:
 
     With nothing to commit it is answered at once.
     """
-    desk, told = Desk(), []
+    desk, reports = Desk(), []
     desk.commits.mark(desk.partitions[0], 5)
     desk.second()
     desk.commits.mark(desk.partitions[0], 6)
-    desk.commits.ask(lambda: told.append("second"))
+    desk.commits.ask(lambda: reports.append("second"))
 
     desk.answer()
-    first = list(told)
+    first = list(reports)
     desk.commits.step(desk.hands)
     desk.answer()
-    desk.commits.ask(lambda: told.append("nothing to do"))
+    desk.commits.ask(lambda: reports.append("nothing to do"))
     desk.commits.step(desk.hands)
 
     assert first == []
-    assert told == ["second", "nothing to do"]
+    assert reports == ["second", "nothing to do"]

@@ -147,14 +147,14 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
     Some services omit a setting, or send it without a value. Every command used to end with a
     traceback, or compare with None.
     """
-    told = {name: SimpleNamespace(value=value) for name, value in SETTINGS.items()}
-    del told["retention.ms"]
-    told["retention.bytes"].value = None
+    entries = {name: SimpleNamespace(value=value) for name, value in SETTINGS.items()}
+    del entries["retention.ms"]
+    entries["retention.bytes"].value = None
     topic = SimpleNamespace(topic_id="id", partitions=[0, 1])
     client = SimpleNamespace(
         describe_topics=lambda *_, **__: {"topic": answered(topic)},
         describe_configs=lambda resources, **__: {
-            resource: answered(told) for resource in resources
+            resource: answered(entries) for resource in resources
         },
     )
 
@@ -163,11 +163,11 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(admin._renewal, "client", client)
         return (await admin.describe(["topic"]))["topic"]
 
-    found = asyncio.run(describe())
+    descriptions = asyncio.run(describe())
 
-    assert found.settings == {
+    assert descriptions.settings == {
         name: value
         for name, value in SETTINGS.items()
         if name not in {"retention.ms", "retention.bytes"}
     }
-    assert (found.topic_id, found.partitions) == ("id", 2)
+    assert (descriptions.topic_id, descriptions.partitions) == ("id", 2)

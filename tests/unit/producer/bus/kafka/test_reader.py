@@ -20,7 +20,7 @@ from schemas.settings.config import KafkaConfig
 
 def message(error: KafkaError | None = None) -> Any:
     """Return the first record of a partition, or an error."""
-    said = {
+    attributes = {
         "error": error,
         "partition": 0,
         "offset": 0,
@@ -28,7 +28,9 @@ def message(error: KafkaError | None = None) -> Any:
         "value": b"v",
         "headers": None,
     }
-    return SimpleNamespace(**{name: lambda value=value: value for name, value in said.items()})
+    return SimpleNamespace(
+        **{name: lambda value=value: value for name, value in attributes.items()}
+    )
 
 
 def read(
@@ -78,7 +80,7 @@ def test_a_topic_that_may_not_be_read_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "words"),
+    ("code", "expected", "words"),
     [
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, UnreachableError, "refuses: "),
         (KafkaError.LEADER_NOT_AVAILABLE, UnreachableError, "does not answer"),
@@ -87,8 +89,8 @@ def test_a_topic_that_may_not_be_read_is_refused(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_topic_that_is_hidden_is_not_called_missing(
-    monkeypatch: pytest.MonkeyPatch, code: int, told: type[DocllmError], words: str
+    monkeypatch: pytest.MonkeyPatch, code: int, expected: type[DocllmError], words: str
 ) -> None:
     """A topic is missing only if the brokers do not know it; a hidden one is not."""
-    with pytest.raises(told, match=words):
+    with pytest.raises(expected, match=words):
         read(monkeypatch, topic_error=KafkaError(code))
