@@ -19,6 +19,7 @@ from agent.ledger.guard_history import PROBE_BATCH, route_works
 from agent.ports import Order
 from producer.ledger import tally
 from schemas.ledger.bulk import insert_rows
+from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
@@ -199,7 +200,9 @@ def _candidates(connection: Connection, raised: Guard) -> dict[int, int]:
     that are due anyway.
     """
     outside = ~exists().where(guard_look.c.guard_id == raised.id, guard_look.c.task_id == task.c.id)
-    outside_look = select(task.c.id, task.c.fence).where(*_of_guard(raised), outside).limit(FEW)
+    outside_look = along_open(
+        select(task.c.id, task.c.fence).where(*_of_guard(raised), outside).limit(FEW)
+    )
     moved = outside_look.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(
         task.c.due_at
     )
@@ -283,16 +286,13 @@ def running(connection: Connection, raised: Guard) -> bool:
 
 
 def _any_task(connection: Connection, raised: Guard, statuses: Collection[Status]) -> bool:
-    query = select(task.c.id).where(*_of_guard(raised), task.c.status.in_(statuses))
+    query = along_open(select(task.c.id).where(*_of_guard(raised), task.c.status.in_(statuses)))
     return connection.execute(query.limit(1)).scalar() is not None
 
 
 def _of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a task is the guard's.
-
-    `+ 0` keeps the server from walking the whole batch, of which few tasks are open or wait.
-    """
-    return task.c.batch_id + 0 == subject.batch_id, task.c.type == subject.type
+    """Return the conditions that a task is the guard's."""
+    return task.c.batch_id == subject.batch_id, task.c.type == subject.type
 
 
 def put_off(connection: Connection, raised: Guard, wait_s: float) -> None:
@@ -317,11 +317,10 @@ def call_up_moved(connection: Connection, group: str, opened: Guard) -> list[Ord
         *_of_guard(opened),
         task.c.due_at > utc_now(),
     )
-    ids = sorted(
-        connection.execute(
-            select(task.c.id).where(*moved_tasks, _MOVED).order_by(task.c.due_at).limit(PAGE)
-        ).scalars()
+    page = along_open(
+        select(task.c.id).where(*moved_tasks, _MOVED).order_by(task.c.due_at).limit(PAGE)
     )
+    ids = sorted(connection.execute(page).scalars())
     if ids:
         still_later = task.c.status.in_(WAITING) & (task.c.due_at > utc_now())
         return make_due(connection, group, task.c.id.in_(ids), still_later)

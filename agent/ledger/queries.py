@@ -5,7 +5,7 @@ Tested by tests/contract/test_ledger_plans.py.
 
 from sqlalchemy import Connection, select, text
 
-from schemas.ledger.query_plans import along_due, in_group
+from schemas.ledger.query_plans import along_open
 from schemas.ledger.tables import batch, task
 from schemas.task.states import OPEN
 
@@ -24,14 +24,25 @@ def reply_limit_bytes(connection: Connection) -> int:
 
 
 def open_tasks(connection: Connection, group: str) -> bool:
-    """Return whether a task of the group is not final."""
-    query = along_due(select(task.c.id).where(task.c.status.in_(OPEN), in_group(group)))
-    return connection.execute(query.limit(1)).scalar() is not None
+    """Return whether a task of the group is not final.
+
+    It probes each batch, the newest first. A subquery with a limit is never turned into a join.
+    """
+    probe = along_open(
+        select(task.c.id).where(task.c.batch_id == batch.c.id, task.c.status.in_(OPEN))
+    ).limit(1)
+    query = select(batch.c.id).where(
+        batch.c.group_name == group, probe.scalar_subquery().is_not(None)
+    )
+    newest_first = query.order_by(batch.c.id.desc()).limit(1)
+    return connection.execute(newest_first).scalar() is not None
 
 
 def open_in(connection: Connection, batch_id: int) -> bool:
     """Return whether a task of the batch is not final."""
-    query = select(task.c.id).where(task.c.status.in_(OPEN), task.c.batch_id == batch_id)
+    query = along_open(
+        select(task.c.id).where(task.c.batch_id == batch_id, task.c.status.in_(OPEN))
+    )
     return connection.execute(query.limit(1)).scalar() is not None
 
 

@@ -25,9 +25,9 @@ class Canceller:
         cancelled = await self._transactions.write(leases.cancelled, self._group)
         self._done &= cancelled
         for batch_id, cancelled_at in sorted(cancelled - self._done):
-            after: bytes | None = cancel.FIRST_KEY
-            while after is not None:
-                _, after = await self._transactions.write(cancel.cancel_page, batch_id, after)
+            more_wait = True
+            while more_wait:
+                _, more_wait = await self._transactions.write(cancel.cancel_page, batch_id)
                 crash.reach("cancel.page_cancelled")
             if not await self._transactions.write(queries.open_in, batch_id):
                 self._done |= {(batch_id, cancelled_at)}

@@ -37,9 +37,9 @@ async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     batch = await _require_batch(parts, options)
     is_new = await parts.transactions.write(cancels.mark, batch, actor())
     crash.reach("cancel.marked")
-    total, after = 0, cancels.FIRST_KEY
-    while after is not None:
-        count, after = await parts.transactions.write(cancels.cancel_page, batch.id, after)
+    total, more_wait = 0, True
+    while more_wait:
+        count, more_wait = await parts.transactions.write(cancels.cancel_page, batch.id)
         crash.reach("cancel.page_cancelled")
         total += count
     note = "" if is_new else " (it was cancelled before)"

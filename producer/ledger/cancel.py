@@ -14,13 +14,13 @@ from sqlalchemy import Connection, select, update
 
 from producer.ledger import guards, tally
 from producer.ledger.store import Batch
+from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import NEVER_TIME, utc_now
 from schemas.ledger.tables import audit, batch, task
 from schemas.task.failures import TallyOutcome
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
-FIRST_KEY: bytes | None = b""
 
 
 def mark(connection: Connection, target: Batch, actor: str) -> bool:
@@ -43,24 +43,20 @@ def mark(connection: Connection, target: Batch, actor: str) -> bool:
     return True
 
 
-def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[int, bytes | None]:
-    """Cancel the waiting tasks of one page of keys; return how many, and the page's last key.
+def cancel_page(connection: Connection, batch_id: int) -> tuple[int, bool]:
+    """Cancel a page of a batch's waiting tasks; return how many, and whether more may wait.
 
-    The last key is None if there are no more pages. A batch that a replay has reopened meanwhile is
-    left alone.
+    It reads waiting tasks only, so it costs nothing where none waits. A batch that a replay has
+    reopened meanwhile is left alone.
     """
     cancelled_at = (
         select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
     )
     if connection.execute(cancelled_at).scalar() is None:
-        return 0, None
-    query = select(task.c.id, task.c.task_key, task.c.status, task.c.type).where(
-        task.c.batch_id == batch_id, task.c.task_key > after
-    )
-    rows = connection.execute(query.order_by(task.c.task_key).limit(PAGE)).all()
-    last_key = rows[-1].task_key if len(rows) == PAGE else None
-    cancelled = _cancel(connection, batch_id, [row for row in rows if row.status in WAITING])
-    return cancelled, last_key
+        return 0, False
+    waiting = select(task.c.id).where(task.c.batch_id == batch_id, task.c.status.in_(WAITING))
+    rows = connection.execute(along_open(waiting).limit(PAGE)).all()
+    return _cancel(connection, batch_id, rows), len(rows) == PAGE
 
 
 def cancel_one(

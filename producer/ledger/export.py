@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from sqlalchemy import Connection, Row, func, select
 
+from producer.ledger.batch_ids import id_range
 from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
 from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.states import OPEN, Status
@@ -68,7 +69,7 @@ def unfinished(counts: Counter[Status]) -> int:
 
 
 def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
-    next_id, last_id = read(partial(_range, batch_id=batch_id))
+    next_id, last_id = read(partial(id_range, batch_id=batch_id))
     while next_id <= last_id:
         page = read(partial(_page, first_id=next_id, last_id=last_id))
         if not page:
@@ -78,13 +79,6 @@ def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
         sizes = read(partial(_sizes, ids=task_ids))
         for ids in _groups(task_ids, sizes):
             yield from read(partial(_ended, ids=ids))
-
-
-def _range(connection: Connection, batch_id: int) -> tuple[int, int]:
-    row = connection.execute(
-        select(func.min(task.c.id), func.max(task.c.id)).where(task.c.batch_id == batch_id)
-    ).one()
-    return row[0] or 1, row[1] or 0
 
 
 def _page(connection: Connection, first_id: int, last_id: int) -> list[tuple[int, int]]:

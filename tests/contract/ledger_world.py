@@ -283,7 +283,7 @@ class World:
             self.ledger_db.cancel()
         if self.ledger_db.batch().cancelled:
             batch_id = self.ledger_db.batch(BATCH).id
-            self.ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+            self.ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
 
     def lose_records(self) -> None:
         """Let Kafka lose the uncommitted records of a topic."""

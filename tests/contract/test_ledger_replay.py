@@ -280,13 +280,13 @@ def test_a_cancel_at_once_with_a_replay(ledger_db: LedgerDatabase) -> None:
 
     def cancel_all() -> None:
         ledger_db.cancel()
-        ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+        ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
 
     with ThreadPoolExecutor(2) as pool:
         done = [pool.submit(applied, ledger_db, run, 5), pool.submit(cancel_all)]
         for task_id in done:
             task_id.result()
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
 
     states = [ledger_db.status(task_id) for task_id in ids]
     assert set(states) <= {Status.DEAD, Status.CANCELLED}

@@ -16,7 +16,7 @@ def cancelled(ledger_db: LedgerDatabase, *keys: str) -> list[int]:
     ids = ledger_db.load(*keys)
     ledger_db.cancel()
     batch_id = ledger_db.batch().id
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
     return ids
 
 
@@ -62,7 +62,7 @@ def test_a_replayed_task_is_not_cancelled_again(ledger_db: LedgerDatabase) -> No
     batch_id = ledger_db.batch().id
     replayed(ledger_db, cancelled=True)
 
-    assert ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b"")) == (0, None)
+    assert ledger_db.run(lambda c: cancel.cancel_page(c, batch_id)) == (0, False)
 
     row = ledger_db.claimed(task_id, ledger_db.agent().next_owner(), fence=1)
     assert not row.cancelled
@@ -81,7 +81,7 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(ledger_db: LedgerDatabase)
     assert ledger_db.status(cancelled_id) is Status.PENDING
 
     ledger_db.cancel()
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
 
     assert applied(ledger_db, run).counts == {ItemState.REPLAYED: 1, ItemState.SKIPPED: 1}
     assert ledger_db.batch().cancelled
@@ -115,7 +115,7 @@ def test_a_claim_that_saw_the_cancel_is_released_once_its_batch_reopens(
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(running, owner)
     batch_id = ledger_db.batch().id
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
     replayed(ledger_db, cancelled=True)
 
     assert row.cancelled

@@ -154,7 +154,7 @@ def test_cancelled_tasks_are_counted(ledger_db: LedgerDatabase) -> None:
     settled(ledger_db, first, SUCCEEDED)
     batch_id = ledger_db.batch().id
     ledger_db.cancel()
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
 
     assert counts(ledger_db) == {"total": 3, "succeeded": 1, "cancelled": 2}
     assert batch(ledger_db).cancelled

@@ -24,9 +24,9 @@ async def cancel_batch(machine: Machine) -> None:
         return
     await parts.transactions.write(cancel.mark, batch, ACTOR)
     crash.reach("cancel.marked")
-    after = cancel.FIRST_KEY
-    while after is not None:
-        _, after = await parts.transactions.write(cancel.cancel_page, batch.id, after)
+    more_wait = True
+    while more_wait:
+        _, more_wait = await parts.transactions.write(cancel.cancel_page, batch.id)
         crash.reach("cancel.page_cancelled")
 
 

@@ -23,7 +23,7 @@ class Ledger:
         if work.__name__ == "open_in":
             return self.open[args[0]]
         self.pages[args[0]] -= 1
-        return 500, b"after" if self.pages[args[0]] else None
+        return 500, self.pages[args[0]] > 0
 
 
 FIRST, AGAIN = datetime(2026, 1, 1), datetime(2026, 1, 2)  # noqa: DTZ001 - as the ledger has it
