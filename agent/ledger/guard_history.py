@@ -1,6 +1,7 @@
-"""Reads from the tally how the tasks of a key ended, to decide whether its guard is raised.
+"""Reads from the counts how the tasks of a key ended, to decide whether its guard is raised.
 
-No query here grows with the number of tasks, because the tally is summed up again and again.
+No query here grows with the number of tasks, because compaction sums up old counts. What happened
+in the last WINDOW_S is read from the tally alone: its rows are rolled up when they are older.
 
 How a guard moves from state to state: `docs/architecture.md`, "Guards".
 
@@ -8,11 +9,14 @@ Tested by tests/contract/test_ledger_guard.py.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
 from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, WINDOW_S, EndedAlike
+from producer.ledger.tally import OTHER_FINGERPRINTS, Columns, any_count, counts, failures
 from producer.text.times import written
 from schemas.ledger.sql import UtcTime, utc_after
 from schemas.ledger.tables import batch, tally
@@ -24,6 +28,7 @@ from schemas.task.states import Status
 PROBE_BATCH = 0
 # The newest tally rows of a key that are read: minutes, or some seconds of a fast batch.
 LOOK_BACK = 300
+_TALLY: Columns = dict(tally.c.items())
 _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
 
@@ -48,8 +53,18 @@ def route_works(
 
 def silence(connection: Connection, group: str, route: str) -> str:
     """Return since when nothing has succeeded on the route, as text for a person."""
-    newest = select(func.max(tally.c.created_at)).outerjoin(batch, batch.c.id == tally.c.batch_id)
-    last_at = connection.execute(newest.where(*_on_route(group, route))).scalar()
+    of_group = select(batch.c.id).where(batch.c.group_name == group)
+
+    def on_route(column: Columns) -> Iterator[ColumnElement[bool]]:
+        yield column["state"] == int(Status.SUCCEEDED)
+        if route == ANY_ROUTE:
+            yield column["batch_id"].in_(of_group)
+        else:
+            yield column["route"] == route
+            yield or_(column["batch_id"] == PROBE_BATCH, column["batch_id"].in_(of_group))
+
+    newest = select(func.max(counts(on_route).c.newest_at))
+    last_at = connection.execute(newest).scalar()
     since_when = "in this group yet" if last_at is None else f"since {written(last_at)}"
     return f"nothing has succeeded on this route {since_when}"
 
@@ -67,10 +82,13 @@ def _on_route(group: str, route: str) -> tuple[ColumnElement[bool], ...]:
 
 def any_success(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
     """Return whether a task of the key has ever succeeded."""
-    query = select(tally.c.id).where(
-        *_of_key(batch_id, kind, route), tally.c.state == int(Status.SUCCEEDED)
+    succeeded = any_count(
+        lambda column: [
+            *_of_key(column, batch_id, kind, route),
+            column["state"] == int(Status.SUCCEEDED),
+        ]
     )
-    return connection.execute(query.limit(1)).scalar() is not None
+    return bool(connection.execute(select(succeeded)).scalar())
 
 
 def lately(
@@ -79,9 +97,11 @@ def lately(
     """Return how tasks of the key ended in the window and after `since`, newest first."""
     ended = tally.c.state.in_((int(Status.SUCCEEDED), int(Status.DEAD)))
     query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(
-        *_of_key(batch_id, kind, route), ended
+        *_of_key(_TALLY, batch_id, kind, route), ended
     )
-    query = query.where(tally.c.created_at > utc_after(-WINDOW_S), *_after(since))
+    query = query.where(
+        tally.c.created_at > utc_after(-WINDOW_S), *_after(tally.c.created_at, since)
+    )
     rows = connection.execute(
         query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK)
     )
@@ -94,16 +114,27 @@ def lately(
 def refusals(
     connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
 ) -> tuple[int, Counter[bytes]]:
-    """Return how many tasks of the key died after `since`, and the refused ones by fingerprint."""
-    columns = (tally.c.outcome, tally.c.disposition, tally.c.fingerprint)
-    died = (tally.c.state == int(Status.DEAD), tally.c.delta > 0)
-    query = select(*columns, func.sum(tally.c.delta).label("n")).where(
-        *_of_key(batch_id, kind, route), *died, *_after(since)
+    """Return how many tasks of the key died after `since`, and the refused ones by fingerprint.
+
+    Of a rolled-up group of failures that began before `since`, no death is counted, because its
+    deaths have no times of their own.
+    """
+    of_key = failures(
+        lambda column: [
+            *_of_key(column, batch_id, kind, route),
+            *_after(column["first_at"], since),
+        ]
     )
+    columns = (of_key.c.error_class, of_key.c.disposition, of_key.c.fingerprint)
+    query = select(*columns, func.sum(of_key.c.entered).label("n")).group_by(*columns)
     total, refused = 0, Counter[bytes]()
-    for row in connection.execute(query.group_by(*columns)):
+    for row in connection.execute(query):
         total += int(row.n)
-        if (row.outcome, row.disposition) == (ErrorClass.BAD_REQUEST, Disposition.PERMANENT):
+        is_refusal = (row.error_class, row.disposition) == (
+            ErrorClass.BAD_REQUEST,
+            Disposition.PERMANENT,
+        )
+        if is_refusal and row.fingerprint != OTHER_FINGERPRINTS:
             refused[bytes(row.fingerprint)] += int(row.n)
     return total, refused
 
@@ -115,11 +146,10 @@ def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bo
     """
     if connection.execute(select(batch.c.closed_at).where(batch.c.id == batch_id)).scalar() is None:
         return False
-    columns = (tally.c.route, tally.c.state, tally.c.outcome)
-    query = select(*columns, func.sum(tally.c.delta).label("n")).where(
-        tally.c.batch_id == batch_id, tally.c.type == kind
-    )
-    rows = connection.execute(query.group_by(*columns)).all()
+    of_type = counts(lambda column: [column["batch_id"] == batch_id, column["type"] == kind])
+    columns = (of_type.c.route, of_type.c.state, of_type.c.outcome)
+    query = select(*columns, func.sum(of_type.c.delta).label("n")).group_by(*columns)
+    rows = connection.execute(query).all()
     ends = {
         state: sum(int(row.n) for row in rows if row.state == state and row.route == route)
         for state in _FINAL
@@ -134,9 +164,11 @@ def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bo
     return ended >= GOOD_ENDED and dead < GOOD_DEAD * ended and unended <= GOOD_LEFT * ended
 
 
-def _of_key(batch_id: int, kind: str, route: str) -> tuple[ColumnElement[bool], ...]:
-    return tally.c.batch_id == batch_id, tally.c.type == kind, tally.c.route == route
+def _of_key(
+    column: Columns, batch_id: int, kind: str, route: str
+) -> tuple[ColumnElement[bool], ...]:
+    return column["batch_id"] == batch_id, column["type"] == kind, column["route"] == route
 
 
-def _after(since: datetime | None) -> tuple[ColumnElement[bool], ...]:
-    return () if since is None else (tally.c.created_at > literal(since, UtcTime),)
+def _after(moment: ColumnElement[Any], since: datetime | None) -> tuple[ColumnElement[bool], ...]:
+    return () if since is None else (moment > literal(since, UtcTime),)

@@ -9,8 +9,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from producer.ledger.tally import counts
 from schemas.ledger.sql import insert_new, utc_after, utc_now
-from schemas.ledger.tables import audit, batch, route_resume, tally
+from schemas.ledger.tables import audit, batch, route_resume
 
 KNOWN_S = 86400.0
 # Built once, because every agent runs this query each second.
@@ -37,12 +38,12 @@ def resumed(connection: Connection, group: str) -> dict[str, datetime]:
 
 def routes_in_use(connection: Connection, group: str) -> set[str]:
     """Return the routes on which attempts of the group ended in the last day."""
-    recent = (
-        tally.c.created_at > utc_after(-KNOWN_S),
-        tally.c.route != "",
-        batch.c.group_name == group,
+    of_group = select(batch.c.id).where(batch.c.group_name == group)
+    recent = counts(
+        lambda column: [
+            column["newest_at"] > utc_after(-KNOWN_S),
+            column["route"] != "",
+            column["batch_id"].in_(of_group),
+        ]
     )
-    query = (
-        select(tally.c.route).join(batch, batch.c.id == tally.c.batch_id).where(*recent).distinct()
-    )
-    return set(connection.execute(query).scalars())
+    return set(connection.execute(select(recent.c.route).distinct()).scalars())

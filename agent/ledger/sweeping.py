@@ -1,9 +1,9 @@
-"""Orders records for tasks whose record Kafka lost, and sums up old counts.
+"""Orders records for tasks whose record Kafka lost, as SQL.
 
 Tested by tests/contract/test_ledger_sweep.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,9 +13,6 @@ from sqlalchemy import (
     Connection,
     Row,
     and_,
-    delete,
-    func,
-    insert,
     literal,
     or_,
     select,
@@ -25,43 +22,10 @@ from sqlalchemy import (
 from producer.ledger.outbox import TASK, place
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
-from schemas.ledger.tables import batch, outbox, tally, task
+from schemas.ledger.tables import batch, outbox, task
 from schemas.task.states import Status
 
 PAGE = 500
-COMPACT_AFTER_S = 900.0
-COMPACT_FROM = 20  # the fewest old rows of a batch's type and route that are summed up
-COMPACT_LOOK = 50_000  # the most rows that one transaction reads
-COMPACT_MOST = 5000  # the most rows that one transaction sums up
-_SUMS = ("delta", "tokens_in", "tokens_out", "cost_micro")
-_KEYS = ("batch_id", "type", "route", "state", "outcome", "fingerprint", "disposition")
-_OLD = tally.c.created_at < utc_after(-COMPACT_AFTER_S)
-_KIND = [tally.c[name] for name in _KEYS]
-_PLACE = [tally.c.batch_id, tally.c.type, tally.c.route]
-# Read from an index alone. A type and route with few rows is not examined further.
-_MANY = (
-    select(*_PLACE).where(_OLD).group_by(*_PLACE).having(func.count() >= COMPACT_FROM).subquery()
-)
-_LOOKED_AT = (
-    select(tally.c.id, *_KIND)
-    .join(_MANY, and_(*(column == _MANY.c[column.name] for column in _PLACE)))
-    .where(_OLD)
-    .limit(COMPACT_LOOK)
-    .subquery()
-)
-_COUNTED = select(
-    _LOOKED_AT,
-    func.count()
-    .over(partition_by=[column for column in _LOOKED_AT.c if column.name != "id"])
-    .label("alike"),
-).subquery()
-# Rows of one kind stand together, so that a page has at least two rows of a kind.
-_REPEATED = (
-    select(_COUNTED.c.id)
-    .where(_COUNTED.c.alike > 1)
-    .order_by(*(_COUNTED.c[name] for name in _KEYS))
-    .limit(COMPACT_MOST)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,40 +119,3 @@ def _order(
 def _due(row: Row[Any]) -> datetime:
     due: datetime = row.due_at
     return due
-
-
-def compact(connection: Connection) -> int:
-    """Replace old counts of one kind by their sum; return by how many rows the tally shrank.
-
-    Counts of one kind differ only in their numbers. A sum takes the time of its newest row, so that
-    recent successes of a route stay known. A row that is alone of its kind stays as it is.
-    """
-    ids = connection.execute(_REPEATED).scalars().all()
-    kinds: dict[tuple[Any, ...], list[Row[Any]]] = {}
-    for row in _locked(connection, ids):
-        kinds.setdefault(tuple(getattr(row, name) for name in _KEYS), []).append(row)
-    sums = [(rows, _sum(key, rows)) for key, rows in kinds.items() if len(rows) > 1]
-    summed = [row.id for rows, _ in sums for row in rows]
-    for page in _pages(summed):
-        connection.execute(delete(tally).where(tally.c.id.in_(page)))
-    if sums:
-        connection.execute(insert(tally), [total for _, total in sums])
-    return len(summed) - len(sums)
-
-
-def _locked(connection: Connection, ids: Sequence[int]) -> Iterator[Row[Any]]:
-    """Lock and yield the given rows that nobody else compacts."""
-    for page in _pages(ids):
-        query = select(tally).where(tally.c.id.in_(page)).order_by(tally.c.id)
-        yield from connection.execute(query.with_for_update(skip_locked=True)).all()
-
-
-def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    ordered = sorted(ids)
-    return (ordered[start : start + PAGE] for start in range(0, len(ordered), PAGE))
-
-
-def _sum(key: tuple[Any, ...], rows: Sequence[Row[Any]]) -> dict[str, Any]:
-    totals = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    newest_at = max(row.created_at for row in rows)
-    return dict(zip(_KEYS, key, strict=True)) | totals | {"created_at": newest_at}

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.inflight.partitions import Partitions
-from agent.ledger import leases, losses, sweeping
+from agent.ledger import leases, losses
+from agent.ledger.compaction import CompactionLimits
 from agent.maintenance.canceller import Canceller
+from agent.maintenance.compactor import Compactor
 from agent.maintenance.duty import Duty, Round, repeat
 from agent.maintenance.rescuer import Rescuer
 from agent.maintenance.sweeper import Sweeper
@@ -60,6 +62,11 @@ def rounds(
         slack_s=parts.config.agent.sweep_slack_s,
     )
     canceller = Canceller(transactions=transactions, group=group)
+    compactor = Compactor(
+        transactions=transactions,
+        clock=clock,
+        limits=CompactionLimits(after_s=parts.config.agent.compact_after_s),
+    )
     trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
     rescuing = (
         duty(name="judging other agents", work=rescuer.judge),
@@ -73,7 +80,7 @@ def rounds(
     tidying = (
         duty(name="the sweep", work=sweeper.sweep),
         duty(name="continuing cancels", work=canceller.cancel),
-        duty(name="summing up counts", work=partial(write, sweeping.compact)),
+        duty(name="rolling up counts", work=compactor.compact),
         duty(name="forgetting old agents", work=partial(write, leases.forget)),
         duty(name="taking back losses", work=rescuer.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),

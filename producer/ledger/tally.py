@@ -35,6 +35,8 @@ from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
 
 NO_FINGERPRINT = bytes(16)
+# The group of the failures of a batch that has all the groups it may have.
+OTHER_FINGERPRINTS = b"\xff" * 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +108,20 @@ def failures(where: Where) -> Subquery:
     return _with_tail(failure_group, _RAW_FAILURES, where, tally.c.state == int(Status.DEAD))
 
 
+def any_count(where: Where) -> ColumnElement[bool]:
+    """Return a condition: some count meets the conditions. It reads no more than the first."""
+    rolled_up = select(tally_sum.c.batch_id).where(*where(dict(tally_sum.c.items())))
+    return rolled_up.exists() | select(tally.c.id).where(*where(_RAW_COUNTS)).exists()
+
+
 def loaded(connection: Connection, batch_id: int) -> int:
     """Return how many tasks were ever loaded into a batch."""
     of_batch = counts(
-        lambda column: (
+        lambda column: [
             column["batch_id"] == batch_id,
             column["state"] == int(Status.PENDING),
             column["outcome"] == TallyOutcome.LOADED,
-        )
+        ]
     )
     return int(connection.execute(select(func.sum(of_batch.c.delta))).scalar() or 0)
 

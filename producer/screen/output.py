@@ -22,7 +22,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus
+from producer.ledger.batch_status import BatchStatus
+from producer.ledger.status import AgentStatus, GroupStatus
 from producer.ledger.store import half_loaded_message
 from producer.text.columns import Column, fitted
 from producer.text.output_file import give_up_standard_output, standard_output

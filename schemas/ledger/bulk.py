@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert
 
-from schemas.ledger.sql import insert_new
+from schemas.ledger.sql import Merge, insert_new
 
 STATEMENT_BYTES = 1 << 20
 # Otherwise the driver would search the whole statement for placeholders.
@@ -37,6 +37,24 @@ def insert_rows(
         return
     key_column = next(iter(table.primary_key.columns)).name
     tail = f" ON DUPLICATE KEY UPDATE {key_column}={table.name}.{key_column}" if keep else ""
+    _write(connection, table, rows, tail)
+
+
+def merge_rows(
+    connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], merge: Merge
+) -> None:
+    """Insert rows with the same columns and different keys; a row joins the row with its key."""
+    if not rows:
+        return
+    if connection.dialect.name == "sqlite":
+        connection.execute(merge.sqlite_insert(table), list(rows))
+        return
+    _write(connection, table, rows, merge.server_clause(table))
+
+
+def _write(
+    connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], tail: str
+) -> None:
     head = f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - our own names
     for values in _pages(rows):
         connection.exec_driver_sql(head + values + tail, execution_options=_AS_IT_IS)

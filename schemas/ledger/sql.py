@@ -6,6 +6,8 @@ and are not used.
 Tested by tests/contract/test_ledger_database.py and tests/contract/test_ledger_plans.py.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +23,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    func,
     literal,
 )
 from sqlalchemy.dialects import mysql, sqlite
@@ -32,7 +35,9 @@ from sqlalchemy.types import TypeEngine
 
 LONG_AGO = "2000-01-01 00:00:00.000000"
 NEVER = "9999-12-31 00:00:00.000000"
-NEVER_TIME = datetime(9999, 12, 31)  # noqa: DTZ001 - the database's times are UTC without a zone
+# The database's times are UTC without a zone.
+LONG_AGO_TIME = datetime(2000, 1, 1)  # noqa: DTZ001
+NEVER_TIME = datetime(9999, 12, 31)  # noqa: DTZ001
 _SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"
 
 UtcTime: TypeEngine[Any] = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
@@ -142,3 +147,41 @@ def insert_new(connection: Connection, table: Table[Any]) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()
     key_column = next(iter(table.primary_key.columns))
     return mysql.insert(table).on_duplicate_key_update({key_column.name: key_column})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """How a row joins the row that has its key.
+
+    The columns `added` are added, and of `least` and `greatest` the smaller and the greater value
+    stays. The other columns stay as they are.
+    """
+
+    added: tuple[str, ...] = ()
+    least: tuple[str, ...] = ()
+    greatest: tuple[str, ...] = ()
+
+    def join(self, row: dict[str, Any], other: Mapping[str, Any]) -> None:
+        """Let `other` join `row`."""
+        for name in self.added:
+            row[name] += other[name]
+        for name in self.least:
+            row[name] = min(row[name], other[name])
+        for name in self.greatest:
+            row[name] = max(row[name], other[name])
+
+    def sqlite_insert(self, table: Table[Any]) -> Insert:
+        """Return SQLite's INSERT of rows that join."""
+        statement = sqlite.insert(table)
+        new = statement.excluded
+        changes: dict[str, Any] = {name: table.c[name] + new[name] for name in self.added}
+        changes |= {name: func.min(table.c[name], new[name]) for name in self.least}
+        changes |= {name: func.max(table.c[name], new[name]) for name in self.greatest}
+        return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=changes)
+
+    def server_clause(self, table: Table[Any]) -> str:
+        """Return the end of a server's INSERT of rows that join."""
+        changes = [f"{name}={table.name}.{name}+VALUES({name})" for name in self.added]
+        for function, names in (("LEAST", self.least), ("GREATEST", self.greatest)):
+            changes += [f"{name}={function}({table.name}.{name},VALUES({name}))" for name in names]
+        return f" ON DUPLICATE KEY UPDATE {','.join(changes)}"

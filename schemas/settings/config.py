@@ -86,13 +86,14 @@ class AgentConfig:
 
     `slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond
     its topic's oldest record. `park_probe_s`: how often one call is tried on a route that waits for
-    a person.
+    a person. `compact_after_s`: the age of a count from which on it is rolled up.
     """
 
     slots: int = 64
     drain_timeout_s: float = 20.0
     sweep_slack_s: float = 600.0
     park_probe_s: float = 60.0
+    compact_after_s: float = 900.0
 
 
 @dataclass(frozen=True, slots=True)

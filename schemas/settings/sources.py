@@ -92,6 +92,7 @@ SETTINGS = {
         Setting("agent.drain_timeout_s", None, kinds.real(0, 86_400)),
         Setting("agent.sweep_slack_s", None, kinds.real(0, 86_400)),
         Setting("agent.park_probe_s", None, kinds.real(1, 86_400)),
+        Setting("agent.compact_after_s", None, kinds.real(1, 86_400)),
         Setting("guard.probe_s", None, kinds.real(1, 86_400)),
         Setting("inbox.enabled", None, kinds.truth),
         Setting("documents.roots", "DOCLLM_DOCUMENT_ROOTS", kinds.paths),

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from agent.ledger import leases, queries, reaping
+from agent.ledger import compaction, leases, queries, reaping
 from agent.outcome import Outcome
-from producer.ledger import cancel, outbox, status
-from producer.ledger.status import BatchStatus, GroupStatus
+from producer.ledger import batch_status, cancel, outbox, status
+from producer.ledger.batch_status import BatchStatus
+from producer.ledger.status import GroupStatus
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
@@ -90,7 +91,7 @@ def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(
 
     The tasks due first are shown as retrying, the others as pending.
     """
-    monkeypatch.setattr(status, "COUNTED_MOST", 2)
+    monkeypatch.setattr(batch_status, "COUNTED_MOST", 2)
     for task_id in ledger_db.load("a", "b", "c"):
         settled(ledger_db, task_id, RETRY)
 
@@ -347,3 +348,45 @@ def test_every_state_that_is_not_final_is_open(ledger_db: LedgerDatabase, state:
 def test_the_limit_of_a_reply_fits_the_server(ledger_db: LedgerDatabase) -> None:
     """The limit is a quarter of the largest packet, and 16 MiB at most."""
     assert ledger_db.run(queries.reply_limit_bytes) == 16 << 20
+
+
+def test_the_number_of_batches_adds_no_statement(ledger_db: LedgerDatabase) -> None:
+    """A group of thousands of batches is read in as many statements as one of one batch."""
+    ledger_db.load("a")
+    few = _statements(ledger_db)
+    for number in range(4):
+        ledger_db.load("a", "b", into=f"batch {number}")
+    many = _statements(ledger_db)
+
+    assert len(many) == len(few)
+    assert sum("tally" in statement for statement in many) == 2
+    assert [one.counts["total"] for one in shown(ledger_db).batches] == [1, 2, 2, 2, 2]
+
+
+def test_counts_are_the_same_after_compaction(ledger_db: LedgerDatabase) -> None:
+    """A screen does not show which counts are rolled up."""
+    for task_id, outcome in zip(
+        ledger_db.load("a", "b", "c"), (SUCCEEDED, DEAD, RETRY), strict=True
+    ):
+        settled(ledger_db, task_id, outcome)
+    ledger_db.ago(tables.tally.c.created_at, 1000)
+    before = batch(ledger_db)
+
+    assert ledger_db.call(compaction.compact, compaction.CompactionLimits()) == 4
+
+    assert batch(ledger_db) == before
+    assert before.counts["total"] == 3
+
+
+def _statements(ledger_db: LedgerDatabase) -> list[str]:
+    asked: list[str] = []
+
+    def heard(*call: Any) -> None:
+        asked.append(call[2])
+
+    event.listen(ledger_db.database.engine, "before_cursor_execute", heard)
+    try:
+        shown(ledger_db)
+    finally:
+        event.remove(ledger_db.database.engine, "before_cursor_execute", heard)
+    return asked

@@ -1,17 +1,9 @@
-"""The sweep finds tasks that no record can reach, and nothing else.
+"""The sweep finds tasks that no record can reach, and nothing else."""
 
-Compaction changes no sum.
-"""
-
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, insert, select
-
 from agent.ledger import sweeping
-from agent.ledger.route_resumes import KNOWN_S
 from producer.ledger import outbox
-from producer.ledger.tally import NO_FINGERPRINT
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, LedgerDatabase
@@ -176,126 +168,6 @@ def test_a_sweep_takes_a_page_at_a_time(ledger_db: LedgerDatabase) -> None:
 
     assert [swept(ledger_db), swept(ledger_db), swept(ledger_db)] == [sweeping.PAGE, 10, 0]
     assert (outbox.TASK, ids[-1], 0) in outbox.unpack(ledger_db.rows(tables.outbox)[0].items)
-
-
-OUTCOMES = ("outcome 0", "outcome 1", "outcome 2")
-
-
-def change(number: int) -> dict[str, object]:
-    """Return a change with a cost beyond 32 bits."""
-    return {
-        "batch_id": 1,
-        "type": "document",
-        "route": "",
-        "state": 3,
-        "outcome": OUTCOMES[number % 3],
-        "fingerprint": NO_FINGERPRINT,
-        "delta": 1 - number % 2 * 2,
-        "tokens_in": number,
-        "tokens_out": 2,
-        "cost_micro": 10_000_000_000,
-    }
-
-
-def add_counts(ledger_db: LedgerDatabase, count: int) -> None:
-    """Write changes of 3 kinds."""
-    ledger_db.run(
-        lambda c: c.execute(insert(tables.tally), [change(number) for number in range(count)])
-    )
-
-
-def sums(ledger_db: LedgerDatabase) -> list[tuple[object, ...]]:
-    table = tables.tally
-    names = ("delta", "tokens_in", "tokens_out", "cost_micro")
-    query = (
-        select(table.c.outcome, *(func.sum(table.c[name]) for name in names))
-        .group_by(table.c.outcome)
-        .order_by(table.c.outcome)
-    )
-    return [tuple(row) for row in ledger_db.run(lambda c: c.execute(query).all())]
-
-
-def test_compaction_keeps_every_sum(ledger_db: LedgerDatabase) -> None:
-    """Old rows become one for each key; their sum stays, and a second run finds nothing."""
-    add_counts(ledger_db, 300)
-    ledger_db.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
-    before = sums(ledger_db)
-
-    assert ledger_db.run(sweeping.compact) == 297
-    assert sums(ledger_db) == before
-    assert ledger_db.count(tables.tally) == 3
-    assert ledger_db.run(sweeping.compact) == 0
-
-
-def test_compaction_leaves_young_and_few_rows_alone(ledger_db: LedgerDatabase) -> None:
-    """Rates and the guard need the last minutes row by row.
-
-    A few old rows are not worth the work.
-    """
-    add_counts(ledger_db, 300)
-    assert ledger_db.run(sweeping.compact) == 0
-
-    ledger_db.ago(
-        tables.tally.c.created_at,
-        sweeping.COMPACT_AFTER_S + 1,
-        *(row.id for row in ledger_db.rows(tables.tally)[: sweeping.COMPACT_FROM - 1]),
-    )
-
-    assert ledger_db.run(sweeping.compact) == 0
-
-
-def test_a_sum_has_the_time_of_the_newest_of_its_kind(ledger_db: LedgerDatabase) -> None:
-    """No rate rises by it, because all rows are old.
-
-    A route on which something failed lately stays in use, whatever else is summed up.
-    """
-    add_counts(ledger_db, 300)
-    ledger_db.ago(tables.tally.c.created_at, 2 * KNOWN_S)
-    ledger_db.set(
-        tables.tally,
-        ledger_db.rows(tables.tally)[-1].id,
-        created_at=utc_ago(sweeping.COMPACT_AFTER_S + 60),
-    )
-    newest = {
-        kind: max(row.created_at for row in ledger_db.rows(tables.tally) if row.outcome == kind)
-        for kind in OUTCOMES
-    }
-
-    ledger_db.run(sweeping.compact)
-
-    assert {row.outcome: row.created_at for row in ledger_db.rows(tables.tally)} == newest
-
-
-def test_counts_of_many_kinds_are_not_written_again(ledger_db: LedgerDatabase) -> None:
-    """A row that is alone of its kind is kept, however many such rows there are.
-
-    Such rows do not hide rows that can be summed up.
-    """
-    kinds = sweeping.COMPACT_MOST + 1
-    rows = [change(number) | {"fingerprint": number.to_bytes(16)} for number in range(1, kinds + 1)]
-    ledger_db.run(lambda c: c.execute(insert(tables.tally), rows))
-    add_counts(ledger_db, 300)
-    ledger_db.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
-    alone = [row.id for row in ledger_db.rows(tables.tally)][:kinds]
-
-    assert ledger_db.run(sweeping.compact) == 297
-    assert ledger_db.run(sweeping.compact) == 0
-
-    assert [row.id for row in ledger_db.rows(tables.tally)][:kinds] == alone
-
-
-def test_agents_that_compact_at_once_keep_every_sum(ledger_db: LedgerDatabase) -> None:
-    """Each agent sums up the rows it has locked and leaves the others' rows."""
-    add_counts(ledger_db, 3000)
-    ledger_db.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
-    before = sums(ledger_db)
-
-    with ThreadPoolExecutor(3) as pool:
-        gone = sum(pool.map(lambda _: ledger_db.run(sweeping.compact), range(9)))
-
-    assert sums(ledger_db) == before
-    assert ledger_db.count(tables.tally) == 3000 - gone
-    assert gone > 0
 
 
 def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(

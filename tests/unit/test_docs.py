@@ -179,6 +179,7 @@ def test_settings_are_those_of_the_program() -> None:
         "agent.drain_timeout_s": f"{config.agent.drain_timeout_s:g}",
         "agent.sweep_slack_s": f"{config.agent.sweep_slack_s:g}",
         "agent.park_probe_s": f"{config.agent.park_probe_s:g}",
+        "agent.compact_after_s": f"{config.agent.compact_after_s:g}",
         "guard.probe_s": f"{config.guard.probe_s:g}",
         "inbox.enabled": str(config.inbox.enabled).lower(),
         "retry.tiers": ",".join(config.retry_tiers),

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.ledger import leases, losses, sweeping
+from agent.ledger import compaction, leases, losses
 from agent.maintenance import reaper
 from agent.maintenance.duty import Round
 from schemas.errors import DeniedError
@@ -62,13 +62,13 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
     )[2]
 
 
-def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> None:
+def test_each_round_rolls_up_counts_and_forgets_agents_though_kafka_is_away() -> None:
     """A failing duty does not hold up the others."""
     parts = OneRound()
     with pytest.raises(Rested):
         asyncio.run(tidying(parts)())
 
-    assert {sweeping.compact, leases.forget, losses.forget} <= set(parts.asked)
+    assert {compaction.compact, leases.forget, losses.forget} <= set(parts.asked)
 
 
 def test_a_missing_right_ends_the_reaper() -> None:

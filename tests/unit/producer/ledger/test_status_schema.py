@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import jsonschema_rs
 import orjson
 
-from producer.ledger.status import AgentState, AgentStatus, BatchStatus, GroupStatus, _failures
+from producer.ledger.batch_status import BatchStatus, _failures
+from producer.ledger.status import AgentState, AgentStatus, GroupStatus
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status

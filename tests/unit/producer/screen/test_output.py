@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from producer.ledger.status import AgentState, AgentStatus, BatchStatus, GroupStatus
+from producer.ledger.batch_status import BatchStatus
+from producer.ledger.status import AgentState, AgentStatus, GroupStatus
 from producer.screen.output import bar, complain, note, status_lines, status_table
 
 STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")

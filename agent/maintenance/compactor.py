@@ -1,0 +1,32 @@
+"""The duty that moves old counts into the roll-ups."""
+
+from agent.ledger import compaction
+from agent.ledger.compaction import CompactionLimits
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+
+ROUND_S = 20.0  # a round goes on for no longer, because the other duties wait for it
+PAUSE_S = 0.01  # between two pages, so that other work gets at the database
+
+
+class Compactor:
+    """Moves page after page until no old count is left, or another agent has the turn."""
+
+    def __init__(
+        self, *, transactions: Transactions, clock: Clock, limits: CompactionLimits
+    ) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._limits = limits
+
+    async def compact(self) -> int:
+        """Move the old counts; return how many. The next round moves what is left."""
+        began_s, total = self._clock.now_s(), 0
+        while count := await self._transactions.write(compaction.compact, self._limits):
+            crash.reach("compact.moved")
+            total += count
+            if count < self._limits.page or self._clock.now_s() - began_s > ROUND_S:
+                break
+            await self._clock.sleep(PAUSE_S)
+        return total

@@ -1,0 +1,196 @@
+"""Reads the status of a group's batches from the counts: numbers of tasks, costs, and the rate.
+
+A few statements read all batches. None of them grows with the number of tasks.
+
+Tested by tests/contract/test_ledger_status.py.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select
+
+from producer.ledger import store
+from producer.ledger import tally as counts
+from schemas.ledger.sql import seconds_until, utc_after
+from schemas.ledger.tables import batch, tally, task
+from schemas.task.failures import ErrorClass, TallyOutcome
+from schemas.task.states import Status
+
+RATE_WINDOW_S = 60.0
+COUNTED_MOST = 20_000  # tasks that are read row by row
+# The outcomes in the tally that are no failed attempts.
+_NO_FAILURES = frozenset({*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE})
+_FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """One batch. `cost` is in the currency's unit; `eta_s` is None while nothing moves."""
+
+    name: str
+    counts: dict[str, int]
+    rate_per_s: float
+    eta_s: float | None
+    tokens_in: int
+    tokens_out: int
+    cost: float
+    failures: dict[str, int] = field(default_factory=dict)
+    cancelled: bool = False
+    half_loaded: bool = False
+    origin: str = "load"
+
+    @property
+    def open(self) -> int:
+        """Return how many tasks are not final."""
+        return self.counts["pending"] + self.counts["processing"] + self.counts["retrying"]
+
+
+def read(connection: Connection, group: str, name: str | None = None) -> list[BatchStatus]:
+    """Return the status of a group's batches, oldest first; with `name`, only of that batch."""
+    chosen = select(batch).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+    if name is not None:
+        chosen = chosen.where(batch.c.name == name)
+    rows = connection.execute(chosen.order_by(batch.c.id)).all()
+    ids = chosen.with_only_columns(batch.c.id)
+    sums, rates = _sums(connection, ids), _rates(connection, ids)
+    running = _running(connection, sums)
+    half_loaded = set(store.half_loaded(connection, group))
+    return [
+        _batch_status(
+            row, sums.get(row.id, ()), rates.get(row.id, 0.0), running.get(row.id, {}), half_loaded
+        )
+        for row in rows
+    ]
+
+
+def _running(
+    connection: Connection, sums: Mapping[int, Sequence[Any]]
+) -> dict[int, dict[str, int]]:
+    """Return, by batch, how many tasks are processing and retrying.
+
+    Only batches whose sums allow such tasks are queried. Processing tasks are held by agents and
+    are never many. Of all retrying tasks in the ledger, only those due first are counted, so that
+    an outage makes no screen slow. The others are shown as pending.
+    """
+    counts: dict[int, dict[str, int]] = {}
+    for status, limit in ((Status.PROCESSING, None), (Status.RETRYING, COUNTED_MOST)):
+        batches = [batch_id for batch_id, rows in sums.items() if _may_have(rows, status)]
+        first_due = (
+            select(task.c.batch_id)
+            .where(task.c.status == int(status))
+            .order_by(task.c.due_at)
+            .limit(limit)
+            .subquery()
+        )
+        query = (
+            select(first_due.c.batch_id, func.count().label("n"))
+            .where(first_due.c.batch_id.in_(batches))
+            .group_by(first_due.c.batch_id)
+        )
+        for row in connection.execute(query) if batches else ():
+            counts.setdefault(row.batch_id, {})[status.name.lower()] = row.n
+    return counts
+
+
+def _may_have(rows: Sequence[Any], status: Status) -> bool:
+    """Return whether a batch with these sums may have tasks in this state.
+
+    It needs tasks that are not final; for the retrying state, some must once have been sent to a
+    tier.
+    """
+    return _counts(rows, {})["pending"] > 0 and (
+        status is Status.PROCESSING or any(row.state == status for row in rows)
+    )
+
+
+def _sums(connection: Connection, batches: Select[Any]) -> dict[int, list[Any]]:
+    """Return the sums of each batch, by state and outcome."""
+    of_batches = counts.counts(lambda column: [column["batch_id"].in_(batches)])
+    keys = (of_batches.c.batch_id, of_batches.c.state, of_batches.c.outcome)
+    numbers = (
+        func.sum(of_batches.c.delta).label("n"),
+        *(
+            func.sum(of_batches.c[name]).label(name)
+            for name in ("tokens_in", "tokens_out", "cost_micro")
+        ),
+    )
+    sums: dict[int, list[Any]] = {}
+    for row in connection.execute(select(*keys, *numbers).group_by(*keys)):
+        sums.setdefault(row.batch_id, []).append(row)
+    return sums
+
+
+def _rates(connection: Connection, batches: Select[Any]) -> dict[int, float]:
+    """Return how many tasks of each batch end in a second. The tally has the last minutes."""
+    recent = (
+        tally.c.batch_id.in_(batches),
+        tally.c.created_at > utc_after(-RATE_WINDOW_S),
+        tally.c.state.in_(_FINAL),
+        tally.c.delta > 0,
+    )
+    oldest_s = func.min(seconds_until(tally.c.created_at))
+    query = select(tally.c.batch_id, func.sum(tally.c.delta).label("n"), oldest_s.label("oldest_s"))
+    rows = connection.execute(query.where(*recent).group_by(tally.c.batch_id))
+    return {row.batch_id: round(int(row.n) / max(1.0, -float(row.oldest_s)), 2) for row in rows}
+
+
+def _batch_status(
+    row: Row[Any],
+    all_sums: Sequence[Any],
+    rate: float,
+    running: Mapping[str, int],
+    half_loaded: Collection[str],
+) -> BatchStatus:
+    counts = _counts(all_sums, running)
+    waiting = counts["pending"] + counts["processing"] + counts["retrying"]
+    return BatchStatus(
+        name=row.name,
+        counts=counts,
+        rate_per_s=rate,
+        eta_s=round(waiting / rate, 1) if rate > 0 else (0.0 if waiting == 0 else None),
+        tokens_in=int(sum(sums.tokens_in for sums in all_sums)),
+        tokens_out=int(sum(sums.tokens_out for sums in all_sums)),
+        cost=float(sum(sums.cost_micro for sums in all_sums)) / 1e6,
+        failures=_failures(all_sums),
+        cancelled=row.cancelled_at is not None,
+        half_loaded=row.name in half_loaded,
+        origin=store.Origin(row.note).name.lower(),
+    )
+
+
+def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:
+    total = sum(
+        int(row.n)
+        for row in rows
+        if row.state == Status.PENDING and row.outcome == TallyOutcome.LOADED
+    )
+    final = {
+        status.name.lower(): sum(int(row.n) for row in rows if row.state == status)
+        for status in (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
+    }
+    processing, retrying = running.get("processing", 0), running.get("retrying", 0)
+    pending = max(0, total - sum(final.values()) - processing - retrying)
+    return {
+        "total": total,
+        "pending": pending,
+        "processing": processing,
+        "retrying": retrying,
+    } | final
+
+
+def _failures(rows: Any) -> dict[str, int]:
+    """Return the numbers of dead tasks and of retried attempts, by outcome.
+
+    The keys are `dead BAD_REQUEST` for tasks and `tried again RATE` for attempts that were not the
+    last. The latter include attempts that do not count against the task's limit. A claim that was
+    given back is no attempt.
+    """
+    numbers: dict[str, int] = {}
+    entered_by_failure = {Status.DEAD, Status.PENDING, Status.RETRYING}
+    for row in rows:
+        if row.outcome not in _NO_FAILURES and row.state in entered_by_failure:
+            name = f"{'dead' if row.state == Status.DEAD else 'tried again'} {row.outcome}"
+            numbers[name] = numbers.get(name, 0) + int(row.n)
+    return {name: count for name, count in numbers.items() if count}
