@@ -4,8 +4,8 @@
 the program kills itself (SIGKILL) when it comes to that point for the N-th time.
 
 A point is written as a literal, because the list of all points is read from the source. It is
-placed where one effect is durable and the next effect of the same duty is not, never inside a
-transaction's retry.
+placed where one effect is durable and the next effect of the same duty is not. Only compaction has
+one inside its transaction, which proves that no half of it stays.
 """
 
 import os

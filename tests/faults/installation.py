@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlalchemy import Executable, NullPool, create_engine, update
 
 from schemas.ledger.sql import utc_after
-from schemas.ledger.tables import outbox
+from schemas.ledger.tables import outbox, tally
 from schemas.runtime import crash
 from schemas.runtime.clock import SystemClock
 from tests.integration import checker
@@ -105,6 +105,10 @@ class Installation:
     def hold_orders(self) -> None:
         """Keep the relay from the present orders, however slow this machine is."""
         self.write(update(outbox).values(due_at=utc_after(3600.0)))
+
+    def age_counts(self) -> None:
+        """Age the counts past the time from which on they are rolled up."""
+        self.write(update(tally).values(created_at=utc_after(-1000.0)))
 
     def write(self, *statements: Executable) -> None:
         """Write to the ledger without docllm."""

@@ -51,6 +51,7 @@ STORIES = (
     Story(working.draining, "drain.group_left drain.settled drain.published"),
     Story(repairing.reaping, "claim.claimed reap.judged reap.reset"),
     Story(repairing.sweeping, "sweep.ordered trim.trimmed", embedded="trim.low_raised"),
+    Story(repairing.compacting, "compact.added compact.moved"),
     Story(repairing.contradicting, "load.accepted claim.conflicting quarantine.kept"),
     Story(repairing.relieving, "relief.ordered", prepared=False),
     Story(

@@ -46,6 +46,20 @@ def sweeping(installation: Installation) -> None:
     installation.recover()
 
 
+def compacting(installation: Installation) -> None:
+    """No count is lost or doubled, although the agents that roll counts up die."""
+    deployment = installation.deployment
+    deployment.llm("--latency", "0")
+    deployment.load(TASKS)
+    deployment.until_done()
+    installation.age_counts()
+    before = deployment.status()["batches"]
+    for point in ("compact.added", "compact.moved"):
+        installation.crash_reaper(point)
+        assert deployment.status()["batches"] == before
+    installation.recover()
+
+
 def _lose_records(installation: Installation) -> None:
     bus, topic = installation.deployment.bus, installation.deployment.topics.name("tasks")
     if isinstance(bus, KafkaBus):
