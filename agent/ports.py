@@ -259,11 +259,15 @@ class Settlement:
 class Verdict(Enum):
     """The result of one settlement."""
 
-    SETTLED = "settled"  # accepted now, or by an earlier try whose answer was lost
+    SETTLED = "settled"  # accepted as it is, now or by an earlier try whose answer was lost
     # Accepted, but a guard is raised, so the task waits in a tier and does not die.
     HELD_BACK = "held back"
     # Accepted, but its batch is open again, so the task waits and is not cancelled.
     REOPENED = "reopened"
+    CANCELLED = "cancelled"  # accepted, but its batch is cancelled, so the task does not wait
+    # Accepted, but as a failure that counts, because the task ended without one too often.
+    RETRIED = "retried"  # it waits in the longest tier
+    DIED = "died"  # its attempts are used up
     FENCED = "fenced"  # the claim no longer belongs to this owner; nothing was written
     GIVEN_UP = "given up"  # this row cannot be written; its claim is left to the hard deadline
 

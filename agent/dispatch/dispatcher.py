@@ -140,25 +140,29 @@ class Dispatcher:
             FENCED      Succeeded              asked about again; the paid answer is kept
             FENCED      any other              asked about again
             GIVEN_UP    any                    delayed for 1 to 15 s
+            REOPENED    any                    asked about again
             SETTLED     Released, a suspect    delayed for 1 to 15 s
-            SETTLED     Snooze                 delayed as long as the outcome says
             SETTLED     Released               asked about again
-            REOPENED    Cancelled              asked about again
-            HELD_BACK   Dead                   finished; another one comes from the longest tier
+            SETTLED     Snooze                 delayed as long as the outcome says
             SETTLED     Retry, Moved           finished; another one comes from the outcome's tier
-            SETTLED     any other              finished; the task is final
+            HELD_BACK   any                    finished; another one comes from the longest tier
+            RETRIED     any                    finished; another one comes from the longest tier
+            any other   any other              finished; the task is final
         """
+        accepted_as = outcome if verdict is Verdict.SETTLED else None
         if delivery.partition not in self._partitions:
             self._table.end(delivery)
         elif verdict is Verdict.FENCED:
             self._fenced(delivery, outcome)
-        elif verdict is Verdict.GIVEN_UP or (isinstance(outcome, Released) and delivery.suspect):
+        elif verdict is Verdict.GIVEN_UP or (
+            isinstance(accepted_as, Released) and delivery.suspect
+        ):
             # The delay depends on the task's id, so that not all deliveries come back at once.
             self._table.delay(delivery, self._clock.now_s() + 1 + delivery.task_id % RETRY_S)
-        elif isinstance(outcome, Snooze):
+        elif isinstance(accepted_as, Snooze):
             delivery.snoozes += 1
-            self._table.delay(delivery, self._clock.now_s() + outcome.delay_s)
-        elif isinstance(outcome, Released) or verdict is Verdict.REOPENED:
+            self._table.delay(delivery, self._clock.now_s() + accepted_as.delay_s)
+        elif isinstance(accepted_as, Released) or verdict is Verdict.REOPENED:
             self._table.ask(delivery)
         else:
             self._records.finish_with_copies(

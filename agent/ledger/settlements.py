@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Update, bindparam, delete, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
 
 from agent.judge import Tier, fingerprint
 from agent.ledger import uncounted_ends
@@ -367,6 +367,14 @@ _ATTEMPT_OUTCOMES = {
     Cancelled: AttemptOutcome.CANCELLED,
     Released: AttemptOutcome.RELEASED,
 }
+# The verdict if the ledger wrote this outcome in place of another one.
+_REPLACED: dict[str, Verdict] = {
+    AttemptOutcome.MOVED: Verdict.HELD_BACK,
+    AttemptOutcome.RELEASED: Verdict.REOPENED,
+    AttemptOutcome.CANCELLED: Verdict.CANCELLED,
+    AttemptOutcome.RETRY: Verdict.RETRIED,
+    AttemptOutcome.DEAD: Verdict.DIED,
+}
 _STATES = {
     Succeeded: Status.SUCCEEDED,
     Retry: Status.RETRYING,
@@ -408,36 +416,39 @@ def _verdicts(
     settlements: Sequence[Settlement],
     chosen: Sequence[tuple[Settlement, Outcome]],
 ) -> list[Verdict]:
-    settled = {
-        (settlement.owner, settlement.row.task_id): _verdict(settlement, outcome)
+    written: dict[tuple[int, int], str | None] = {
+        (settlement.owner, settlement.row.task_id): _ATTEMPT_OUTCOMES.get(type(outcome))
         for settlement, outcome in chosen
     }
-    if len(settled) < len(settlements):
-        settled = dict.fromkeys(_echoes(connection, settlements), Verdict.SETTLED) | settled
+    if len(written) < len(settlements):
+        written = _echoes(connection, settlements) | written
     return [
-        settled.get((settlement.owner, settlement.row.task_id), Verdict.FENCED)
+        _verdict(settlement.outcome, written[settlement.owner, settlement.row.task_id])
+        if (settlement.owner, settlement.row.task_id) in written
+        else Verdict.FENCED
         for settlement in settlements
     ]
 
 
-def _verdict(settlement: Settlement, outcome: Outcome) -> Verdict:
-    if isinstance(settlement.outcome, Dead) and isinstance(outcome, Moved):
-        return Verdict.HELD_BACK
-    if isinstance(settlement.outcome, Cancelled) and isinstance(outcome, Released):
-        return Verdict.REOPENED
-    return Verdict.SETTLED
+def _verdict(outcome: Outcome, written: str | None) -> Verdict:
+    """Return the verdict about an outcome that was written as `written`; None is a success."""
+    if written is None or written == _ATTEMPT_OUTCOMES.get(type(outcome)):
+        return Verdict.SETTLED
+    return _REPLACED[written]
 
 
-def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:
-    """Return (owner, task) of the settles that an earlier try had committed.
+def _echoes(
+    connection: Connection, settlements: Sequence[Settlement]
+) -> dict[tuple[int, int], str | None]:
+    """Return what an earlier try had committed, by (owner, task); None is a success.
 
-    Their result or attempt row carries their owner.
+    The result or attempt row carries the owner.
     """
     ids = sorted({settlement.row.task_id for settlement in settlements})
-    echoes: set[tuple[int, int]] = set()
-    for table in (task_result, task_attempt):
+    echoes: dict[tuple[int, int], str | None] = {}
+    for table, written in ((task_result, null()), (task_attempt, task_attempt.c.outcome)):
         rows = connection.execute(
-            select(table.c.owner, table.c.task_id).where(table.c.task_id.in_(ids))
+            select(table.c.owner, table.c.task_id, written).where(table.c.task_id.in_(ids))
         )
-        echoes.update((row.owner, row.task_id) for row in rows)
+        echoes |= {(owner, task_id): outcome for owner, task_id, outcome in rows}
     return echoes

@@ -33,7 +33,13 @@ _SUMMARY = (
     "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined".split()
 )
 BATCHES_SHOWN = 5
-_INSTEAD = {Verdict.HELD_BACK: "moved", Verdict.REOPENED: "released"}
+_INSTEAD = {
+    Verdict.HELD_BACK: "moved",
+    Verdict.REOPENED: "released",
+    Verdict.CANCELLED: "cancelled",
+    Verdict.RETRIED: "retried",
+    Verdict.DIED: "dead",
+}
 
 
 @dataclass(slots=True)
@@ -119,7 +125,7 @@ class Counts:
             setattr(self, name, getattr(self, name) + 1)
             if name != "released":
                 self.last_settled_s = now_s
-            if name == "dead" and isinstance(outcome, Dead):
+            if name == "dead" and isinstance(outcome, Dead | Snooze):
                 self.deaths.note(outcome.failure)
 
     def notice(self) -> str:

@@ -181,7 +181,9 @@ class World:
             verdict = self.ledger_db.settle(run.row, run.owner, outcome)
         agent.runs.remove(run)
         self.seen[verdict.value] += 1
-        passes = verdict is Verdict.SETTLED if not again else "release commits" in self.quirks
+        passes = verdict is Verdict.CANCELLED or (
+            verdict is Verdict.SETTLED if not again else "release commits" in self.quirks
+        )
         if passes or (verdict is Verdict.FENCED and "fenced passes" in self.quirks):
             run.view.finish(run.offset)
 

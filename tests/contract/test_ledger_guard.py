@@ -273,7 +273,7 @@ def test_a_cancelled_batch_is_not_moved(ledger_db: LedgerDatabase) -> None:
     verdicts, orders = ended(ledger_db, claims, exhausted())
 
     assert ledger_db.status(claims[0][0].task_id) is Status.CANCELLED
-    assert (verdicts, orders) == ([Verdict.SETTLED], [])
+    assert (verdicts, orders) == ([Verdict.CANCELLED], [])
 
 
 def test_a_settle_that_ran_twice_holds_back_once(ledger_db: LedgerDatabase) -> None:
@@ -282,7 +282,7 @@ def test_a_settle_that_ran_twice_holds_back_once(ledger_db: LedgerDatabase) -> N
     ended(ledger_db, claims, exhausted())
     before = [ledger_db.rows(table) for table in tables.metadata.sorted_tables]
 
-    assert ended(ledger_db, claims, exhausted()) == ([Verdict.SETTLED], [])
+    assert ended(ledger_db, claims, exhausted()) == ([HELD], [])
     assert [ledger_db.rows(table) for table in tables.metadata.sorted_tables] == before
 
 

@@ -310,10 +310,22 @@ def test_a_retry_in_a_cancelled_batch_becomes_cancelled(
 
     verdicts, orders = ledger_db.settle_all([settlement(row, owner, outcome)])
 
-    assert (verdicts, orders) == ([Verdict.SETTLED], [])
+    assert (verdicts, orders) == ([Verdict.CANCELLED], [])
     assert ledger_db.status(task_id) is Status.CANCELLED
     assert ledger_db.claim(task_id, lease.next_owner()) is ClaimAnswer.DONE
     assert ledger_db.rows(tables.tally)[-1].outcome == "cancelled"
+
+
+def test_an_echo_has_the_verdict_of_the_settle_that_it_repeats(ledger_db: LedgerDatabase) -> None:
+    """After a lost COMMIT, the second try says too that the snooze became a cancel."""
+    (task_id,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(task_id, owner)
+    ledger_db.cancel()
+
+    verdicts = [ledger_db.settle(row, owner, SNOOZE) for _ in range(2)]
+
+    assert verdicts == [Verdict.CANCELLED] * 2
 
 
 @pytest.mark.parametrize(
@@ -458,10 +470,13 @@ def test_ends_that_count_as_no_attempt_are_few(ledger_db: LedgerDatabase, outcom
     for _ in range(FREE_ENDS + 2):
         ledger_db.ago(tables.task.c.due_at, 1, first)
         owner = lease.next_owner()
-        ledger_db.settle(
+        verdict = ledger_db.settle(
             ledger_db.claimed(first, owner, fence=ledger_db.task(first).fence), owner, outcome
         )
-        seen.append((ledger_db.status(first), ledger_db.task(first).attempt))
+        seen.append((verdict, ledger_db.status(first), ledger_db.task(first).attempt))
 
-    assert seen == [(Status.PENDING, 0)] * FREE_ENDS + [(Status.RETRYING, 1), (Status.DEAD, 2)]
+    assert seen == [(Verdict.SETTLED, Status.PENDING, 0)] * FREE_ENDS + [
+        (Verdict.RETRIED, Status.RETRYING, 1),
+        (Verdict.DIED, Status.DEAD, 2),
+    ]
     assert [order.destination for order in ledger_db.rows(tables.outbox)] == ["retry.1h", "dlq"]

@@ -1,5 +1,7 @@
 """An agent's summary, and its lines about dead tasks."""
 
+import pytest
+
 from agent.outcome import Dead, Failure, Released, Spent, Succeeded
 from agent.ports import Verdict
 from agent.reporting.telemetry import Counts, dead_lines
@@ -54,6 +56,20 @@ def test_dead_tasks_are_logged_once() -> None:
 def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     """A death that the ledger refused is not counted: another agent had the task by then."""
     assert noted(dead("TOO_LONG", "x"), verdict=Verdict.FENCED).deaths.all("g") == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "summary"),
+    [
+        (Verdict.CANCELLED, "0 succeeded, 1 cancelled"),
+        (Verdict.RETRIED, "0 succeeded, 1 retried"),
+        (Verdict.DIED, "0 succeeded, 1 dead"),
+        (Verdict.HELD_BACK, "0 succeeded, 1 moved"),
+    ],
+)
+def test_what_the_ledger_wrote_is_counted(verdict: Verdict, summary: str) -> None:
+    """It may have replaced the outcome of the attempt."""
+    assert noted(Released(), verdict=verdict).summary() == summary
 
 
 def test_a_summary_uses_proper_plurals() -> None:
