@@ -36,6 +36,7 @@ from agent.wiring.agent import Chosen, agent, notice
 from producer.app import Parts, bus_path, make_relay
 from producer.bus.embedded.lock import AGENTS
 from producer.ledger.status import REAPER
+from producer.replay.applier import make_applier
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor, ThreadExecutor
@@ -222,13 +223,15 @@ def _rehearsed(config: Config) -> Config:
 async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     """Build a reaper that runs no tasks."""
     known = await parts.family.require()
-    locks, beats = agent_locks(parts), beat_database(parts)
+    locks, beats, child = agent_locks(parts), beat_database(parts), ChildExecutor()
     heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
+    relay = make_relay(parts)
     repairing = reaper.rounds(
         parts,
-        relay=make_relay(parts),
+        relay=relay,
+        applier=make_applier(parts, relay=relay, apart=child, failed=lambda _error: None),
         heartbeat=heartbeat,
         locks=locks,
         lost_records=asyncio.Event(),
@@ -243,6 +246,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
             membership=beating,
         )
     finally:
+        child.close()
         beats.close()
 
 

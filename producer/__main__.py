@@ -33,7 +33,7 @@ from producer.cli.arguments import (
 )
 from producer.cli.selection_options import add_selection
 from producer.input.rejects import MAX_REJECTS
-from producer.replay.runs import CAP
+from producer.ledger.replay_runs import CAP
 from producer.screen.output import complain, note
 from producer.text.printable import log_to_stderr, shown_traceback
 from schemas.errors import DocllmError
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         command(
             "replay",
             "try dead letters again",
-            "An interrupted replay continues when you start it again.",
+            "Agents apply a stored replay, even after this command ended.",
         )
     )
     _add_guard(
@@ -253,8 +253,8 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         help=f"skip tasks that were replayed N times ({CAP})",
     )
     add("--yes", action="store_true", help="do not ask; needed without a terminal")
-    add("--resume", action="store_true", help="only continue interrupted replays")
-    add("--list", action="store_true", help="show the latest replays")
+    add("--resume", action="store_true", help="only follow unfinished replays")
+    add("--list", action="store_true", help="show the latest replays and how far they are")
     add(
         "--from-topic",
         type=named,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agent.ledger import queries
 from agent.reporting.telemetry import dead_lines
-from producer.ledger import dead_letters, outbox, status, store
+from producer.ledger import dead_letters, outbox, replay_runs, status, store
 from producer.ports import TopicAdmin
 from producer.relay.relay import Relay
 from schemas.errors import UnreachableError
@@ -34,7 +34,10 @@ class GroupWork:
         self._reads_inbox = reads_inbox
 
     async def open_tasks(self) -> bool:
-        """Return whether a task of the group is not final."""
+        """Return whether a task of the group is not final, or a replay is to make one so."""
+        # The replays first: what they made pending before they ended is seen then.
+        if await self._read(replay_runs.any_unfinished, self._topics.group):
+            return True
         return await self._read(queries.open_tasks, self._topics.group)
 
     async def orders(self) -> int:
@@ -43,8 +46,11 @@ class GroupWork:
         return (await self._read(outbox.waiting, self._topics.group))[0]
 
     async def any_work(self) -> bool:
-        """Return whether the group has or ever had tasks, or has records in its inbox."""
-        if await self._read(queries.any_batch, self._topics.group):
+        """Return whether the group has or ever had tasks, a replay, or records in its inbox."""
+        group = self._topics.group
+        if await self._read(queries.any_batch, group) or await self._read(
+            replay_runs.any_unfinished, group
+        ):
             return True
         if not self._reads_inbox:
             return False

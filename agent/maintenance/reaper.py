@@ -1,4 +1,4 @@
-"""The reaper: the duties of one agent towards the others of its group, in three rounds.
+"""The reaper: the duties of one agent towards the others of its group, in four rounds.
 
 One runs inside every agent, and any number may run. It repairs, and never settles a task for an
 agent that is alive.
@@ -14,6 +14,7 @@ from agent.ledger.compaction import CompactionLimits
 from agent.maintenance.canceller import Canceller
 from agent.maintenance.compactor import Compactor
 from agent.maintenance.duty import Duty, Round, repeat
+from agent.maintenance.replayer import Replayer
 from agent.maintenance.rescuer import Rescuer
 from agent.maintenance.sweeper import Sweeper
 from agent.maintenance.trimmer import Trimmer
@@ -21,6 +22,7 @@ from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from producer.app import Parts
 from producer.relay.relay import Relay
+from producer.replay.applier import Applier
 from schemas.runtime.clock import Clock
 
 LOOK_S, RELAY_S, TIDY_S = 1.0, 2.0, 60.0  # the pauses of the rounds
@@ -32,6 +34,7 @@ def rounds(
     parts: Parts,
     *,
     relay: Relay,
+    applier: Applier,
     heartbeat: Heartbeat,
     locks: AgentLocks | None,
     lost_records: asyncio.Event,
@@ -68,6 +71,7 @@ def rounds(
         limits=CompactionLimits(after_s=parts.config.agent.compact_after_s),
     )
     trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
+    replayer = Replayer(transactions=transactions, applier=applier, clock=clock, group=group)
     rescuing = (
         duty(name="judging other agents", work=rescuer.judge),
         duty(name="resetting lost tasks", work=rescuer.reset),
@@ -90,6 +94,7 @@ def rounds(
         partial(repeat, rescuing, partial(clock.sleep, LOOK_S)),
         partial(repeat, relaying, partial(clock.sleep, RELAY_S)),
         partial(repeat, tidying, partial(_pause, clock, lost_records)),
+        replayer.run,  # at full speed a replay takes minutes
     ]
 
 

@@ -38,6 +38,7 @@ from agent.routes.probe_sender import ProbeSender
 from agent.wiring.core import Common, Dispatch, Execution, dispatch, execution
 from producer.app import Parts, make_relay
 from producer.input.excluded_files import own_files
+from producer.replay.applier import make_applier
 from schemas.runtime.executors import Executor
 
 
@@ -87,6 +88,7 @@ def agent(chosen: Chosen) -> Agent:
     repairing = reaper.rounds(
         parts,
         relay=relay,
+        applier=make_applier(parts, relay=relay, apart=chosen.apart, failed=common.memory.note),
         heartbeat=chosen.heartbeat,
         locks=chosen.locks,
         lost_records=common.lost_records,

@@ -11,19 +11,21 @@ from producer.cli.confirm import agreed, require_answer
 from producer.cli.dead import width
 from producer.cli.selection_options import read_selection
 from producer.input.estimate import Estimate
-from producer.ledger import history, reopen
+from producer.ledger import history, reopen, replay_runs
+from producer.ledger.replay_runs import CAP, ItemState, ReplayRequest, Run
 from producer.ledger.selection import RECORD
 from producer.ledger.store import Batch
 from producer.replay import plan as replay_plan
-from producer.replay import runs as replay_runs
+from producer.replay import runs as storing
+from producer.replay.applier import make_applier
 from producer.replay.plan import ReplayPlan
 from producer.replay.runner import Replay
-from producer.replay.runs import ItemState, ReplayRequest, Run
 from producer.screen import replays
 from producer.screen.output import bar, complain, note, say
 from producer.text.printable import shown
 from producer.text.times import written
 from schemas.errors import ConfigError
+from schemas.runtime.executors import InlineExecutor
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 
@@ -31,9 +33,9 @@ RUNS_SHOWN = 20
 TO_OPEN = (
     "the batch has no cancelled task; it is opened again, so that its dead tasks can be replayed"
 )
-NONE_INTERRUPTED = "no replay was interrupted"
+NONE_UNFINISHED = "no replay is unfinished"
 MODES = {
-    "resume": "a replay continues with the options of its start",
+    "resume": "a replay keeps the options of its start",
     "list": "it changes nothing",
     "from_topic": (
         "it loads every letter, or those of a --disposition, as fast as the ledger takes them"
@@ -96,13 +98,9 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
     code = 0 if options.resume else await _dry_plan(config, parts, options)
     runs = await parts.transactions.read(replay_runs.unfinished, options.group)
     for run in runs:
-        say(
-            f"replay {run.id} is unfinished and would "
-            f"continue{'' if options.resume else ' first'}: "
-            f"{run.left} of {run.total} left"
-        )
+        say(f"replay {run.id} is unfinished and would continue: {run.left} of {run.total} left")
     if options.resume and not runs:
-        say(NONE_INTERRUPTED)
+        say(NONE_UNFINISHED)
     say("dry run: nothing is changed")
     return code
 
@@ -128,7 +126,7 @@ async def _planned(
 ) -> tuple[ReplayRequest, ReplayPlan]:
     """Read the selection; show what a replay of it would do."""
     selection = await parts.transactions.read(read_selection, options)
-    request = ReplayRequest(selection, options.cap or replay_runs.CAP, options.rate)
+    request = ReplayRequest(selection, options.cap or CAP, options.rate)
     plan = await parts.transactions.read(replay_plan.plan, options.group, request)
     estimate = Estimate(config)
     read = parts.transactions.database.auto
@@ -181,7 +179,7 @@ async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int
         say("nothing is replayed")
         return _code(unread)
     run = await _replayer(parts).store(actor(), request)
-    return _code(unread if run is None else unread + await _apply(parts, options, run))
+    return _code(unread if run is None else unread + await _follow(parts, options, run))
 
 
 async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int:
@@ -199,47 +197,62 @@ async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int
 
 
 async def _resume(parts: Parts, options: argparse.Namespace) -> int:
-    """Continue interrupted replays; return how many records could not be read."""
+    """Follow the unfinished replays; return how many records could not be read.
+
+    Without `--resume`, replays that agents apply are left to them.
+    """
     group, unread = parts.topics.group, 0
-    await parts.transactions.write(replay_runs.drop_unstored, group)
+    await parts.transactions.write(storing.drop_unstored, group)
     runs = await parts.transactions.read(replay_runs.unfinished, group)
     if options.resume and not runs:
-        say(NONE_INTERRUPTED)
+        say(NONE_UNFINISHED)
+    follows = options.resume or not await parts.transactions.read(replay_runs.any_agent, group)
     for run in runs:
-        say(
-            f"resuming replay {run.id}: {run.left} of {run.total} left ({run.request.selection}, "
-            f"by {run.actor})"
-        )
-        unread += await _apply(parts, options, run)
+        what = f"{run.left} of {run.total} left ({run.request.selection}, by {run.actor})"
+        if follows:
+            say(f"resuming replay {run.id}: {what}")
+            unread += await _follow(parts, options, run)
+        else:
+            note(f"replay {run.id} is unfinished, agents apply it: {what}")
     return unread
 
 
-async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
-    """Apply a replay run and report its result; return how many records could not be read."""
+async def _follow(parts: Parts, options: argparse.Namespace, run: Run) -> int:
+    """Follow a replay and report its result; return how many records could not be read."""
     try:
         with bar(f"replay {run.id}") as progress:
-            report = await _replayer(parts, lambda done: progress.show(done, run.total)).apply(run)
+            report = await _replayer(parts, progress.show).follow(run)
     except asyncio.CancelledError:
-        command = f"python -m producer replay --resume --group {options.group}"
-        note(
-            with_config(f"replay {run.id} is interrupted; continue with: {command}", options.config)
-        )
+        note(with_config(_interrupted(run, options.group), options.config))
         raise
-    ended = await parts.transactions.read(replay_runs.find, run.id) or run
+    ended = report.run
     say(f"replay {run.id}: {replays.result(ended)}")
-    for line in replays.report_lines(report):
+    unread = await parts.transactions.read(replay_runs.unread, run.id, replays.UNREAD_SHOWN)
+    for line in replays.report_lines(report, unread):
         note(line)
     return ended.counts.get(ItemState.UNREAD, 0)
 
 
-def _replayer(parts: Parts, progress: Callable[[int], None] | None = None) -> Replay:
+def _interrupted(run: Run, group: str) -> str:
+    """Return what becomes of a replay whose command is interrupted."""
+    return (
+        f"replay {run.id} goes on without this command while an agent of group {group} runs; "
+        f"to look: python -m producer replay --list --group {group}; "
+        f"to follow it again: python -m producer replay --resume --group {group}"
+    )
+
+
+def _replayer(parts: Parts, progress: Callable[[int, int], None] | None = None) -> Replay:
+    relay = make_relay(parts)
     return Replay(
         transactions=parts.transactions,
-        relay=make_relay(parts),
+        relay=relay,
+        applier=make_applier(
+            parts, relay=relay, apart=InlineExecutor(), failed=lambda _error: None
+        ),
         clock=parts.clock,
         group=parts.topics.group,
-        max_attempts_of=parts.config.max_attempts_of,
-        progress=progress or (lambda _done: None),
+        progress=progress or (lambda _done, _total: None),
         note=note,
     )
 

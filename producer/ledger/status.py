@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select
 
-from producer.ledger import batch_status, guards, outbox
+from producer.ledger import batch_status, guards, outbox, replay_runs
 from producer.ledger.batch_status import BatchStatus
+from producer.ledger.replay_runs import Run
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, task
@@ -63,6 +64,7 @@ class GroupStatus:
     orders: int
     reasons: tuple[str, ...]
     guards: tuple[Guard, ...] = ()
+    replays: tuple[Run, ...] = ()  # stored, and not ended
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`, version 1."""
@@ -74,6 +76,7 @@ class GroupStatus:
             "reasons": list(self.reasons),
         }
         head |= {"guards": [guards.as_json(guard) for guard in self.guards]}
+        head |= {"replays": [replay_runs.as_json(run) for run in self.replays]}
         return head | {
             "agents": [asdict(row) for row in self.agents],
             "batches": [asdict(row) for row in self.batches],
@@ -89,7 +92,10 @@ def read(connection: Connection, group: str, name: str | None = None) -> GroupSt
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )
     reasons = _reasons(group, _missing_agents(connection, agents), agents, batches, raised)
-    return GroupStatus(group, ledger_id(connection), agents, batches, orders, reasons, raised)
+    replays = tuple(replay_runs.unfinished(connection, group))
+    return GroupStatus(
+        group, ledger_id(connection), agents, batches, orders, reasons, raised, replays
+    )
 
 
 def _missing_agents(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentStatus]:

@@ -16,7 +16,8 @@ from producer.ledger import dead_letters, selection_query
 from producer.ledger.dead_letters import Group, TotalCost
 from producer.ledger.export import Read
 from producer.ledger.outbox import QUARANTINE, TASK
-from producer.replay.runs import ReplayRequest, candidates
+from producer.ledger.replay_runs import ReplayRequest
+from producer.replay.runs import candidates
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, task, task_attempt, task_input
 

@@ -1,90 +1,35 @@
 """Replay runs in the ledger: a run's items are all stored before the first is applied.
 
-So a run that was killed while it was applied is resumed, and a run that was killed while it was
-stored is dropped, because nothing of it was applied. This module has what tasks and records share;
+So a stored run can be applied by any process, and a run that was killed while it was stored is
+dropped, because nothing of it was applied. This module has what tasks and records share;
 `replay/tasks.py` and `replay/records.py` apply them.
 
 Tested by tests/contract/test_ledger_replay_runs.py.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import IntEnum
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
 
-from producer.ledger import selection_query
+from producer.ledger import replay_runs, selection_query
 from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.selection import Selection, from_json
+from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
 from schemas.ledger.tables import audit, quarantine, replay_item, replay_run
 
 STORED_PAGE = 2000
-CAP = 3
 KINDS = (TASK, QUARANTINE)
-
-
-class ItemState(IntEnum):
-    """The state of an item."""
-
-    WAITS = 0
-    REPLAYED = 1
-    SKIPPED = 2  # it had changed when its turn came, or its batch is cancelled
-    UNREAD = 3  # a record that still is no task
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayRequest:
-    """A person's request for a replay.
-
-    `rate` is items a second, None for no limit. `nonce` tells two equal wishes apart.
-    """
-
-    selection: Selection
-    cap: int = CAP
-    rate: float | None = None
-    nonce: str = ""
-
-    def as_text(self) -> str:
-        """Return the stored form."""
-        return orjson.dumps(
-            {
-                "select": self.selection.as_json(),
-                "cap": self.cap,
-                "rate": self.rate,
-                "nonce": self.nonce,
-            }
-        ).decode()
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run as it is stored.
-
-    Times are UTC without a zone. `counts` has how many items are in each state.
-    """
-
-    id: int
-    actor: str
-    request: ReplayRequest
-    created_at: datetime
-    ended_at: datetime | None
-    counts: dict[ItemState, int] = field(default_factory=dict)
-
-    @property
-    def total(self) -> int:
-        """Return how many items the run has."""
-        return sum(self.counts.values())
-
-    @property
-    def left(self) -> int:
-        """Return how many items wait for their turn."""
-        return self.counts.get(ItemState.WAITS, 0)
+READ_BYTES = 16 << 20  # of the values of records that are in memory at once
+_REASON_CHARS = 500
+_COUNTS = {  # the columns of a run in which its finished items are counted
+    ItemState.REPLAYED: "replayed",
+    ItemState.SKIPPED: "skipped",
+    ItemState.UNREAD: "unread",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +50,14 @@ class Page:
 
     `last`: the last item visited. `done`: how many items are finished. `orders`: the orders to
     publish. `early`: items that keep waiting because the dead letter of their task is not on its
-    topic yet; after a replay it could not be built any more. `unread`: records that are no task,
-    with the reason. `wait_s`: for how many seconds the run's rate lets no item pass; no item was
-    visited then.
+    topic yet; after a replay it could not be built any more. `wait_s`: for how many seconds the
+    run's rate lets no item pass; no item was visited then.
     """
 
     last: int
     done: int
     orders: tuple[Order, ...] = ()
     early: int = 0
-    unread: tuple[tuple[int, str], ...] = ()
     wait_s: float = 0.0
 
 
@@ -135,52 +78,6 @@ def drop_unstored(connection: Connection, group: str) -> int:
     return connection.execute(
         update(replay_run).where(*incomplete).values(ended_at=utc_now())
     ).rowcount
-
-
-def unfinished(connection: Connection, group: str) -> list[Run]:
-    """Return the stored runs that have not ended, the oldest first."""
-    waiting = _stored_runs(group).where(replay_run.c.ended_at.is_(None)).order_by(replay_run.c.id)
-    return _runs(connection, waiting)
-
-
-def latest(connection: Connection, group: str, limit: int) -> list[Run]:
-    """Return the newest stored runs, the newest first."""
-    return _runs(connection, _stored_runs(group).order_by(replay_run.c.id.desc()).limit(limit))
-
-
-def find(connection: Connection, run_id: int) -> Run | None:
-    """Return a run with its counts, None if it does not exist."""
-    return next(iter(_runs(connection, select(replay_run).where(replay_run.c.id == run_id))), None)
-
-
-def _stored_runs(group: str) -> Select[Any]:
-    return select(replay_run).where(
-        replay_run.c.group_name == group, replay_run.c.stored_at.is_not(None)
-    )
-
-
-def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
-    rows = connection.execute(query).all()
-    counts = _counts(connection, [row.id for row in rows])
-    return [_run(row, counts.get(row.id, {})) for row in rows]
-
-
-def _run(row: Any, counts: dict[ItemState, int]) -> Run:
-    request = orjson.loads(row.selection)
-    read = ReplayRequest(
-        from_json(request["select"]), request["cap"], request["rate"], request["nonce"]
-    )
-    return Run(row.id, row.actor, read, row.created_at, row.ended_at, counts)
-
-
-def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[ItemState, int]]:
-    keys = (replay_item.c.run_id, replay_item.c.state)
-    counts: dict[int, dict[ItemState, int]] = {}
-    for run_id, state, count in connection.execute(
-        select(*keys, func.count()).where(replay_item.c.run_id.in_(ids)).group_by(*keys)
-    ):
-        counts.setdefault(run_id, {})[ItemState(state)] = count
-    return counts
 
 
 # ---- storing
@@ -230,7 +127,7 @@ def store(
         room -= len(ids)
         if not room:
             return Cursor(kind, ids[-1], stored)
-    _seal(connection, group, run_id, stored)
+    _seal(connection, group, run_id)
     return None
 
 
@@ -274,25 +171,22 @@ def candidates(group: str, request: ReplayRequest, kind: int) -> Select[Any]:
     return records if request.selection.names_records else records.where(false())
 
 
-def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
+def _seal(connection: Connection, group: str, run_id: int) -> None:
     """Mark a run as stored, and write the audit row that names its actor and its request.
 
     From here on the run can only be resumed. A run without items is deleted instead.
     """
-    if not stored:
-        connection.execute(
-            delete(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None))
-        )
+    open_run = (replay_run.c.id == run_id, replay_run.c.stored_at.is_(None))
+    counted = select(func.count()).where(replay_item.c.run_id == run_id)
+    total = connection.execute(counted).scalar_one()
+    if not total:
+        connection.execute(delete(replay_run).where(*open_run))
         return
-    sealed = (
-        update(replay_run)
-        .where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None))
-        .values(stored_at=utc_now())
-    )
-    if connection.execute(sealed).rowcount == 0:
+    sealed = update(replay_run).where(*open_run).values(stored_at=utc_now(), total=total)
+    run = replay_runs.find(connection, run_id)
+    if run is None or connection.execute(sealed).rowcount == 0:
         return
-    (run,) = _runs(connection, select(replay_run).where(replay_run.c.id == run_id))
-    detail = f"replay {run_id} of group {group}: {stored} items, {run.request.selection}"
+    detail = f"replay {run_id} of group {group}: {total} items, {run.request.selection}"
     connection.execute(
         insert(audit), {"actor": run.actor, "action": "replay", "detail": detail[:2000]}
     )
@@ -308,16 +202,49 @@ def take(
 
     Items that another process has locked are left out.
     """
-    query = select(replay_item.c.item_id, replay_item.c.fence).where(
-        replay_item.c.run_id == run_id,
-        replay_item.c.kind == kind,
-        replay_item.c.item_id > after,
-        replay_item.c.state == int(ItemState.WAITS),
-    )
+    query = _waiting(run_id, kind).where(replay_item.c.item_id > after)
     rows = connection.execute(
         query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True)
     )
     return [(row.item_id, row.fence) for row in rows]
+
+
+def take_records(connection: Connection, run_id: int, ids: Iterable[int]) -> list[int]:
+    """Lock those of these records that still wait; return their ids, as `take` does."""
+    query = _waiting(run_id, QUARANTINE).where(replay_item.c.item_id.in_(sorted(ids)))
+    rows = connection.execute(
+        query.order_by(replay_item.c.item_id).with_for_update(skip_locked=True)
+    )
+    return [row.item_id for row in rows]
+
+
+def _waiting(run_id: int, kind: int) -> Select[Any]:
+    """Return a query for the waiting items, by the index that leaves out all finished ones."""
+    query = select(replay_item.c.item_id, replay_item.c.fence).where(
+        replay_item.c.run_id == run_id,
+        replay_item.c.state == int(ItemState.WAITS),
+        replay_item.c.kind == kind,
+    )
+    return query.with_hint(replay_item, "FORCE INDEX (ix_replay_state)", "mysql")
+
+
+def next_records(connection: Connection, run_id: int, after: int, limit: int) -> list[int]:
+    """Return the next waiting records, as many as may be in memory at once, without a lock."""
+    query = (
+        _waiting(run_id, QUARANTINE)
+        .join(quarantine, quarantine.c.id == replay_item.c.item_id, isouter=True)
+        .add_columns(func.length(quarantine.c.record_value).label("bytes"))
+        .where(replay_item.c.item_id > after)
+        .order_by(replay_item.c.item_id)
+        .limit(limit)
+    )
+    ids, total_bytes = list[int](), 0
+    for row in connection.execute(query):
+        total_bytes += row.bytes or 0
+        if ids and total_bytes > READ_BYTES:
+            break
+        ids.append(row.item_id)
+    return ids
 
 
 def wait_s(connection: Connection, run_id: int, rate: float) -> float:
@@ -339,16 +266,39 @@ def note_let_through(connection: Connection, run_id: int, count: int, rate: floa
     )
 
 
-def mark(
-    connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState
+def finish(
+    connection: Connection,
+    run_id: int,
+    kind: int,
+    ids_by_state: Mapping[ItemState, Collection[int]],
 ) -> None:
-    """Write the new state of items."""
-    items = and_(
-        replay_item.c.run_id == run_id,
-        replay_item.c.kind == kind,
-        replay_item.c.item_id.in_(sorted(ids)),
-    )
-    connection.execute(update(replay_item).where(items).values(state=int(state)))
+    """Write the new state of items, and count them in the run's row.
+
+    The run's row comes last in a transaction, so that processes wait for each other only shortly.
+    """
+    for state, ids in ids_by_state.items():
+        items = and_(
+            replay_item.c.run_id == run_id,
+            replay_item.c.kind == kind,
+            replay_item.c.item_id.in_(sorted(ids)),
+        )
+        if ids:
+            connection.execute(update(replay_item).where(items).values(state=int(state)))
+    counts = {_COUNTS[state]: len(ids) for state, ids in ids_by_state.items() if ids}
+    if counts:
+        risen = {name: replay_run.c[name] + count for name, count in counts.items()}
+        connection.execute(update(replay_run).where(replay_run.c.id == run_id).values(risen))
+
+
+def note_reasons(connection: Connection, run_id: int, reasons: Mapping[int, str]) -> None:
+    """Write why records are still no tasks."""
+    for number, reason in reasons.items():
+        item = and_(
+            replay_item.c.run_id == run_id,
+            replay_item.c.kind == QUARANTINE,
+            replay_item.c.item_id == number,
+        )
+        connection.execute(update(replay_item).where(item).values(reason=reason[:_REASON_CHARS]))
 
 
 def end(connection: Connection, run_id: int) -> bool:

@@ -13,11 +13,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from producer.ledger import outbox, tally
+from producer.ledger import outbox, replay_runs, tally
 from producer.ledger.outbox import TASK
+from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ports import Order
 from producer.replay import runs
-from producer.replay.runs import ItemState, Page, ReplayRequest
+from producer.replay.runs import Page
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import audit, batch, dead_letter, replay_run, task
 from schemas.task.failures import TallyOutcome
@@ -47,8 +48,8 @@ def apply(
     )
     ids = [row.id for row in rows]
     orders = _to_pending(connection, group, request, rows) if rows else []
-    runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
-    runs.mark(connection, run_id, TASK, items.keys() - set(ids), ItemState.SKIPPED)
+    skipped = items.keys() - set(ids)
+    runs.finish(connection, run_id, TASK, {ItemState.REPLAYED: ids, ItemState.SKIPPED: skipped})
     return Page(max(waiting), len(items), tuple(orders), early=len(early))
 
 
@@ -101,7 +102,7 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
 
 def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> None:
     """Reopen these batches, and record it in the audit."""
-    run = runs.find(connection, run_id) if names else None
+    run = replay_runs.find(connection, run_id) if names else None
     for batch_id, name in names.items():
         connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))
         detail = f"batch {name}: replay {run_id} of cancelled tasks"

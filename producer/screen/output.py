@@ -25,6 +25,7 @@ from rich.text import Text
 from producer.ledger.batch_status import BatchStatus
 from producer.ledger.status import AgentStatus, GroupStatus
 from producer.ledger.store import half_loaded_message
+from producer.screen.replays import unfinished_line
 from producer.text.columns import Column, fitted
 from producer.text.output_file import give_up_standard_output, standard_output
 from producer.text.printable import escaped, shown, shown_lines
@@ -161,6 +162,7 @@ def status_lines(status: GroupStatus) -> list[str]:
     ]
     lines += [half_loaded_message(batch.name) for batch in status.batches if batch.half_loaded]
     lines += [_agent_line(agent) for agent in status.agents]
+    lines += [unfinished_line(run) for run in status.replays]
     if status.orders:
         lines.append(f"{status.orders} publish orders wait")
     if not status.batches:

@@ -1,12 +1,12 @@
 """Shows replays as lines for a person. No query, no decision."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from producer.input.estimate import Estimate
+from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
 from producer.ledger.selection import OF_RECORDS, RECORD
 from producer.replay.plan import SAMPLE, ReplayPlan
 from producer.replay.runner import ReplayReport
-from producer.replay.runs import ItemState, ReplayRequest, Run
 from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
 from producer.text.times import written
@@ -85,18 +85,35 @@ def _only_records(request: ReplayRequest) -> bool:
     )
 
 
-def report_lines(report: ReplayReport) -> Iterator[str]:
-    """Yield further notes for a person."""
-    for number, reason in list(report.unread.items())[:UNREAD_SHOWN]:
+def report_lines(report: ReplayReport, unread: Sequence[tuple[int, str]]) -> Iterator[str]:
+    """Yield further notes for a person. `unread` has the first records that are no tasks."""
+    for number, reason in unread:
         yield f"{RECORD}{number} stays: {shown(reason, 500)}"
-    if len(report.unread) > UNREAD_SHOWN:
-        yield f"... and {len(report.unread) - UNREAD_SHOWN} more records"
+    more = report.run.counts.get(ItemState.UNREAD, 0) - len(unread)
+    if more > 0:
+        yield f"... and {more} more records"
     if report.unsent:
         yield "some records are not on their topic yet; any agent sends them"
 
 
 def run_line(run: Run) -> str:
     """Return a run on one line: its time, its actor, its selection and its counts."""
-    state = "unfinished" if run.ended_at is None else f"ended {written(run.ended_at)}"
     who = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
-    return f"{who}  {run.request.selection}: {result(run)} of {run.total}; {state}"
+    return f"{who}  {run.request.selection}: {result(run)} of {run.total}; {_state(run)}"
+
+
+def _state(run: Run) -> str:
+    if run.ended_at is not None:
+        return f"ended {written(run.ended_at)}"
+    return "unfinished" if run.request.rate is None else f"unfinished, {rate(run)}"
+
+
+def unfinished_line(run: Run) -> str:
+    """Return how far an unfinished run is, for `status`, which makes the text safe to show."""
+    paced = "" if run.request.rate is None else f", {rate(run)}"
+    return f"replay {run.id} by {run.actor}: {run.done} of {run.total} done{paced}"
+
+
+def rate(run: Run) -> str:
+    """Return the most items a second that a run lets through, in words."""
+    return f"at most {run.request.rate:g}/s"

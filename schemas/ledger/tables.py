@@ -379,6 +379,12 @@ replay_run = _table(
     Column("stored_at", UtcTime),  # all items are stored: from here on the run can only be resumed
     _now("next_at"),  # when the run's rate lets the next items pass
     Column("ended_at", UtcTime),
+    # How many items there are, and how many of them are in each state that ends their wait.
+    _big("total"),
+    _big("replayed"),
+    _big("skipped"),
+    _big("unread"),
+    Index("ix_replay_open", "group_name", "ended_at"),
 )
 
 replay_item = _table(
@@ -389,6 +395,8 @@ replay_item = _table(
     _key("item_id"),
     Column("fence", Integer, nullable=False),  # of the death that is replayed
     Column("state", Tiny, nullable=False, server_default=text("0")),
+    _word("reason", 500),  # why a record is still no task
+    Index("ix_replay_state", "run_id", "state", "kind", "item_id"),
 )
 
 guard = _table(

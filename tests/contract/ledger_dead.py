@@ -7,10 +7,11 @@ from typing import Any
 from sqlalchemy import delete
 
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import outbox, quarantine, status
+from producer.ledger import outbox, quarantine, replay_runs, status
+from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
 from producer.ledger.selection import Selection
 from producer.replay import runs, tasks
-from producer.replay.runs import Cursor, ItemState, Page, ReplayRequest, Run
+from producer.replay.runs import Cursor, Page
 from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.rejected_record import RejectedRecord
@@ -68,11 +69,11 @@ def stored(ledger_db: LedgerDatabase, request: ReplayRequest, actor: str = "ann"
     place: Cursor | None = Cursor()
     while place is not None:
         place = ledger_db.call(runs.store, GROUP, run_id, request, place)
-    return ledger_db.run(lambda c: runs.find(c, run_id))
+    return ledger_db.run(lambda c: replay_runs.find(c, run_id))
 
 
 def request(**options: Any) -> ReplayRequest:
-    cap = options.pop("cap", runs.CAP)
+    cap = options.pop("cap", replay_runs.CAP)
     return ReplayRequest(Selection(**options), cap)
 
 
@@ -97,7 +98,7 @@ def applied(ledger_db: LedgerDatabase, run: Run | None, size: int = 500) -> Appl
         pages.append(page)
         after = page.last
     ended = ledger_db.run(lambda c: runs.end(c, run.id))
-    stored_run = ledger_db.run(lambda c: runs.find(c, run.id))
+    stored_run = ledger_db.run(lambda c: replay_runs.find(c, run.id))
     assert stored_run is not None
     return Applied(
         stored_run.counts,

@@ -8,9 +8,9 @@ import pytest
 from agent.ledger import reaping
 from agent.ledger.leases import declare_lost
 from agent.outcome import Failure, Moved
+from producer.ledger.replay_runs import ReplayRequest
 from producer.ledger.selection import Selection
 from producer.replay import tasks as replay_tasks
-from producer.replay.runs import ReplayRequest
 from schemas.ledger import tables
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status

@@ -7,9 +7,9 @@ import pytest
 from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import cancel, outbox, status
 from producer.ledger.outbox import unpack
+from producer.ledger.replay_runs import ItemState
 from producer.replay import runs as replay_runs
 from producer.replay import tasks
-from producer.replay.runs import ItemState
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_dead import (

@@ -3,8 +3,8 @@
 from agent.outcome import Cancelled
 from agent.ports import Verdict
 from producer.ledger import cancel
+from producer.ledger.replay_runs import ItemState, Run
 from producer.replay import tasks
-from producer.replay.runs import ItemState, Run
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_dead import applied, counts, dead, replayed, request, stored

@@ -1,17 +1,21 @@
 """A quarantined record is read again by today's rules and becomes a task, once."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from producer.ledger import store
+from producer.ledger import replay_runs, store
 from producer.ledger.outbox import TASK, unpack
+from producer.ledger.replay_runs import ItemState, Run
 from producer.ledger.store import Origin
 from producer.loading import foreign_records
 from producer.replay import records
-from producer.replay import runs as replay_runs
-from producer.replay.runs import ItemState, Page, Run
+from producer.replay import runs as stored_runs
+from producer.replay.record_reader import Line, RecordReader
+from producer.replay.runs import Page
 from schemas.ledger import tables
+from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.line import LineError
 from schemas.task.states import Status
@@ -25,9 +29,12 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
     return b'{"id":"%s","prompt":"%s"}' % (key.encode(), prompt.encode())
 
 
-def new_ids(ledger_db: LedgerDatabase, count: int) -> range:
-    first_id = ledger_db.call(store.take_ids, count)
-    return range(first_id, first_id + count)
+def read(ledger_db: LedgerDatabase, run: Run, after: int, size: int) -> dict[int, Line]:
+    """Read the next records of a run."""
+    reader = RecordReader(
+        group=GROUP, max_attempts_of=lambda _: 5, apart=InlineExecutor(), failed=lambda _: None
+    )
+    return asyncio.run(reader.read(ledger_db.call(records.kept, run.id, after, size)))
 
 
 def applied(
@@ -37,12 +44,11 @@ def applied(
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while page := ledger_db.call(
-        records.apply, GROUP, run.id, lambda _: 5, after, new_ids(ledger_db, size)
-    ):
-        pages.append(page)
-        after = page.last
-    ledger_db.run(lambda c: replay_runs.end(c, run.id))
+    while lines := read(ledger_db, run, after, size):
+        first_id = ledger_db.call(store.take_ids, len(lines))
+        pages.append(ledger_db.call(records.apply, GROUP, run.id, lines, first_id))
+        after = pages[-1].last
+    ledger_db.run(lambda c: stored_runs.end(c, run.id))
     stored_run = ledger_db.run(lambda c: replay_runs.find(c, run.id))
     assert stored_run is not None
     return pages, stored_run.counts
@@ -52,8 +58,10 @@ def replayed(
     ledger_db: LedgerDatabase, dispositions: Sequence[str] = ("undecodable", "rejected")
 ) -> tuple[dict[int, str], dict[ItemState, int]]:
     """Replay the quarantine; return the records that stay with the reason, and the counts."""
-    pages, states = applied(ledger_db, stored(ledger_db, request(dispositions=tuple(dispositions))))
-    return {number: why for page in pages for number, why in page.unread}, states
+    run = stored(ledger_db, request(dispositions=tuple(dispositions)))
+    assert run is not None
+    _, states = applied(ledger_db, run)
+    return dict(ledger_db.call(replay_runs.unread, run.id, 99)), states
 
 
 def test_a_record_that_can_be_read_now_becomes_a_task(ledger_db: LedgerDatabase) -> None:
@@ -231,15 +239,14 @@ def test_a_page_whose_answer_was_lost_leaves_the_ids_to_its_tasks(
     set_aside(ledger_db, line("a"), line("b"))
     run = stored(ledger_db, request(dispositions=("undecodable",)))
     assert run is not None
-    ids = new_ids(ledger_db, 1)
+    lines = read(ledger_db, run, 0, 1)
+    first_id = ledger_db.call(store.take_ids, 1)
 
-    first, again = (
-        ledger_db.call(records.apply, GROUP, run.id, lambda _: 5, 0, ids) for _ in range(2)
-    )
+    first, again = (ledger_db.call(records.apply, GROUP, run.id, lines, first_id) for _ in range(2))
     assert first is not None
     _, states = applied(ledger_db, run, size=1)
 
-    assert (first.done, again, states) == (1, Page(0, 0), {ItemState.REPLAYED: 2})
+    assert (first.done, again.done, states) == (1, 0, {ItemState.REPLAYED: 2})
     assert [row.task_key for row in ledger_db.rows(tables.task)] == [b"a", b"b"]
 
 

@@ -1,114 +1,25 @@
 """The program of a replay over a real ledger: stored, paced, applied, published, reported."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from producer.ledger import outbox
+from producer.ledger import outbox, replay_runs
+from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ledger.selection import Selection
-from producer.ports import Refusal
-from producer.relay.relay import Relay
 from producer.replay import runs
-from producer.replay.runner import Replay, share
-from producer.replay.runs import Cursor, ItemState, Page, ReplayRequest, Run
+from producer.replay.applier import share
+from producer.replay.runs import Cursor
 from schemas.ledger import tables
-from schemas.task.envelope import Outgoing, decode
+from schemas.task.envelope import decode
 from schemas.task.states import Status
-from schemas.task.topics import Topics
-from tests.contract.ledger_dead import dead, delivered, killed, request, set_aside, stored
+from tests.contract.ledger_dead import dead, delivered, killed, request, set_aside
 from tests.contract.ledger_parts import DEAD, GROUP, LedgerDatabase
+from tests.contract.ledger_replays import Site
 
 Result = TypeVar("Result")
-
-
-class FakeClock:
-    """Time that passes only in sleeps; `witness` is called after each."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.slept: list[float] = []
-        self.witness: Callable[[], None] = lambda: None
-
-    def now_s(self) -> float:
-        return self.now
-
-    def utc_s(self) -> float:
-        return self.now
-
-    async def sleep(self, delay_s: float) -> None:
-        self.slept.append(delay_s)
-        self.now += delay_s
-        self.witness()
-
-
-class FakePublisher:
-    """Accepts every record, or refuses all while it is down."""
-
-    def __init__(self) -> None:
-        self.records: list[Outgoing] = []
-        self.down = False
-
-    async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        if self.down:
-            return [Refusal("no broker", permanent=False)] * len(records)
-        self.records += records
-        return [None] * len(records)
-
-    def waiting(self) -> int:
-        return 0
-
-    async def close(self) -> None:
-        pass
-
-
-class Site:
-    """A replay over these ledger_db, and its notes."""
-
-    def __init__(self, ledger_db: LedgerDatabase) -> None:
-        self.ledger_db = ledger_db
-        self.clock = FakeClock()
-        self.publisher = FakePublisher()
-        self.notes: list[str] = []
-        self.progress: list[int] = []
-        relay = Relay(
-            transactions=ledger_db.transactions,
-            publisher=self.publisher,
-            topics=Topics(GROUP),
-            clock=self.clock,
-        )
-        self.replay = Replay(
-            transactions=ledger_db.transactions,
-            relay=relay,
-            clock=self.clock,
-            group=GROUP,
-            max_attempts_of=lambda _: 5,
-            progress=self.progress.append,
-            note=self.notes.append,
-        )
-
-    async def stored(self, request: ReplayRequest) -> Run:
-        run = await self.replay.store("ann", request)
-        assert run is not None
-        return run
-
-    def skip_waits(self) -> None:
-        """Let the sleeps that the rate causes pass at once, in the database too."""
-        self.clock.witness = lambda: self.ledger_db.ago(tables.replay_run.c.next_at, 1)
-
-    def page(self, run: Run) -> Page:
-        """Return the next page of tasks."""
-        stored_run = self.ledger_db.run(
-            lambda c: self.replay._page(c, run=run, kind=outbox.TASK, after=0, ids=range(0))
-        )
-        assert stored_run is not None
-        return stored_run
-
-    def counts(self, run: Run) -> dict[ItemState, int]:
-        stored_run = self.ledger_db.run(lambda c: runs.find(c, run.id))
-        assert stored_run is not None
-        return stored_run.counts
 
 
 @pytest.fixture
@@ -127,7 +38,7 @@ async def test_a_replay_is_stored_applied_and_published(
     set_aside(ledger_db, b'{"id":"c","prompt":"Say hello"}', b"garbage")
     run = await site.stored(request(dispositions=("permanent", "undecodable")))
 
-    report = await site.replay.apply(run)
+    report = await site.replay.follow(run)
 
     sent = {
         decode(record.headers).task_id: decode(record.headers).fence
@@ -137,7 +48,8 @@ async def test_a_replay_is_stored_applied_and_published(
     assert {task_id: sent[task_id] for task_id in ids} == dict.fromkeys(ids, 1)
     assert len(sent) == 3
     assert (ledger_db.count(tables.outbox), site.progress[-1], report.unsent) == (0, 4, False)
-    assert next(iter(report.unread.values())).startswith("line is not JSON")
+    ((_, reason),) = ledger_db.run(lambda c: replay_runs.unread(c, run.id, 9))
+    assert reason.startswith("line is not JSON")
 
 
 async def test_nothing_selected_is_nothing(site: Site, ledger_db: LedgerDatabase) -> None:
@@ -150,12 +62,12 @@ async def test_a_resumed_run_goes_on_where_it_was(site: Site, ledger_db: LedgerD
     """Applied items are not applied again; the progress counts them."""
     first, *_ = dead(ledger_db, "a", "b", "c")
     run = await site.stored(request(limit=3))
-    ledger_db.run(lambda c: runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
-    (resumed,) = ledger_db.run(lambda c: runs.unfinished(c, GROUP))
+    ledger_db.run(lambda c: runs.finish(c, run.id, outbox.TASK, {ItemState.REPLAYED: [first]}))
+    (resumed,) = ledger_db.run(lambda c: replay_runs.unfinished(c, GROUP))
 
-    await site.replay.apply(resumed)
+    await site.replay.follow(resumed)
 
-    assert (site.counts(run), site.progress) == ({ItemState.REPLAYED: 3}, [3])
+    assert (site.counts(run), site.progress) == ({ItemState.REPLAYED: 3}, [1, 3, 3])
     assert [row.status for row in ledger_db.rows(tables.task)] == [
         Status.DEAD,
         Status.PENDING,
@@ -195,7 +107,9 @@ async def test_a_dropped_run_is_stored_again(
 
     assert dropped
     assert run.total == 3
-    assert [latest.id for latest in ledger_db.run(lambda c: runs.latest(c, GROUP, 9))] == [run.id]
+    assert [latest.id for latest in ledger_db.run(lambda c: replay_runs.latest(c, GROUP, 9))] == [
+        run.id
+    ]
 
 
 async def test_a_rate_spreads_the_items(site: Site, ledger_db: LedgerDatabase) -> None:
@@ -204,9 +118,9 @@ async def test_a_rate_spreads_the_items(site: Site, ledger_db: LedgerDatabase) -
     run = await site.stored(ReplayRequest(Selection(), rate=4.0))
     site.skip_waits()
 
-    await site.replay.apply(run)
+    await site.replay.follow(run)
 
-    assert site.progress == [4, 8, 10]
+    assert list(dict.fromkeys(site.progress)) == [0, 4, 8, 10]
     assert [
         0 < delay <= most for delay, most in zip(site.clock.slept, (1.01, 1.01, 0.51), strict=True)
     ] == [True] * 3
@@ -255,10 +169,12 @@ async def test_a_task_waits_for_its_letter(site: Site, ledger_db: LedgerDatabase
 
     site.clock.witness = arrive
 
-    await site.replay.apply(run)
+    await site.replay.follow(run)
 
-    assert (ledger_db.status(task_id), len(site.notes)) == (Status.PENDING, 1)
-    assert "until their dead letters are on their topic" in site.notes[0]
+    alone, early = site.notes
+    assert ledger_db.status(task_id) is Status.PENDING
+    assert "no agent of group group is alive, so this command applies" in alone
+    assert "until their dead letters are on their topic" in early
 
 
 async def test_a_replay_publishes_dead_letters_whose_agent_was_killed(
@@ -273,7 +189,7 @@ async def test_a_replay_publishes_dead_letters_whose_agent_was_killed(
     ledger_db.ago(tables.outbox.c.due_at, 1)
     run = await site.stored(request())
 
-    await site.replay.apply(run)
+    await site.replay.follow(run)
 
     letter, record = site.publisher.records
     assert (letter.topic, record.topic) == (f"{GROUP}.dlq", f"{GROUP}.tasks")
@@ -290,33 +206,95 @@ async def test_without_a_bus_the_ledger_is_right_all_the_same(
     run = await site.stored(ReplayRequest(Selection(), rate=2.0))
     site.skip_waits()
 
-    report = await site.replay.apply(run)
+    report = await site.replay.follow(run)
 
     assert report.unsent
     assert {ledger_db.status(task_id) for task_id in ids} == {Status.PENDING}
     assert sum(len(outbox.unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 5
 
 
-async def test_a_replay_waits_for_items_of_a_parallel_replay(
-    site: Site, ledger_db: LedgerDatabase
+async def test_a_replay_waits_for_items_that_another_process_has_locked(
+    site: Site, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run ends when none of its items waits, whoever finished the last one."""
     dead(ledger_db, "a")
-    run = stored(ledger_db, request())
-    assert run is not None
-    ours = site.replay._apply_kind
+    run = await site.stored(request())
+    take = runs.take
 
-    async def elsewhere(*arguments: object) -> int:
-        if len(site.clock.slept) < 3:
-            return 0
-        return await ours(*arguments)  # type: ignore[arg-type]
+    def elsewhere(*arguments: Any) -> list[tuple[int, int]]:
+        return [] if len(site.clock.slept) < 3 else take(*arguments)
 
-    site.replay._apply_kind = elsewhere  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(runs, "take", elsewhere)
 
-    await site.replay.apply(run)
+    await site.replay.follow(run)
 
     assert site.counts(run) == {ItemState.REPLAYED: 1}
     assert site.clock.slept[:3] == [0.5] * 3
+
+
+# ---- beside agents
+
+
+async def test_the_command_leaves_a_run_to_the_agents(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
+    """While an agent is alive the command applies nothing; it shows how far the agents are."""
+    dead(ledger_db, "a", "b")
+    run = await site.stored(request())
+    ledger_db.agent()
+    replayer = site.replayer()
+    site.clock.between = replayer.apply
+
+    report = await site.replay.follow(run)
+
+    assert (site.notes, report.run.counts) == ([], {ItemState.REPLAYED: 2})
+    assert list(dict.fromkeys(site.progress)) == [0, 2]
+
+
+async def test_the_command_applies_a_run_whose_agents_died(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
+    """It says so, and an agent that starts again shares the rest with it."""
+    dead(ledger_db, *(f"k{number}" for number in range(6)))
+    run = await site.stored(ReplayRequest(Selection(), rate=2.0))
+    ledger_db.agent()
+    replayer, naps = site.replayer(), 0
+
+    async def live() -> None:
+        nonlocal naps
+        naps += 1
+        ledger_db.ago(tables.replay_run.c.next_at, 1)
+        if naps == 3:
+            site.agents_die()
+        elif naps == 4:
+            ledger_db.agent()
+            await replayer.apply()
+
+    site.clock.between = live
+
+    await site.replay.follow(run)
+
+    assert [note.partition(",")[0] for note in site.notes] == ["no agent of group group is alive"]
+    assert list(dict.fromkeys(site.progress)) == [0, 2, 4, 6]
+    assert {row.replays for row in ledger_db.rows(tables.task)} == {1}
+
+
+async def test_the_command_tells_why_records_are_no_tasks_that_an_agent_read(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
+    """The reason is stored with the item; a hostile one is cut."""
+    garbage, long = set_aside(ledger_db, b"garbage", b'{"id":"a"}', disposition="undecodable")
+    run = await site.stored(request(dispositions=("undecodable",)))
+    ledger_db.agent()
+    replayer = site.replayer()
+    site.clock.between = replayer.apply
+
+    report = await site.replay.follow(run)
+
+    reasons = dict(ledger_db.run(lambda c: replay_runs.unread(c, run.id, 9)))
+    assert report.run.counts == {ItemState.UNREAD: 2}
+    assert reasons[garbage].startswith("line is not JSON")
+    assert 0 < len(reasons[long]) <= 500
 
 
 @pytest.mark.parametrize(("rate", "size"), [(0.5, 1), (1.0, 1), (3.7, 3), (10_000.0, 500)])

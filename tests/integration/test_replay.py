@@ -234,7 +234,7 @@ def test_an_interrupted_replay_names_the_command_that_continues_it(embedded: Dep
     assert "of 100 left" in replay(embedded, "--resume")
     assert embedded.ledger.counts()["pending"] == 100
     assert "100 wait again of 100; ended" in replay(embedded, "--list")
-    assert "no replay was interrupted" in replay(embedded, "--resume")
+    assert "no replay is unfinished" in replay(embedded, "--resume")
 
 
 HOSTILE = [

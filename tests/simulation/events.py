@@ -23,13 +23,10 @@ class Events:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._replaying: Program | None = None
-        self._stored_replays = False
         self._zombies = 0  # wanted
 
     def heal(self) -> None:
-        """Let people finish what was interrupted. Guards end by themselves."""
-        if self._stored_replays:
-            self._do("resume-replay", people.resume_replays(self._world.machine))
+        """Let people finish what was interrupted. Guards and replays end by themselves."""
         if self._world.cancelled:
             self._do("cancel", people.cancel_batch(self._world.machine))
         self._apply_topics()
@@ -282,11 +279,12 @@ class Events:
     async def replay_again(self) -> None:
         """Let two people replay dead letters at once.
 
-        One hesitates until a task may have died of another error, and may be killed.
+        One replay is so slow that a task may have died of another error before its turn, and its
+        command may be killed.
         """
         world = self._world
         self._replay(cancelled=False)
-        self._replay(cancelled=False, hesitates_s=world.rng.uniform(0, 40))
+        self._replay(cancelled=False, rate=world.rng.uniform(0.03, 0.5))
         if world.rng.random() < 0.5:
             return
         await world.clock.sleep(world.rng.uniform(0, 8))
@@ -315,11 +313,10 @@ class Events:
         """Kill the load."""
         self._world.loader.kill()
 
-    def _replay(self, *, cancelled: bool, hesitates_s: float = 0) -> None:
-        self._stored_replays = True
+    def _replay(self, *, cancelled: bool, rate: float | None = None) -> None:
         self._replaying = self._do(
             "replay",
-            people.replay_all(self._world.machine, cancelled=cancelled, hesitates_s=hesitates_s),
+            people.replay_all(self._world.machine, cancelled=cancelled, rate=rate),
         )
 
     def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Program:

@@ -5,12 +5,14 @@ They cancel, replay, open guards, resume routes and apply topics.
 
 from agent.ledger import route_resumes
 from producer.app import Parts, make_relay
-from producer.ledger import cancel, guards, store
+from producer.ledger import cancel, guards, replay_runs, store
+from producer.ledger.replay_runs import ReplayRequest
 from producer.ledger.selection import DISPOSITIONS, Selection
 from producer.replay import runs
+from producer.replay.applier import make_applier
 from producer.replay.runner import Replay
-from producer.replay.runs import ReplayRequest
 from schemas.runtime import crash
+from schemas.runtime.executors import InlineExecutor
 from tests.simulation.machine import BATCH, GROUP, Machine
 
 ACTOR = "somebody"
@@ -35,38 +37,42 @@ async def resume_replays(machine: Machine) -> None:
     await _resume(await machine.parts())
 
 
-async def replay_all(machine: Machine, *, cancelled: bool = False, hesitates_s: float = 0) -> None:
+async def replay_all(
+    machine: Machine, *, cancelled: bool = False, rate: float | None = None
+) -> None:
     """Do what `producer replay --all` does, or with `--cancelled`.
 
-    It resumes interrupted replays, then takes the present dead letters. `hesitates_s` is the pause
-    between storing the run and applying it.
+    It resumes unfinished replays if no agent runs, then takes the present dead letters.
     """
     parts = await machine.parts()
-    await _resume(parts)
+    await _resume(parts, only_alone=True)
     replay = _replay(parts)
     everything = Selection(cancelled=True) if cancelled else Selection(dispositions=DISPOSITIONS)
-    run = await replay.store(
-        ACTOR, ReplayRequest(everything, cap=2, rate=machine.rng.choice((None, None, 2.0, 0.5)))
-    )
+    drawn = machine.rng.choice((None, None, 2.0, 0.5))
+    run = await replay.store(ACTOR, ReplayRequest(everything, cap=2, rate=rate or drawn))
     if run is not None:
-        await parts.clock.sleep(hesitates_s)
-        await replay.apply(run)
+        await replay.follow(run)
 
 
-async def _resume(parts: Parts) -> None:
+async def _resume(parts: Parts, *, only_alone: bool = False) -> None:
     await parts.transactions.write(runs.drop_unstored, GROUP)
-    for run in await parts.transactions.write(runs.unfinished, GROUP):
-        await _replay(parts).apply(run)
+    if only_alone and await parts.transactions.read(replay_runs.any_agent, GROUP):
+        return
+    for run in await parts.transactions.write(replay_runs.unfinished, GROUP):
+        await _replay(parts).follow(run)
 
 
 def _replay(parts: Parts) -> Replay:
+    relay = make_relay(parts)
     return Replay(
         transactions=parts.transactions,
-        relay=make_relay(parts),
+        relay=relay,
+        applier=make_applier(
+            parts, relay=relay, apart=InlineExecutor(), failed=lambda _error: None
+        ),
         clock=parts.clock,
         group=GROUP,
-        max_attempts_of=parts.config.max_attempts_of,
-        progress=lambda _done: None,
+        progress=lambda _done, _total: None,
         note=lambda _text: None,
     )
 

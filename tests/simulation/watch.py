@@ -24,10 +24,13 @@ def unfinished(world: "World") -> str:
     working = [program.name for program in (world.loader, *world.others) if program.running]
     working += ["load"] if world.loader.killed else []  # it will be started again
     sending = sum(process is None or process.alive for process in world.broker.sending)
-    if open_tasks or orders or lag or ahead or working or sending:
+    replays = world.store.rows(
+        "SELECT count(*) FROM replay_run WHERE stored_at IS NOT NULL AND ended_at IS NULL"
+    )[0][0]
+    if open_tasks or orders or lag or ahead or working or sending or replays:
         return (
             f"{open_tasks} tasks open, {orders} orders, lag {lag}, {ahead} committed too "
-            f"far, {sending} sending, {working}"
+            f"far, {sending} sending, {replays} replays, {working}"
         )
     return ""
 

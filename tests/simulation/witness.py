@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from producer.ledger import outbox
-from producer.replay.runs import ItemState
+from producer.ledger.replay_runs import ItemState
 from schemas.task.envelope import NotOursError, decode
 from schemas.task.states import Status
 from schemas.task.topics import duration_s

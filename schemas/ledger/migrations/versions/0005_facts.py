@@ -17,6 +17,7 @@ down_revision = "0004"
 
 _PAGE = 1000  # dead letters that one statement fills
 _DEAD = 4  # the state
+_ITEM_STATES = {"replayed": 1, "skipped": 2, "unread": 3}
 
 
 def _word(title: str, length: int) -> sa.Column[str]:
@@ -64,8 +65,11 @@ def upgrade() -> None:
         ("ix_audit_group", "audit", ["group_name", "created_at"]),
         ("ix_failure_fingerprint", "failure_group", ["fingerprint"]),
         ("ix_series_time", "tally_series", ["width_s", "starts_at"]),
+        ("ix_replay_open", "replay_run", ["group_name", "ended_at"]),
+        ("ix_replay_state", "replay_item", ["run_id", "state", "kind", "item_id"]),
     ):
         add_index(index, table, names)
+    _count_replays()
     _fill_routes()
     _sum_up()
 
@@ -119,6 +123,8 @@ def _columns() -> dict[str, list[sa.Column[Any]]]:
             _big("items"),
             _word("origin", 16),
         ],
+        "replay_run": [_big("total"), *(_big(title) for title in _ITEM_STATES)],
+        "replay_item": [_word("reason", 500)],
     }
 
 
@@ -187,6 +193,18 @@ def _create_rollups() -> None:
         if_not_exists=True,
         **OPTIONS,
     )
+
+
+def _count_replays() -> None:
+    """Write the counts of the items of each replay into its row."""
+    items = "(SELECT COUNT(*) FROM replay_item i WHERE i.run_id = replay_run.id"
+    counts = {"total": f"{items})"} | {
+        title: f"{items} AND i.state = {state})" for title, state in _ITEM_STATES.items()
+    }
+    op.get_bind().execute(
+        sa.text(f"UPDATE replay_run SET {', '.join(f'{key} = {n}' for key, n in counts.items())}")
+    )
+    commit_page()
 
 
 def _fill_dead_letters() -> None:

@@ -54,6 +54,7 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
     return reaper.rounds(
         cast("Any", parts),
         relay=cast("Any", SimpleNamespace(relay_once=None, drop_settled=None)),
+        applier=cast("Any", None),
         heartbeat=cast("Any", None),
         locks=None,
         lost_records=lost_records or asyncio.Event(),

@@ -8,9 +8,10 @@ from sqlalchemy import select, update
 
 from producer.__main__ import _parser
 from producer.cli import load, replay
+from producer.ledger.replay_runs import ReplayRequest
 from producer.ledger.selection import Selection
 from producer.replay import runs
-from producer.replay.runs import Cursor, ReplayRequest
+from producer.replay.runs import Cursor
 from schemas.errors import ConfigError
 from schemas.ledger.database import Database
 from schemas.ledger.tables import dead_letter, task
@@ -80,16 +81,16 @@ def test_a_dry_run_of_resume_shows_the_run_that_would_continue(
     ]
 
 
-def test_a_dry_run_of_resume_reports_that_no_replay_was_interrupted(
+def test_a_dry_run_of_resume_reports_that_no_replay_is_unfinished(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A dry run of --resume says if no replay was interrupted, as the resume does."""
+    """A dry run of --resume says if no replay is unfinished, as the resume does."""
     capsys.readouterr()
 
     assert run(folder, "replay", "--resume", "--dry-run") == 0
 
     assert capsys.readouterr().out.splitlines() == [
-        "no replay was interrupted",
+        "no replay is unfinished",
         "dry run: nothing is changed",
     ]
 

@@ -21,6 +21,7 @@ from producer.ledger.store import (
     open_batch,
     own_batch,
 )
+from producer.loading import foreign_records
 from producer.ports import Incoming
 from producer.replay import from_topic, records
 from schemas.errors import UnsafeStateError
@@ -151,11 +152,10 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     )
     run(database, lambda c: quarantine.keep(c, "g", [rejected]))
 
-    def replay(connection: Connection) -> None:
-        rows = connection.execute(quarantine.quarantine.select()).all()
-        unread.update(records._accept_all(connection, "g", rows, lambda _: 5, 1)[0])
-
-    run(database, replay)
+    name, new = foreign_records.read(
+        b"k", LINE, [("docllm-batch", b"reports")], "g", lambda _type: 5
+    )
+    run(database, lambda c: records._accept(c, "g", name, [(1, new)], unread, 1))
 
     assert ["made by a load" in reason for reason in unread.values()] == [True]
     assert (from_topic._origin(letter), from_topic._origin(task)) == (

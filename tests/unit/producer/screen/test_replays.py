@@ -1,12 +1,14 @@
 """The report of a replay's result."""
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
+from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
 from producer.ledger.selection import Selection
-from producer.replay.runs import ItemState, ReplayRequest, Run
-from producer.screen.replays import result
+from producer.replay.runner import ReplayReport
+from producer.screen.replays import report_lines, result, run_line, unfinished_line
 
 
 def run_with(counts: dict[ItemState, int], chosen: Selection) -> Run:
@@ -42,3 +44,24 @@ def test_tasks_wait_again(dispositions: tuple[str, ...]) -> None:
         result(run_with({ItemState.REPLAYED: 3}, Selection(dispositions=dispositions)))
         == "3 wait again"
     )
+
+
+def test_an_unfinished_run_says_how_far_it_is_and_whose() -> None:
+    """`status` and `--list` name done items, all items, the person and the rate."""
+    counts = {ItemState.REPLAYED: 20, ItemState.SKIPPED: 5, ItemState.WAITS: 75}
+    paced = replace(run_with(counts, Selection()), request=ReplayRequest(Selection(), rate=5.0))
+
+    assert unfinished_line(paced) == "replay 1 by ann: 25 of 100 done, at most 5/s"
+    assert run_line(paced).endswith("75 left of 100; unfinished, at most 5/s")
+    assert unfinished_line(run_with(counts, Selection())).endswith("25 of 100 done")
+
+
+def test_only_the_first_records_that_are_no_tasks_are_named() -> None:
+    report = ReplayReport(run_with({ItemState.UNREAD: 30}, Selection(record=1)), unsent=True)
+
+    assert list(report_lines(report, [(1, "bad \x1b[2J"), (2, "cut")])) == [
+        "quarantine:1 stays: bad  [2J",
+        "quarantine:2 stays: cut",
+        "... and 28 more records",
+        "some records are not on their topic yet; any agent sends them",
+    ]

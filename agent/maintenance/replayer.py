@@ -1,0 +1,51 @@
+"""The duty that applies the replays that people ordered.
+
+The command stores a run and may end; any agent applies it. How: `producer/replay/applier.py`.
+
+Tested by tests/contract/test_ledger_replayer.py.
+"""
+
+from agent.maintenance.duty import Duty, repeat
+from producer.ledger import replay_runs
+from producer.replay.applier import Applier, Place
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.clock import Clock
+
+LOOK_S = 1.0
+
+
+class Replayer:
+    """Applies one page of each unfinished run in turn, so that a slow run holds up no other."""
+
+    def __init__(
+        self, *, transactions: Transactions, applier: Applier, clock: Clock, group: str
+    ) -> None:
+        self._transactions = transactions
+        self._applier = applier
+        self._clock = clock
+        self._group = group
+        self._duty = Duty(name="applying replays", work=self.apply, clock=clock)
+        self._places: dict[int, Place] = {}
+        self._turns = 0
+        self._wait_s = LOOK_S
+
+    async def run(self) -> None:
+        """Apply runs until cancelled; look each second whether there is one."""
+        await repeat([self._duty], self._pause)
+
+    async def apply(self) -> None:
+        """Apply the next page of each unfinished run."""
+        wait_s, self._wait_s = LOOK_S, LOOK_S  # a failure is followed by a whole pause
+        runs = await self._transactions.read(replay_runs.unfinished, self._group)
+        places: dict[int, Place] = {}
+        # A run that fails holds up those behind it in this turn only.
+        first = self._turns % max(len(runs), 1)
+        self._turns += 1
+        for run in (*runs[first:], *runs[:first]):
+            step = await self._applier.advance(run, self._places.get(run.id, Place()))
+            places[run.id] = step.place
+            wait_s = min(wait_s, step.wait_s)
+        self._places, self._wait_s = places, wait_s
+
+    async def _pause(self) -> None:
+        await self._clock.sleep(self._wait_s)

@@ -1,0 +1,175 @@
+"""Reads replay runs: what a person ordered, and how far it is.
+
+A run's row keeps the counts of its items, so that no reader counts a million of them.
+
+Tested by tests/contract/test_ledger_replay_runs.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row, Select, bindparam, select
+
+from producer.ledger.outbox import QUARANTINE
+from producer.ledger.selection import Selection, from_json
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import agent, replay_item, replay_run
+
+CAP = 3
+ALIVE_S = 6.0  # after its last heartbeat, in which an agent is expected to apply replays
+
+
+class ItemState(IntEnum):
+    """The state of an item."""
+
+    WAITS = 0
+    REPLAYED = 1
+    SKIPPED = 2  # it had changed when its turn came, or its batch is cancelled
+    UNREAD = 3  # a record that still is no task
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """A person's request for a replay.
+
+    `rate` is items a second, None for no limit. `nonce` tells two equal wishes apart.
+    """
+
+    selection: Selection
+    cap: int = CAP
+    rate: float | None = None
+    nonce: str = ""
+
+    def as_text(self) -> str:
+        """Return the stored form."""
+        return orjson.dumps(
+            {
+                "select": self.selection.as_json(),
+                "cap": self.cap,
+                "rate": self.rate,
+                "nonce": self.nonce,
+            }
+        ).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it is stored.
+
+    Times are UTC without a zone. `counts` has how many items are in each state.
+    """
+
+    id: int
+    actor: str
+    request: ReplayRequest
+    created_at: datetime
+    ended_at: datetime | None
+    counts: dict[ItemState, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Return how many items the run has."""
+        return sum(self.counts.values())
+
+    @property
+    def left(self) -> int:
+        """Return how many items wait for their turn."""
+        return self.counts.get(ItemState.WAITS, 0)
+
+    @property
+    def done(self) -> int:
+        """Return how many items are finished."""
+        return self.total - self.left
+
+
+def _stored_runs(group: str | Any) -> Select[Any]:
+    return select(replay_run).where(
+        replay_run.c.group_name == group, replay_run.c.stored_at.is_not(None)
+    )
+
+
+_UNFINISHED = (  # built once, because every agent runs this query each second
+    _stored_runs(bindparam("of_group"))
+    .where(replay_run.c.ended_at.is_(None))
+    .order_by(replay_run.c.id)
+)
+
+
+def unfinished(connection: Connection, group: str) -> list[Run]:
+    """Return the stored runs that have not ended, the oldest first."""
+    return [_run(row) for row in connection.execute(_UNFINISHED, {"of_group": group})]
+
+
+def any_unfinished(connection: Connection, group: str) -> bool:
+    """Return whether a stored run has not ended."""
+    return connection.execute(_UNFINISHED.limit(1), {"of_group": group}).first() is not None
+
+
+def latest(connection: Connection, group: str, limit: int) -> list[Run]:
+    """Return the newest stored runs, the newest first."""
+    newest = _stored_runs(group).order_by(replay_run.c.id.desc()).limit(limit)
+    return [_run(row) for row in connection.execute(newest)]
+
+
+def find(connection: Connection, run_id: int) -> Run | None:
+    """Return a run with its counts, None if it does not exist."""
+    row = connection.execute(select(replay_run).where(replay_run.c.id == run_id)).first()
+    return None if row is None else _run(row)
+
+
+def unread(connection: Connection, run_id: int, limit: int) -> Sequence[tuple[int, str]]:
+    """Return the first records of a run that are still no tasks, with the reason."""
+    query = (
+        select(replay_item.c.item_id, replay_item.c.reason)
+        .where(
+            replay_item.c.run_id == run_id,
+            replay_item.c.kind == QUARANTINE,
+            replay_item.c.state == int(ItemState.UNREAD),
+        )
+        .order_by(replay_item.c.item_id)
+        .limit(limit)
+    )
+    return [(row.item_id, row.reason) for row in connection.execute(query)]
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Return the form of an unfinished run for `--json`."""
+    selection = str(run.request.selection)
+    counts = {"done": run.done, "total": run.total, "rate_per_s": run.request.rate}
+    return {"id": run.id, "actor": run.actor, "selection": selection} | counts
+
+
+def any_agent(connection: Connection, group: str) -> bool:
+    """Return whether an agent or a reaper of the group is alive, and so applies stored runs."""
+    alive = (
+        agent.c.group_name == group,
+        agent.c.seen_at > utc_after(-ALIVE_S),
+        agent.c.stopped_at.is_(None),
+        agent.c.lost_at.is_(None),
+    )
+    return connection.execute(select(agent.c.id).where(*alive).limit(1)).first() is not None
+
+
+def _run(row: Row[Any]) -> Run:
+    request = orjson.loads(row.selection)
+    read = ReplayRequest(
+        from_json(request["select"]), request["cap"], request["rate"], request["nonce"]
+    )
+    counts = {
+        ItemState.REPLAYED: row.replayed,
+        ItemState.SKIPPED: row.skipped,
+        ItemState.UNREAD: row.unread,
+    }
+    counts[ItemState.WAITS] = row.total - sum(counts.values())
+    return Run(
+        row.id,
+        row.actor,
+        read,
+        row.created_at,
+        row.ended_at,
+        {state: count for state, count in counts.items() if count},
+    )

@@ -1,0 +1,157 @@
+"""Applies stored replays: page by page, each page in one transaction, then published.
+
+Any number of processes may apply one run: they share its waiting items and its rate. Each may be
+killed at any moment, and the others go on.
+
+Tested by tests/contract/test_replay.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from producer.app import Parts
+from producer.ledger import store
+from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.replay_runs import Run
+from producer.relay.relay import Relay
+from producer.replay import records, runs, tasks
+from producer.replay.record_reader import RecordReader
+from producer.replay.runs import Page
+from schemas.ledger.database import Connection
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.runtime.executors import Executor
+
+# Items in one transaction.
+TASKS = 500
+SQLITE_TASKS = 200
+RECORDS = 50
+AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a process is in a run: it has visited the items of `kind` up to the id `after`."""
+
+    kind: int = TASK
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The result of one page: where the process goes on, and after how many seconds.
+
+    `early`: tasks of the page that wait for their dead letters. `unsent`: whether its records are
+    left to the relay of some agent.
+    """
+
+    place: Place
+    wait_s: float = 0.0
+    early: int = 0
+    unsent: bool = False
+
+
+class Applier:
+    """Applies the runs of one group."""
+
+    def __init__(
+        self, *, transactions: Transactions, relay: Relay, group: str, reader: RecordReader
+    ) -> None:
+        self._transactions = transactions
+        self._relay = relay
+        self._group = group
+        self._reader = reader
+
+    async def advance(self, run: Run, place: Place) -> Step:
+        """Apply the next page of a run, or end the run if none of its items waits."""
+        apply_next = self._next_tasks if place.kind == TASK else self._next_records
+        page = await apply_next(run, place.after)
+        if page is None:
+            return await self._turn(run, place)
+        if page.wait_s > 0:
+            return Step(place, page.wait_s)
+        crash.reach("replay.page_applied")
+        await self._relay.send(page.orders)
+        crash.reach("replay.page_published")
+        unsent = any(order.destination in self._relay.failing for order in page.orders)
+        return Step(Place(place.kind, page.last), early=page.early, unsent=unsent)
+
+    async def _turn(self, run: Run, place: Place) -> Step:
+        """Go on with the other kind of items, or with the first item.
+
+        Items that still wait are locked by another process, or wait for their dead letters.
+        """
+        if place.kind == TASK and run.request.selection.names_records:
+            return Step(Place(QUARANTINE))
+        ended = await self._transactions.write(runs.end, run.id)
+        return Step(Place(), 0.0 if ended else AGAIN_S)
+
+    async def _next_tasks(self, run: Run, after: int) -> Page | None:
+        return await self._transactions.write(self._apply_tasks, run, after)
+
+    def _apply_tasks(self, connection: Connection, run: Run, after: int) -> Page | None:
+        if (wait_s := _wait_s(connection, run)) > 0:
+            return Page(after, 0, wait_s=wait_s)
+        most = SQLITE_TASKS if self._transactions.database.sqlite else TASKS
+        size = _page_size(run, most)
+        page = tasks.apply(connection, self._group, run.id, run.request, after, size)
+        if page is not None:
+            _note_let_through(connection, run, page)
+        return page
+
+    async def _next_records(self, run: Run, after: int) -> Page | None:
+        """Read the next records outside of a transaction, then apply them in one.
+
+        Their tasks' ids are taken in a transaction of their own, so that its lock delays nobody.
+        """
+        size = _page_size(run, RECORDS)
+        rows = await self._transactions.read(records.kept, run.id, after, size)
+        if not rows:
+            return None
+        lines = await self._reader.read(rows)
+        first_id = await self._transactions.write(store.take_ids, len(lines))
+
+        def apply(connection: Connection) -> Page:
+            if (wait_s := _wait_s(connection, run)) > 0:
+                return Page(after, 0, wait_s=wait_s)
+            page = records.apply(connection, self._group, run.id, lines, first_id)
+            _note_let_through(connection, run, page)
+            return page
+
+        return await self._transactions.write(apply)
+
+
+def make_applier(
+    parts: Parts, *, relay: Relay, apart: Executor, failed: Callable[[BaseException], object]
+) -> Applier:
+    """Return an applier of the group's replays; `RecordReader` says what the last two are."""
+    reader = RecordReader(
+        group=parts.topics.group,
+        max_attempts_of=parts.config.max_attempts_of,
+        apart=apart,
+        failed=failed,
+    )
+    return Applier(
+        transactions=parts.transactions, relay=relay, group=parts.topics.group, reader=reader
+    )
+
+
+def _wait_s(connection: Connection, run: Run) -> float:
+    """Return in how many seconds the run's rate lets items through."""
+    rate = run.request.rate
+    return 0.0 if rate is None else runs.wait_s(connection, run.id, rate)
+
+
+def _note_let_through(connection: Connection, run: Run, page: Page) -> None:
+    if run.request.rate is not None:
+        runs.note_let_through(connection, run.id, page.done, run.request.rate)
+
+
+def _page_size(run: Run, most: int) -> int:
+    rate = run.request.rate
+    return most if rate is None else share(rate, most)
+
+
+def share(rate: float, most: int) -> int:
+    """Return how many items may pass in one page: at most one second's share of the rate."""
+    return max(1, min(most, int(rate)))

@@ -1,0 +1,107 @@
+"""Reads quarantined records again, as the intake reads records of the inbox.
+
+Tested by tests/contract/test_replay.py and tests/contract/test_ledger_replay_records.py.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Row
+
+from producer.ledger.quarantine import KEPT_BYTES, headers_of
+from producer.ledger.store import NewTask
+from producer.loading import foreign_records
+from schemas.runtime.executors import Executor
+from schemas.task.envelope import RawHeaders
+from schemas.task.line import LineError
+from schemas.task.schema_cost import is_heavy_line
+from schemas.task.untrusted import contained, describe_error, sealed
+from schemas.task.wording import one_line
+
+Line = tuple[str, NewTask] | str  # a batch's name and its new task, or why the record is no task
+TOO_SLOW = "its schema takes too long to check; make it smaller, or simplify its patterns"
+
+
+class RecordReader:
+    """Reads rows of the quarantine.
+
+    `apart` reads lines that take long: in another process if this one has more to do. `failed` is
+    told of errors that may be none of the record's.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        max_attempts_of: Callable[[str], int],
+        apart: Executor,
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        self._group = group
+        self._max_attempts_of = max_attempts_of
+        self._apart = apart
+        self._failed = failed
+
+    async def read(self, rows: Sequence[Row[Any]]) -> dict[int, Line]:
+        """Return what each record is, by its number."""
+        lines: dict[int, Line] = {}
+        for row in rows:
+            lines[row.id] = await self._read(row)
+            await asyncio.sleep(0)  # everything else gets its turn between two records
+        return lines
+
+    async def _read(self, row: Row[Any]) -> Line:
+        try:
+            value = _value(row)
+            body = foreign_records.line(value)
+            is_heavy = sealed(partial(is_heavy_line, body))
+            parsed = (
+                await self._apart(partial(sealed, partial(foreign_records.head, body)))
+                if is_heavy
+                else None
+            )
+            with contained():
+                return foreign_records.read(
+                    row.record_key,
+                    value,
+                    _headers(row.headers),
+                    self._group,
+                    self._max_attempts_of,
+                    parsed,
+                )
+        except LineError as error:
+            self._failed(error.__cause__ or error)
+            return foreign_records.reason(error)
+        except TimeoutError:
+            return TOO_SLOW
+        except Exception as error:  # noqa: BLE001 - it would fail in every program that reads it
+            self._failed(error)
+            return one_line(f"cannot be read: {describe_error(error)}")
+
+
+def _value(row: Row[Any]) -> bytes:
+    """Return the record's value; raise LineError if the ledger does not have all of it."""
+    where = f"{row.topic}/{row.part}/{row.record_offset}"
+    if row.value_digest is not None:
+        fix = (
+            f"the whole record is at {where} as long as its topic keeps it; "
+            "produce it again to the inbox"
+        )
+        raise LineError(
+            "value",
+            f"had more than the {KEPT_BYTES >> 20} MiB that a task may have, and was cut",
+            fix,
+        )
+    if row.record_value is None:
+        raise LineError(
+            "value",
+            "is missing",
+            f"look for the record at {where}; a record without a value is not a task",
+        )
+    return bytes(row.record_value)
+
+
+def _headers(packed: bytes | None) -> RawHeaders:
+    return [(name, None if value is None else value.encode()) for name, value in headers_of(packed)]
