@@ -85,9 +85,9 @@ def test_tasks_in_a_tier_can_be_cancelled(deployment: Deployment) -> None:
 
 def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> None:
     """A task whose deadline comes before its next attempt is dead as expired, without a call."""
-    embedded.use_tiers("15s")
+    embedded.use_tiers("30s")
     llm = embedded.llm("--latency", "0", "--faults", UNUSABLE)
-    deadline = (datetime.now(UTC) + timedelta(seconds=14)).isoformat()
+    deadline = (datetime.now(UTC) + timedelta(seconds=29)).isoformat()
     late = [task_line(number, deadline=deadline) for number in range(20)]
     embedded.producer(
         "load", str(embedded.write_lines([*late, *(task_line(number) for number in range(20, 40))]))
