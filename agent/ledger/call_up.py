@@ -133,7 +133,9 @@ def make_due(
     if not rows:
         return []
     connection.execute(
-        update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now())
+        update(task)
+        .where(task.c.id.in_([row.id for row in rows]))
+        .values(due_at=utc_now(), carrier="tasks")
     )
     return outbox.place(
         connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows]

@@ -142,6 +142,7 @@ def relieve(
     )
     if connection.execute(unchanged.with_for_update()).scalar() is None:
         return None
+    connection.execute(update(task).where(task.c.id == task_id).values(carrier="tasks"))
     return outbox.place(connection, group, "tasks", [(outbox.TASK, task_id, fence)])[0]
 
 

@@ -100,7 +100,9 @@ def lately(
         *_of_key(_TALLY, batch_id, kind, route), ended
     )
     query = query.where(
-        tally.c.created_at > utc_after(-WINDOW_S), *_after(tally.c.created_at, since)
+        tally.c.delta > 0,  # a replay takes no death back here
+        tally.c.created_at > utc_after(-WINDOW_S),
+        *_after(tally.c.created_at, since),
     )
     rows = connection.execute(
         query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK)
@@ -148,10 +150,10 @@ def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bo
         return False
     of_type = counts(lambda column: [column["batch_id"] == batch_id, column["type"] == kind])
     columns = (of_type.c.route, of_type.c.state, of_type.c.outcome)
-    query = select(*columns, func.sum(of_type.c.delta).label("n")).group_by(*columns)
-    rows = connection.execute(query).all()
+    sums = (func.sum(of_type.c.delta).label("n"), func.sum(of_type.c.entered).label("entered"))
+    rows = connection.execute(select(*columns, *sums).group_by(*columns)).all()
     ends = {
-        state: sum(int(row.n) for row in rows if row.state == state and row.route == route)
+        state: sum(int(row.entered) for row in rows if row.state == state and row.route == route)
         for state in _FINAL
     }
     loaded = sum(

@@ -24,15 +24,15 @@ from sqlalchemy import (
 
 from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
-from agent.ledger import guard_decisions, losses
+from agent.ledger import dead_letters, guard_decisions, losses
 from agent.ledger.leases import REMEMBER_S
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import outbox, tally
 from schemas.ledger import tables
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import agent, batch, dead_letter, task, task_attempt
-from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
+from schemas.ledger.tables import agent, batch, task, task_attempt
+from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
 from schemas.task.states import TRANSITIONS, Status
 
 log = logging.getLogger(__name__)
@@ -115,6 +115,8 @@ def _locked(
         task.c.id,
         task.c.batch_id,
         task.c.type,
+        task.c.tenant,
+        task.c.route,
         task.c.owner,
         task.c.fence,
         task.c.attempt,
@@ -229,7 +231,12 @@ def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
         connection.execute(
             update(task)
             .where(task.c.id.in_(ids))
-            .values(status=int(Status.PENDING), due_at=utc_now(), lease_losses=one_more)
+            .values(
+                status=int(Status.PENDING),
+                due_at=utc_now(),
+                lease_losses=one_more,
+                carrier="tasks",
+            )
         )
         outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
 
@@ -242,11 +249,7 @@ def _end(connection: Connection, rows: Sequence[Any]) -> None:
             .where(task.c.id.in_(ids))
             .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
         )
-        keys = [
-            tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
-            for row in rows
-        ]
-        tally.write(connection, map(tally.TallyChange, keys))
+        tally.write(connection, map(tally.cancelled, rows))
 
 
 def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
@@ -264,22 +267,16 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
             attempt=task.c.attempt + 1,
         )
     )
-    connection.execute(insert(dead_letter), [_letter(row) for row in rows])
     connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
+    letters = dead_letters.write(connection, [_letter(row) for row in rows])
     outbox.place(
         connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0
     )  # only the relay sends it
-    lost, stamp = ErrorClass.WORKER_LOST, fingerprint(ErrorClass.WORKER_LOST, "")
-    keys = [
-        tally.TallyKey(
-            row.batch_id, row.type, "", Status.DEAD, lost, stamp, Disposition.WORKER_LOST
-        )
-        for row in rows
-    ]
-    tally.write(connection, map(tally.TallyChange, keys))
+    tally.write(connection, map(tally.died, letters.values()))
 
 
 def _letter(row: Any) -> dict[str, Any]:
+    """Return the columns that say why a task died; nobody knows the lost attempt's model."""
     return {
         "task_id": row.id,
         "fence": row.fence,
@@ -287,6 +284,8 @@ def _letter(row: Any) -> dict[str, Any]:
         "error_class": ErrorClass.WORKER_LOST,
         "fingerprint": fingerprint(ErrorClass.WORKER_LOST, ""),
         "error_text": _epitaph(row),
+        "route": row.route,
+        "model": "",
     }
 
 

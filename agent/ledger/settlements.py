@@ -9,14 +9,13 @@ Tested by tests/contract/test_ledger_settle.py and tests/contract/test_ledger_sp
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
 
-from agent.judge import Tier, fingerprint
-from agent.ledger import uncounted_ends
+from agent.judge import Tier
+from agent.ledger import dead_letters, settlement_rows, uncounted_ends
 from agent.ledger.guard_decisions import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
@@ -24,8 +23,8 @@ from producer.ledger import outbox, tally
 from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_loss, task_result
-from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
+from schemas.ledger.tables import batch, task, task_attempt, task_loss, task_result
+from schemas.task.failures import AttemptOutcome, ErrorClass
 from schemas.task.states import SETTLES, Status
 
 log = logging.getLogger(__name__)
@@ -53,10 +52,13 @@ _DIE = (
         lease_losses=0,
         attempt=task.c.attempt + 1,
         due_at=NEVER_TIME,
+        route=bindparam("by_route"),
     )
 )
 _CANCEL = (
-    update(task).where(_OF_IDS).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+    update(task)
+    .where(_OF_IDS)
+    .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME, route=bindparam("by_route"))
 )
 _RELEASE = update(task).where(_OF_IDS).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
 _RETRY = (
@@ -68,8 +70,10 @@ _RETRY = (
         lease_losses=0,
         fence=task.c.fence + 1,
         attempt=task.c.attempt + 1,
+        due_at=utc_after(bindparam("delay_s")),
+        route=bindparam("by_route"),
+        carrier=bindparam("to_carrier"),
     )
-    .values(due_at=utc_after(bindparam("delay_s")))
 )
 _MOVE = (
     update(task)
@@ -79,6 +83,8 @@ _MOVE = (
         owner=0,
         fence=task.c.fence + 1,
         due_at=utc_after(bindparam("delay_s")),
+        route=bindparam("by_route"),
+        carrier=bindparam("to_carrier"),
     )
 )
 _SNOOZE = (
@@ -114,10 +120,20 @@ def settle(
     chosen = _final_outcomes(connection, group, accepted, longest_tier)
     _write_states(connection, chosen)
     _write_attempts(connection, chosen, now_utc_s)
+    letters = dead_letters.write(
+        connection,
+        [settlement_rows.letter(settlement, outcome) for settlement, outcome in _of(chosen, Dead)],
+    )
     orders = _write_orders(connection, group, chosen)
     tally.write(
         connection,
-        [change for settlement, outcome in chosen for change in _changes(settlement, outcome)],
+        [
+            change
+            for settlement, outcome in chosen
+            for change in settlement_rows.changes(
+                settlement, outcome, letters.get(settlement.row.task_id)
+            )
+        ],
     )
     return _verdicts(connection, settlements, chosen), orders
 
@@ -192,15 +208,10 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
         insert_rows(
             connection,
             task_result,
-            [_result(settlement, outcome) for settlement, outcome in succeeded],
+            [settlement_rows.result(settlement, outcome) for settlement, outcome in succeeded],
         )
         _update_all(connection, _SUCCEED, succeeded)
-    dead = _of(chosen, Dead)
-    if dead:
-        _update_all(connection, _DIE, dead)
-        insert_rows(
-            connection, dead_letter, [_letter(settlement, outcome) for settlement, outcome in dead]
-        )
+    _end_on_routes(connection, _DIE, _of(chosen, Dead))
     _forget_losses(
         connection,
         [
@@ -209,22 +220,38 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
             if isinstance(outcome, Succeeded | Dead | Retry)
         ],
     )
-    _update_all(connection, _CANCEL, _of(chosen, Cancelled))
+    _end_on_routes(connection, _CANCEL, _of(chosen, Cancelled))
     _update_all(connection, _RELEASE, _of(chosen, Released))
-    _delay(connection, _RETRY, _of(chosen, Retry))
-    _delay(connection, _MOVE, _of(chosen, Moved))
-    _delay(connection, _SNOOZE, _of(chosen, Snooze))
+    _delay(connection, _RETRY, [_to_tier(*retried) for retried in _of(chosen, Retry)])
+    _delay(connection, _MOVE, [_to_tier(*moved) for moved in _of(chosen, Moved)])
+    _delay(connection, _SNOOZE, [_delayed(*snoozed) for snoozed in _of(chosen, Snooze)])
 
 
-def _delay(
-    connection: Connection,
-    statement: Update,
-    waiting: Sequence[tuple[Settlement, Retry | Moved | Snooze]],
+def _end_on_routes(
+    connection: Connection, statement: Update, ended: Sequence[tuple[Settlement, Outcome]]
 ) -> None:
-    rows = [
-        {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
-        for settlement, outcome in waiting
-    ]
+    """Run the statement for the tasks of each route: most groups have one."""
+    ids: dict[str, list[int]] = {}
+    for settlement, _ in ended:
+        ids.setdefault(settlement.route, []).append(settlement.row.task_id)
+    for route, of_route in sorted(ids.items()):
+        connection.execute(statement, {"ids": sorted(of_route), "by_route": route})
+
+
+def _delayed(settlement: Settlement, outcome: Retry | Moved | Snooze) -> dict[str, Any]:
+    return {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
+
+
+def _to_tier(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:
+    destination = {"by_route": settlement.route, "to_carrier": _carrier(outcome)}
+    return _delayed(settlement, outcome) | destination
+
+
+def _carrier(outcome: Retry | Moved) -> str:
+    return f"retry.{outcome.tier}"
+
+
+def _delay(connection: Connection, statement: Update, rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(statement, sorted(rows, key=itemgetter("of_task")))
 
@@ -250,50 +277,6 @@ def _update_all(
         connection.execute(statement, {"ids": ids})
 
 
-def _result(settlement: Settlement, outcome: Succeeded) -> dict[str, Any]:
-    return {
-        "task_id": settlement.row.task_id,
-        "owner": settlement.owner,
-        "codec": outcome.codec,
-        "body": outcome.body,
-    } | _spent(outcome)
-
-
-def _spent(outcome: Outcome) -> dict[str, Any]:
-    spent = outcome.spent
-    return {
-        "tokens_in": spent.tokens_in,
-        "tokens_out": spent.tokens_out,
-        "cost_micro": spent.cost_micro,
-        "trace_id": _text(spent.trace_id, 191),
-        "duration_ms": spent.duration_ms,
-    } | ({"model": _text(spent.model, 191)} if isinstance(outcome, Succeeded) else {})
-
-
-def _text(text: str, limit: int) -> str:
-    """Return text that every database takes.
-
-    Half a surrogate pair, which broken JSON may contain, has no UTF-8.
-    """
-    return text.encode("utf-8", "replace").decode()[:limit]
-
-
-def _letter(settlement: Settlement, outcome: Dead) -> dict[str, Any]:
-    failure = outcome.failure
-    return {
-        "task_id": settlement.row.task_id,
-        "fence": settlement.row.fence,
-        "disposition": outcome.disposition,
-        "error_class": failure.error_class,
-        "fingerprint": fingerprint(failure.error_class, failure.text),
-        "error_text": _text(failure.text, 2000),
-        "origin_topic": settlement.origin[0],
-        "origin_partition": settlement.origin[1],
-        "origin_offset": settlement.origin[2],
-        "origin_timestamp_ms": settlement.origin[3],
-    }
-
-
 def _write_attempts(
     connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float
 ) -> None:
@@ -304,7 +287,7 @@ def _write_attempts(
     ]
     _forget_moves(connection, sorted(untried))
     rows = [
-        _attempt(settlement, outcome, now_utc_s)
+        settlement_rows.attempt(settlement, outcome, now_utc_s)
         for settlement, outcome in chosen
         if isinstance(outcome, Ended)
         or (isinstance(outcome, UncountedEnd) and outcome.spent.called)
@@ -322,23 +305,6 @@ def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
         connection.execute(delete(task_attempt).where(task_attempt.c.id.in_(former)))
 
 
-def _attempt(
-    settlement: Settlement, outcome: Ended | UncountedEnd, now_utc_s: float
-) -> dict[str, Any]:
-    failure = uncounted_ends.failure_of(outcome)
-    ended = datetime.fromtimestamp(now_utc_s, UTC).replace(tzinfo=None)
-    return {
-        "task_id": settlement.row.task_id,
-        "owner": settlement.owner,
-        "attempt": settlement.row.attempt,
-        "fence": settlement.row.fence,
-        "outcome": _ATTEMPT_OUTCOMES[type(outcome)],
-        "error_class": failure.error_class[:64],
-        "error_text": _text(failure.text, 2000),
-        "started_at": ended - timedelta(milliseconds=outcome.spent.duration_ms),
-    } | _spent(outcome)
-
-
 def _write_orders(
     connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]
 ) -> list[Order]:
@@ -349,7 +315,7 @@ def _write_orders(
                 (outbox.TASK, settlement.row.task_id, settlement.row.fence)
             )
         elif isinstance(outcome, Retry | Moved):
-            items.setdefault(f"retry.{outcome.tier}", []).append(
+            items.setdefault(_carrier(outcome), []).append(
                 (outbox.TASK, settlement.row.task_id, settlement.row.fence + 1)
             )
     return [
@@ -359,14 +325,6 @@ def _write_orders(
     ]
 
 
-_ATTEMPT_OUTCOMES = {
-    Retry: AttemptOutcome.RETRY,
-    Snooze: AttemptOutcome.SNOOZE,
-    Moved: AttemptOutcome.MOVED,
-    Dead: AttemptOutcome.DEAD,
-    Cancelled: AttemptOutcome.CANCELLED,
-    Released: AttemptOutcome.RELEASED,
-}
 # The verdict if the ledger wrote this outcome in place of another one.
 _REPLACED: dict[str, Verdict] = {
     AttemptOutcome.MOVED: Verdict.HELD_BACK,
@@ -375,40 +333,6 @@ _REPLACED: dict[str, Verdict] = {
     AttemptOutcome.RETRY: Verdict.RETRIED,
     AttemptOutcome.DEAD: Verdict.DIED,
 }
-_STATES = {
-    Succeeded: Status.SUCCEEDED,
-    Retry: Status.RETRYING,
-    Snooze: Status.PENDING,
-    Released: Status.PENDING,
-    Moved: Status.RETRYING,
-    Dead: Status.DEAD,
-    Cancelled: Status.CANCELLED,
-}
-
-
-def _changes(settlement: Settlement, outcome: Outcome) -> list[tally.TallyChange]:
-    state, spent = _STATES[type(outcome)], outcome.spent
-    if isinstance(outcome, Released) and not spent.called:
-        return []
-    if isinstance(outcome, Succeeded | Cancelled):
-        name = TallyOutcome.SUCCEEDED if isinstance(outcome, Succeeded) else TallyOutcome.CANCELLED
-        key = tally.TallyKey(
-            settlement.row.batch_id, settlement.row.type, settlement.route, state, name
-        )
-    else:
-        failure = uncounted_ends.failure_of(outcome)
-        stamp = fingerprint(failure.error_class, failure.text)
-        disposition = outcome.disposition if isinstance(outcome, Dead) else ""
-        key = tally.TallyKey(
-            settlement.row.batch_id,
-            settlement.row.type,
-            settlement.route,
-            state,
-            failure.error_class,
-            stamp,
-            disposition,
-        )
-    return [tally.TallyChange(key, 1, spent.tokens_in, spent.tokens_out, spent.cost_micro)]
 
 
 def _verdicts(
@@ -417,7 +341,9 @@ def _verdicts(
     chosen: Sequence[tuple[Settlement, Outcome]],
 ) -> list[Verdict]:
     written: dict[tuple[int, int], str | None] = {
-        (settlement.owner, settlement.row.task_id): _ATTEMPT_OUTCOMES.get(type(outcome))
+        (settlement.owner, settlement.row.task_id): settlement_rows.ATTEMPT_OUTCOMES.get(
+            type(outcome)
+        )
         for settlement, outcome in chosen
     }
     if len(written) < len(settlements):
@@ -432,7 +358,7 @@ def _verdicts(
 
 def _verdict(outcome: Outcome, written: str | None) -> Verdict:
     """Return the verdict about an outcome that was written as `written`; None is a success."""
-    if written is None or written == _ATTEMPT_OUTCOMES.get(type(outcome)):
+    if written is None or written == settlement_rows.ATTEMPT_OUTCOMES.get(type(outcome)):
         return Verdict.SETTLED
     return _REPLACED[written]
 

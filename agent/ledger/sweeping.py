@@ -110,7 +110,7 @@ def _order(
     rows = connection.execute(lost.with_for_update(skip_locked=True)).all()
     if rows:
         of_rows = task.c.id.in_([row.id for row in rows])
-        connection.execute(update(task).where(of_rows).values(due_at=utc_now()))
+        connection.execute(update(task).where(of_rows).values(due_at=utc_now(), carrier="tasks"))
         items = [(TASK, row.id, row.fence) for row in rows]
         place(connection, group, "tasks", items, grace_s=0)
     return len(rows)

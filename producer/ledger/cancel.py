@@ -17,7 +17,6 @@ from producer.ledger.store import Batch
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import NEVER_TIME, utc_now
 from schemas.ledger.tables import audit, batch, task
-from schemas.task.failures import TallyOutcome
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
@@ -56,7 +55,7 @@ def cancel_page(connection: Connection, batch_id: int) -> tuple[int, bool]:
         return 0, False
     waiting = select(task.c.id).where(task.c.batch_id == batch_id, task.c.status.in_(WAITING))
     rows = connection.execute(along_open(waiting).limit(PAGE)).all()
-    return _cancel(connection, batch_id, rows), len(rows) == PAGE
+    return _cancel(connection, rows), len(rows) == PAGE
 
 
 def cancel_one(
@@ -76,13 +75,13 @@ def cancel_one(
         tasks = tasks.where(batch.c.id == batch_id)
     ids = sorted(connection.execute(tasks).scalars())
     tasks_to_lock = (
-        select(task.c.id, task.c.batch_id, task.c.status, task.c.type)
+        select(task.c.id, task.c.batch_id, task.c.status)
         .where(task.c.id.in_(ids))
         .order_by(task.c.id)
     )
     rows = connection.execute(tasks_to_lock.with_for_update()).all()
     if len(rows) == 1 and rows[0].status in WAITING:
-        _cancel(connection, rows[0].batch_id, rows)
+        _cancel(connection, rows)
         connection.execute(
             audit.insert(),
             {"actor": actor[:191], "action": "cancel", "detail": f"task {rows[0].id}"},
@@ -92,14 +91,14 @@ def cancel_one(
     return [(names[row.batch_id], Status(row.status)) for row in rows]
 
 
-def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
+def _cancel(connection: Connection, rows: Sequence[Any]) -> int:
     ids = sorted(row.id for row in rows)
     if not ids:
         return 0
     # An agent may have claimed some of these tasks since they were read: only tasks that still wait
     # are moved and counted.
     locked = (
-        select(task.c.id, task.c.type)
+        select(task.c.id, task.c.batch_id, task.c.type, task.c.route, task.c.tenant)
         .where(task.c.id.in_(ids), task.c.status.in_(WAITING))
         .order_by(task.c.id)
         .with_for_update()
@@ -112,9 +111,5 @@ def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
     )
     if waiting:
         connection.execute(cancel_waiting)
-    keys = [
-        tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
-        for row in waiting
-    ]
-    tally.write(connection, map(tally.TallyChange, keys))
+    tally.write(connection, map(tally.cancelled, waiting))
     return len(waiting)

@@ -204,8 +204,8 @@ def accept(
     )
     items = [(outbox.TASK, key, 0) for key in accepted.new.values()]
     orders = outbox.place(connection, into.group, "tasks", items)
-    types = Counter(tasks[position].type for position in accepted.new)
-    tally.write(connection, [_loaded(into, kind, count) for kind, count in types.items()])
+    kinds = Counter((tasks[position].type, tasks[position].tenant) for position in accepted.new)
+    tally.write(connection, [_loaded(into, *kind, count) for kind, count in kinds.items()])
     return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders))
 
 
@@ -343,6 +343,7 @@ def _row(into: Batch, new: NewTask, task_id: int) -> dict[str, Any]:
         "type": new.type,
         "tenant": new.tenant,
         "max_attempts": new.max_attempts,
+        "carrier": "tasks",
     }
     return row | {"expires_at": new.expires_at or NEVER_TIME}
 
@@ -351,7 +352,6 @@ def _input(new: NewTask, task_id: int) -> dict[str, Any]:
     return {"task_id": task_id, "raw_key": new.raw_key, "headers": new.headers, "body": new.value}
 
 
-def _loaded(into: Batch, kind: str, count: int) -> tally.TallyChange:
-    return tally.TallyChange(
-        tally.TallyKey(into.id, kind, "", Status.PENDING, TallyOutcome.LOADED), count
-    )
+def _loaded(into: Batch, kind: str, tenant: str, count: int) -> tally.TallyChange:
+    key = tally.TallyKey(into.id, kind, "", Status.PENDING, TallyOutcome.LOADED, tenant=tenant)
+    return tally.TallyChange(key, count)

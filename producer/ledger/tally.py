@@ -15,6 +15,7 @@ has the roll-up and the rows that are still in the tally, and one statement sees
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
@@ -37,6 +38,7 @@ from schemas.task.states import Status
 NO_FINGERPRINT = bytes(16)
 # The group of the failures of a batch that has all the groups it may have.
 OTHER_FINGERPRINTS = b"\xff" * 16
+_NO_COSTS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,52 @@ class TallyChange:
     dead_tokens_in: int = 0
     dead_tokens_out: int = 0
     dead_cost_micro: int = 0
+
+
+def died(
+    letter: Mapping[str, Any], delta: int = 1, *, costs: Mapping[str, int] = _NO_COSTS
+) -> TallyChange:
+    """Return the count of a death, or of its replay with `delta` -1.
+
+    `costs` are those of the attempt that died. All else is what the dead letter says, so a replay
+    takes back exactly what the death counted.
+    """
+    key = TallyKey(
+        letter["batch_id"],
+        letter["type"],
+        letter["route"],
+        Status.DEAD,
+        letter["error_class"],
+        letter["fingerprint"],
+        letter["disposition"],
+        letter["model"],
+        letter["tenant"],
+    )
+    return TallyChange(
+        key,
+        delta,
+        dead_attempts=delta * letter["attempts"],
+        dead_tokens_in=delta * letter["tokens_in"],
+        dead_tokens_out=delta * letter["tokens_out"],
+        dead_cost_micro=delta * letter["cost_micro"],
+        **costs,
+    )
+
+
+def cancelled(row: Any, delta: int = 1) -> TallyChange:
+    """Return the count of a cancelled task, or of its replay with `delta` -1, from its row.
+
+    Both have the route that the row has while the task is cancelled.
+    """
+    key = TallyKey(
+        row.batch_id,
+        row.type,
+        row.route,
+        Status.CANCELLED,
+        TallyOutcome.CANCELLED,
+        tenant=row.tenant,
+    )
+    return TallyChange(key, delta)
 
 
 _SUMS = tuple(name for name in TallyChange.__slots__ if name != "key")

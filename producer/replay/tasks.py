@@ -54,7 +54,16 @@ def apply(
 
 
 def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
-    columns = (task.c.id, task.c.batch_id, task.c.type, task.c.status, task.c.fence, task.c.replays)
+    columns = (
+        task.c.id,
+        task.c.batch_id,
+        task.c.type,
+        task.c.tenant,
+        task.c.route,
+        task.c.status,
+        task.c.fence,
+        task.c.replays,
+    )
     return connection.execute(
         select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()
     ).all()
@@ -123,6 +132,7 @@ def _to_pending(
         "replays": task.c.replays + 1,
         "owner": 0,
         "due_at": utc_now(),
+        "carrier": "tasks",
     }
     connection.execute(
         update(task)
@@ -136,36 +146,15 @@ def _to_pending(
     return outbox.place(connection, group, "tasks", [(TASK, row.id, row.fence + 1) for row in rows])
 
 
-def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
-    columns = (
-        dead_letter.c.task_id,
-        dead_letter.c.error_class,
-        dead_letter.c.fingerprint,
-        dead_letter.c.disposition,
-    )
-    return {
-        row.task_id: row
-        for row in connection.execute(select(*columns).where(dead_letter.c.task_id.in_(ids)))
-    }
+def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
+    rows = connection.execute(select(dead_letter).where(dead_letter.c.task_id.in_(ids)))
+    return {row["task_id"]: dict(row) for row in rows.mappings()}
 
 
-def _tally_changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
+def _tally_changes(row: Row[Any], letter: Mapping[str, Any] | None) -> list[tally.TallyChange]:
     """Return the counts of one replay: the task leaves its end and enters `pending`."""
-    if letter is None:
-        end = tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, TallyOutcome.CANCELLED)
-    else:
-        end = tally.TallyKey(
-            row.batch_id,
-            row.type,
-            "",
-            Status.DEAD,
-            letter.error_class,
-            letter.fingerprint,
-            letter.disposition,
-        )
-    return [
-        tally.TallyChange(end, -1),
-        tally.TallyChange(
-            tally.TallyKey(row.batch_id, row.type, "", Status.PENDING, TallyOutcome.REPLAYED), 1
-        ),
-    ]
+    end = tally.cancelled(row, -1) if letter is None else tally.died(letter, -1)
+    replayed = tally.TallyKey(
+        row.batch_id, row.type, "", Status.PENDING, TallyOutcome.REPLAYED, tenant=row.tenant
+    )
+    return [end, tally.TallyChange(replayed)]

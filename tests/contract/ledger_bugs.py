@@ -137,7 +137,13 @@ def relay_without_recheck(patch: pytest.MonkeyPatch) -> None:
 def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
     """Retry a task without a new fence, so that its old record may claim it too."""
     kept = update(tables.task).where(tables.task.c.id == bindparam("of_task"))
-    values = {"status": int(Status.RETRYING), "owner": 0, "attempt": tables.task.c.attempt + 1}
+    values = {
+        "status": int(Status.RETRYING),
+        "owner": 0,
+        "attempt": tables.task.c.attempt + 1,
+        "route": bindparam("by_route"),
+        "carrier": bindparam("to_carrier"),
+    }
     patch.setattr(
         settlements, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s")))
     )

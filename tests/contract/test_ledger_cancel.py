@@ -55,11 +55,11 @@ def test_waiting_tasks_are_cancelled_and_others_stay(ledger_db: LedgerDatabase) 
     assert ledger_db.status(running) is Status.PROCESSING
     assert (ledger_db.status(succeeded), ledger_db.status(dead)) == (Status.SUCCEEDED, Status.DEAD)
     assert ledger_db.claim(pending, lease.next_owner()) is ClaimAnswer.DONE
-    assert [(row.state, row.outcome, row.delta) for row in ledger_db.rows(tables.tally)][-1] == (
-        Status.CANCELLED,
-        "cancelled",
-        2,
-    )
+    assert {
+        (row.route, row.outcome, row.delta)
+        for row in ledger_db.rows(tables.tally)
+        if row.state == Status.CANCELLED
+    } == {("", "cancelled", 1), ("route", "cancelled", 1)}
 
 
 def test_every_page_is_visited_once(ledger_db: LedgerDatabase) -> None:

@@ -44,6 +44,7 @@ STEPS = (
         Step("absolve", (status,), status, "the same", losses=-1)
         for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING)
     ),
+    Step("relieve", (Status.PROCESSING,), Status.PROCESSING, "the same"),
     Step("put off", (Status.PENDING,), Status.PENDING, "the same"),
     Step("put off", (Status.RETRYING,), Status.RETRYING, "the same"),
     Step("replay", FINAL, Status.PENDING, "nobody", fence=1, attempts=None, losses=None, replays=1),

@@ -66,7 +66,9 @@ def _raised_for_nothing(self: guard_rule.GuardWatch, stamp: bytes) -> bool:
 
 _may_be_refused = guard_rule.GuardWatch.may_be_refused
 _DIE = update(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
-_DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
+_DIE = _DIE.values(
+    status=4, owner=0, lease_losses=0, due_at=NEVER_TIME, route=bindparam("by_route")
+)
 
 BUGS = {
     "a rate limit counts": Bug("P5", lambda: _counted(ErrorClass.RATE)),

@@ -61,6 +61,8 @@ def _retry(**values: Any) -> Any:
         "lease_losses": 0,
         "fence": task.c.fence + 1,
         "attempt": task.c.attempt + 1,
+        "route": bindparam("by_route"),
+        "carrier": bindparam("to_carrier"),
     }
     return _ONE.values(**usual | {"due_at": utc_after(bindparam("delay_s"))} | values)
 
