@@ -6,12 +6,13 @@ Tested by tests/contract/test_ledger_dead.py.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from producer.ledger.quarantine import error_class
 from producer.ledger.result_lines import attempts_of
-from schemas.ledger.sql import NEVER_TIME
+from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import (
     batch,
     dead_letter,
@@ -80,7 +81,7 @@ class Story:
     """One task.
 
     `attempts` includes the successful attempt. `history` has all other attempts, those before a
-    replay included.
+    replay included. `claimed_at` is when the task began to run, if it runs now.
     """
 
     number: int
@@ -102,6 +103,7 @@ class Story:
     letter: DeadLetter | None
     result: StoredResult | None
     history: tuple[PastAttempt, ...]
+    claimed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,14 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         letter=_letter(connection, row.id),
         result=_result(connection, row.id),
         history=tuple(_history(connection, row.id)),
+        claimed_at=_claimed_at(row),
     )
+
+
+def _claimed_at(row: Any) -> datetime | None:
+    """Return when a task began to run that runs now; None if an older version claimed it."""
+    known = row.status == Status.PROCESSING and row.claimed_at > LONG_AGO_TIME
+    return row.claimed_at if known else None
 
 
 def _letter(connection: Connection, task_id: int) -> DeadLetter | None:

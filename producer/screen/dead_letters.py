@@ -137,9 +137,10 @@ def _money(values: dict[str, Any]) -> dict[str, Any]:
 def story_lines(story: Story) -> Iterator[str]:
     """Yield the lines that describe a task for a person."""
     dead = "" if story.letter is not None else " (it is not dead)"
+    since = "" if story.claimed_at is None else f" since {written(story.claimed_at)}"
     yield (
         f"task {shown(story.key, 191)} of batch {shown(story.batch, 191)}: "
-        f"{story.status.name.lower()}{dead}"
+        f"{story.status.name.lower()}{since}{dead}"
     )
     deadline = "" if story.expires_at is None else f", deadline {written(story.expires_at)}"
     yield (

@@ -1,6 +1,6 @@
 """Dead letters are shown in groups of one error, and each with everything about it."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -9,6 +9,7 @@ from producer.ledger import history, quarantine, selection_query, status
 from producer.ledger.dead_letters import Group, listed
 from producer.ledger.selection import Selection
 from schemas.ledger import tables
+from schemas.ledger.sql import LONG_AGO_TIME
 from schemas.task.fingerprint import fingerprint
 from schemas.task.states import Status
 from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, set_aside
@@ -16,6 +17,7 @@ from tests.contract.ledger_parts import (
     BATCH,
     DEAD,
     GROUP,
+    RELEASED,
     RETRY,
     SPENT,
     SUCCEEDED,
@@ -287,6 +289,27 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
         story.letter.origin_offset,
     ) == ("group.tasks", 3, 17)
     assert (story.result, story.expires_at) == (None, None)
+
+
+def test_a_story_of_a_running_task_says_since_when_it_runs(ledger_db: LedgerDatabase) -> None:
+    """It is the time of the claim; a task that waits again, or whose claim is old, has none."""
+
+    def claimed_at() -> datetime | None:
+        story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+        assert story is not None
+        return story.claimed_at
+
+    (task_id,) = ledger_db.load("a")
+    assert claimed_at() is None
+
+    row = ledger_db.claimed(task_id, ledger_db.agent().next_owner())
+    stored = ledger_db.rows(tables.task)[0].claimed_at
+    assert (claimed_at(), stored.year > 2000) == (stored, True)
+    ledger_db.set(tables.task, task_id, claimed_at=LONG_AGO_TIME)  # as in an older version
+    assert claimed_at() is None
+
+    ledger_db.settle(row, row.owner, RELEASED)
+    assert claimed_at() is None
 
 
 def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:

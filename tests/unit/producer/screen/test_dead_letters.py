@@ -205,6 +205,10 @@ def test_the_page_of_a_task_that_is_not_dead_says_so() -> None:
     assert lines[0] == "task k of batch b: succeeded (it is not dead)"
     assert any("by m, 1+2 tokens" in line for line in lines)
     assert any("deadline 2026-03-01T12:30:15Z" in line for line in lines)
+    running = replace(done, status=Status.PROCESSING, claimed_at=AT)
+    assert next(story_lines(running)) == (
+        "task k of batch b: processing since 2026-03-01T12:30:15Z (it is not dead)"
+    )
 
 
 def test_nothing_acts_on_a_terminal() -> None:
