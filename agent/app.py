@@ -11,7 +11,6 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 
 from agent.agent import Agent, Reaping
 from agent.consumer.known_topics import TopicIds
@@ -26,22 +25,26 @@ from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.data_folder import DataFolder
+from agent.reporting.latest_report import LatestReport
 from agent.reporting.progress import Progress
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.accounts import Accounts
 from agent.routes.sharing.board import Board
 from agent.routes.sharing.sync import BoardSync
-from agent.wiring.agent import Chosen, agent, notice
+from agent.wiring.agent import Chosen, agent
 from producer.app import Parts, bus_path, make_relay
 from producer.bus.embedded.lock import AGENTS
-from producer.ledger.status import REAPER
+from producer.ledger.agent_status import REAPER
 from producer.replay.applier import make_applier
+from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor, ThreadExecutor
 from schemas.settings.config import Config
+from schemas.settings.digest import settings_digest
 from schemas.settings.sources import LEDGER_FILE, ledger_url
+from schemas.task.agent_report import AgentReport
 from schemas.version import VERSION
 
 HEARTBEAT_TIMEOUT_S = 5
@@ -76,7 +79,7 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
 
 
 def make_heartbeat(
-    parts: Parts, database: Database, notice: Callable[[], str], locks: AgentLocks | None, role: str
+    parts: Parts, database: Database, report: Callable[[], str], locks: AgentLocks | None, role: str
 ) -> Heartbeat:
     """Return the heartbeat. Its `database` must be used for nothing else."""
     return Heartbeat(
@@ -86,7 +89,8 @@ def make_heartbeat(
         group=parts.topics.group,
         version=VERSION,
         locks=locks,
-        notice=notice,
+        revision=migrations.own_revision(),
+        report=report,
     )
 
 
@@ -143,7 +147,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         ThreadExecutor("documents", 4),
         ChildExecutor(),
     )
-    counts = Counts()
+    counts, latest = Counts(), LatestReport(clock=parts.clock)
     routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
     accounts = Accounts(
         config=parts.config,
@@ -152,7 +156,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     )
     locks, beats = agent_locks(parts), beat_database(parts)
     role = " (rehearsal LLM)" if rehearsal else ""
-    heartbeat = make_heartbeat(parts, beats, partial(notice, parts, counts, routes), locks, role)
+    heartbeat = make_heartbeat(parts, beats, latest.json, locks, role)
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     board = make_board(parts)
@@ -184,8 +188,10 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             heartbeat=heartbeat,
             locks=locks,
             reply_limit_bytes=reply_limit_bytes,
-            duties=_duties(parts, counts, routes, ids, board),
+            duties=_duties(parts, counts, latest, routes, ids, board),
             membership=beating,
+            form=_form(parts.config, rehearsal=rehearsal),
+            latest=latest,
         )
         made = agent(chosen)
         # An agent that cannot be built, as with a broken handler, must not look alive.
@@ -194,12 +200,30 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         yield made
 
 
+def _form(config: Config, *, rehearsal: bool) -> AgentReport:
+    """Return what does not change in the agent's report."""
+    if rehearsal:  # each rehearsal LLM has an address of its own
+        config = replace(config, llm=replace(config.llm, base_url=None))
+    return AgentReport(
+        settings=settings_digest(config), program=VERSION, revision=migrations.own_revision()
+    )
+
+
 def _duties(
-    parts: Parts, counts: Counts, routes: Router, ids: TopicIds, board: Board | None
+    parts: Parts,
+    counts: Counts,
+    latest: LatestReport,
+    routes: Router,
+    ids: TopicIds,
+    board: Board | None,
 ) -> list[Round]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
     progress = Progress(
-        transactions=parts.transactions, group=parts.topics.group, clock=parts.clock, counts=counts
+        transactions=parts.transactions,
+        group=parts.topics.group,
+        clock=parts.clock,
+        counts=counts,
+        latest=latest,
     )
     duties = [ids.run, progress.run, data_folder(parts).run]
     if board is not None:

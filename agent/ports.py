@@ -160,6 +160,13 @@ class Source(Protocol):
         """Return how far the assigned partitions are from their ends."""
         ...
 
+    def lag(self) -> int:
+        """Return how many records of the assigned partitions are above their watermarks.
+
+        The number is some seconds old. Nobody is waited for.
+        """
+        ...
+
     async def leave(self) -> None:
         """Commit the marks, leave the group, deliver Revoked, close the handle.
 
@@ -232,6 +239,11 @@ class Row:
     batch: str
     cancelled: bool = False  # whether its batch is cancelled
     tenant: str = ""
+
+    @property
+    def key_text(self) -> str:
+        """Return the task's key, for a person."""
+        return self.task_key.decode(errors="backslashreplace")
 
     @property
     def suspect(self) -> bool:

@@ -4,7 +4,7 @@ Every rule that can keep a task from a slot is asked here, and nowhere else.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +17,7 @@ from agent.lease import Leases
 from agent.outcome import Outcome
 from agent.ports import Clock
 from agent.routes import Router, Ticket
+from schemas.task.agent_report import SuspectReport
 from schemas.task.guard import Guard
 
 
@@ -114,9 +115,19 @@ class Admission:
         """Return whether a route takes no calls but probes."""
         return self._routes.closed(route, self._clock.now_s())
 
-    def busy_routes(self) -> Collection[str]:
-        """Return the routes whose tasks run or are being claimed."""
-        return self._busy.keys()
+    def busy_routes(self) -> Mapping[str, int]:
+        """Return how many tasks run or are being claimed, by route."""
+        return self._busy
+
+    @property
+    def closed(self) -> bool:
+        """Return whether nothing more is granted."""
+        return self._closed
+
+    @property
+    def suspects(self) -> tuple[SuspectReport, ...]:
+        """Return the crash suspects that run, for the agent's report."""
+        return self._suspects.reports
 
     # ---- before an attempt
 

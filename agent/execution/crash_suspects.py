@@ -3,7 +3,8 @@
 import logging
 
 from agent.inflight.delivery import Delivery
-from agent.reporting.telemetry import Counts
+from producer.text.agent_report import suspect_text
+from schemas.task.agent_report import SuspectReport
 
 log = logging.getLogger(__name__)
 
@@ -11,14 +12,18 @@ log = logging.getLogger(__name__)
 class CrashSuspects:
     """Knows the crash suspect that runs in this agent, and names it in case it kills the agent."""
 
-    def __init__(self, *, counts: Counts) -> None:
-        self._counts = counts
+    def __init__(self) -> None:
         self._running: Delivery | None = None
 
     @property
     def alone(self) -> bool:
         """Return whether a suspect runs beside which no other task may start."""
         return self._running is not None and self._running.alone
+
+    @property
+    def reports(self) -> tuple[SuspectReport, ...]:
+        """Return the suspect that runs, for the agent's report."""
+        return () if self._running is None else _reports(self._running)
 
     def may_run(self, delivery: Delivery) -> bool:
         """Return whether a delivery may run: of all suspects, only one at a time."""
@@ -33,16 +38,18 @@ class CrashSuspects:
         """Note that a delivery has left its slot."""
         if self._running is delivery:
             self._running = None
-            self._counts.say("suspect", "")
 
     def warn(self, delivery: Delivery) -> None:
         """Log which suspect runs, so that the log names it if it kills the process."""
-        if delivery.row is None or not delivery.suspect:
-            return
-        where = "alone in its agent" if delivery.alone else "as the only suspect of its agent"
-        text = (
-            f"task {delivery.task_id} of batch {delivery.row.batch} runs {where}: "
-            f"{delivery.row.lease_losses} agents were lost over it"
-        )
-        log.warning("%s", text)
-        self._counts.say("suspect", text)
+        if delivery.suspect:
+            for suspect in _reports(delivery):
+                log.warning("%s", suspect_text(suspect))
+
+
+def _reports(delivery: Delivery) -> tuple[SuspectReport, ...]:
+    row = delivery.row
+    if row is None:
+        return ()
+    return (
+        SuspectReport(delivery.task_id, row.batch, row.key_text, row.lease_losses, delivery.alone),
+    )

@@ -18,6 +18,7 @@ from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, S
 from agent.ports import Clock
 from agent.process.containment import MemoryWatch, cancel, current_task, is_to_end
 from agent.reporting.telemetry import Counts
+from schemas.task.agent_report import CallReport
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import Guard
 
@@ -60,6 +61,19 @@ class Slots:
     def running(self) -> int:
         """Return how many calls are in flight."""
         return len(self._running)
+
+    def oldest_call(self) -> CallReport | None:
+        """Return the call that has run for longest, for the agent's report."""
+        delivery = next(iter(self._running), None)
+        if delivery is None or delivery.row is None:
+            return None
+        return CallReport(
+            task=delivery.task_id,
+            batch=delivery.row.batch,
+            key=delivery.row.key_text,
+            route=delivery.route,
+            running_s=self._clock.now_s() - delivery.claimed_s,
+        )
 
     def start(self, delivery: Delivery) -> None:
         """Run a claimed delivery, or settle it at once if it needs no run or may not start.

@@ -39,7 +39,7 @@ _BEAT = (
             case((agent.c.seen_at < utc_after(-STALL_S), utc_now()), else_=agent.c.steady_since),
         ),
         (agent.c.seen_at, utc_now()),
-        (agent.c.notice, bindparam("notice_text")),
+        (agent.c.report, bindparam("report_json")),
     )
 )
 # Verdict and amnesty are one statement, so that no stall can fall between them. After a stall of
@@ -77,15 +77,24 @@ _CANCELLED = select(batch.c.id, batch.c.cancelled_at).where(
 )
 
 
-def register(connection: Connection, name: str, group: str, version: str) -> int:
+def register(
+    connection: Connection, name: str, group: str, version: str, revision: str = ""
+) -> int:
     """Write a row for a new incarnation; return its id.
 
+    `revision` is the schema revision that its program works with.
     The id is drawn at random, so that a restored database never repeats one.
     """
     agent_id = _draw()
     while connection.execute(select(agent.c.id).where(agent.c.id == agent_id)).scalar() is not None:
         agent_id = _draw()
-    row = {"id": agent_id, "name": name[:191], "group_name": group, "version": version[:32]}
+    row = {
+        "id": agent_id,
+        "name": name[:191],
+        "group_name": group,
+        "version": version[:32],
+        "revision": revision,
+    }
     connection.execute(insert(agent), row)
     return agent_id
 
@@ -94,9 +103,9 @@ def _draw() -> int:
     return secrets.randbits(AGENT_BITS - 1) + 1  # with the owner bits it fits a signed BIGINT
 
 
-def beat(connection: Connection, agent_id: int, notice: str = "") -> bool:
-    """Renew the lease; return False if the agent was declared lost."""
-    return connection.execute(_BEAT, {"me": agent_id, "notice_text": notice[:500]}).rowcount == 1
+def beat(connection: Connection, agent_id: int, report: str = "") -> bool:
+    """Renew the lease and store the agent's report; return False if it was declared lost."""
+    return connection.execute(_BEAT, {"me": agent_id, "report_json": report or None}).rowcount == 1
 
 
 def judge_others(connection: Connection, agent_id: int) -> int:
@@ -122,7 +131,7 @@ def stop(connection: Connection, agent_id: int) -> None:
     connection.execute(
         update(agent)
         .where(agent.c.id == agent_id, agent.c.stopped_at.is_(None))
-        .values(stopped_at=utc_now(), notice="")
+        .values(stopped_at=utc_now(), notice="", report=None)
     )
 
 

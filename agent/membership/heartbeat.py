@@ -29,7 +29,11 @@ DEADLOCK_TRIES = 5
 
 
 class Heartbeat:
-    """The leases of one agent. Claims are made under the `current` one."""
+    """The leases of one agent. Claims are made under the `current` one.
+
+    `revision` is the schema revision of this version. `report` returns what is stored with each
+    heartbeat: the agent's report as JSON, or nothing.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,8 @@ class Heartbeat:
         group: str,
         version: str,
         locks: AgentLocks | None,
-        notice: Callable[[], str],
+        revision: str,
+        report: Callable[[], str],
     ) -> None:
         self._transactions = transactions
         self._clock = clock
@@ -48,9 +53,13 @@ class Heartbeat:
         self._group = group
         self._version = version
         self._locks = locks
-        self._notice = notice
+        self._revision = revision
+        self._report = report
         self._leases: list[Lease] = []
         self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
+        self._report_trouble = Outage(
+            name="the report in the heartbeat", clock=clock, words=DUTY, patience_s=0
+        )
 
     @property
     def current(self) -> Lease:
@@ -61,7 +70,7 @@ class Heartbeat:
         """Register a new incarnation."""
         before_s = self._clock.now_s()
         agent_id = await self._transactions.write(
-            leases.register, self._name, self._group, self._version
+            leases.register, self._name, self._group, self._version, self._revision
         )
         crash.reach("lease.registered")
         if self._locks is not None:
@@ -107,8 +116,9 @@ class Heartbeat:
             self._retire(lease)
             return
         before_s = self._clock.now_s()
-        notice = self._notice()
-        alive = await self._write_beat(lease.agent_id, notice)
+        # What this agent does is reported once, under its present incarnation.
+        report = self._reported() if lease is self.current else ""
+        alive = await self._write_beat(lease.agent_id, report)
         if alive:
             lease.beaten_s = before_s
         else:
@@ -117,7 +127,17 @@ class Heartbeat:
             await self._transactions.write_once(leases.stop, lease.agent_id)
             self._leases.remove(lease)
 
-    async def _write_beat(self, agent_id: int, notice: str) -> bool:
+    def _reported(self) -> str:
+        """Return the report; empty if it cannot be made, since the heartbeat matters more."""
+        try:
+            report = self._report()
+        except Exception as error:  # noqa: BLE001 - see above
+            self._report_trouble.failed(f"{type(error).__name__}: {error}")
+            return ""
+        self._report_trouble.answered()
+        return report
+
+    async def _write_beat(self, agent_id: int, report: str) -> bool:
         """Write one heartbeat, and retry after a deadlock.
 
         A deadlock ends the transaction at once and says nothing about the server.
@@ -126,7 +146,7 @@ class Heartbeat:
         while True:
             tries += 1
             try:
-                return await self._transactions.write_once(leases.beat, agent_id, notice)
+                return await self._transactions.write_once(leases.beat, agent_id, report)
             except DatabaseError as error:
                 if not deadlocked(error) or tries == DEADLOCK_TRIES:
                     raise

@@ -8,9 +8,11 @@ import logging
 import os
 import sys
 
+from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from producer.ledger import status
 from producer.screen.output import bar
+from producer.text.agent_report import joined, sentences
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
@@ -38,12 +40,19 @@ class Progress:
     """The progress of one agent's group, and what this agent did for it."""
 
     def __init__(
-        self, *, transactions: Transactions, group: str, clock: Clock, counts: Counts
+        self,
+        *,
+        transactions: Transactions,
+        group: str,
+        clock: Clock,
+        counts: Counts,
+        latest: LatestReport,
     ) -> None:
         self._transactions = transactions
         self._group = group
         self._clock = clock
         self._counts = counts
+        self._latest = latest
 
     async def run(self) -> None:
         """Show progress until cancelled."""
@@ -75,7 +84,8 @@ class Progress:
     async def _warn(self) -> None:
         """Log why work waits, when that begins and now and then while it lasts."""
         while True:
-            if notice := self._counts.notice():
+            report = self._latest.get()
+            if notice := "" if report is None else joined(sentences(report, self._group)):
                 log.warning("%s", notice)
             await self._clock.sleep(WARN_S if notice else LOOK_S)
 

@@ -1,4 +1,4 @@
-"""The counts of an agent, its log line about them, and its notices."""
+"""The counts of an agent, and its log lines about them."""
 
 import logging
 from collections.abc import Mapping
@@ -110,8 +110,8 @@ class Counts:
     # Attempts that began; some end before a call, for example if the document cannot be read.
     attempts: int = 0
     last_settled_s: float | None = None
-    # Why no task runs, by source of the reason.
-    notices: dict[str, str] = field(default_factory=dict)
+    # Topics without the id that `topics apply` stored; they are not read.
+    unknown_topics: set[str] = field(default_factory=set)
     deaths: Deaths = field(default_factory=Deaths)
 
     def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
@@ -127,10 +127,6 @@ class Counts:
                 self.last_settled_s = now_s
             if name == "dead" and isinstance(outcome, Dead | Snooze):
                 self.deaths.note(outcome.failure)
-
-    def notice(self) -> str:
-        """Return the reasons why something does not run, for `status`."""
-        return "; ".join(text for _, text in sorted(self.notices.items()) if text)[:500]
 
     def summary(self) -> str:
         """Return the counts for a log line."""
@@ -148,18 +144,10 @@ class Counts:
 
         Any other topic is not read.
         """
-        paused = (
-            f"topic {name} paused: it is missing or was created again, run: "
-            "python -m producer topics apply"
-        )
-        self.say(name, "" if known else paused)
-
-    def say(self, source: str, text: str) -> None:
-        """Set the notice of a source; an empty text removes it."""
-        if text:
-            self.notices[source] = text
+        if known:
+            self.unknown_topics.discard(name)
         else:
-            self.notices.pop(source, None)
+            self.unknown_topics.add(name)
 
 
 def configure_logging(

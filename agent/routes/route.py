@@ -12,6 +12,7 @@ import logging
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from agent.judge import Effect
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
@@ -22,6 +23,7 @@ from agent.routes.faulty_tasks import FaultyTasks
 from agent.routes.limit import Limit
 from agent.routes.probe_schedule import ProbeSchedule
 from agent.routes.window import Window, run_for
+from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.route_state import RouteState
 
@@ -33,7 +35,7 @@ log = logging.getLogger(__name__)
 LOCKED_RUN = 3
 LEAST_SNOOZE_S = 1.0
 HUNG_S = 30.0  # calls that run for less are not reported, however short answers usually take
-NOTICE_CHARS = 300
+_CLASSES: frozenset[str] = frozenset(ErrorClass)
 PAY = "pay, or raise the limit, then run"
 CORRECT = (
     "correct its key, model or address; if you change the agents' configuration, restart the "
@@ -332,33 +334,53 @@ class Route:
             return max(0.0, self.probes.next_s - now_s)
         return self._limit.closed_for_s(now_s)
 
-    def notice(self, now_s: float) -> str:
-        """Return why no call starts here, or which calls seem to hang, for a person.
+    def why(self, now_s: float) -> Reason | None:
+        """Return why no call starts here, or that calls seem to hang; None if there is nothing."""
+        if not self.closed(now_s):
+            return self._hung(now_s)
+        error_class, text = self._cause()
+        code = {
+            RouteState.PARKED: ReasonCode.ROUTE_PARKED,
+            RouteState.STOPPED: ReasonCode.ROUTE_STOPPED,
+            RouteState.OPEN: ReasonCode.ROUTE_PAUSED,
+        }[self.state]
+        return Reason(code, self.name, error_class, text, self.closed_for_s(now_s))
 
-        The text is empty if there is nothing to say.
-        """
-        wait_s = self.closed_for_s(now_s)
-        if self.parked:
-            next_try = f"next try in {wait_s:.0f} s or by {self._command()}"
-            text = f"route {self.name} is parked, {next_try}: {self.reason}"
-        elif wait_s > 0:
-            text = f"route {self.name} waits {wait_s:.0f} s: {self.reason}"
-        elif self.closed(now_s):
-            text = f"route {self.name} tries one call: {self.reason}"
-        else:
-            text = self._hung(now_s)
-        return text[:NOTICE_CHARS]
+    def report(self, now_s: float, utc_s: float) -> RouteFacts:
+        """Return the state of the route; `utc_s` is the time of day at `now_s`."""
+        allowed = self._limit.allowed(now_s)
+        if not self.closed(now_s):
+            return RouteFacts(self.name, self.state, allowed=allowed)
+        since_s = self.since_s if self.stopped else self._limit.from_s
+        since = datetime.fromtimestamp(utc_s - (now_s - since_s), UTC)
+        return RouteFacts(
+            name=self.name,
+            state=self.state,
+            error_class=self._cause()[0],
+            since=f"{since:%Y-%m-%dT%H:%M:%SZ}",
+            open_in_s=self.closed_for_s(now_s),
+            allowed=1 if self.stopped else allowed,
+        )
 
-    def _hung(self, now_s: float) -> str:
-        """Return a text that counts the calls that run far longer than usual; empty without any."""
+    def _cause(self) -> tuple[str, str]:
+        """Return class and text of the failure for which the route is closed."""
+        error_class, _, text = self.reason.partition(": ")
+        return (error_class, text) if error_class in _CLASSES else ("", self.reason)
+
+    def _hung(self, now_s: float) -> Reason | None:
+        """Return how many calls run far longer than usual."""
         least_s = max(HUNG_S, self._times.long_s)
         ages_s = [
             now_s - ticket.began_s
-            for ticket in list(self._running.values())
+            for ticket in self._running.values()
             if now_s - ticket.began_s >= least_s
         ]
         if not ages_s:
-            return ""
-        calls = "1 call has" if len(ages_s) == 1 else f"{len(ages_s)} calls have"
-        usual = f", usually they take {self._times.usual_s:.1f} s" if self._times.known else ""
-        return f"route {self.name}: {calls} been running for {max(ages_s):.0f} s{usual}"
+            return None
+        return Reason(
+            ReasonCode.CALLS_HANG,
+            self.name,
+            seconds=max(ages_s),
+            count=len(ages_s),
+            usual_s=self._times.usual_s if self._times.known else None,
+        )

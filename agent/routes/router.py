@@ -3,13 +3,15 @@
 A route is made at its first call. The table is bounded, because tasks name the models.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from agent.outcome import Outcome
 from agent.routes.evidence import RouteEvidence
 from agent.routes.names import RouteNames
 from agent.routes.route import Route, Ticket
 from schemas.settings.config import Config
+from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
+from schemas.task.route_state import RouteState
 
 MOST = 1000
 SHOWN = 5
@@ -117,11 +119,34 @@ class Router:
         route = self._routes.get(name)
         return 0.0 if route is None else route.closed_for_s(now_s)
 
-    def notice(self, now_s: float) -> str:
-        """Return why no calls start, by route, for a person. Safe to call in other threads."""
-        notices = sorted(filter(None, (route.notice(now_s) for route in self)))
-        rest = [f"{len(notices) - SHOWN} more routes wait"] if len(notices) > SHOWN else []
-        return "; ".join(notices[:SHOWN] + rest)
+    # ---- the agent's report
+
+    def reasons(self, now_s: float) -> list[Reason]:
+        """Return why no calls start, the worst first."""
+        ranks = list(ReasonCode)
+        found = [reason for route in self if (reason := route.why(now_s)) is not None]
+        found.sort(key=lambda reason: (ranks.index(ReasonCode(reason.code)), reason.name))
+        left_out = len(found) - SHOWN
+        rest = [Reason(ReasonCode.ROUTES_LEFT_OUT, count=left_out)] if left_out > 0 else []
+        return found[:SHOWN] + rest
+
+    def reports(self, busy: Container[str], now_s: float, utc_s: float) -> list[RouteFacts]:
+        """Return the routes that are closed, limited or busy, the worst first."""
+        worst = list(reversed(RouteState))
+        found = [route.report(now_s, utc_s) for route in self]
+        found = [
+            report
+            for report in found
+            if report.since or report.allowed is not None or report.name in busy
+        ]
+        return sorted(
+            found,
+            key=lambda report: (
+                worst.index(RouteState(report.state)),
+                not report.since,
+                report.name,
+            ),
+        )
 
     # ---- the table
 

@@ -24,6 +24,7 @@ from agent.maintenance import reaper
 from agent.maintenance.duty import Round
 from agent.maintenance.group_work import GroupWork
 from agent.maintenance.guard_keeper import GuardKeeper
+from agent.maintenance.reporter import Reporter
 from agent.maintenance.resume_listener import ResumeListener
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.membership.heartbeat import Heartbeat
@@ -31,6 +32,7 @@ from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
+from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts
@@ -40,6 +42,7 @@ from producer.app import Parts, make_relay
 from producer.input.excluded_files import own_files
 from producer.replay.applier import make_applier
 from schemas.runtime.executors import Executor
+from schemas.task.agent_report import AgentReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ class Chosen:
 
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
     reads documents, `apart` runs work that is too heavy for this process. `duties` run beside the
-    agent's own.
+    agent's own. `form` is a report with what does not change, `latest` takes the reports.
     """
 
     parts: Parts
@@ -67,12 +70,8 @@ class Chosen:
     reply_limit_bytes: int
     duties: Sequence[Round]
     membership: Membership
-
-
-def notice(parts: Parts, counts: Counts, routes: Router) -> str:
-    """Return why no calls start, for a person; empty if they do."""
-    counts.say("route", routes.notice(parts.clock.now_s()))
-    return counts.notice()
+    form: AgentReport
+    latest: LatestReport
 
 
 def agent(chosen: Chosen) -> Agent:
@@ -119,10 +118,25 @@ def agent(chosen: Chosen) -> Agent:
             *chosen.duties,
             *_route_duties(chosen, guards, common.publishing),
             common.memory.run,
+            _reporter(chosen, common, executing).run,
         ),
         clock=common.clock,
         counts=common.counts,
         membership=chosen.membership,
+    )
+
+
+def _reporter(chosen: Chosen, common: Common, executing: Execution) -> Reporter:
+    inbox = {} if chosen.inbox is None else {"inbox": chosen.inbox}
+    return Reporter(
+        form=chosen.form,
+        latest=chosen.latest,
+        admission=executing.admission,
+        slots=executing.slots,
+        routes=chosen.routes,
+        sources={**chosen.sources, **inbox},
+        counts=common.counts,
+        clock=common.clock,
     )
 
 

@@ -84,7 +84,7 @@ def execution(
         clock=clock,
         publishing=common.publishing,
     )
-    suspects = CrashSuspects(counts=common.counts)
+    suspects = CrashSuspects()
     admission = Admission(
         slots=size,
         leases=common.leases,

@@ -22,15 +22,20 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from producer.ledger import agent_status
+from producer.ledger.agent_status import AgentStatus
 from producer.ledger.batch_status import BatchStatus
-from producer.ledger.status import AgentStatus, GroupStatus
+from producer.ledger.status import GroupStatus
 from producer.ledger.store import half_loaded_message
 from producer.screen.replays import unfinished_line
+from producer.text.agent_report import call_text
 from producer.text.columns import Column, fitted
 from producer.text.output_file import give_up_standard_output, standard_output
 from producer.text.printable import escaped, shown, shown_lines
 from schemas.errors import ConfigError
+from schemas.task.agent_report import AgentReport
 
+SLOW_S = 10.0  # calls that run for less are not shown
 NAME_LEAST = 9  # eight letters and the mark that some are missing
 _STATES = {
     "total": "total",
@@ -162,16 +167,32 @@ def status_lines(status: GroupStatus) -> list[str]:
     ]
     lines += [half_loaded_message(batch.name) for batch in status.batches if batch.half_loaded]
     lines += [_agent_line(agent) for agent in status.agents]
+    lines += agent_status.outliers(status.agents)
+    if lag := agent_status.lag(status.agents):
+        behind = ", ".join(f"{count:,} in {name}" for name, count in lag.items())
+        lines.append(f"records that wait: {behind}")
     lines += [unfinished_line(run) for run in status.replays]
     if status.orders:
         lines.append(f"{status.orders} publish orders wait")
     if not status.batches:
         lines.append(f"no batch yet; load one: python -m producer load FILE --group {status.group}")
-    notices = {agent.notice for agent in status.agents}
-    lines += [f"waiting: {reason}" for reason in status.reasons if reason not in notices]
+    reported = {reason.text for agent in status.agents for reason in agent.reasons}
+    lines += [f"waiting: {reason}" for reason in status.reasons if reason not in reported]
     return [shown(line) for line in lines]
 
 
 def _agent_line(agent: AgentStatus) -> str:
     notice = f"; {agent.notice}" if agent.notice else ""
-    return f"agent {agent.name}: {agent.state}, seen {agent.silent_s:.0f} s ago{notice}"
+    seen = f"agent {agent.name}: {agent.state}, seen {agent.silent_s:.0f} s ago"
+    return f"{seen}{_work(agent.report)}{notice}"
+
+
+def _work(report: AgentReport | None) -> str:
+    """Return what an agent does, as a part of its line."""
+    if report is None:
+        return ""
+    call = report.oldest_call
+    is_slow = call is not None and call.running_s >= SLOW_S
+    oldest = f", oldest call {call_text(call)}" if call is not None and is_slow else ""
+    leaving = ", draining" if report.draining else ""
+    return f", {report.running} of {report.slots} slots{leaving}{oldest}"

@@ -17,9 +17,11 @@ from schemas.ledger import tables
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
+from schemas.task.agent_report import AgentReport, to_json
 from tests.contract.ledger_parts import GROUP, LedgerDatabase, only_sqlite
 
 pytestmark = only_sqlite
+REPORT = to_json(AgentReport(slots=4))
 
 
 class FakeClock:
@@ -66,11 +68,12 @@ def heartbeat(
         group=GROUP,
         version="1",
         locks=locks,
-        notice=lambda: "why",
+        revision="0005",
+        report=lambda: REPORT,
     )
 
 
-def agents(ledger_db: LedgerDatabase) -> dict[int, object]:
+def agents(ledger_db: LedgerDatabase) -> dict[int, Any]:
     return {row.id: row for row in ledger_db.rows(tables.agent)}
 
 
@@ -92,7 +95,7 @@ async def test_a_registered_agent_has_a_fresh_lease(ledger_db: LedgerDatabase) -
 
 
 async def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
-    """After a beat in time the same incarnation goes on, and its notice is shown."""
+    """After a beat in time the same incarnation goes on, and its report is stored."""
     clock = FakeClock()
     beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
@@ -101,7 +104,28 @@ async def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
     assert await beating.beat_once()
 
     assert (beating.current, lease.beaten_s) == (lease, 1003.0)
-    assert agents(ledger_db)[lease.agent_id].notice == "why"
+    row = agents(ledger_db)[lease.agent_id]
+    assert (row.report, row.notice, row.revision) == (REPORT, "", "0005")
+
+
+async def test_a_report_that_cannot_be_made_costs_no_heartbeat(
+    ledger_db: LedgerDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lease is renewed without a report, and the log says once why."""
+    clock = FakeClock()
+    beating = heartbeat(ledger_db, clock)
+    lease = await beating.register()
+    beating._report = lambda: str(1 / 0)
+
+    for _ in range(3):
+        clock.now += 3
+        assert await beating.beat_once()
+
+    assert lease.beaten_s == clock.now
+    assert agents(ledger_db)[lease.agent_id].report is None
+    assert [message for message in caplog.messages if "division by zero" in message] == [
+        caplog.messages[0]
+    ]
 
 
 async def test_a_late_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -> None:
@@ -132,7 +156,10 @@ async def test_nothing_starts_under_an_incarnation_that_was_late(ledger_db: Ledg
     clock.now += FRESH_S + 0.1
 
     await beating.beat_once()
+    await beating.beat_once()
 
+    reports = {agent_id: row.report for agent_id, row in agents(ledger_db).items()}
+    assert reports == {old.agent_id: None, beating.current.agent_id: REPORT}
     assert old.beaten_s == clock.now
     assert not old.fresh(clock.now)
 

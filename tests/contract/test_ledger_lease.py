@@ -13,6 +13,7 @@ from sqlalchemy import insert
 from agent.lease import OWNER_BITS, Lease
 from agent.ledger import leases
 from schemas.ledger import tables
+from schemas.task.agent_report import AgentReport, RouteFacts, to_json
 from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase
 
 
@@ -20,8 +21,8 @@ def row(ledger_db: LedgerDatabase, lease: Lease) -> object:
     return next(agent for agent in ledger_db.rows(tables.agent) if agent.id == lease.agent_id)
 
 
-def beat(ledger_db: LedgerDatabase, lease: Lease, notice: str = "") -> bool:
-    return ledger_db.run(lambda c: leases.beat(c, lease.agent_id, notice))
+def beat(ledger_db: LedgerDatabase, lease: Lease, report: str = "") -> bool:
+    return ledger_db.run(lambda c: leases.beat(c, lease.agent_id, report))
 
 
 def judge(ledger_db: LedgerDatabase, judge_lease: Lease) -> int:
@@ -68,17 +69,26 @@ def test_owner_numbers_of_a_lease_lie_in_its_range(ledger_db: LedgerDatabase) ->
 
 
 def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
-    """A beat in time changes `seen_at` and nothing else of the lease."""
+    """A beat in time changes `seen_at` and nothing else of the lease, and stores the report.
+
+    A beat without a report removes the last one, and so does the end of the agent.
+    """
+    longest = to_json(AgentReport(routes=(RouteFacts("ä" * 64, "open"),) * 20))
     lease = ledger_db.agent()
     ledger_db.ago(tables.agent.c.seen_at, 3, lease.agent_id)
     ledger_db.ago(tables.agent.c.steady_since, 60, lease.agent_id)
     before = row(ledger_db, lease)
 
-    assert beat(ledger_db, lease, "route waits")
+    assert beat(ledger_db, lease, longest)
 
     after = row(ledger_db, lease)
     assert after.seen_at > before.seen_at
-    assert (after.steady_since, after.notice) == (before.steady_since, "route waits")
+    assert (after.steady_since, after.report) == (before.steady_since, longest)
+    assert beat(ledger_db, lease)
+    assert row(ledger_db, lease).report is None
+    assert beat(ledger_db, lease, longest)
+    ledger_db.run(lambda c: leases.stop(c, lease.agent_id))
+    assert row(ledger_db, lease).report is None
 
 
 def test_a_late_beat_begins_a_new_steady_time(ledger_db: LedgerDatabase) -> None:

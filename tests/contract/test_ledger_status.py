@@ -1,5 +1,7 @@
 """What a person is shown comes from the tally and is right after each move."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,10 +9,11 @@ from sqlalchemy import event
 
 from agent.ledger import compaction, leases, queries, reaping
 from agent.outcome import Outcome
-from producer.ledger import batch_status, cancel, outbox, status
+from producer.ledger import agent_status, batch_status, cancel, outbox, status
 from producer.ledger.batch_status import BatchStatus
 from producer.ledger.status import GroupStatus
 from schemas.ledger import tables
+from schemas.task.agent_report import AgentReport, Reason, ReasonCode, to_json
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     BATCH,
@@ -22,6 +25,13 @@ from tests.contract.ledger_parts import (
     SUCCEEDED,
     LedgerDatabase,
 )
+
+PAUSED = Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
+
+
+def reporting(*reasons: Reason, lag: Mapping[str, int] | None = None) -> str:
+    """Return the stored report of an agent with these reasons."""
+    return to_json(AgentReport(slots=8, running=2, reasons=reasons, lag=lag or {}))
 
 
 def shown(ledger_db: LedgerDatabase) -> GroupStatus:
@@ -221,7 +231,7 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     alive, lost, silent, stopped = (
         ledger_db.agent(name) for name in ("alive", "lost", "silent", "stopped")
     )
-    ledger_db.run(lambda c: leases.beat(c, alive.agent_id, "route waits 20 s: 429"))
+    ledger_db.run(lambda c: leases.beat(c, alive.agent_id, reporting(PAUSED)))
     ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
     ledger_db.run(lambda c: leases.stop(c, stopped.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
@@ -234,7 +244,7 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
         "silent": "silent",
         "stopped": "stopped",
     }
-    assert "route waits 20 s: 429" in report.reasons
+    assert "route default waits 20 s: RATE: 429" in report.reasons
     assert any(reason.startswith("agent silent silent, ") for reason in report.reasons)
     assert any(reason.startswith("agent lost lost") for reason in report.reasons)
     assert not any("no agent alive" in reason for reason in report.reasons)
@@ -253,13 +263,13 @@ def test_a_lost_agent_is_shown_until_its_tasks_are_recovered(ledger_db: LedgerDa
     lost = ledger_db.agent("lost")
     ledger_db.claimed(first, lost.next_owner())
     ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
-    ledger_db.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S + 60, lost.agent_id)
+    ledger_db.ago(tables.agent.c.seen_at, agent_status.LOST_SHOWN_S + 60, lost.agent_id)
     assert [reason.rpartition(",")[0] for reason in shown(ledger_db).reasons] == ["agent lost lost"]
 
     ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first]))
     assert shown(ledger_db).reasons == ()
 
-    ledger_db.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S - 30, lost.agent_id)
+    ledger_db.ago(tables.agent.c.seen_at, agent_status.LOST_SHOWN_S - 30, lost.agent_id)
     assert [reason.rpartition(",")[0] for reason in shown(ledger_db).reasons] == ["agent lost lost"]
     assert any(report.state == "lost" for report in shown(ledger_db).agents)
 
@@ -270,7 +280,7 @@ def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> Non
     The tasks wait all the same, and the reason is shown.
     """
     ledger_db.load("a")
-    ledger_db.agent(f"host:7{status.REAPER}")
+    ledger_db.agent(f"host:7{agent_status.REAPER}")
 
     report = shown(ledger_db)
 
@@ -287,13 +297,69 @@ def test_paused_topics_are_shown_without_an_open_batch(
 
     Nothing else would say why none of them becomes a task.
     """
-    alive, notice = (
-        ledger_db.agent(),
-        "topic docllm.inbox paused: it is missing or was created again",
-    )
-    ledger_db.run(lambda c: leases.beat(c, alive.agent_id, notice))
+    alive = ledger_db.agent()
+    unknown = reporting(Reason(ReasonCode.TOPIC_UNKNOWN, "docllm.inbox"))
+    ledger_db.run(lambda c: leases.beat(c, alive.agent_id, unknown))
 
-    assert shown(ledger_db).reasons == (notice,)
+    assert shown(ledger_db).reasons == (
+        (
+            "topic docllm.inbox paused: it is missing or was created again, run: "
+            "python -m producer topics apply"
+        ),
+    )
+
+
+def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
+    """The worst reason comes first, and what several agents report of a route comes once."""
+    ledger_db.load("a")
+    first, second, older, silent = (
+        ledger_db.agent(name) for name in ("first", "second", "older", "silent")
+    )
+    parked = Reason(ReasonCode.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
+    for lease, report in (
+        (first, reporting(PAUSED, lag={"tasks": 3, "inbox": 1})),
+        (second, reporting(replace(PAUSED, seconds=3.0), parked, lag={"tasks": 4})),
+        (silent, reporting(Reason(ReasonCode.TOPIC_UNKNOWN, "t"), lag={"tasks": 100})),
+    ):
+        ledger_db.call(leases.beat, lease.agent_id, report)
+    ledger_db.set(tables.agent, older.agent_id, notice="route old waits 1 s")
+    ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
+
+    found = shown(ledger_db)
+
+    assert [reason.partition(",")[0] for reason in found.reasons[1:]] == [
+        "route b is parked",
+        "route default waits 20 s: RATE: 429",
+        "route old waits 1 s",
+    ]
+    by_name = {agent["name"]: agent for agent in found.as_json()["agents"]}
+    assert (by_name["first"]["slots"], by_name["first"]["running"]) == (8, 2)
+    assert by_name["first"]["report"]["lag"] == {"tasks": 3, "inbox": 1}
+    assert by_name["second"]["notice"].startswith("route b is parked, ")
+    assert (by_name["older"]["notice"], by_name["older"]["report"]) == ("route old waits 1 s", None)
+    assert agent_status.lag(found.agents) == {"tasks": 7, "inbox": 1}
+
+
+def test_a_blocked_event_loop_is_a_reason(ledger_db: LedgerDatabase) -> None:
+    """The heartbeat goes on in a thread of its own, but nothing else does."""
+    ledger_db.load("a")
+    for name, age_s in (("busy", 4.9), ("stuck", 12.0)):
+        report = to_json(AgentReport(slots=8, loop_age_s=age_s))
+        ledger_db.call(leases.beat, ledger_db.agent(name).agent_id, report)
+
+    assert shown(ledger_db).reasons == ("the event loop of stuck has been blocked for 12 s",)
+
+
+@pytest.mark.parametrize("report", ["{", "[]", '"text"', '{"slots": "many"}', "[" * 9000])
+def test_a_damaged_report_hides_no_agent(ledger_db: LedgerDatabase, report: str) -> None:
+    """Whatever is stored as a report, the agent is alive."""
+    ledger_db.load("a")
+    ledger_db.call(leases.beat, ledger_db.agent().agent_id, report)
+
+    found = shown(ledger_db)
+
+    assert [(agent.state, agent.notice) for agent in found.agents] == [("alive", "")]
+    assert found.reasons == ()
 
 
 def test_the_json_form_is_whole(ledger_db: LedgerDatabase) -> None:

@@ -1,6 +1,8 @@
 """The port Source: where reading begins when offset, records or topic are gone."""
 
-from tests.contract.bus import opened, texts
+import asyncio
+
+from tests.contract.bus import PATIENCE_S, Member, opened, texts
 from tests.contract.parts import Parts
 
 
@@ -160,3 +162,26 @@ async def test_a_source_at_rest_counts_uncommitted_records(parts: Parts) -> None
         assert (before.joined, before.lag) == (True, 10)
         assert (after.joined, after.lag) == (True, 0)
         assert grown.lag == 3
+
+
+async def test_a_source_knows_its_lag_without_waiting(parts: Parts) -> None:
+    """The lag falls as watermarks are committed, and grows with new records."""
+    async with opened(parts) as bus:
+        await bus.send(texts(10))
+        member = await bus.join()
+        await member.has_read(10)
+        await lags(member, 10)
+
+        member.mark_all()
+        await member.source.commit()
+        await lags(member, 0)
+
+        await bus.send(texts(3))
+        await lags(member, 3)
+
+
+async def lags(member: Member, count: int) -> None:
+    """Return when the source's lag is this."""
+    async with asyncio.timeout(PATIENCE_S):
+        while member.source.lag() != count:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.1)

@@ -81,6 +81,14 @@ class SimSource:
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
         self._commit(list(self._held))
 
+    def lag(self) -> int:
+        """Return how many records are above the watermarks."""
+        return sum(
+            self._broker.log(place).end - held.mark
+            for place, held in self._held.items()
+            if place[0] in self._broker.topics
+        )
+
     async def at_rest(self) -> AtRest:
         """Return how far the assigned partitions are from their ends."""
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))

@@ -6,23 +6,24 @@ These are agents, as `agent.app` builds them, and the loader.
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from agent.agent import Stop
 from agent.consumer.known_topics import TopicIds
 from agent.ledger.sql_ledger import Executors
 from agent.membership.heartbeat import Heartbeat
+from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.accounts import Accounts
-from agent.wiring.agent import Chosen, agent, notice
+from agent.wiring.agent import Chosen, agent
 from producer.app import Parts
 from producer.input.lines import Bad, Good
 from producer.ledger import store
 from producer.loading.loader import Loader
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
+from schemas.task.agent_report import AgentReport
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
@@ -134,13 +135,14 @@ class AgentProgram(Program):
         assert isinstance(clock, VirtualClock)
         self.clock = clock
         self.counts = counts = Counts()
+        latest = LatestReport(clock=clock)
         routes = Router(config=parts.config, group=parts.topics.group, jitter=machine.rng.random)
         accounts = Accounts(
             config=parts.config,
             naming=routes.naming,
             connect=lambda _base_url, _api_key: machine.llm,
         )
-        heartbeat = self._heartbeat(clock, partial(notice, parts, counts, routes))
+        heartbeat = self._heartbeat(clock, latest.json)
         ids = TopicIds(family=parts.family, clock=clock, stored=await parts.family.require())
         self.leases.add((await heartbeat.register()).agent_id)
         beating = machine.loop.spawn(self.beat, heartbeat.run())
@@ -171,11 +173,13 @@ class AgentProgram(Program):
                 reply_limit_bytes=REPLY_LIMIT_BYTES,
                 duties=(ids.run,),
                 membership=_Membership(machine, self.beat, heartbeat, beating),
+                form=AgentReport(),
+                latest=latest,
             )
         )
         await made.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)
 
-    def _heartbeat(self, clock: VirtualClock, notice: Callable[[], str]) -> Heartbeat:
+    def _heartbeat(self, clock: VirtualClock, report: Callable[[], str]) -> Heartbeat:
         machine = self._machine
         return Heartbeat(
             transactions=Transactions(
@@ -186,7 +190,8 @@ class AgentProgram(Program):
             group=GROUP,
             version="0",
             locks=None,
-            notice=notice,
+            revision="",
+            report=report,
         )
 
 

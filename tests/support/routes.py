@@ -8,7 +8,9 @@ from agent.judge import CLASSES, Effect
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.routes import Router, Ticket
 from agent.routes.evidence import by_outcome
+from producer.text.agent_report import joined, sentences
 from schemas.settings.config import AgentConfig, Config, LLMConfig
+from schemas.task.agent_report import AgentReport
 from schemas.task.failures import Disposition, ErrorClass
 
 ROUTE = "default"
@@ -26,6 +28,11 @@ def routes(slots: int = 64, **config: object) -> Router:
         "llm": LLMConfig(base_url="http://llm", timeout_s=60.0),
     } | config
     return Router(config=Config(**made), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
+
+
+def notice(table: Router, now_s: float) -> str:
+    """Return what `status` says of an agent with these routes."""
+    return joined(sentences(AgentReport(reasons=tuple(table.reasons(now_s))), "g"))
 
 
 def failed(error_class: str = "SERVER") -> Retry:

@@ -114,7 +114,7 @@ class SlotsHarness:
 
     def slots(self) -> Slots:
         """Return the slots."""
-        suspects = CrashSuspects(counts=self.counts)
+        suspects = CrashSuspects()
         return Slots(
             admission=self.admission(suspects),
             suspects=suspects,

@@ -46,6 +46,11 @@ class EmbeddedPartitions:
         """Return the bus's ids of the owned partitions."""
         return frozenset(owned.id for owned in self._owned.values())
 
+    @property
+    def lag(self) -> int:
+        """Return how many records are above the watermarks."""
+        return sum(max(0, owned.high - owned.mark) for owned in self._owned.values())
+
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Replace the set of partitions that are not read, whatever their epoch."""
         self._paused = frozenset((partition.topic, partition.number) for partition in partitions)

@@ -53,6 +53,7 @@ class SteppedSource:
         self._unanswered: dict[asyncio.Future[Any], Any] = {}
         self._leaving: asyncio.Future[None] | None = None
         self._ended = True
+        self._lag = 0  # written by the reader's side, read by the loop's
         self._last_pass = False
         self._in_trouble = False
 
@@ -81,6 +82,10 @@ class SteppedSource:
         The answer is "not joined" once the source has ended.
         """
         return await self._ask(EmbeddedReader.at_rest, AtRest(joined=False, lag=0))
+
+    def lag(self) -> int:
+        """Return how many records are above the watermarks, as the reader's last pass found."""
+        return self._lag
 
     async def leave(self) -> None:
         """Commit the marked offsets, leave the group, deliver Revoked, close.
@@ -114,6 +119,7 @@ class SteppedSource:
         if self._last_pass:
             return 0.0
         pause_s = self._reader.step()
+        self._lag = self._reader.partitions.lag
         self._in_trouble = False
         return pause_s
 

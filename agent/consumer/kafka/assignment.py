@@ -67,6 +67,7 @@ class Assignment:
         self._epochs: Iterator[int] = itertools.count(1)
         self._owned: dict[Key, AssignedPartition] = {}
         self._unread: frozenset[Key] = frozenset()
+        self.last_lag = 0  # as `count_lag` found it; read on any thread
         self.joined = False  # the group has answered, even if it gave no partition
 
     def __len__(self) -> int:
@@ -205,3 +206,14 @@ class Assignment:
             owned.lag(low[key], high[key]) if key in answered else 1
             for key, owned in self._owned.items()
         )
+
+    def count_lag(self, consumer: Consumer) -> None:
+        """Count the records above the committed offsets, by what the client knows by itself."""
+        lag = 0
+        for key, owned in self._owned.items():
+            try:
+                _, high = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
+            except KafkaException:  # the client has not heard of this partition yet
+                high = 0
+            lag += owned.lag(0, high) if owned.partition is not None else 0
+        self.last_lag = lag

@@ -117,6 +117,15 @@ class KafkaSource:
         answer = await self._ask(self._at_rest)
         return answer or AtRest(joined=False, lag=0)
 
+    def lag(self) -> int:
+        """Return how many records are above the committed offsets, and let the thread count again.
+
+        The ends of partitions are those that the client saw when it fetched last.
+        """
+        if self._member is not None:
+            self._member[0].tell(self._assignment.count_lag)
+        return self._assignment.last_lag
+
     async def leave(self) -> None:
         """Commit the marked offsets, leave the group, deliver Revoked, close the handle.
 

@@ -18,7 +18,7 @@ def harness() -> SlotsHarness:
 
 
 def admission(harness: SlotsHarness) -> Admission:
-    return harness.admission(CrashSuspects(counts=harness.counts))
+    return harness.admission(CrashSuspects())
 
 
 def test_a_permit_takes_the_routes_ticket_and_gives_it_back() -> None:

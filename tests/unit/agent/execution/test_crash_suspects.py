@@ -3,7 +3,7 @@
 import pytest
 
 from agent.execution.crash_suspects import CrashSuspects
-from agent.reporting.telemetry import Counts
+from schemas.task.agent_report import SuspectReport
 from tests.support.slots import claimed
 
 HARMLESS = claimed(1, 0.0)
@@ -14,12 +14,13 @@ ALONE = claimed(4, 0.0, lease_losses=3)
 
 def test_of_all_suspects_one_may_run() -> None:
     """Other tasks run beside it."""
-    suspects = CrashSuspects(counts=Counts())
+    suspects = CrashSuspects()
     suspects.enter(HARMLESS)
     assert suspects.may_run(SUSPECT)
 
     suspects.enter(SUSPECT)
 
+    assert suspects.reports == (SuspectReport(2, "b", "k", 2),)
     assert suspects.may_run(SUSPECT)
     assert suspects.may_run(HARMLESS)
     assert not suspects.may_run(OTHER)
@@ -29,7 +30,7 @@ def test_of_all_suspects_one_may_run() -> None:
 
 def test_nothing_runs_beside_a_task_that_was_lost_three_times() -> None:
     """The agent can have been lost over this task only."""
-    suspects = CrashSuspects(counts=Counts())
+    suspects = CrashSuspects()
     suspects.enter(SUSPECT)
     assert not suspects.alone
     suspects.leave(SUSPECT)
@@ -45,7 +46,7 @@ def test_nothing_runs_beside_a_task_that_was_lost_three_times() -> None:
 
 def test_the_log_names_the_suspect_that_runs(caplog: pytest.LogCaptureFixture) -> None:
     """A task that kills its agent cannot be named afterwards."""
-    suspects = CrashSuspects(counts=Counts())
+    suspects = CrashSuspects()
 
     for delivery in (HARMLESS, SUSPECT, ALONE):
         suspects.warn(delivery)

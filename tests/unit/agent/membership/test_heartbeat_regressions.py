@@ -50,7 +50,8 @@ def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None
         group="g",
         version="0",
         locks=None,
-        notice=str,
+        revision="",
+        report=str,
     )
 
     lease = asyncio.run(heartbeat.register())
@@ -81,7 +82,8 @@ def test_a_heartbeat_survives_any_error_of_a_beat(tmp_path: Path) -> None:
         group="g",
         version="0",
         locks=Full(tmp_path),
-        notice=str,
+        revision="",
+        report=str,
     )
     heartbeat._leases.append(Lease(1, -100.0))
 

@@ -12,9 +12,11 @@ from typing import cast
 
 import pytest
 
+from agent.reporting.latest_report import LatestReport
 from agent.reporting.progress import WARN_S, Progress
 from agent.reporting.telemetry import Counts
 from schemas.ledger.transactions import Transactions
+from schemas.task.agent_report import AgentReport, Reason, ReasonCode
 
 
 class Hour:
@@ -37,13 +39,16 @@ class Hour:
 
 
 def warnings(
-    notice: str, caplog: pytest.LogCaptureFixture, deaths: Callable[[], list[str]] = list
+    reasons: tuple[Reason, ...],
+    caplog: pytest.LogCaptureFixture,
+    deaths: Callable[[], list[str]] = list,
 ) -> list[str]:
-    """Return the warnings of an agent with this notice in an hour, without a terminal."""
+    """Return the warnings of an agent with these reasons in an hour, without a terminal."""
     clock = Hour()
+    latest = LatestReport(clock=clock)
+    latest.put(AgentReport(reasons=reasons))
     counts = SimpleNamespace(
         summary=lambda: "0 succeeded",
-        notice=lambda: notice,
         deaths=SimpleNamespace(news=lambda _group: deaths()),
     )
     progress = Progress(
@@ -51,6 +56,7 @@ def warnings(
         group="g",
         clock=clock,
         counts=cast("Counts", counts),
+        latest=latest,
     )
     with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
         asyncio.run(progress.run())
@@ -59,22 +65,23 @@ def warnings(
 
 def test_the_reason_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """While a route waits, the log says so once a minute."""
-    messages = warnings("route default waits 20 s: 429", caplog)
+    waits = Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
+    messages = warnings((waits,), caplog)
 
-    assert set(messages) == {"route default waits 20 s: 429"}
+    assert set(messages) == {"route default waits 20 s: RATE: 429"}
     assert 1 < len(messages) <= 3600 / WARN_S + 1
 
 
 def test_nothing_is_logged_while_no_task_waits(caplog: pytest.LogCaptureFixture) -> None:
     """An agent that works logs no warning."""
-    assert warnings("", caplog) == []
+    assert warnings((), caplog) == []
 
 
 def test_deaths_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """Errors that kill tasks are logged once a minute, and not only at the end."""
     news = [["2 dead tasks of class BAD_REQUEST"], [], ["1 dead task of class TOO_LONG"]]
 
-    messages = warnings("", caplog, lambda: news.pop(0) if news else [])
+    messages = warnings((), caplog, lambda: news.pop(0) if news else [])
 
     assert messages == ["2 dead tasks of class BAD_REQUEST", "1 dead task of class TOO_LONG"]
 

@@ -15,6 +15,7 @@ from tests.support.routes import (
     admitted,
     call,
     failed,
+    notice,
     routes,
     snoozed,
     stopped,
@@ -188,7 +189,7 @@ def test_a_refused_share_lowers_the_limit_by_half_of_it() -> None:
 
     began = sum(table.admit(ROUTE, task_id, 106.0) is not None for task_id in range(64))
     assert 64 * 7 / 8 <= began <= 64 * 7 / 8 * 1.03 + 1
-    assert table.notice(106.0) == ""
+    assert notice(table, 106.0) == ""
 
 
 def test_a_clean_route_has_no_limit_but_its_slots() -> None:

@@ -24,6 +24,7 @@ from tests.support.routes import (
     call,
     exhausted,
     failed,
+    notice,
     routes,
     snoozed,
     stopped,
@@ -35,7 +36,7 @@ def test_a_route_that_is_well_fills_all_slots() -> None:
     table = routes()
 
     assert [table.room(ROUTE, 0.0, running, 64) for running in (0, 60, 70)] == [64, 4, 0]
-    assert (table.notice(0.0), table.closed(ROUTE, 0.0), table.closed_for_s(ROUTE, 0.0)) == (
+    assert (notice(table, 0.0), table.closed(ROUTE, 0.0), table.closed_for_s(ROUTE, 0.0)) == (
         "",
         False,
         0.0,
@@ -58,8 +59,8 @@ def test_a_run_of_failures_stops_it(error_class: str) -> None:
     assert [table.room(ROUTE, at_s, 0, 64) for at_s in (100.0, 101.9, 102.0)] == [0, 0, 1]
     assert table.closed(ROUTE, 500.0)
     assert table.closed_for_s(ROUTE, 100.5) == pytest.approx(1.5)
-    assert table.notice(100.0) == f"route default waits 2 s: {error_class}: 503: away"
-    assert "tries one call" in table.notice(102.0)
+    assert notice(table, 100.0) == f"route default waits 2 s: {error_class}: 503: away"
+    assert "tries one call" in notice(table, 102.0)
 
 
 def test_half_of_the_calls_stop_it_too() -> None:
@@ -144,7 +145,7 @@ def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
     table = stopped()
     call(table, outcome, 102.0)
 
-    assert (table.room(ROUTE, 102.0, 0, 64), table.closed(ROUTE, 102.0), table.notice(102.0)) == (
+    assert (table.room(ROUTE, 102.0, 0, 64), table.closed(ROUTE, 102.0), notice(table, 102.0)) == (
         1,
         False,
         "",

@@ -9,7 +9,7 @@ from agent.outcome import Outcome, Released, Snooze
 from agent.routes import Ticket
 from agent.routes.evidence import RouteEvidence
 from agent.routes.sharing.board import BoardState, Peer
-from tests.support.routes import GOOD, ROUTE, exhausted, failed, routes, snoozed
+from tests.support.routes import GOOD, ROUTE, exhausted, failed, notice, routes, snoozed
 
 SLOTS = 6
 OUTCOMES = (
@@ -116,8 +116,8 @@ class RouteMachine(RuleBasedStateMachine):
     def its_state_is_one(self) -> None:
         assert self.route.stopped is self.route._circuit.stopped
         assert self.route.stopped or not self.route.parked
-        notice = self.table.notice(self.now_s)
-        assert bool(notice) is (self.table.closed(ROUTE, self.now_s) or "been running" in notice)
+        why = notice(self.table, self.now_s)
+        assert bool(why) is (self.table.closed(ROUTE, self.now_s) or "been running" in why)
 
     def teardown(self) -> None:
         """Check that tasks soon run at full speed once the provider is well and the agent alone."""

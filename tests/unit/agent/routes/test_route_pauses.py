@@ -16,6 +16,7 @@ from tests.support.routes import (
     call,
     exhausted,
     failed,
+    notice,
     paused,
     routes,
     snoozed,
@@ -33,8 +34,8 @@ def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class
     assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
     assert [long.room(ROUTE, at_s, 0, 64) for at_s in (104.9, 105.0)] == [0, 1]
     assert (short.closed_for_s(ROUTE, 101.0), short.admit(ROUTE, 1, 101.0)) == (1.0, None)
-    assert short.notice(101.0) == f"route default waits 1 s: {error_class}: said the provider"
-    assert short.notice(102.0) == f"route default tries one call: {error_class}: said the provider"
+    assert notice(short, 101.0) == f"route default waits 1 s: {error_class}: said the provider"
+    assert notice(short, 102.0) == f"route default tries one call: {error_class}: said the provider"
 
 
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
@@ -47,7 +48,7 @@ def test_a_single_refusal_holds_for_its_task_alone(error_class: str) -> None:
         error_class, 600.0
     )
 
-    assert (table.closed(ROUTE, 100.1), table.notice(100.1)) == (False, "")
+    assert (table.closed(ROUTE, 100.1), notice(table, 100.1)) == (False, "")
     assert table.room(ROUTE, 100.1, 63, 64) == 1
 
 
@@ -61,7 +62,7 @@ def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
 
     call(table, GOOD, 115.0)
 
-    assert (table.closed(ROUTE, 115.0), table.notice(115.0)) == (False, "")
+    assert (table.closed(ROUTE, 115.0), notice(table, 115.0)) == (False, "")
 
 
 def test_pauses_grow_while_the_trial_is_refused() -> None:
@@ -121,16 +122,16 @@ def test_calls_that_run_far_longer_than_usual_are_logged() -> None:
     table = routes()
     call(table, GOOD, 100.0)
     tickets = [admitted(table, 100.0, task_id) for task_id in range(10)]
-    assert table.notice(129.0) == ""
+    assert notice(table, 129.0) == ""
 
-    assert table.notice(280.0).startswith(
+    assert notice(table, 280.0).startswith(
         "route default: 10 calls have been running for 180 s, usually they take "
     )
     for ticket in tickets[1:]:
         table.ended(ticket, GOOD, 281.0)
-    assert "1 call has been running for 500 s" in table.notice(600.0)
+    assert "1 call has been running for 500 s" in notice(table, 600.0)
     table.ended(tickets[0], GOOD, 600.0)
-    assert table.notice(600.0) == ""
+    assert notice(table, 600.0) == ""
 
 
 def test_the_reason_of_a_pause_is_the_refusal() -> None:
@@ -144,11 +145,11 @@ def test_the_reason_of_a_pause_is_the_refusal() -> None:
         table.ended(ticket, snoozed("RATE"), 100.0)
     for ticket in tickets[5:7]:
         table.ended(ticket, failed(), 101.0)
-    assert "RATE" in table.notice(101.0)
+    assert "RATE" in notice(table, 101.0)
 
     table.ended(tickets[7], failed(), 102.0)
 
-    assert "SERVER" in table.notice(102.0)
+    assert "SERVER" in notice(table, 102.0)
 
 
 def test_answers_during_a_pause_take_back_the_slow_start() -> None:
@@ -208,9 +209,8 @@ def test_a_locked_account_parks_the_route(
     assert f"parked: {error_class}: said the provider; " in message.message
     assert what in message.message
     assert message.message.endswith(" run: python -m agent resume default --group g")
-    assert (
-        "is parked, next try in 40 s or by python -m agent resume default --group g"
-        in table.notice(180.0)
+    assert "is parked, next try in 40 s or by python -m agent resume default --group g" in notice(
+        table, 180.0
     )
 
 
@@ -313,7 +313,7 @@ def test_an_outage_does_not_unpark_a_route() -> None:
     settled = call(table, failed(), 160.0)
 
     assert isinstance(settled, Snooze)
-    assert "MONEY" in table.notice(161.0)
+    assert "MONEY" in notice(table, 161.0)
 
 
 def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,7 @@
 from agent.routes import DEFAULT, Router
 from agent.routes.router import MOST
 from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
-from tests.support.routes import GOOD, admitted, call, failed, paused, routes, snoozed
+from tests.support.routes import GOOD, admitted, call, failed, notice, paused, routes, snoozed
 
 CONFIG = Config(
     llm=LLMConfig(model="mini"),
@@ -30,7 +30,7 @@ def test_routes_fail_apart() -> None:
         3,
     ]
     assert (
-        table.notice(100.0)
+        notice(table, 100.0)
         == "route bad waits 2 s: SERVER: 503: away; route slow waits 5 s: RATE: said the provider"
     )
 
@@ -41,8 +41,8 @@ def test_many_routes_are_summed_up() -> None:
     for number in range(8):
         paused(table, snoozed("RATE"), 100.0, name=f"m{number}")
 
-    assert table.notice(100.0).count("route m") == 5
-    assert table.notice(100.0).endswith("; 3 more routes wait")
+    assert notice(table, 100.0).count("route m") == 5
+    assert notice(table, 100.0).endswith("; 3 more routes wait")
 
 
 def test_the_table_is_bounded() -> None:

@@ -1,6 +1,7 @@
 """The published JSON Schema of `status --json`."""
 
 import json
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,12 +9,36 @@ from types import SimpleNamespace
 import jsonschema_rs
 import orjson
 
+from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.batch_status import BatchStatus, _failures
-from producer.ledger.status import AgentState, AgentStatus, GroupStatus
+from producer.ledger.status import GroupStatus
+from schemas.task.agent_report import (
+    AgentReport,
+    CallReport,
+    Reason,
+    ReasonCode,
+    RouteFacts,
+    SuspectReport,
+)
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status
 
+FULL_REPORT = AgentReport(
+    slots=64,
+    running=1,
+    busy={"default": 1},
+    routes=(RouteFacts("default", "parked", "MONEY", "2026-01-31T08:00:00Z", 3.5, 1),),
+    routes_left_out=2,
+    lag={"tasks": 3},
+    oldest_call=CallReport(7, "tasks", "a.txt", "default", 12.5),
+    suspects=(SuspectReport(8, "tasks", "b.txt", 3, alone=True),),
+    reasons=(Reason(ReasonCode.CALLS_HANG, "default", seconds=99.5, count=1, usual_s=1.5),),
+    settings="0123456789abcdef",
+    program="0.1.0",
+    revision="0005",
+    loop_age_s=0.4,
+)
 SCHEMA = Path(__file__).parents[4] / "schemas" / "json" / "status.json"
 
 
@@ -57,7 +82,10 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
     full = GroupStatus(
         "docllm",
         "0" * 32,
-        (AgentStatus(7, "host-1", AgentState.ALIVE, 0.3, ""),),
+        (
+            AgentStatus(7, "host-1", AgentState.ALIVE, 0.3),
+            AgentStatus(8, "host-2", AgentState.ALIVE, 0.3, "0.1.0", FULL_REPORT),
+        ),
         (batch,),
         2,
         ("no agent alive",),
@@ -65,6 +93,13 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
     )
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
+    described = json.loads(SCHEMA.read_text())["properties"]["agents"]["items"]
+    report = described["properties"]["report"]["properties"]
+    assert report.keys() == {part.name for part in fields(AgentReport)}
+    assert report["routes"]["items"]["properties"].keys() == {
+        part.name for part in fields(RouteFacts)
+    }
+    assert set(report["reasons"]["items"]["properties"]["code"]["examples"]) == set(ReasonCode)
     for status in (full, GroupStatus("docllm", "0" * 32, (), (), 0, ())):
         assert list(validator.iter_errors(orjson.loads(orjson.dumps(status.as_json())))) == []
 

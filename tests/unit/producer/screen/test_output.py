@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.batch_status import BatchStatus
-from producer.ledger.status import AgentState, AgentStatus, GroupStatus
+from producer.ledger.status import GroupStatus
 from producer.screen.output import bar, complain, note, status_lines, status_table
+from producer.text.agent_report import Sentence
+from schemas.task.agent_report import AgentReport, CallReport
 
 STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
 SAY = "from producer.screen.output import say; say('a line')"
@@ -60,8 +63,12 @@ def test_a_reader_that_left_is_no_error() -> None:
 def group_with(batch: str) -> GroupStatus:
     counts = dict.fromkeys(STATES, 0)
     batch_status = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
-    agent = AgentStatus(1, batch, AgentState.ALIVE, 1.0, batch)
+    agent = AgentStatus(1, batch, AgentState.ALIVE, 1.0, reasons=saying(batch))
     return GroupStatus("g", "l", (agent,), (batch_status,), 0, (f"{batch} waits",))
+
+
+def saying(text: str) -> tuple[Sentence, ...]:
+    return (Sentence(1, ("route", "default"), text),)
 
 
 def table(status: GroupStatus, width: int = 160) -> str:
@@ -173,7 +180,10 @@ def test_an_agents_reason_to_wait_is_shown_once() -> None:
     Reasons that no agent gives follow.
     """
     waits = "route default waits 2 s: RATE: 429"
-    agents = (AgentStatus(1, "a", "alive", 1.0, waits), AgentStatus(2, "b", "alive", 2.0, ""))
+    agents = (
+        AgentStatus(1, "a", AgentState.ALIVE, 1.0, reasons=saying(waits)),
+        AgentStatus(2, "b", AgentState.ALIVE, 2.0),
+    )
     guard = "guard of batch night: 10 of 10"
 
     assert status_lines(
@@ -183,6 +193,53 @@ def test_an_agents_reason_to_wait_is_shown_once() -> None:
         "agent b: alive, seen 2 s ago",
         f"waiting: {guard}",
     ]
+
+
+def reporting(name: str, report: AgentReport, version: str = "1") -> AgentStatus:
+    return AgentStatus(1, name, AgentState.ALIVE, 1.0, version, report)
+
+
+def lines_of(*agents: AgentStatus) -> list[str]:
+    return status_lines(GroupStatus("g", "l", agents, (large("night", total=1),), 0, ()))
+
+
+@pytest.mark.parametrize(
+    ("running_s", "shown"), [(9.9, ""), (75.0, ", oldest call 75 s: task k of batch b on route r")]
+)
+def test_an_agents_line_shows_its_slots_and_a_slow_call(running_s: float, shown: str) -> None:
+    """The oldest call is news once it has run for some seconds."""
+    call = CallReport(7, "b", "k", "r", running_s)
+    report = AgentReport(slots=64, running=3, oldest_call=call, draining=True)
+
+    assert lines_of(reporting("a", report)) == [
+        f"agent a: alive, seen 1 s ago, 3 of 64 slots, draining{shown}"
+    ]
+
+
+def test_agents_that_differ_from_the_others_are_named() -> None:
+    """Agents with other settings, or of another version, are named; equal ones are not."""
+    same = [reporting(name, AgentReport(settings="s")) for name in "abc"]
+    assert len(lines_of(*same)) == 3
+
+    odd = [reporting(name, AgentReport(settings="t"), version="2") for name in "de"]
+
+    assert lines_of(*odd, *same)[5:] == [
+        "d, e have another version than a",
+        "d, e have other settings than a",
+    ]
+    many = [reporting(f"d{number}", AgentReport(settings=f"{number}")) for number in range(7)]
+    assert lines_of(*many, *same)[10:] == [
+        "d0, d1, d2, d3, d4 and 2 more have other settings than a"
+    ]
+
+
+def test_records_that_wait_are_shown_by_topic() -> None:
+    """The lag of all living agents is added; a topic without lag is not news."""
+    lags: list[dict[str, int]] = [{"tasks": 1200, "inbox": 0}, {"tasks": 34, "retry.30s": 5}]
+
+    lines = lines_of(*(reporting(f"{lag}", AgentReport(lag=lag)) for lag in lags))
+
+    assert lines[2:] == ["records that wait: 1,234 in tasks, 5 in retry.30s"]
 
 
 def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:

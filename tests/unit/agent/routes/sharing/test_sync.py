@@ -12,7 +12,7 @@ import pytest
 from agent.outcome import Outcome
 from agent.routes.sharing.sync import BoardSync
 from tests.contract.memory_board import MemoryServer
-from tests.support.routes import GOOD, ROUTE, BusyAgent, call, failed, routes, snoozed
+from tests.support.routes import GOOD, ROUTE, BusyAgent, call, failed, notice, routes, snoozed
 
 STEP_S, PAUSE_STEPS = 0.05, 10
 FROM_S, TO_S = 6.0, 66.0
@@ -209,7 +209,7 @@ def test_a_parked_route_is_parked_for_all() -> None:
     fleet = Fleet([unpaid] * 4)
     fleet.drive(200.0)
 
-    assert all("is parked" in agent.table.notice(200.0) for agent in fleet.agents)
+    assert all("is parked" in notice(agent.table, 200.0) for agent in fleet.agents)
     assert fleet.calls(10.0, 200.0) <= 4
     for agent in fleet.agents:
         agent.answer = well

@@ -1,0 +1,81 @@
+"""Builds this agent's report each second, in the main loop.
+
+So a report that grows old shows that the main loop is blocked.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from agent.execution.admission import Admission
+from agent.execution.slots import Slots
+from agent.ports import Clock, Source
+from agent.reporting.latest_report import LatestReport
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+from schemas.runtime.outage import DUTY, Outage
+from schemas.task.agent_report import MOST_ROUTES, AgentReport, Reason, ReasonCode
+
+EVERY_S = 1.0
+
+
+class Reporter:
+    """Reports what one agent does. `sources` are by destination.
+
+    `form` is a report with what does not change: versions and settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        form: AgentReport,
+        latest: LatestReport,
+        admission: Admission,
+        slots: Slots,
+        routes: Router,
+        sources: Mapping[str, Source],
+        counts: Counts,
+        clock: Clock,
+    ) -> None:
+        self._form = form
+        self._latest = latest
+        self._admission = admission
+        self._slots = slots
+        self._routes = routes
+        self._sources = sources
+        self._counts = counts
+        self._clock = clock
+        self._trouble = Outage(name="the agent's report", clock=clock, words=DUTY, patience_s=0)
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            try:
+                self._latest.put(self.report())
+            except Exception as error:  # noqa: BLE001 - an agent must not end because of its report
+                self._trouble.failed(f"{type(error).__name__}: {error}")
+            else:
+                self._trouble.answered()
+            await self._clock.sleep(EVERY_S)
+
+    def report(self) -> AgentReport:
+        """Return what this agent does now."""
+        now_s, busy = self._clock.now_s(), dict(self._admission.busy_routes())
+        routes = self._routes.reports(busy, now_s, self._clock.utc_s())
+        return replace(
+            self._form,
+            slots=self._admission.slots,
+            running=self._slots.running,
+            draining=self._admission.closed,
+            busy=busy,
+            routes=tuple(routes[:MOST_ROUTES]),
+            routes_left_out=len(routes[MOST_ROUTES:]),
+            lag={name: lag for name, source in self._sources.items() if (lag := source.lag())},
+            oldest_call=self._slots.oldest_call(),
+            suspects=self._admission.suspects,
+            reasons=tuple(self._reasons(now_s)),
+        )
+
+    def _reasons(self, now_s: float) -> Iterator[Reason]:
+        for topic in sorted(self._counts.unknown_topics):
+            yield Reason(ReasonCode.TOPIC_UNKNOWN, topic)
+        yield from self._routes.reasons(now_s)

@@ -1,0 +1,180 @@
+"""Reads the agents of a group from the ledger, with what each reported of itself. Read only.
+
+Tested by tests/contract/test_ledger_status.py.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, or_, select
+
+from producer.text.agent_report import Sentence, blocked, foreign_notice, joined, sentences
+from schemas.ledger.sql import seconds_until, utc_after
+from schemas.ledger.tables import agent, task
+from schemas.task.agent_report import AgentReport, from_json
+from schemas.task.states import OWNER_BITS, Status
+
+SILENT_S = 6.0  # without a heartbeat, after which an agent counts as silent
+# How long after its last heartbeat an agent is shown: at most, if it stopped, and if it is lost. A
+# lost agent is shown longer while it holds tasks.
+SHOWN_S = 600.0
+STOPPED_SHOWN_S = 30.0
+LOST_SHOWN_S = 60.0
+CLAIMS_MOST = 20_000  # claims that are searched for those of lost agents
+NAMED = 5
+REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
+
+
+class AgentState(StrEnum):
+    """The state of an agent; the names are shown to people and programs."""
+
+    ALIVE = "alive"
+    SILENT = "silent"  # its last heartbeat is some seconds old
+    LOST = "lost"  # it was declared lost, and its tasks were reset
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """One agent; `silent_s` is the age of its last heartbeat by the database's clock.
+
+    `reasons` are in words, the worst first. An agent that has not run yet, a reaper and an agent of
+    an older version have no report.
+    """
+
+    id: int
+    name: str
+    state: AgentState
+    silent_s: float
+    version: str = ""
+    report: AgentReport | None = None
+    reasons: tuple[Sentence, ...] = ()
+
+    @property
+    def works(self) -> bool:
+        """Return whether this agent takes tasks: it is alive, and does more than reaping."""
+        return self.state is AgentState.ALIVE and not self.name.endswith(REAPER)
+
+    @property
+    def notice(self) -> str:
+        """Return the reasons on one line."""
+        return joined(self.reasons)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `status --json`, version 1."""
+        report = self.report
+        return {
+            "id": self.id,
+            "name": self.name,
+            "state": self.state,
+            "silent_s": self.silent_s,
+            "notice": self.notice,
+            "version": self.version,
+            "slots": None if report is None else report.slots,
+            "running": None if report is None else report.running,
+            "report": None if report is None else asdict(report),
+        }
+
+
+def read(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
+    """Return the agents of a group that were seen lately, in the order in which they started."""
+    silent = (-seconds_until(agent.c.seen_at)).label("silent_s")
+    recent = or_(agent.c.stopped_at.is_(None), agent.c.stopped_at > utc_after(-STOPPED_SHOWN_S))
+    query = select(agent, silent).where(
+        agent.c.group_name == group, agent.c.seen_at > utc_after(-SHOWN_S), recent
+    )
+    query = query.order_by(agent.c.started_at)
+    return tuple(_agent_status(row) for row in connection.execute(query))
+
+
+def _agent_status(row: Row[Any]) -> AgentStatus:
+    silent_s = round(max(0.0, float(row.silent_s)), 1)
+    if row.stopped_at is not None:
+        state = AgentState.STOPPED
+    elif row.lost_at is not None:
+        state = AgentState.LOST
+    else:
+        state = AgentState.SILENT if silent_s > SILENT_S else AgentState.ALIVE
+    report = from_json(row.report)
+    reasons = foreign_notice(row.notice)
+    if report is not None:
+        # Of an agent that is not alive, the last report says nothing about its loop now.
+        loop = blocked(report, row.name) if state is AgentState.ALIVE else []
+        reasons = [*loop, *sentences(report, row.group_name)]
+    return AgentStatus(row.id, row.name, state, silent_s, row.version, report, tuple(reasons))
+
+
+def reasons(agents: Sequence[AgentStatus]) -> tuple[str, ...]:
+    """Return what living agents report, the worst first; the same trouble once."""
+    said = [
+        sentence
+        for status in agents
+        if status.state is AgentState.ALIVE
+        for sentence in status.reasons
+    ]
+    said.sort(key=lambda sentence: sentence.rank)
+    first: dict[tuple[str, str], str] = {}
+    for sentence in said:
+        first.setdefault(sentence.about, sentence.text)
+    return tuple(first.values())
+
+
+def missing(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentStatus]:
+    """Return the silent and lost agents to show to a person.
+
+    A lost agent's claims run again within seconds. After a minute, a lost agent is shown only if it
+    still holds tasks.
+    """
+    missing = [agent for agent in agents if agent.state in {AgentState.LOST, AgentState.SILENT}]
+    lost_ids = {
+        agent.id
+        for agent in missing
+        if agent.state is AgentState.LOST and agent.silent_s > LOST_SHOWN_S
+    }
+    if not lost_ids:
+        return missing
+    recovered = lost_ids - _holders(connection)
+    return [agent for agent in missing if agent.id not in recovered]
+
+
+def _holders(connection: Connection) -> set[int]:
+    """Return the agents that hold the claims with the earliest hard deadlines.
+
+    The claims of an agent that was lost a minute ago are older than nearly all others.
+    """
+    claims = (
+        select(task.c.owner)
+        .where(task.c.status == int(Status.PROCESSING))
+        .order_by(task.c.due_at)
+        .limit(CLAIMS_MOST)
+        .subquery()
+    )
+    holders = select(claims.c.owner.op(">>")(OWNER_BITS)).distinct()
+    return set(connection.execute(holders).scalars())
+
+
+def outliers(agents: Sequence[AgentStatus]) -> Iterator[str]:
+    """Yield sentences that name the living agents whose version or settings differ from others."""
+    working = [status for status in agents if status.works]
+    versions = [(status, status.version) for status in working]
+    settings = [(status, status.report.settings) for status in working if status.report is not None]
+    for what, marks in (("another version", versions), ("other settings", settings)):
+        common = Counter(mark for _, mark in marks).most_common(1)
+        names = [status.name for status, mark in marks if mark != common[0][0]] if common else []
+        if names:
+            usual = next(status.name for status, mark in marks if mark == common[0][0])
+            rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            verb = "has" if len(names) == 1 else "have"
+            yield f"{', '.join(names[:NAMED])}{rest} {verb} {what} than {usual}"
+
+
+def lag(agents: Sequence[AgentStatus]) -> dict[str, int]:
+    """Return the records that wait for the living agents, by destination."""
+    total: Counter[str] = Counter()
+    for status in agents:
+        if status.works and status.report is not None:
+            total.update(status.report.lag)
+    return {name: count for name, count in total.items() if count}

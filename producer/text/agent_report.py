@@ -1,0 +1,95 @@
+"""The sentences in which an agent's report is shown to a person."""
+
+import shlex
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from schemas.task.agent_report import AgentReport, CallReport, Reason, ReasonCode, SuspectReport
+from schemas.task.wording import counted
+
+BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
+SENTENCE_CHARS = 300
+_RANKS: dict[str, int] = {code: rank for rank, code in enumerate(ReasonCode, 1)}
+_SUSPECT_RANK = _RANKS[ReasonCode.CALLS_HANG]
+_LAST_RANK = len(_RANKS) + 1
+
+
+class Sentence(NamedTuple):
+    """A reason in words. The worst has the lowest rank; `about` is equal for the same trouble."""
+
+    rank: int
+    about: tuple[str, str]
+    text: str
+
+
+def sentences(report: AgentReport, group: str) -> list[Sentence]:
+    """Return why something does not run in an agent, the worst first."""
+    found = [_sentence(reason, group) for reason in report.reasons]
+    found += [
+        Sentence(_SUSPECT_RANK, ("suspect", str(suspect.task)), suspect_text(suspect))
+        for suspect in report.suspects
+    ]
+    return sorted(found, key=lambda sentence: sentence.rank)
+
+
+def blocked(report: AgentReport, name: str) -> list[Sentence]:
+    """Return that the agent's event loop is blocked, if it is."""
+    if report.loop_age_s <= BLOCKED_S:
+        return []
+    text = f"the event loop of {name} has been blocked for {report.loop_age_s:.0f} s"
+    return [Sentence(0, ("blocked", name), text)]
+
+
+def foreign_notice(text: str) -> list[Sentence]:
+    """Return what an agent of an older version says, which sends no report."""
+    return [Sentence(_LAST_RANK, ("notice", text), text)] if text else []
+
+
+def joined(found: Iterable[Sentence]) -> str:
+    """Return sentences on one line; empty if there is nothing to say."""
+    return "; ".join(sentence.text for sentence in found)
+
+
+def suspect_text(suspect: SuspectReport) -> str:
+    """Return which crash suspect runs."""
+    where = "alone in its agent" if suspect.alone else "as the only suspect of its agent"
+    return (
+        f"task {suspect.task} of batch {suspect.batch} runs {where}: "
+        f"{suspect.losses} agents were lost over it"
+    )
+
+
+def call_text(call: CallReport) -> str:
+    """Return which call runs and for how long."""
+    return f"{call.running_s:.0f} s: task {call.key} of batch {call.batch} on route {call.route}"
+
+
+def _sentence(reason: Reason, group: str) -> Sentence:
+    rank = _RANKS.get(reason.code, _LAST_RANK)
+    return Sentence(rank, (reason.code, reason.name), _text(reason, group)[:SENTENCE_CHARS])
+
+
+def _text(reason: Reason, group: str) -> str:
+    why = ": ".join(filter(None, (reason.error_class, reason.text)))
+    match reason.code:
+        case ReasonCode.ROUTE_PARKED:
+            command = f"python -m agent resume {shlex.quote(reason.name)} --group {group}"
+            next_try = f"next try in {reason.seconds:.0f} s or by {command}"
+            return f"route {reason.name} is parked, {next_try}: {why}"
+        case ReasonCode.ROUTE_STOPPED | ReasonCode.ROUTE_PAUSED:
+            waits = f"waits {reason.seconds:.0f} s" if reason.seconds > 0 else "tries one call"
+            return f"route {reason.name} {waits}: {why}"
+        case ReasonCode.CALLS_HANG:
+            calls = "1 call has" if reason.count == 1 else f"{counted(reason.count, 'call')} have"
+            usual_s = reason.usual_s
+            usual = "" if usual_s is None else f", usually they take {usual_s:.1f} s"
+            return f"route {reason.name}: {calls} been running for {reason.seconds:.0f} s{usual}"
+        case ReasonCode.TOPIC_UNKNOWN:
+            return (
+                f"topic {reason.name} paused: it is missing or was created again, run: "
+                "python -m producer topics apply"
+            )
+        case ReasonCode.ROUTES_LEFT_OUT:
+            return f"{counted(reason.count, 'more route')} wait"
+        case _:
+            return " ".join(filter(None, (reason.code, reason.name, why)))

@@ -1,0 +1,110 @@
+"""What `status` says of an agent is true: its slots, calls, routes, lag and settings."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from schemas.runtime.clock import SystemClock
+from tests.integration.deployment import Deployment, task_line
+
+SLOTS = 4
+TASKS = 40
+Settings = Callable[[Deployment, str], None]
+
+
+def reports(deployment: Deployment) -> list[dict[str, Any]]:
+    """Return the reports of all living agents."""
+    return [
+        agent["report"]
+        for agent in deployment.status()["agents"]
+        if agent["state"] == "alive" and agent["report"] is not None
+    ]
+
+
+def test_a_report_tells_what_an_agent_does(deployment: Deployment) -> None:
+    """While calls are slow, the report has them; when all is done, nothing is left in it."""
+    llm = deployment.llm("--latency", "600")
+    deployment.load(TASKS)
+    agent = deployment.agent("--slots", str(SLOTS))
+
+    deployment.until(
+        lambda: any(
+            report["oldest_call"] and report["oldest_call"]["running_s"] > 10
+            for report in reports(deployment)
+        ),
+        "the report of a slow call",
+    )
+    status = deployment.status()
+    (shown,) = status["agents"]
+    report = shown["report"]
+    assert (shown["slots"], shown["running"]) == (SLOTS, SLOTS)
+    assert report["busy"] == {"default": SLOTS}
+    assert report["lag"] == {"tasks": TASKS}
+    assert report["oldest_call"]["key"] in {f"t{number}" for number in range(TASKS)}
+    assert (report["oldest_call"]["batch"], report["oldest_call"]["route"]) == ("tasks", "default")
+    assert report["loop_age_s"] < 5
+    assert (report["reasons"], status["reasons"]) == ([], [])
+    text = deployment.producer("status")
+    assert f"{SLOTS} of {SLOTS} slots, oldest call " in text
+    assert f"records that wait: {TASKS} in tasks" in text
+
+    llm.end()
+    deployment.llm("--latency", "0")
+    agent.end()
+    second = deployment.agent()
+    deployment.until(
+        lambda: (
+            any(not report["lag"] and not report["running"] for report in reports(deployment))
+            and deployment.ledger.counts()["succeeded"] == TASKS
+        ),
+        "an idle agent without lag",
+    )
+    assert all(report["oldest_call"] is None for report in reports(deployment)[-1:])
+    assert second.code is None
+
+
+def test_a_report_says_which_route_is_closed_and_since_when(
+    embedded: Deployment, settings: Settings
+) -> None:
+    """A route that stopped has the class of its failures; the other one is open."""
+    bad = embedded.llm("--latency", "0.05", "--faults", "503=1")
+    embedded.llm("--latency", "0.05")
+    settings(embedded, f'[routes.bad]\nbase_url = "{bad.url}"\n')
+    lines = [task_line(number, **({"model": "bad"} if number % 2 else {})) for number in range(100)]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+    began_s = SystemClock().utc_s()
+    embedded.agent("--slots", "8")
+
+    def closed() -> list[dict[str, Any]]:
+        return [
+            route
+            for report in reports(embedded)
+            for route in report["routes"]
+            if route["state"] == "stopped"
+        ]
+
+    embedded.until(closed, "the report of the stopped route")
+
+    (route,) = closed()
+    assert (route["name"], route["error_class"], route["allowed"]) == ("bad", "SERVER", 1)
+    assert (
+        began_s - 1 <= datetime.fromisoformat(route["since"]).timestamp() <= SystemClock().utc_s()
+    )
+    (report,) = reports(embedded)
+    assert [(reason["code"], reason["name"]) for reason in report["reasons"]] == [
+        ("route_stopped", "bad")
+    ]
+
+
+def test_agents_with_other_settings_are_named(embedded: Deployment) -> None:
+    """Two agents that were started with the same settings report the same digest."""
+    embedded.llm("--latency", "0")
+    embedded.load(1)
+    for slots in ("4", "4", "5"):
+        embedded.agent("--slots", slots)
+
+    embedded.until(lambda: len(reports(embedded)) == 3, "the reports of three agents")
+
+    digests = [report["settings"] for report in reports(embedded)]
+    assert sorted(map(digests.count, digests)) == [1, 2, 2]
+    assert "has other settings than" in embedded.producer("status")

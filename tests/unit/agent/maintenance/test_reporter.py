@@ -1,0 +1,151 @@
+"""The report says what the agent does, and no bug in it ends the agent."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from agent.execution.slots import Slots
+from agent.maintenance.reporter import Reporter
+from agent.ports import Source
+from agent.reporting.latest_report import LatestReport
+from agent.routes import Router
+from schemas.runtime.clock import Clock
+from schemas.task.agent_report import AgentReport, Reason, ReasonCode, SuspectReport
+from tests.support.clock import HandClock
+from tests.support.routes import GOOD, call, paused, routes, snoozed, stopped
+from tests.support.slots import SlotsHarness, claimed, ending
+
+FORM = AgentReport(settings="s", program="0.1.0", revision="0005")
+
+
+def source(lag: int) -> Source:
+    return cast("Source", SimpleNamespace(lag=lambda: lag))
+
+
+def reporter(
+    harness: SlotsHarness, slots: Slots, table: Router | None = None, clock: Clock | None = None
+) -> Reporter:
+    clock = clock or harness.clock
+    return Reporter(
+        form=FORM,
+        latest=LatestReport(clock=clock),
+        admission=slots._admission,
+        slots=slots,
+        routes=table or harness.table,
+        sources={"tasks": source(7), "inbox": source(0)},
+        counts=harness.counts,
+        clock=clock,
+    )
+
+
+def test_a_report_says_what_runs() -> None:
+    """Slots, busy routes, the oldest call and suspects are those of this moment."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([])
+    now_s = harness.clock.now_s()
+
+    async def run() -> AgentReport:
+        slots = harness.slots()
+        old = claimed(5, now_s)
+        old.claimed_s -= 20
+        slots.start(old)
+        slots.start(claimed(6, now_s, lease_losses=2))
+        await asyncio.sleep(0)
+        report = reporter(harness, slots).report()
+        await slots.drain(5.0)
+        assert reporter(harness, slots).report() == _idle()
+        slots._admission.close()
+        assert reporter(harness, slots).report().draining
+        return report
+
+    report = asyncio.run(run())
+
+    assert (report.slots, report.running, report.busy) == (8, 2, {"default": 2})
+    call = report.oldest_call
+    assert call is not None
+    assert (call.task, call.batch, call.key, call.route) == (5, "b", "k", "default")
+    assert 20 <= call.running_s < 30
+    assert report.suspects == (SuspectReport(6, "b", "k", 2),)
+    assert [route.name for route in report.routes] == ["default"]
+
+
+def _idle() -> AgentReport:
+    return AgentReport(settings="s", program="0.1.0", revision="0005", slots=8, lag={"tasks": 7})
+
+
+def test_a_report_says_since_when_a_route_is_closed() -> None:
+    """A stopped route has the class of its failure, the time of day, and the next try."""
+    table, clock = stopped(), HandClock()
+    harness = SlotsHarness(table, ending(GOOD))
+    clock.at_s = 101.0
+    harness.counts.topic("g.inbox", known=False)
+
+    report = reporter(harness, harness.slots(), clock=clock).report()
+
+    (route,) = report.routes
+    assert (route.state, route.error_class, route.since, route.open_in_s, route.allowed) == (
+        "stopped",
+        "SERVER",
+        "1970-01-01T00:01:40Z",
+        1.0,
+        1,
+    )
+    assert report.reasons == (
+        Reason(ReasonCode.TOPIC_UNKNOWN, "g.inbox"),
+        Reason(ReasonCode.ROUTE_STOPPED, "default", "SERVER", "503: away", 1.0),
+    )
+
+
+def test_a_pause_is_reported_with_the_limit_that_was_learned() -> None:
+    """A refused route is open, but takes no call for a while."""
+    table, clock = routes(), HandClock()
+    harness = SlotsHarness(table, ending(GOOD))
+    paused(table, snoozed("RATE", 4.0), 100.0)
+    clock.at_s = 101.0
+
+    (route,) = reporter(harness, harness.slots(), clock=clock).report().routes
+
+    assert (route.state, route.error_class, route.since, route.allowed) == (
+        "open",
+        "RATE",
+        "1970-01-01T00:01:40Z",
+        0,
+    )
+
+
+def test_a_bug_in_the_report_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and the agent's next report comes a second later."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    clock = HandClock()
+    made = reporter(harness, harness.slots(), clock=clock)
+    reports = iter([ZeroDivisionError("no report"), AgentReport(), asyncio.CancelledError()])
+
+    def report() -> AgentReport:
+        value = next(reports)
+        if isinstance(value, AgentReport):
+            return value
+        raise value
+
+    made.report = report  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(made.run())
+
+    assert made._latest.get() == AgentReport(loop_age_s=1.0)
+    assert "the agent's report fails (ZeroDivisionError: no report)" in caplog.text
+
+
+def test_at_most_twenty_routes_are_named() -> None:
+    """The others are counted; routes that take calls and are idle are not mentioned."""
+    table, clock = routes(), HandClock()
+    harness = SlotsHarness(table, ending(GOOD))
+    for number in range(23):
+        paused(table, snoozed("RATE"), 1000.0, f"m{number:02}")
+    call(table, GOOD, 1000.0, name="well")
+
+    report = reporter(harness, harness.slots(), clock=clock).report()
+
+    assert [route.name for route in report.routes] == [f"m{number:02}" for number in range(20)]
+    assert report.routes_left_out == 3
+    assert report.reasons[-1] == Reason(ReasonCode.ROUTES_LEFT_OUT, count=18)

@@ -1,0 +1,91 @@
+"""What an agent reports is shown in sentences that say what to do."""
+
+import pytest
+
+from producer.text.agent_report import blocked, foreign_notice, joined, sentences
+from schemas.task.agent_report import AgentReport, Reason, ReasonCode, SuspectReport
+
+
+def said(*reasons: Reason) -> list[str]:
+    return [sentence.text for sentence in sentences(AgentReport(reasons=reasons), "g")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (
+            Reason(ReasonCode.ROUTE_PARKED, "gpt 4", "MONEY", "402: pay", seconds=9.6),
+            (
+                "route gpt 4 is parked, next try in 10 s or by python -m agent resume 'gpt 4' "
+                "--group g: MONEY: 402: pay"
+            ),
+        ),
+        (
+            Reason(ReasonCode.ROUTE_STOPPED, "default", "SERVER", "503", seconds=2.0),
+            "route default waits 2 s: SERVER: 503",
+        ),
+        (
+            Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429"),
+            "route default tries one call: RATE: 429",
+        ),
+        (
+            Reason(ReasonCode.CALLS_HANG, "default", seconds=500.0, count=1, usual_s=1.25),
+            "route default: 1 call has been running for 500 s, usually they take 1.2 s",
+        ),
+        (
+            Reason(ReasonCode.CALLS_HANG, "default", seconds=500.0, count=2),
+            "route default: 2 calls have been running for 500 s",
+        ),
+        (
+            Reason(ReasonCode.TOPIC_UNKNOWN, "g.inbox"),
+            (
+                "topic g.inbox paused: it is missing or was created again, run: "
+                "python -m producer topics apply"
+            ),
+        ),
+        (Reason(ReasonCode.ROUTES_LEFT_OUT, count=3), "3 more routes wait"),
+        (Reason("out_of_budget", "night", text="0.00"), "out_of_budget night 0.00"),
+    ],
+)
+def test_every_reason_has_a_sentence(reason: Reason, text: str) -> None:
+    """A code of a newer version is shown as it is."""
+    assert said(reason) == [text]
+
+
+def test_the_worst_reason_comes_first() -> None:
+    """A person reads the first line, so it is the one that asks for a person."""
+    codes = [ReasonCode.ROUTES_LEFT_OUT, "newer", ReasonCode.ROUTE_PAUSED, ReasonCode.ROUTE_PARKED]
+    report = AgentReport(
+        reasons=tuple(Reason(code, "r") for code in codes),
+        suspects=(SuspectReport(7, "night", "k", 3, alone=True),),
+    )
+
+    assert [sentence.about for sentence in sentences(report, "g")] == [
+        ("route_parked", "r"),
+        ("suspect", "7"),
+        ("route_paused", "r"),
+        ("routes_left_out", "r"),
+        ("newer", "r"),
+    ]
+    assert "task 7 of batch night runs alone in its agent: 3 agents were lost over it" in joined(
+        sentences(report, "g")
+    )
+
+
+def test_no_reason_fills_the_screen() -> None:
+    """A server's text is cut."""
+    assert len(said(Reason(ReasonCode.ROUTE_PAUSED, "r", "RATE", "x" * 999))[0]) == 300
+
+
+def test_a_loop_is_blocked_after_some_seconds() -> None:
+    """The main loop reports each second; a short stall is no news."""
+    assert blocked(AgentReport(loop_age_s=5.0), "a") == []
+    assert joined(blocked(AgentReport(loop_age_s=5.1), "a")) == (
+        "the event loop of a has been blocked for 5 s"
+    )
+
+
+def test_an_older_agents_notice_is_shown_as_it_is() -> None:
+    """During an upgrade, agents of the version before still say why they wait."""
+    assert joined(foreign_notice("route default waits 2 s")) == "route default waits 2 s"
+    assert foreign_notice("") == []

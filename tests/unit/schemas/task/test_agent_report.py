@@ -1,0 +1,141 @@
+"""An agent's report survives being stored, and no stored text can harm its reader."""
+
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.task.agent_report import (
+    MOST_BYTES,
+    MOST_ROUTES,
+    AgentReport,
+    CallReport,
+    Reason,
+    ReasonCode,
+    RouteFacts,
+    SuspectReport,
+    from_json,
+    to_json,
+)
+
+FULL = AgentReport(
+    slots=64,
+    running=2,
+    draining=True,
+    busy={"default": 2},
+    routes=(RouteFacts("default", "parked", "MONEY", "2026-01-31T08:00:00Z", 3.5, 1),),
+    routes_left_out=4,
+    lag={"tasks": 12, "retry.30s": 1},
+    oldest_call=CallReport(2**62, "night", "a.txt", "default", 12.5),
+    suspects=(SuspectReport(8, "night", "b.txt", 3, alone=True),),
+    reasons=(Reason(ReasonCode.CALLS_HANG, "default", "", "", 99.5, 2, 1.5),),
+    settings="0123456789abcdef",
+    program="0.1.0",
+    revision="0005",
+    loop_age_s=0.4,
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([part.name for part in (*fields(AgentReport), *fields(Reason))]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def stored(**values: Any) -> AgentReport:
+    report = from_json(orjson.dumps(asdict(FULL) | values).decode())
+    assert report is not None
+    return report
+
+
+def test_a_report_is_read_as_it_was_written() -> None:
+    """Nothing is lost on the way, and an empty report is a report."""
+    assert from_json(to_json(FULL)) == FULL
+    assert from_json(to_json(AgentReport())) == AgentReport()
+
+
+@pytest.mark.parametrize(
+    "raw", [None, "", "{", "[]", "7", '"report"', "[" * 9000, "{" + " " * MOST_BYTES + "}"]
+)
+def test_what_is_no_report_is_none(raw: str | None) -> None:
+    """Broken, nested or endless JSON ends no screen."""
+    assert from_json(raw) is None
+
+
+def test_a_newer_report_is_read_as_far_as_it_is_known() -> None:
+    """Unknown names are ignored; unknown codes and states are kept."""
+    reason = asdict(FULL.reasons[0]) | {"code": "out_of_budget", "budget": 5}
+
+    report = stored(version=2, weather="fine", reasons=[reason])
+
+    assert replace(report, version=1, reasons=()) == replace(FULL, reasons=())
+    assert report.reasons == (replace(FULL.reasons[0], code="out_of_budget"),)
+
+
+@pytest.mark.parametrize("value", [None, "64", True, -1, 1e999, [], {}, float("nan")])
+def test_what_is_no_number_counts_as_nothing(value: object) -> None:
+    """A reader can compare and add every number."""
+    assert stored(slots=value).slots == 0
+    assert stored(loop_age_s=value).loop_age_s == 0
+
+
+def test_numbers_lists_and_texts_are_bounded() -> None:
+    """A row of the ledger fills no screen and no memory."""
+    report = stored(
+        slots=1e30,
+        busy={f"route {number}": number for number in range(100)},
+        routes=[{"name": "n" * 100}] * 50,
+        reasons=[{"text": "t" * 400}] * 10,
+    )
+
+    assert report.slots == 2**63 - 1
+    assert list(report.busy.values()) == list(range(99, 79, -1))
+    assert (len(report.routes), report.routes_left_out) == (MOST_ROUTES, 34)
+    assert len(report.routes[0].name) == 64
+    assert len(report.reasons[0].text) == 300
+
+
+@given(st.dictionaries(st.sampled_from([part.name for part in fields(AgentReport)]), ANYTHING))
+def test_any_json_is_read(values: dict[str, Any]) -> None:
+    """Whatever JSON is stored, the reader returns a report that can be written again."""
+    try:
+        raw = orjson.dumps(values).decode()
+    except orjson.JSONEncodeError:  # an integer too large for JSON's readers
+        return
+
+    report = from_json(raw)
+
+    assert report is not None
+    assert from_json(to_json(report)) == report
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "\x00", "\ud800", "\U0001f600"])
+def test_a_long_report_is_shortened(letter: str) -> None:
+    """The worst routes stay, the others are counted, and every letter can be stored."""
+    name, long = letter * 64, letter * 1000
+    report = replace(
+        FULL,
+        busy={f"{letter * 60}{number}": number for number in range(100)},
+        routes=tuple(RouteFacts(name, long, long, long) for _ in range(30)),
+        reasons=tuple(Reason(long, long, long, long) for _ in range(30)),
+        suspects=tuple(SuspectReport(1, long, long, 2) for _ in range(30)),
+        oldest_call=CallReport(1, long, long, long, 1.0),
+        settings=long,
+    )
+
+    text = to_json(report)
+
+    assert len(text.encode()) <= MOST_BYTES
+    read = from_json(text)
+    assert read is not None
+    assert len(read.routes) + read.routes_left_out == 30 + FULL.routes_left_out
+    assert (read.slots, read.lag) == (FULL.slots, FULL.lag)
