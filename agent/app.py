@@ -260,6 +260,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
         locks=locks,
         lost_records=asyncio.Event(),
         agents_gone=lambda _gone: None,
+        batches_cancelled=lambda _batches: None,
         partitions=(),
     )
     beating.start()

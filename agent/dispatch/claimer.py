@@ -109,6 +109,11 @@ class Claimer:
             self._wakeups.set()
         self._gone = gone
 
+    def batches_cancelled(self, batches: frozenset[str]) -> None:
+        """Ask at once about the waiting tasks of cancelled batches, because they are final."""
+        if self._table.ask_about_batches(batches):
+            self._wakeups.set()
+
     async def claim_forever(self) -> None:
         """Claim as many deliveries as there are free slots, until cancelled."""
         while True:

@@ -137,6 +137,19 @@ class InFlightTable:
         """Make deliveries due now if one of these agents holds their task; return how many."""
         return self._delayed.wake(agents, now_s)
 
+    def ask_about_batches(self, batches: frozenset[str]) -> int:
+        """Queue all waiting deliveries of these batches for a question; return how many."""
+        waiting = [
+            delivery
+            for delivery in (self._by_task.values() if batches else ())
+            if delivery.state in {DeliveryState.READY, DeliveryState.DELAYED}
+            and delivery.publication.batch in batches
+        ]
+        for delivery in waiting:
+            self.ask(delivery)
+        self._ready.forget_gone()
+        return len(waiting)
+
     def next_due_s(self) -> float | None:
         """Return when the next delivery of the delay queue is due."""
         return self._delayed.next_s()

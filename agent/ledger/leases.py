@@ -70,7 +70,7 @@ _GONE = select(agent.c.id).where(
     agent.c.group_name == bindparam("of_group"),
     or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
 )
-_CANCELLED = select(batch.c.id, batch.c.cancelled_at).where(
+_CANCELLED = select(batch.c.id, batch.c.name, batch.c.cancelled_at).where(
     batch.c.group_name == bindparam("of_group"),
     batch.c.cancelled_at.is_not(None),
     batch.c.archived_at.is_(None),
@@ -171,13 +171,14 @@ def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
     return [(row.id, row.name) for row in connection.execute(query)]
 
 
-def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, datetime]]:
-    """Return the cancelled batches of a group, with the time of the cancel.
+def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, str, datetime]]:
+    """Return id, name and time of cancel of each cancelled batch of a group.
 
     The time matters because a replayed batch may be cancelled again.
     """
     return frozenset(
-        (row.id, row.cancelled_at) for row in connection.execute(_CANCELLED, {"of_group": group})
+        (row.id, row.name, row.cancelled_at)
+        for row in connection.execute(_CANCELLED, {"of_group": group})
     )
 
 

@@ -1,5 +1,6 @@
 """The duty that continues cancels."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 from agent.ledger import leases, queries
@@ -12,22 +13,31 @@ class Canceller:
     """Cancels waiting tasks of cancelled batches until no task of them is open.
 
     A cancel may have been interrupted, or tasks may have escaped it by running. No task can be
-    added to a cancelled batch.
+    added to a cancelled batch. Each time, `batches_cancelled` gets the names of all cancelled
+    batches, because this agent's deliveries of such a batch wait for nothing.
     """
 
-    def __init__(self, *, transactions: Transactions, group: str) -> None:
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        group: str,
+        batches_cancelled: Callable[[frozenset[str]], None],
+    ) -> None:
         self._transactions = transactions
         self._group = group
-        self._done: frozenset[tuple[int, datetime]] = frozenset()
+        self._batches_cancelled = batches_cancelled
+        self._done: frozenset[tuple[int, str, datetime]] = frozenset()
 
     async def cancel(self) -> None:
         """Cancel what waits in cancelled batches."""
         cancelled = await self._transactions.write(leases.cancelled, self._group)
         self._done &= cancelled
-        for batch_id, cancelled_at in sorted(cancelled - self._done):
+        for batch_id, name, cancelled_at in sorted(cancelled - self._done):
             more_wait = True
             while more_wait:
                 _, more_wait = await self._transactions.write(cancel.cancel_page, batch_id)
                 crash.reach("cancel.page_cancelled")
             if not await self._transactions.write(queries.open_in, batch_id):
-                self._done |= {(batch_id, cancelled_at)}
+                self._done |= {(batch_id, name, cancelled_at)}
+        self._batches_cancelled(frozenset(name for _, name, _ in cancelled))

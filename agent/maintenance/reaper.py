@@ -39,6 +39,7 @@ def rounds(
     locks: AgentLocks | None,
     lost_records: asyncio.Event,
     agents_gone: Callable[[frozenset[int]], None],
+    batches_cancelled: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
 ) -> Sequence[Round]:
     """Return the rounds of a reaper.
@@ -64,7 +65,9 @@ def rounds(
         admin=admin,
         slack_s=parts.config.agent.sweep_slack_s,
     )
-    canceller = Canceller(transactions=transactions, group=group)
+    canceller = Canceller(
+        transactions=transactions, group=group, batches_cancelled=batches_cancelled
+    )
     compactor = Compactor(
         transactions=transactions,
         clock=clock,

@@ -92,6 +92,7 @@ def agent(chosen: Chosen) -> Agent:
         locks=chosen.locks,
         lost_records=common.lost_records,
         agents_gone=dispatching.claimer.agents_gone,
+        batches_cancelled=dispatching.claimer.batches_cancelled,
         partitions=(dispatching.partitions, inbox_partitions),
     )
     return Agent(

@@ -283,7 +283,7 @@ def test_agents_learn_which_batches_are_cancelled(ledger_db: LedgerDatabase) -> 
     first_batch = ledger_db.batch("one").id
 
     first = ledger_db.run(lambda c: leases.cancelled(c, GROUP))
-    assert [batch_id for batch_id, _ in first] == [first_batch]
+    assert [(batch_id, name) for batch_id, name, _ in first] == [(first_batch, "one")]
     ledger_db.ago(tables.batch.c.cancelled_at, 1, first_batch)
     assert first.isdisjoint(ledger_db.run(lambda c: leases.cancelled(c, GROUP)))
     ledger_db.ago(tables.batch.c.archived_at, 1, first_batch)

@@ -28,6 +28,7 @@ class ClaimerHarness:
         self.lease = Lease(1, 0.0)
         self.table = InFlightTable(limits=Limits())
         self.answers, self.slots, self.partitions = MagicMock(), MagicMock(), MagicMock()
+        self.wakeups = MagicMock()
         self.partitions.__contains__.return_value = True
         self.deliveries: list[Delivery] = [claimed(task_id, 0.0) for task_id in (1, 2)]
         for delivery in self.deliveries:
@@ -45,7 +46,7 @@ class ClaimerHarness:
             admission=SlotsHarness(routes(), ending(Released())).slots()._admission,
             slots=self.slots,
             records=MagicMock(),
-            wakeups=MagicMock(),
+            wakeups=self.wakeups,
             clock=MagicMock(),
             limits=Limits(),
         )
@@ -110,3 +111,17 @@ def test_a_partition_whose_records_are_all_claimable_is_fresh() -> None:
     asyncio.run(harness.claimer.ask(harness.deliveries))
 
     harness.partitions.fresh.assert_called_once_with(PARTITION)
+
+
+def test_waiting_tasks_of_a_cancelled_batch_are_asked_about_at_once() -> None:
+    """The loops are woken only if such a task waits."""
+    harness = ClaimerHarness(ClaimAnswer.DONE)
+    delivery, other = harness.table.take_to_ask(0.0, 10)
+    harness.table.delay(delivery, 86_400.0)
+    harness.table.end(other)
+
+    for batch in ("another", delivery.publication.batch):
+        harness.claimer.batches_cancelled(frozenset({batch}))
+
+    assert harness.wakeups.set.call_count == 1
+    assert harness.table.take_to_ask(0.0, 10) == [delivery]

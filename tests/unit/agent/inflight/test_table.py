@@ -286,6 +286,22 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     assert table.take_to_ask(0.5, 10) == [delivery]
 
 
+def test_waiting_entries_of_a_cancelled_batch_are_asked_about() -> None:
+    """They may be delayed for a day, or ready for a route that stays closed."""
+    table = InFlightTable(limits=LIMITS)
+    delayed, ready, running = (new_delivery(task_id) for task_id in (1, 2, 3))
+    for delivery in (delayed, running, ready):
+        table.arrive(delivery, 0.0, redelivered=False)
+    table.take_ready(2, room)
+    table.delay(delayed, 86_400.0)
+
+    assert table.ask_about_batches(frozenset({"another"})) == 0
+    assert table.ask_about_batches(frozenset({delayed.publication.batch})) == 2
+    assert table.take_to_ask(0.0, 10) == [delayed, ready]
+    assert (table.waiting, table.take_to_ask(90_000.0, 10)) == (0, [])
+    assert running.state is DeliveryState.CLAIMING
+
+
 def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
     """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
     table = InFlightTable(limits=LIMITS)

@@ -80,6 +80,12 @@ class Agent(RuleBasedStateMachine):
     def agent_gone(self, agent_id: int) -> None:
         self.table.wake([agent_id], self.now_s)
 
+    @rule()
+    def batch_cancelled(self) -> None:
+        self.table.ask_about_batches(
+            frozenset({delivery.publication.batch for delivery in self.live})
+        )
+
     @rule(data=st.data())
     def partition_goes(self, data: st.DataObject) -> None:
         """Drop some of the waiting deliveries, as the loop does."""

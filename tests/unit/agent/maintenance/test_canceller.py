@@ -1,6 +1,7 @@
 """The canceller: it goes on with a cancel until no task of its batch is open."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ class Ledger:
     """Cancelled batches, each with pages of waiting tasks and a number of running tasks."""
 
     def __init__(self) -> None:
-        self.cancelled: frozenset[tuple[int, datetime]] = frozenset()
+        self.cancelled: frozenset[tuple[int, str, datetime]] = frozenset()
         self.pages: dict[int, int] = {}
         self.open: dict[int, bool] = {}
         self.ran: list[tuple[str, int]] = []
@@ -26,14 +27,24 @@ class Ledger:
         return 500, self.pages[args[0]] > 0
 
 
+def canceller_of(
+    ledger: Ledger, batches_cancelled: Callable[[frozenset[str]], object] = frozenset
+) -> Canceller:
+    return Canceller(
+        transactions=cast("Any", ledger),
+        group="g",
+        batches_cancelled=cast("Any", batches_cancelled),
+    )
+
+
 FIRST, AGAIN = datetime(2026, 1, 1), datetime(2026, 1, 2)  # noqa: DTZ001 - as the ledger has it
 
 
 def test_a_cancel_goes_on_until_no_task_is_open() -> None:
     """A running task may wait again after its attempt."""
     ledger = Ledger()
-    ledger.cancelled = frozenset({(1, FIRST)})
-    canceller = Canceller(transactions=cast("Any", ledger), group="g")
+    ledger.cancelled = frozenset({(1, "batch", FIRST)})
+    canceller = canceller_of(ledger)
     ran = []
     for pages, is_open in ((2, True), (1, False), (1, False)):
         ledger.pages, ledger.open = {1: pages}, {1: is_open}
@@ -50,9 +61,21 @@ def test_a_cancel_goes_on_until_no_task_is_open() -> None:
 
 def test_a_batch_that_was_opened_and_cancelled_again_is_cancelled_again() -> None:
     ledger = Ledger()
-    canceller = Canceller(transactions=cast("Any", ledger), group="g")
-    for cancelled in ({(1, FIRST)}, {(1, AGAIN)}):
+    canceller = canceller_of(ledger)
+    for cancelled in ({(1, "batch", FIRST)}, {(1, "batch", AGAIN)}):
         ledger.cancelled, ledger.pages, ledger.open = frozenset(cancelled), {1: 1}, {1: False}
         asyncio.run(canceller.cancel())
 
     assert ledger.ran == [("cancel_page", 1), ("open_in", 1)] * 2
+
+
+def test_the_agent_learns_of_all_cancelled_batches_after_their_tasks_are_cancelled() -> None:
+    """A batch without open tasks is named again: a record of it may have been delayed since."""
+    ledger, ran = Ledger(), []
+    ledger.cancelled = frozenset({(1, "batch", FIRST)})
+    canceller = canceller_of(ledger, lambda batches: ran.append((batches, ledger.ran[-1][0])))
+    ledger.pages, ledger.open = {1: 1}, {1: False}
+    for _ in range(2):
+        asyncio.run(canceller.cancel())
+
+    assert ran == [(frozenset({"batch"}), "open_in")] * 2

@@ -59,6 +59,7 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
         locks=None,
         lost_records=lost_records or asyncio.Event(),
         agents_gone=lambda _gone: None,
+        batches_cancelled=lambda _batches: None,
         partitions=(),
     )[2]
 
