@@ -7,11 +7,13 @@ Tested by tests/contract/test_ledger_resume.py.
 
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
+from producer.ledger import audit
+from producer.ledger.audit import AuditKind
 from producer.ledger.tally import counts
 from schemas.ledger.sql import insert_new, utc_after, utc_now
-from schemas.ledger.tables import audit, batch, route_resume
+from schemas.ledger.tables import batch, route_resume
 
 KNOWN_S = 86400.0
 # Built once, because every agent runs this query each second.
@@ -27,8 +29,15 @@ def resume(connection: Connection, group: str, route: str, actor: str) -> None:
     if connection.execute(resumed_again).rowcount == 0:
         row = {"group_name": group, "route": route}
         connection.execute(insert_new(connection, route_resume), row)
-    detail = f"route {route} of group {group}"[:2000]
-    connection.execute(insert(audit), {"actor": actor[:191], "action": "resume", "detail": detail})
+    audit.write(
+        connection,
+        group=group,
+        actor=actor,
+        action="resume",
+        kind=AuditKind.ROUTE,
+        target=route,
+        detail=f"route {route} of group {group}",
+    )
 
 
 def resumed(connection: Connection, group: str) -> dict[str, datetime]:

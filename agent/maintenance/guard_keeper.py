@@ -20,7 +20,7 @@ from agent.ledger import guard_looks
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
-from producer.ledger import guards
+from producer.ledger import audit, guards
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -199,7 +199,7 @@ class GuardKeeper:
         await self._transactions.write(guard_looks.begin_asked, asked, answered=answered)
 
     async def _open(self, guard: Guard, why: str, *, forgiven: bool = True) -> None:
-        await self._transactions.write(guards.open_one, guard, "docllm", why, forgiven=forgiven)
+        await self._transactions.write(guards.open_one, guard, audit.AGENT, why, forgiven=forgiven)
         crash.reach("guard.opened")
 
     async def _call_up(self, guard: Guard) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from producer.ledger import guards, tally
+from producer.ledger import audit, guards, tally
+from producer.ledger.audit import AuditKind
 from producer.ledger.store import Batch
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.ledger.tables import audit, batch, task
+from schemas.ledger.tables import batch, task
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
@@ -34,9 +35,14 @@ def mark(connection: Connection, target: Batch, actor: str) -> bool:
     )
     if connection.execute(mark_cancelled).rowcount == 0:
         return False
-    connection.execute(
-        audit.insert(),
-        {"actor": actor[:191], "action": "cancel", "detail": f"batch {target.name}"[:2000]},
+    audit.write(
+        connection,
+        group=target.group,
+        actor=actor,
+        action="cancel",
+        kind=AuditKind.BATCH,
+        target=target.name,
+        detail=f"batch {target.name}",
     )
     guards.open_all(connection, target.group, target.id, actor, "the batch was cancelled")
     return True
@@ -82,9 +88,15 @@ def cancel_one(
     rows = connection.execute(tasks_to_lock.with_for_update()).all()
     if len(rows) == 1 and rows[0].status in WAITING:
         _cancel(connection, rows)
-        connection.execute(
-            audit.insert(),
-            {"actor": actor[:191], "action": "cancel", "detail": f"task {rows[0].id}"},
+        audit.write(
+            connection,
+            group=group,
+            actor=actor,
+            action="cancel",
+            kind=AuditKind.TASK,
+            target=str(rows[0].id),
+            detail=f"task {rows[0].id}",
+            items=1,
         )
     query = select(batch.c.id, batch.c.name).where(batch.c.id.in_([row.batch_id for row in rows]))
     names = {row.id: row.name for row in connection.execute(query)}

@@ -10,11 +10,13 @@ Tested by tests/contract/test_ledger_guard.py.
 
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
+from producer.ledger import audit
+from producer.ledger.audit import AuditKind
 from producer.text.times import written
 from schemas.ledger.sql import seconds_until, utc_now
-from schemas.ledger.tables import audit, batch, guard, guard_look
+from schemas.ledger.tables import batch, guard, guard_look
 from schemas.task.guard import Guard
 
 # An agent moves a task of a look that it does not know of; that costs the look only this task.
@@ -96,9 +98,15 @@ def open_one(
     if connection.execute(opened).rowcount == 0:
         return False
     connection.execute(delete(guard_look).where(guard_look.c.guard_id == raised_guard.id))
-    detail = f"{raised_guard.key}: {reason}"[:2000]
-    connection.execute(
-        insert(audit), {"actor": actor[:191], "action": "guard open", "detail": detail}
+    group = select(guard.c.group_name).where(guard.c.id == raised_guard.id)
+    audit.write(
+        connection,
+        group=connection.execute(group).scalar_one(),
+        actor=actor,
+        action="guard open",
+        kind=AuditKind.GUARD,
+        target=raised_guard.key,
+        detail=f"{raised_guard.key}: {reason}",
     )
     return True
 

@@ -7,9 +7,11 @@ Tested by tests/contract/test_ledger_replay_cancelled.py.
 
 from sqlalchemy import Connection, update
 
+from producer.ledger import audit
+from producer.ledger.audit import AuditKind
 from producer.ledger.selection import Selection
 from producer.ledger.store import Batch, find_batch
-from schemas.ledger.tables import audit, batch
+from schemas.ledger.tables import batch
 
 
 def closed(connection: Connection, selection: Selection) -> Batch | None:
@@ -30,6 +32,12 @@ def reopen(connection: Connection, target: Batch, actor: str) -> None:
     )
     if connection.execute(open_again).rowcount:
         detail = f"batch {target.name}: it has no cancelled task"
-        connection.execute(
-            audit.insert(), {"actor": actor[:191], "action": "reopen", "detail": detail[:2000]}
+        audit.write(
+            connection,
+            group=target.group,
+            actor=actor,
+            action="reopen",
+            kind=AuditKind.BATCH,
+            target=target.name,
+            detail=detail,
         )

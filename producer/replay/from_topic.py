@@ -16,13 +16,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from producer.ledger import store
+from producer.ledger import audit, store
+from producer.ledger.audit import AuditKind
 from producer.loading import foreign_records
 from producer.ports import Incoming, Order, TopicReader
 from producer.relay.relay import Relay
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.database import Connection
-from schemas.ledger.tables import audit
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.task.envelope import BATCH_HEADER, UNREADABLE, digest
@@ -192,9 +192,15 @@ class FromTopic:
         detail = (
             f"letters of {len(survey.places)} tasks or records in {topic}, into group {self._group}"
         )
-        connection.execute(
-            audit.insert(),
-            {"actor": self._actor[:191], "action": "from-topic", "detail": detail[:2000]},
+        audit.write(
+            connection,
+            group=self._group,
+            actor=self._actor,
+            action="from-topic",
+            kind=AuditKind.TOPIC,
+            target=topic,
+            detail=detail,
+            items=len(survey.places),
         )
 
     def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:

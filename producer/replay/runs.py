@@ -13,13 +13,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
 
-from producer.ledger import replay_runs, selection_query
+from producer.ledger import audit, replay_runs, selection_query
+from producer.ledger.audit import AuditKind
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
-from schemas.ledger.tables import audit, quarantine, replay_item, replay_run
+from schemas.ledger.tables import quarantine, replay_item, replay_run
 
 STORED_PAGE = 2000
 KINDS = (TASK, QUARANTINE)
@@ -187,8 +188,15 @@ def _seal(connection: Connection, group: str, run_id: int) -> None:
     if run is None or connection.execute(sealed).rowcount == 0:
         return
     detail = f"replay {run_id} of group {group}: {total} items, {run.request.selection}"
-    connection.execute(
-        insert(audit), {"actor": run.actor, "action": "replay", "detail": detail[:2000]}
+    audit.write(
+        connection,
+        group=group,
+        actor=run.actor,
+        action="replay",
+        kind=AuditKind.REPLAY,
+        target=str(run_id),
+        detail=detail,
+        items=total,
     )
 
 

@@ -11,16 +11,17 @@ Tested by tests/contract/test_ledger_replay.py.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 
-from producer.ledger import outbox, replay_runs, tally
+from producer.ledger import audit, outbox, replay_runs, tally
+from producer.ledger.audit import AuditKind
 from producer.ledger.outbox import TASK
 from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ports import Order
 from producer.replay import runs
 from producer.replay.runs import Page
 from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import audit, batch, dead_letter, replay_run, task
+from schemas.ledger.tables import batch, dead_letter, replay_run, task
 from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
 
@@ -43,6 +44,7 @@ def apply(
     ]
     _reopen(
         connection,
+        group,
         {row.batch_id: opening[row.batch_id] for row in rows if row.batch_id in opening},
         run_id,
     )
@@ -109,15 +111,20 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
     return {row.id: row.name for row in connection.execute(cancelled_before.with_for_update())}
 
 
-def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> None:
+def _reopen(connection: Connection, group: str, names: Mapping[int, str], run_id: int) -> None:
     """Reopen these batches, and record it in the audit."""
     run = replay_runs.find(connection, run_id) if names else None
     for batch_id, name in names.items():
         connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))
         detail = f"batch {name}: replay {run_id} of cancelled tasks"
-        connection.execute(
-            insert(audit),
-            {"actor": run.actor if run else "", "action": "reopen", "detail": detail[:2000]},
+        audit.write(
+            connection,
+            group=group,
+            actor=run.actor if run else "",
+            action="reopen",
+            kind=AuditKind.BATCH,
+            target=name,
+            detail=detail,
         )
 
 

@@ -362,10 +362,10 @@ audit = _table(
     _word("action", 64),
     _word("detail", 2000),
     _word("group_name", 100),
-    _word("kind", 32),  # of the object: batch, task, guard, replay, route
+    _word("kind", 32),  # of the object: batch, task, guard, replay, route, topic
     _word("object", 191),  # its name or number
     _big("items"),  # how many tasks or records it concerns
-    _word("origin", 16),  # cli or api
+    _word("origin", 16),  # cli or agent; later api
     Index("ix_audit_group", "group_name", "created_at"),
 )
 

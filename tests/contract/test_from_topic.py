@@ -13,7 +13,7 @@ from schemas.task.envelope import Publication, RawHeaders, encode
 from schemas.task.rejected_record import RejectedRecord
 from schemas.task.topics import Topics
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
-from tests.contract.test_replay import FakeClock, FakePublisher
+from tests.contract.ledger_replays import FakeClock, FakePublisher
 
 TOPIC = f"{GROUP}.dlq"
 LINE, OTHER = b'{"id":"a","prompt":"hello"}', b'{"id":"b","prompt":"hello"}'
