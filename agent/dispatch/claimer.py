@@ -171,13 +171,15 @@ class Claimer:
     def _start(self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool) -> None:
         """Start, move or give back a claimed delivery.
 
-        It is given back if its partition was revoked meanwhile, or if it needs another route.
+        It is given back if it needs another route, or if its partition was revoked meanwhile and it
+        has no paid answer to settle.
         """
         delivery.row, delivery.owner = row, claim.owner
         delivery.lease, delivery.claimed_s = claim.lease, claim.began_s
         claim.lease.running += 1
         self._quarantine.quarantine_foreign_behind(delivery)
-        if rerouted or delivery.partition not in self._partitions:
+        revoked = delivery.partition not in self._partitions
+        if rerouted or (revoked and delivery.kept_answer is None):
             self._slots.give_back(delivery)
         elif claim.purpose is Purpose.MOVE:
             self._slots.move(delivery)

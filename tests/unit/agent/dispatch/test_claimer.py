@@ -12,7 +12,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 from agent.lease import Lease
-from agent.outcome import Released
+from agent.outcome import Released, Spent, Succeeded
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Ledger
 from tests.support.routes import routes
 from tests.support.slots import PARTITION, SlotsHarness, claimed, ending
@@ -125,3 +125,16 @@ def test_waiting_tasks_of_a_cancelled_batch_are_asked_about_at_once() -> None:
 
     assert harness.wakeups.set.call_count == 1
     assert harness.table.take_to_ask(0.0, 10) == [delivery]
+
+
+def test_a_paid_answer_is_settled_although_its_partition_was_revoked() -> None:
+    """Another delivery of that partition is given back."""
+    harness = ClaimerHarness(ClaimAnswer.CLAIMED)
+    paid, unpaid = harness.deliveries
+    paid.kept_answer = Succeeded(b"{}", 0, Spent())
+    harness.partitions.__contains__.return_value = False
+
+    harness.claim(Purpose.RUN)
+
+    harness.slots.start.assert_called_once_with(paid)
+    harness.slots.give_back.assert_called_once_with(unpaid)
