@@ -118,12 +118,12 @@ class KafkaReader:
         """Use one handle until it is broken or the thread must leave."""
         self._broken = False
         self._liveness.begin()
-        place = self._rebalance
+        rebalance = self._rebalance
         consumer.subscribe(
             list(self._watch.topics),
-            on_assign=place.on_assign,
-            on_revoke=place.on_revoke,
-            on_lost=place.on_lost,
+            on_assign=rebalance.on_assign,
+            on_revoke=rebalance.on_revoke,
+            on_lost=rebalance.on_lost,
         )
         while not self._broken and not self._leaving.is_set():
             self._step(consumer)

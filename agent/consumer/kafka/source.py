@@ -157,7 +157,7 @@ class KafkaSource:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         reader.tell(
             lambda consumer: question(
-                consumer, lambda value: bridge.call(lambda: _settle(answer, value))
+                consumer, lambda value: bridge.call(lambda: _answer(answer, value))
             )
         )
         await self._until_done_or_gone(answer)
@@ -173,6 +173,6 @@ class KafkaSource:
                 task.cancel()
 
 
-def _settle(answer: "asyncio.Future[Answer]", value: Answer) -> None:
-    if not answer.done():
-        answer.set_result(value)
+def _answer(future: "asyncio.Future[Answer]", value: Answer) -> None:
+    if not future.done():
+        future.set_result(value)
