@@ -1,7 +1,7 @@
 """Compaction moves old counts into the roll-ups; a reader sees the same sums all the time."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import product
@@ -16,7 +16,7 @@ from agent.ledger.guard_looks import route_answered
 from producer.ledger import tally
 from producer.ledger.tally import OTHER_FINGERPRINTS
 from schemas.ledger import tables
-from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, insert_new, utc_after, utc_now
+from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, Merge, insert_new, utc_after, utc_now
 from schemas.runtime import crash
 from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
 from schemas.task.states import Status
@@ -25,6 +25,7 @@ from tests.contract.ledger_parts import BATCH, DEAD, GROUP, SUCCEEDED, LedgerDat
 LIMITS = CompactionLimits(after_s=900.0, page=100, groups=5)
 OLD_S = 1000.0
 PRINT = b"f" * 16
+Bug = Callable[[pytest.MonkeyPatch], None]
 # A writer of SQLite has the whole ledger to itself.
 only_servers = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 
@@ -123,6 +124,71 @@ def test_what_comes_later_joins_the_sums(ledger_db: LedgerDatabase) -> None:
 
     assert seen(ledger_db) == before
     assert {table: ledger_db.count(table) for table in rows} == rows
+
+
+def deletes_without_adding(patch: pytest.MonkeyPatch) -> None:
+    """Forget the page."""
+    patch.setattr(compaction, "_add", lambda *_: None)
+
+
+def adds_twice(patch: pytest.MonkeyPatch) -> None:
+    """Add the page again, as if its rows had stayed in the tally."""
+    add_page = compaction._add
+
+    def twice(*page: Any) -> None:
+        add_page(*page)
+        add_page(*page)
+
+    patch.setattr(compaction, "_add", twice)
+
+
+def forgets_replays(patch: pytest.MonkeyPatch) -> None:
+    """Add only what entered to the groups of failures."""
+    failure = compaction._failure
+
+    def entered(*row: Any) -> dict[str, Any]:
+        roll = failure(*row)
+        return roll | {"dead": roll["entered"]}
+
+    patch.setattr(compaction, "_failure", entered)
+
+
+def keeps_the_first(patch: pytest.MonkeyPatch) -> None:
+    """Let a sum stay as it is when more counts of its key come."""
+    patch.setattr(compaction, "_COUNTS", Merge(greatest=("newest_at",)))
+
+
+def replays_name_no_route(patch: pytest.MonkeyPatch) -> None:
+    """Book what leaves a state to no route."""
+    count = compaction._count
+
+    def moved(row: Any) -> dict[str, Any]:
+        return count(row) | ({"route": ""} if row.delta < 0 else {})
+
+    patch.setattr(compaction, "_count", moved)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        deletes_without_adding,
+        adds_twice,
+        forgets_replays,
+        keeps_the_first,
+        replays_name_no_route,
+    ],
+)
+def test_a_wrong_compaction_is_seen(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch, bug: Bug
+) -> None:
+    """Each of these mistakes changes what a reader sees."""
+    add(ledger_db, [change(number) for number in range(150)])
+    before = seen(ledger_db)
+    bug(monkeypatch)
+
+    compacted(ledger_db)
+
+    assert seen(ledger_db) != before
 
 
 def test_young_counts_stay_rows(ledger_db: LedgerDatabase) -> None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from producer.ledger import outbox
 from producer.ledger.replay_runs import ItemState
@@ -16,6 +16,8 @@ from schemas.task.states import Status
 from tests.faults import history
 from tests.faults.history import seconds
 from tests.integration.ledgers import spelled
+from tests.invariants import counted
+from tests.invariants.counted import Sums
 from tests.invariants.evidence import Attempt
 from tests.invariants.happened import Count, Guarded, Move, Ordered, Replayed, Verdict
 
@@ -88,6 +90,11 @@ def counts(url: str) -> list[Count]:
         )
         for row in history.read(url, "fault_count")
     ]
+
+
+def sums(url: str) -> list[Sums]:
+    """Return what all counts add up to, and what of them the ledger keeps."""
+    return counted.sums(lambda sql: list(history.rows(url, text(sql))), "fault_count")
 
 
 def guards(url: str) -> list[Guarded]:

@@ -68,6 +68,7 @@ def gather(site: Site, watch: Watch) -> RunEvidence:
         verdicts=rows.verdicts(url),
         agents=lives.incarnations(site, agents),
         counts=rows.counts(url),
+        sums=rows.sums(url),
         ordered=rows.ordered(url),
         guards=rows.guards(url),
         replayed=rows.replayed(url),

@@ -44,6 +44,7 @@ timeout_s = {CALL_S}
 [agent]
 drain_timeout_s = 4
 sweep_slack_s = 5
+compact_after_s = 60
 park_probe_s = 2
 [guard]
 probe_s = 3

@@ -44,6 +44,16 @@ def fences_fallen(run: Evidence) -> list[str]:
     return [str(move) for move in run.moves or () if move.fence < move.old_fence]
 
 
+def miscounted(run: Evidence) -> list[str]:
+    """Roll-ups and tally together have each count once."""
+    return [
+        f"{sums.name} of {key}: {sums.written.get(key, 0)} written, {sums.kept.get(key, 0)} kept"
+        for sums in run.sums
+        for key in sorted(sums.written.keys() | sums.kept.keys())
+        if sums.written.get(key) != sums.kept.get(key)
+    ]
+
+
 def results_not_fitting(run: Evidence) -> list[str]:
     """A task has a result exactly when it succeeded."""
     return [

@@ -7,6 +7,7 @@ rows come from the database, records and offsets from the bus, calls from the LL
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.invariants.counted import Sums
 from tests.invariants.happened import (
     Claim,
     Commit,
@@ -153,6 +154,7 @@ class Evidence:
     kills: Sequence[Kill] = ()
     moves: Sequence[Move] | None = None
     counts: Sequence[Count] = ()
+    sums: Sequence[Sums] = ()
     ordered: Sequence[Ordered] = ()
     guards: Sequence[Guarded] = ()
     replayed: Sequence[Replayed] = ()

@@ -24,6 +24,7 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         ends.orders_left,
         ends.final_left,
         ends.fences_fallen,
+        ends.miscounted,
     )
 
 

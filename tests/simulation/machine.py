@@ -38,6 +38,7 @@ TIERS, NEW_TIERS = ("5s", "20s"), ("8s",)
 SLOW, OTHER = "slow", "other"  # a route that is configured, and one that only tasks name
 HANDLED = ("raises", "kills", "waits", "hangs", "panics")
 PROBE_S = 8.0
+COMPACT_AFTER_S = 10.0
 
 
 @dataclass(slots=True)
@@ -115,6 +116,7 @@ class Machine:
                 drain_timeout_s=DRAIN_S,
                 sweep_slack_s=self.sweep_slack_s,
                 park_probe_s=PROBE_S,
+                compact_after_s=COMPACT_AFTER_S,
             ),
             document_roots=(),
             guard=GuardConfig(probe_s=PROBE_S),

@@ -20,6 +20,7 @@ from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
+from tests.invariants.counted import COLUMNS
 from tests.simulation.connection import QuickConnection
 from tests.simulation.weather import Weather
 
@@ -67,13 +68,10 @@ END;
 CREATE TRIGGER sim_sent AFTER DELETE ON outbox BEGIN
   INSERT INTO sim_order VALUES (sim_turn(), OLD.id, OLD.destination, x'');
 END;
-CREATE TABLE sim_count (
-  turn INT, at TEXT, batch_id INT, type TEXT, route TEXT,
-  state INT, disposition TEXT, delta INT, outcome TEXT);
-CREATE TRIGGER sim_counted AFTER INSERT ON tally WHEN NEW.created_at = {_NOW} BEGIN
+CREATE TABLE sim_count (turn INT, at TEXT, {", ".join(COLUMNS)});
+CREATE TRIGGER sim_counted AFTER INSERT ON tally BEGIN
   INSERT INTO sim_count VALUES (
-    sim_turn(), NEW.created_at, NEW.batch_id, NEW.type, NEW.route,
-    NEW.state, NEW.disposition, NEW.delta, NEW.outcome);
+    sim_turn(), NEW.created_at, {", ".join(f"NEW.{name}" for name in COLUMNS)});
 END;
 CREATE TABLE sim_guard (
   turn INT, id INT, batch_id INT, type TEXT, route TEXT, cause TEXT, raised INT);

@@ -11,6 +11,7 @@ from producer.ledger.replay_runs import ItemState
 from schemas.task.envelope import NotOursError, decode
 from schemas.task.states import Status
 from schemas.task.topics import duration_s
+from tests.invariants import counted
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Task
 from tests.invariants.happened import (
     Claim,
@@ -84,6 +85,7 @@ class _Witness:
             calls=list(self._calls()),
             moves=self._moves,
             counts=list(self._counts()),
+            sums=counted.sums(self._rows, "sim_count"),
             ordered=list(self._ordered()),
             guards=list(self._guards()),
             replayed=list(self._replayed()),
@@ -194,7 +196,8 @@ class _Witness:
 
     def _counts(self) -> Iterator[Count]:
         for turn, at, batch_id, kind, route, state, disposition, delta, outcome in self._rows(
-            "SELECT * FROM sim_count"
+            "SELECT turn, at, batch_id, type, route, state, disposition, delta, outcome "
+            "FROM sim_count"
         ):
             yield Count(
                 turn,

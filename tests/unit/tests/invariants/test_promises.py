@@ -6,6 +6,7 @@ import pytest
 
 from schemas.task.states import Status
 from tests.invariants.calls import OK, retried_early
+from tests.invariants.counted import Sums
 from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position
 from tests.invariants.failures import calls_into_outages
 from tests.invariants.happened import (
@@ -81,6 +82,8 @@ REFUSED = replace(EXHAUSTED, disposition="permanent", outcome="BAD_REQUEST")
 REFUSING = replace(HELD, cause="bad_request")
 TIGHT = Outage("default", "SERVER", 0.0, 3.0)
 
+COUNTED_ONCE = Sums("counts", written={(1, "gpu"): (2, 4)}, kept={})
+
 BROKEN = {
     "a lost task": ("P1", replace(GOOD, tasks=(DONE,))),
     "an invented task": ("P1", replace(GOOD, loaded=frozenset({"b/1"}))),
@@ -91,6 +94,15 @@ BROKEN = {
     "a fence that falls": (
         "P1",
         closely(moves=(LOADED, TAKEN, replace(ENDED, old_fence=2, fence=1))),
+    ),
+    "a count that was lost": ("P1", replace(GOOD, sums=(COUNTED_ONCE,))),
+    "a count that was doubled": (
+        "P1",
+        replace(GOOD, sums=(replace(COUNTED_ONCE, kept={(1, "gpu"): (4, 8)}),)),
+    ),
+    "a count that nobody wrote": (
+        "P1",
+        replace(GOOD, sums=(Sums("counts", {}, {(1, "gpu"): (1, 1)}),)),
     ),
     "a success without result": ("P2", replace(GOOD, tasks=(replace(DONE, results=0), DEAD))),
     "a dead task with a result": ("P2", replace(GOOD, tasks=(DONE, replace(DEAD, results=1)))),
