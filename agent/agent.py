@@ -252,8 +252,8 @@ class Agent:
         return not await self._group_work.open_tasks()
 
 
-class Reaping:
-    """A reaper that takes no tasks: it declares agents lost, resets tasks, relays and sweeps."""
+class Reaper:
+    """An agent that takes no tasks: it declares agents lost, resets tasks, relays and sweeps."""
 
     def __init__(
         self,

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from agent.agent import Agent, Reaping
+from agent.agent import Agent, Reaper
 from agent.consumer.known_topics import TopicIds
 from agent.handlers.child import ChildExecutor
 from agent.inflight.limits import Limits
 from agent.ledger import queries
 from agent.ledger.sql_ledger import Executors
 from agent.llm.client import ChatClient
-from agent.maintenance import reaper
 from agent.maintenance.duty import Round
+from agent.maintenance.rounds import repair_rounds
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
@@ -244,7 +244,7 @@ def _rehearsed(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
+async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
     """Build a reaper that runs no tasks."""
     known = await parts.family.require()
     locks, beats, child = agent_locks(parts), beat_database(parts), ChildExecutor()
@@ -252,7 +252,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     relay = make_relay(parts)
-    repairing = reaper.rounds(
+    repairing = repair_rounds(
         parts,
         relay=relay,
         applier=make_applier(parts, relay=relay, apart=child, failed=lambda _error: None),
@@ -266,7 +266,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=known)
     try:
-        yield Reaping(
+        yield Reaper(
             duties=(*repairing, ids.run, data_folder(parts).run),
             membership=beating,
         )

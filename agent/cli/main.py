@@ -343,10 +343,10 @@ async def _reap(config: Config, options: argparse.Namespace) -> bool:
     """Run a reaper; return whether it must start anew."""
     stop = _signals(drain_watchdog.GRACE_S)
     with _started_anew(config, stop) as anew:
-        async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
+        async with opened(config, options.group) as parts, app.reaper(parts) as reaper:
             log.info("reaping for group %s", options.group)
             try:
-                await reaping.run(stop)
+                await reaper.run(stop)
             except UnreachableError as error:
                 _give_up(options, error)
     # A signal to leave during the drain hurries it, and then the reaper does not restart.

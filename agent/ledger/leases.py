@@ -18,8 +18,8 @@ from schemas.task.states import Status
 
 HEARTBEAT_S = 3.0
 DEAD_AFTER_S = 12.0  # without a heartbeat, an agent may be declared lost
-# A reaper that had no heartbeat for STALL_S was itself stalled. It may not judge others until it
-# has been steady for AMNESTY_S.
+# An agent without a heartbeat for STALL_S was itself stalled. It may declare no other agent lost
+# until it has been steady for AMNESTY_S.
 STALL_S = 6.0
 AMNESTY_S = 15.0
 REMEMBER_S = 86400.0  # after its end, in which an agent's tasks are reset
@@ -42,10 +42,10 @@ _BEAT = (
         (agent.c.report, bindparam("report_json")),
     )
 )
-# Verdict and amnesty are one statement, so that no stall can fall between them. After a stall of
-# the server itself, no heartbeat is recent, including the judge's own. The judge's next heartbeat
-# then starts the amnesty.
-_VERDICT = text("""
+# The declaration and the amnesty are one statement, so that no stall can fall between them. After a
+# stall of the server itself, no heartbeat is recent, including that of the agent which asks. Its
+# next heartbeat then starts the amnesty.
+_DECLARE = text("""
     UPDATE agent d JOIN agent r ON r.id = :me SET d.lost_at = UTC_TIMESTAMP(6)
      WHERE d.group_name = r.group_name AND d.lost_at IS NULL AND d.stopped_at IS NULL
        AND d.seen_at < UTC_TIMESTAMP(6) - INTERVAL :dead SECOND
@@ -53,7 +53,7 @@ _VERDICT = text("""
        AND r.steady_since < UTC_TIMESTAMP(6) - INTERVAL :amnesty SECOND""")
 _NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now'"
 # The text is made of constants only.
-_VERDICT_SQLITE = text(f"""
+_DECLARE_SQLITE = text(f"""
     UPDATE agent SET lost_at = {_NOW}) || '000'
      WHERE lost_at IS NULL AND stopped_at IS NULL
        AND seen_at < {_NOW}, printf('-%d seconds', :dead)) || '000'
@@ -108,14 +108,14 @@ def beat(connection: Connection, agent_id: int, report: str = "") -> bool:
     return connection.execute(_BEAT, {"me": agent_id, "report_json": report or None}).rowcount == 1
 
 
-def judge_others(connection: Connection, agent_id: int) -> int:
+def declare_silent_agents(connection: Connection, agent_id: int) -> int:
     """Declare the agents lost whose heartbeat is too old; return how many.
 
     Declares none if this agent was itself stalled.
     """
-    verdict = _VERDICT_SQLITE if connection.dialect.name == "sqlite" else _VERDICT
+    statement = _DECLARE_SQLITE if connection.dialect.name == "sqlite" else _DECLARE
     limits = {"dead": int(DEAD_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
-    return connection.execute(verdict, {"me": agent_id} | limits).rowcount
+    return connection.execute(statement, {"me": agent_id} | limits).rowcount
 
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:

@@ -18,10 +18,10 @@ REPEAT_S = 5.0
 
 
 class Rescuer:
-    """Judges the other agents of a group, and resets the tasks of those that are gone.
+    """Declares agents of a group lost, and resets the tasks of all agents that are gone.
 
-    `agents_gone` is told who is gone. It asks for their tasks, which must be free by then: so a
-    round judges, resets and tells, in this order.
+    `agents_gone` gets the gone agents' ids and asks the ledger about their tasks. The tasks must be
+    free by then, so a round declares agents lost, resets tasks and reports, in this order.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class Rescuer:
         self._newly_gone: frozenset[int] = frozenset()
         self._reset_s = -REPEAT_S
 
-    async def judge(self) -> None:
+    async def declare_lost_agents(self) -> None:
         """Declare agents lost whose process is gone or whose heartbeat is late."""
         self._newly_gone = frozenset()
         if self._locks is not None:
-            await self._judge_by_locks(self._locks)
-        judged, gone = await self._transactions.write(self._judge_by_heartbeats)
-        if judged:
+            await self._declare_by_locks(self._locks)
+        declared, gone = await self._transactions.write(self._declare_by_heartbeats)
+        if declared:
             crash.reach("reap.judged")
-            log.warning("%d agents are declared lost", judged)
+            log.warning("%d agents are declared lost", declared)
         self._newly_gone, self._gone = gone - self._gone, gone
 
     async def reset(self) -> None:
@@ -62,8 +62,8 @@ class Rescuer:
             self._reset_s = now_s
             await self._reset_lost_tasks()
 
-    async def tell(self) -> None:
-        """Tell who is gone."""
+    async def report_gone(self) -> None:
+        """Report the agents that are gone."""
         self._agents_gone(self._gone)
 
     async def take_back_losses(self) -> None:
@@ -75,15 +75,15 @@ class Rescuer:
             if undone < losses.PAGE:
                 break
 
-    def _judge_by_heartbeats(self, connection: Connection) -> tuple[int, frozenset[int]]:
+    def _declare_by_heartbeats(self, connection: Connection) -> tuple[int, frozenset[int]]:
         """Declare agents lost if our own lease is fresh; return how many, and all who are gone."""
         lease = self._heartbeat.current
-        judged = 0
+        declared = 0
         if lease.fresh(self._clock.now_s()):
-            judged = leases.judge_others(connection, lease.agent_id)
-        return judged, leases.gone(connection, self._group)
+            declared = leases.declare_silent_agents(connection, lease.agent_id)
+        return declared, leases.gone(connection, self._group)
 
-    async def _judge_by_locks(self, locks: AgentLocks) -> None:
+    async def _declare_by_locks(self, locks: AgentLocks) -> None:
         for agent_id, name in await self._transactions.write(leases.alive, self._group):
             if locks.dead(agent_id) and await self._transactions.write(
                 leases.declare_lost, agent_id

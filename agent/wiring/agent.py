@@ -20,12 +20,12 @@ from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.judge import tiers_of
 from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.maintenance import reaper
 from agent.maintenance.duty import Round
 from agent.maintenance.group_work import GroupWork
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.maintenance.reporter import Reporter
 from agent.maintenance.resume_listener import ResumeListener
+from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
@@ -84,7 +84,7 @@ def agent(chosen: Chosen) -> Agent:
     inbox_partitions = _partitions(
         chosen, {"inbox": chosen.inbox} if chosen.inbox is not None else {}
     )
-    repairing = reaper.rounds(
+    repairing = repair_rounds(
         parts,
         relay=relay,
         applier=make_applier(parts, relay=relay, apart=chosen.apart, failed=common.memory.note),

@@ -26,7 +26,7 @@ def beat(ledger_db: LedgerDatabase, lease: Lease, report: str = "") -> bool:
 
 
 def judge(ledger_db: LedgerDatabase, judge_lease: Lease) -> int:
-    return ledger_db.run(lambda c: leases.judge_others(c, judge_lease.agent_id))
+    return ledger_db.run(lambda c: leases.declare_silent_agents(c, judge_lease.agent_id))
 
 
 def test_an_incarnation_is_a_row_of_its_own(ledger_db: LedgerDatabase) -> None:

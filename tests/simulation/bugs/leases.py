@@ -44,7 +44,7 @@ BUGS = {
         "P4", replaced(lease.Lease, "good", lambda _self, _now_s: True), ZOMBIES
     ),
     "verdict without amnesty": Bug(
-        "P7", replaced(leases, "judge_others", _no_amnesty), DATABASE_AWAY
+        "P7", replaced(leases, "declare_silent_agents", _no_amnesty), DATABASE_AWAY
     ),
     "verdict after 4 s": Bug("P7", replaced(leases, "DEAD_AFTER_S", 4.0)),
 }

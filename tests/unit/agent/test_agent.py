@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from agent import agent as lifecycle
-from agent.agent import Agent, Reaping, Stop
+from agent.agent import Agent, Reaper, Stop
 from agent.maintenance.group_work import GroupWork
 from agent.process.failures import Failures
 from schemas.errors import UnreachableError
@@ -203,6 +203,6 @@ def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(UnreachableError, match="still lists this reaper as running"):
         asyncio.run(
             asyncio.wait_for(
-                Reaping(duties=[for_ever], membership=MagicMock(leave=for_ever)).run(stop), 20
+                Reaper(duties=[for_ever], membership=MagicMock(leave=for_ever)).run(stop), 20
             )
         )

@@ -1,4 +1,4 @@
-"""The rescuer: who is judged, when tasks are reset, and in which order that is told."""
+"""The rescuer: who is declared lost, when tasks are reset, and when that is reported."""
 
 import asyncio
 from types import SimpleNamespace
@@ -37,23 +37,27 @@ class Setting:
         )
 
     def round(self) -> None:
-        """Judge, reset and tell."""
+        """Declare agents lost, reset tasks, report."""
 
         async def once() -> None:
-            for step in (self.rescuer.judge, self.rescuer.reset, self.rescuer.tell):
+            for step in (
+                self.rescuer.declare_lost_agents,
+                self.rescuer.reset,
+                self.rescuer.report_gone,
+            ):
                 await step()
 
         asyncio.run(once())
 
 
-def judged(*gone: int) -> tuple[int, frozenset[int]]:
+def declared(*gone: int) -> tuple[int, frozenset[int]]:
     return 0, frozenset(gone)
 
 
 def test_tasks_are_reset_when_another_agent_is_gone_and_now_and_then() -> None:
     """A lost agent may have claimed since its tasks were reset."""
-    answers = [judged(), judged(), judged(7), judged(7), judged(7)]
-    ledger = Ledger(_judge_by_heartbeats=answers, orphans=[[]] * 3, overdue=[[]] * 3)
+    answers = [declared(), declared(), declared(7), declared(7), declared(7)]
+    ledger = Ledger(_declare_by_heartbeats=answers, orphans=[[]] * 3, overdue=[[]] * 3)
     setting = Setting(ledger)
     resets = []
     for now_s in (0.0, 1.0, 2.0, 3.0, 2.0 + REPEAT_S):
@@ -69,7 +73,7 @@ def test_tasks_are_reset_when_another_agent_is_gone_and_now_and_then() -> None:
 def test_losses_are_taken_back_when_a_task_dies_of_its_own() -> None:
     page = list(range(reaping.PAGE))
     ledger = Ledger(
-        _judge_by_heartbeats=[judged(7)],
+        _declare_by_heartbeats=[declared(7)],
         orphans=[page, [1, 2]],
         reset_orphans=[(reaping.PAGE, 0), (1, 1)],
         overdue=[[]],
@@ -91,7 +95,7 @@ def test_rows_that_cannot_be_reset_are_asked_for_once_in_a_round() -> None:
     """Another reaper has locked them, or was faster."""
     page = list(range(reaping.PAGE))
     ledger = Ledger(
-        _judge_by_heartbeats=[judged(7)],
+        _declare_by_heartbeats=[declared(7)],
         orphans=[page],
         reset_orphans=[(0, 0)],
         overdue=[[]],
@@ -106,12 +110,12 @@ def test_an_agent_whose_lock_is_free_is_declared_lost_at_once() -> None:
     ledger = Ledger(
         alive=[[(1, "dead"), (2, "alive"), (3, "dead too")]],
         declare_lost=[True, False],
-        _judge_by_heartbeats=[judged(1)],
+        _declare_by_heartbeats=[declared(1)],
     )
     removed: list[int] = []
     locks = SimpleNamespace(dead=lambda agent_id: agent_id != 2, remove=removed.append)
 
-    asyncio.run(Setting(ledger, locks=locks).rescuer.judge())
+    asyncio.run(Setting(ledger, locks=locks).rescuer.declare_lost_agents())
 
     assert ledger.ran[:3] == ["alive", "declare_lost", "declare_lost"]
     assert removed == [1], "somebody else declared agent 3 lost"

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from agent.app import reaping
+from agent import app
 from producer.app import opened
 from producer.ledger import status
 from producer.ledger.status import GroupStatus
@@ -18,7 +18,7 @@ def test_a_running_reaper_is_recognized(tmp_path: Path) -> None:
 
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
-        async with opened(config, "g") as parts, reaping(parts) as reaper:
+        async with opened(config, "g") as parts, app.reaper(parts) as reaper:
             group_status = await parts.transactions.read(status.read, "g")
             await reaper._membership.leave()
         return group_status

@@ -1,4 +1,4 @@
-"""The rounds of the reaper: which duties they hold, and when they begin anew."""
+"""The rounds of repairs: which duties they hold, and when they begin anew."""
 
 import asyncio
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent.ledger import compaction, leases, losses
-from agent.maintenance import reaper
+from agent.maintenance import rounds
 from agent.maintenance.duty import Round
 from schemas.errors import DeniedError
 from schemas.settings.config import Config
@@ -51,7 +51,7 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
         config=Config(),
         kafka=SimpleNamespace(logged=False),
     )
-    return reaper.rounds(
+    return rounds.repair_rounds(
         cast("Any", parts),
         relay=cast("Any", SimpleNamespace(relay_once=None, drop_settled=None)),
         applier=cast("Any", None),
@@ -96,6 +96,6 @@ def test_the_slow_round_begins_soon_after_records_were_lost(
 
     if lost_after_s == 0.0:
         lost_records.set()
-    asyncio.run(reaper._pause(cast("Any", SimpleNamespace(sleep=sleep)), lost_records))
+    asyncio.run(rounds._pause(cast("Any", SimpleNamespace(sleep=sleep)), lost_records))
 
     assert (slept_s, lost_records.is_set()) == (pause_s, False)

@@ -1,7 +1,6 @@
-"""The reaper: the duties of one agent towards the others of its group, in four rounds.
+"""The repairs that every agent does for its group, in rounds.
 
-One runs inside every agent, and any number may run. It repairs, and never settles a task for an
-agent that is alive.
+Any number of agents may repair at once. None settles a task for an agent that is alive.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ DROP_S = 30.0
 LOST_S = 5.0  # ends each pause of the slow round, and is all of it if Kafka may have lost records
 
 
-def rounds(
+def repair_rounds(
     parts: Parts,
     *,
     relay: Relay,
@@ -42,7 +41,7 @@ def rounds(
     batches_cancelled: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
 ) -> Sequence[Round]:
-    """Return the rounds of a reaper.
+    """Return the rounds of repairs.
 
     The duties of a round wait for each other, so the slow ones never share the database.
     `lost_records` is set when Kafka seems to have lost records: then the sweep runs soon.
@@ -76,9 +75,9 @@ def rounds(
     trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
     replayer = Replayer(transactions=transactions, applier=applier, clock=clock, group=group)
     rescuing = (
-        duty(name="judging other agents", work=rescuer.judge),
+        duty(name="declaring agents lost", work=rescuer.declare_lost_agents),
         duty(name="resetting lost tasks", work=rescuer.reset),
-        duty(name="reporting agents that are gone", work=rescuer.tell),
+        duty(name="reporting agents that are gone", work=rescuer.report_gone),
     )
     relaying = (
         duty(name="relaying orders", work=relay.relay_once),
