@@ -176,6 +176,8 @@ def call_up_for_look(
     turn = turn.where(guard.c.probe_at <= utc_after(-PATIENCE_S)).values(probe_at=utc_now())
     if connection.execute(turn).rowcount == 0:
         return []
+    # The guard's row is locked now, and rows of `task` follow, against the order of row locks. But
+    # `make_due` skips tasks that are locked, so this transaction never waits for a task.
     candidates = _candidates(connection, raised)
     bodies = _bodies(connection, candidates) if raised.route != ANY_ROUTE else {}
     fences = {

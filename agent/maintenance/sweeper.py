@@ -60,10 +60,11 @@ class Sweeper:
     async def _topics_by_status(self) -> list[sweeping.StatusTopics]:
         """Return the topics of each status in which a task waits, and their horizon.
 
-        A pending task's record is on `tasks`: loads, replays and repairs publish there. If an agent
-        gave it back after a retry, its record is in a retry topic; unless that is claimed within
-        the slack, the task gets a second record with the same fence. A retrying task's record may
-        be on any of them, since an opened guard publishes it on `tasks`.
+        A pending task's record is on `tasks`: loads, replays and repairs publish there. One
+        exception is a task that was claimed from a retry topic and given back: its record is still
+        on that topic. If nobody claims it within the slack, the task gets a second record with the
+        same fence. A retrying task's record may be on any topic, since an opened guard publishes it
+        on `tasks`.
         """
         everywhere = ("tasks", *self._topics.tier_destinations)
         oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}

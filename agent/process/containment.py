@@ -28,11 +28,11 @@ def cancel(attempt: "asyncio.Task[Any]") -> None:
 
 
 def is_to_end(error: BaseException, attempt: "asyncio.Task[Any] | None") -> bool:
-    """Return whether `error` ends the attempt from outside, not as a failure of its own.
+    """Return whether the program ends the attempt, rather than the attempt having failed.
 
-    From outside means that its task is cancelled or dropped, or that Ctrl-C was pressed. Libraries
-    and handlers raise the same classes themselves, and a handler may cancel the task that runs it;
-    these are failures like any other.
+    The program ends it by `cancel`, by dropping its coroutine, or because Ctrl-C was pressed. A
+    library or a handler may raise the same classes, and a handler may cancel its own asyncio task.
+    Then the class alone says nothing, and the attempt has failed.
     """
     if isinstance(error, asyncio.CancelledError):
         return attempt is None or attempt in _cancelled
