@@ -32,7 +32,8 @@ class PastAttempt:
     """An attempt that did not succeed.
 
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
-    `cost_micro` is in millionths of the currency's unit.
+    `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
+    of it. Attempts that an older version stored have no route and no model.
     """
 
     attempt: int
@@ -46,6 +47,10 @@ class PastAttempt:
     tokens_in: int
     tokens_out: int
     cost_micro: int
+    tokens_cached: int = 0
+    unsure_micro: int = 0
+    route: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class DeadLetter:
     origin_topic: str
     origin_partition: int
     origin_offset: int
+    route: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,9 @@ class StoredResult:
     tokens_in: int
     tokens_out: int
     cost_micro: int
+    tokens_cached: int = 0
+    unsure_micro: int = 0
+    route: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +211,8 @@ def _letter(connection: Connection, task_id: int) -> DeadLetter | None:
         row.error_text,
         row.died_at,
         *origin,
+        row.route,
+        row.model,
     )
 
 
@@ -213,6 +225,9 @@ def _result(connection: Connection, task_id: int) -> StoredResult | None:
         "tokens_in",
         "tokens_out",
         "cost_micro",
+        "tokens_cached",
+        "unsure_micro",
+        "route",
     )
     row = connection.execute(
         select(*(task_result.c[name] for name in names)).where(task_result.c.task_id == task_id)
@@ -230,8 +245,15 @@ def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
         "trace_id",
         "started_at",
         "duration_ms",
+        "tokens_in",
+        "tokens_out",
+        "cost_micro",
+        "tokens_cached",
+        "unsure_micro",
+        "route",
+        "model",
     )
-    columns = [task_attempt.c[name] for name in (*names, "tokens_in", "tokens_out", "cost_micro")]
+    columns = [task_attempt.c[name] for name in names]
     query = select(*columns).where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
     return [PastAttempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]
 

@@ -129,9 +129,10 @@ def _headers(packed: bytes | None) -> Any:
 
 
 def _money(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with `cost`, in the currency's unit, in place of `cost_micro`."""
-    cost = values["cost_micro"] / MICRO
-    return {name: value for name, value in values.items() if name != "cost_micro"} | {"cost": cost}
+    """Return the values with costs in the currency's unit in place of those in millionths."""
+    costs = {"cost_micro": "cost", "unsure_micro": "unsure"}
+    money = {costs[name]: value / MICRO for name, value in values.items() if name in costs}
+    return {name: value for name, value in values.items() if name not in costs} | money
 
 
 def story_lines(story: Story) -> Iterator[str]:
@@ -165,6 +166,7 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
     yield (
         f"  dead letter: {letter.disposition}, {letter.error_class}, "
         f"fingerprint {letter.fingerprint}, died {written(letter.died_at)}"
+        f"{_by(letter.model, letter.route)}"
     )
     if letter.origin_topic:
         yield (
@@ -176,21 +178,32 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
 
 
 def _result_line(result: StoredResult) -> str:
-    spent = f"{result.tokens_in}+{result.tokens_out} tokens, {money(result.cost_micro)}"
+    spent = f"{result.tokens_in}+{result.tokens_out} tokens, {_cost(result)}"
     return (
-        f"  succeeded {written(result.created_at)} by {shown(result.model, 191)}, {spent}, "
+        f"  succeeded {written(result.created_at)}{_by(result.model, result.route)}, {spent}, "
         f"trace {shown(result.trace_id, 191) or '-'}"
     )
+
+
+def _by(model: str, route: str) -> str:
+    """Return which model and route answered, as far as it is known."""
+    model_text = f" by {shown(model, 191)}" if model else ""
+    return model_text + (f" on route {shown(route, 64)}" if route else "")
+
+
+def _cost(paid: StoredResult | PastAttempt) -> str:
+    unsure = f" ({money(paid.unsure_micro)} of it estimated)" if paid.unsure_micro else ""
+    return money(paid.cost_micro) + unsure
 
 
 def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
     spent = (
         f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "
-        f"{money(attempt.cost_micro)}"
+        f"{_cost(attempt)}"
     )
     yield (
-        f"    {written(attempt.started_at)}  attempt {attempt.attempt}, {attempt.outcome}: "
-        f"{attempt.error_class}, {spent}"
+        f"    {written(attempt.started_at)}  attempt {attempt.attempt}, {attempt.outcome}"
+        f"{_by(attempt.model, attempt.route)}: {attempt.error_class}, {spent}"
     )
     yield f"      trace {shown(attempt.trace_id, 191) or '-'}"
     yield f"      {shown(attempt.error, ERROR_SHOWN)}"

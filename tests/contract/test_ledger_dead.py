@@ -277,7 +277,9 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
         (each.trace_id, each.duration_ms, each.tokens_in, each.tokens_out, each.cost_micro)
         for each in story.history
     } == {("trace", 1500, 10, 5, 300)}
+    assert {(each.route, each.model) for each in story.history} == {("route", "model")}
     assert story.letter is not None
+    assert (story.letter.route, story.letter.model) == ("route", "model")
     assert (story.letter.fence, story.letter.disposition, story.letter.error) == (
         1,
         "permanent",
@@ -332,6 +334,7 @@ def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:
         10,
         300,
     )
+    assert (story.result.route, story.result.unsure_micro) == ("route", 0)
 
 
 def test_a_name_may_be_in_several_batches(ledger_db: LedgerDatabase) -> None:

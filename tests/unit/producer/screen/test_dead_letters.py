@@ -211,6 +211,25 @@ def test_the_page_of_a_task_that_is_not_dead_says_so() -> None:
     )
 
 
+def test_the_page_names_route_and_model_of_each_answer() -> None:
+    """Result, dead letter and attempts name them; an estimated cost is called so."""
+    story = replace(
+        STORY,
+        letter=replace(LETTER, route="gpu", model="large"),
+        result=StoredResult(AT, "m", "trace", 100, 1, 2, 3, route="cpu"),
+        history=(replace(ATTEMPT, route="gpu", model="small", unsure_micro=200),),
+    )
+
+    text = "\n".join(story_lines(story))
+
+    assert "died 2026-03-01T12:30:15Z by large on route gpu\n" in text
+    assert "succeeded 2026-03-01T12:30:15Z by m on route cpu, 1+2 tokens" in text
+    assert "attempt 1, dead by small on route gpu: TOO_LONG, 1.5 s" in text
+    assert "10+5 tokens, 0.0003 (0.0002 of it estimated)" in text
+    (attempt,) = story_json(story)["history"]
+    assert (attempt["route"], attempt["model"], attempt["unsure"]) == ("gpu", "small", 0.0002)
+
+
 def test_nothing_acts_on_a_terminal() -> None:
     """Escapes, line ends and direction marks in any text do not reach the terminal.
 
@@ -222,7 +241,8 @@ def test_nothing_acts_on_a_terminal() -> None:
         key=ESCAPES,
         batch=ESCAPES,
         input=hostile,
-        history=(replace(ATTEMPT, trace_id=ESCAPES),),
+        letter=replace(LETTER, route=ESCAPES, model=ESCAPES),
+        history=(replace(ATTEMPT, trace_id=ESCAPES, route=ESCAPES, model=ESCAPES),),
     )
     group = replace(GROUP, example=Example(ESCAPES, ESCAPES, ESCAPES, ESCAPES))
     record = replace(RECORD, topic=ESCAPES, key=hostile, value=hostile)
@@ -309,6 +329,10 @@ def test_the_json_of_a_story_is_whole() -> None:
         "tokens_in": 10,
         "tokens_out": 5,
         "cost": 0.0003,
+        "tokens_cached": 0,
+        "unsure": 0,
+        "route": "",
+        "model": "",
     }
     assert document["result"] is None
 
