@@ -1,13 +1,30 @@
 """Changes of a batch's counts become one row for each key."""
 
+from types import SimpleNamespace
+
 from sqlalchemy import create_engine, select
 
+from producer.ledger import tally as counts
 from producer.ledger.tally import NO_FINGERPRINT, TallyChange, TallyKey, write
 from schemas.ledger.tables import tally
 from schemas.task.states import Status
 
 SUCCEEDED = TallyKey(1, "document", "route", Status.SUCCEEDED, "succeeded")
 FAILED = TallyKey(1, "document", "route", Status.RETRYING, "SERVER", b"f" * 16)
+LETTER = {
+    "batch_id": 1,
+    "type": "document",
+    "tenant": "acme",
+    "route": "gpu",
+    "model": "large",
+    "error_class": "TOO_LONG",
+    "fingerprint": b"f" * 16,
+    "disposition": "permanent",
+    "attempts": 3,
+    "tokens_in": 30,
+    "tokens_out": 15,
+    "cost_micro": 900,
+}
 
 
 def written(*changes: TallyChange) -> list[tuple[object, ...]]:
@@ -65,3 +82,28 @@ def test_a_long_outcome_is_cut() -> None:
     (row,) = written(TallyChange(TallyKey(1, "document", "", Status.DEAD, "X" * 100)))
 
     assert row[1] == "X" * 64
+
+
+def test_a_replay_takes_back_exactly_what_the_death_counted() -> None:
+    """The keys are equal and the sums opposite; what the last attempt cost stays spent."""
+    death = counts.died(LETTER, costs={"tokens_in": 10, "cost_micro": 300})
+    replay = counts.died(LETTER, -1)
+
+    assert death.key == replay.key
+    assert (death.key.route, death.key.model, death.key.tenant) == ("gpu", "large", "acme")
+    assert (death.delta, death.dead_attempts, death.dead_tokens_in) == (1, 3, 30)
+    assert (replay.delta, replay.dead_attempts, replay.dead_tokens_in) == (-1, -3, -30)
+    assert (death.dead_tokens_out + replay.dead_tokens_out) == 0
+    assert (death.dead_cost_micro, replay.dead_cost_micro) == (900, -900)
+    assert (death.cost_micro, replay.cost_micro) == (300, 0)
+
+
+def test_a_replay_takes_a_cancelled_task_back_from_its_route() -> None:
+    """The count has the route and the tenant of the row, and no model."""
+    row = SimpleNamespace(batch_id=1, type="document", route="gpu", tenant="acme")
+
+    cancelled, replay = counts.cancelled(row), counts.cancelled(row, -1)
+
+    assert cancelled.key == replay.key
+    assert (cancelled.key.route, cancelled.key.model, cancelled.key.tenant) == ("gpu", "", "acme")
+    assert (cancelled.delta, replay.delta) == (1, -1)
