@@ -24,8 +24,8 @@ DEATHS = 10  # so many dead tasks, and more than SHARE of all, raise a guard
 SHARE = 0.5
 RUN = 10  # so do so many dead tasks in a row, all of one error
 REFUSALS = 12
-# A key is at the end of a good run if at least GOOD_ENDED of its tasks have ended. The dead tasks
-# must be less than the share GOOD_DEAD of these, and the tasks left at most the share GOOD_LEFT.
+# A key ends well if at least GOOD_ENDED of its tasks have ended, the share of dead ones among these
+# is below GOOD_DEAD, and the tasks left are at most the share GOOD_LEFT.
 GOOD_ENDED = 1000
 GOOD_DEAD = 0.05
 GOOD_LEFT = 0.05
@@ -47,8 +47,8 @@ class EndedAlike:
 
 
 @dataclass(slots=True)
-class GuardWatch:
-    """The state of one key, by which the deaths of its tasks are judged.
+class KeyHistory:
+    """What is known of one key, to decide whether its tasks may die.
 
     - `raised`: its guard is raised.
     - `route_works`: something succeeds on its route.
@@ -56,7 +56,7 @@ class GuardWatch:
     - `refuses`: its guard is raised because of refusals.
     - `fruitless`: no task of the key has succeeded. Then `ended` counts its ended tasks, and
       `refused` the refused ones among them by the fingerprint of the refusal.
-    - `good_end`: returns whether the key is at the end of a good run.
+    - `ends_well`: returns whether nearly all tasks of the key have ended, and few of them died.
     - `silence`: since when nothing has succeeded on the route, as text for a person.
     - `cause`, `why`: set when the guard is raised here.
     """
@@ -68,7 +68,7 @@ class GuardWatch:
     fruitless: bool = False
     ended: int = 0
     refused: Counter[bytes] = field(default_factory=Counter)
-    good_end: Callable[[], bool] = lambda: False
+    ends_well: Callable[[], bool] = lambda: False
     silence: str = "nothing has succeeded on this route"
     cause: GuardCause | None = None
     why: str = ""
@@ -92,9 +92,9 @@ class GuardWatch:
         if self.raised:
             return False
         self._count(EndedAlike(stamp))
-        if self._run >= RUN and not self.good_end():
+        if self._run >= RUN and not self.ends_well():
             self._raise(cause, f"the last {self._run} tasks were given up on for the same error")
-        elif self._deaths >= DEATHS and self._deaths > SHARE * self._total and not self.good_end():
+        elif self._deaths >= DEATHS and self._deaths > SHARE * self._total and not self.ends_well():
             self._raise(cause, f"{self._deaths} of the last {self._total} tasks were given up on")
         return True
 
@@ -165,8 +165,7 @@ class Look:
 def next_size(look: Look, size: int, *, vouched: bool) -> int:
     """Return how many tasks may join the next look.
 
-    The number doubles if this look ended as expected: its route worked (`vouched`), and tasks
-    failed.
+    The number doubles if tasks failed although their route worked when the look began (`vouched`).
     """
     return min(2 * size, LOOK_MOST) if vouched and look.failed else size
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from agent.judge import Effect, Tier, effect_of, fingerprint
-from agent.judge.guard_rule import WINDOW_S, GuardWatch, moved
+from agent.judge.guard_rule import WINDOW_S, KeyHistory, moved
 from agent.ledger import guard_history
 from agent.outcome import Dead, Moved, Outcome, Succeeded
 from agent.ports import Settlement
@@ -45,7 +45,7 @@ class _Case:
     """
 
     guard_id: int
-    watch: GuardWatch
+    history: KeyHistory
     raised: Sequence[Any] = ()
     failed: str = ""
 
@@ -70,8 +70,10 @@ def hold_back(
     held_back = [settlement.row for settlement, outcome in decided if isinstance(outcome, Moved)]
     leave_looks(connection, [(row.task_id, row.fence) for row in held_back])
     for case in cases.values():
-        if case.watch.cause is not None:
-            _raise(connection, case.guard_id, case.watch.cause, f"{case.watch.why}; {case.failed}")
+        if case.history.cause is not None:
+            _raise(
+                connection, case.guard_id, case.history.cause, f"{case.history.why}; {case.failed}"
+            )
     return decided
 
 
@@ -98,24 +100,26 @@ def _decide(
     if case is None or not isinstance(outcome, Dead | Succeeded):
         return outcome
     if isinstance(outcome, Succeeded):
-        case.watch.succeeded()
+        case.history.succeeded()
         return outcome
     if not (_is_exhausted(outcome) or _is_bad_request(outcome)):
-        case.watch.other()
+        case.history.other()
         return outcome
     failure = outcome.failure
-    dies = (settlement.row.task_id, settlement.row.fence) in tried or _may_die(case.watch, outcome)
-    if case.watch.cause is not None and not case.failed:
+    dies = (settlement.row.task_id, settlement.row.fence) in tried or _may_die(
+        case.history, outcome
+    )
+    if case.history.cause is not None and not case.failed:
         case.failed = f"{failure.error_class}: {failure.text}"
     return outcome if dies else moved(failure, outcome.spent, longest, settlement.row.task_id)
 
 
-def _may_die(watch: GuardWatch, outcome: Dead) -> bool:
+def _may_die(history: KeyHistory, outcome: Dead) -> bool:
     failure = outcome.failure
     stamp = fingerprint(failure.error_class, failure.text)
     if _is_bad_request(outcome):
-        return watch.may_be_refused(stamp)
-    return watch.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
+        return history.may_be_refused(stamp)
+    return history.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
 
 
 def _cases(
@@ -148,7 +152,7 @@ def _cases(
             for guard_row in (row, wide)
             if guard_row is not None and guard_row.opened_at is None
         ]
-        watch = _watch(
+        history = _history(
             connection,
             group,
             key,
@@ -158,11 +162,11 @@ def _cases(
             fruitless=key in fruitless,
             succeeding=key.route in routes,
         )
-        cases[key] = _Case(row.id, watch, raised)
+        cases[key] = _Case(row.id, history, raised)
     return cases
 
 
-def _watch(
+def _history(
     connection: Connection,
     group: str,
     key: GuardKey,
@@ -172,8 +176,8 @@ def _watch(
     exhausted: bool,
     fruitless: bool,
     succeeding: bool,
-) -> GuardWatch:
-    """Return the state by which this settle judges the deaths of the key's tasks.
+) -> KeyHistory:
+    """Return what this settle must know of the key, to decide whether its tasks may die.
 
     Only what these deaths need is read: the state of the route and the recent ends if attempts are
     used up and no guard is raised, and the refusals if the key is `fruitless`.
@@ -192,7 +196,7 @@ def _watch(
         if fruitless
         else (0, Counter[bytes]())
     )
-    return GuardWatch(
+    return KeyHistory(
         raised=raised,
         route_works=works,
         silence="" if works else guard_history.silence(connection, group, key.route),
@@ -201,7 +205,7 @@ def _watch(
         fruitless=fruitless,
         ended=ended,
         refused=refused,
-        good_end=partial(guard_history.good_end, connection, *key),
+        ends_well=partial(guard_history.ends_well, connection, *key),
     )
 
 
@@ -222,8 +226,8 @@ def _lock_or_insert(
 def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
     """Lock and return the guards of these keys' batches.
 
-    A guard that was opened lately is `trusted`: it vouches for its route, because whoever opened it
-    knows that the route works.
+    The route of a guard that was opened lately is `trusted`: whoever opened the guard knows that it
+    works.
     """
     trusted = ((guard.c.cause != "") & (guard.c.opened_at > utc_after(-WINDOW_S))).label("trusted")
     columns = (
@@ -274,7 +278,7 @@ def _in_looks(
 
 
 def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> None:
-    """Take these (task, fence) out of their looks, because their end is no evidence."""
+    """Take these (task, fence) out of their looks, because a move proves nothing."""
     if not tasks:
         return
     query = select(guard_look).where(
@@ -289,7 +293,9 @@ def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> Non
         connection.execute(delete(guard_look).where(or_(*places)))
 
 
-def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
+def raised_for_losses(
+    connection: Connection, keys: Collection[tuple[int, str]]
+) -> set[tuple[int, str]]:
     """Return which of these (batch, type) have a raised guard for lost agents."""
     ids = sorted({batch_id for batch_id, _ in keys})
     query = select(guard.c.batch_id, guard.c.type).where(

@@ -38,7 +38,7 @@ def route_works(
     """Return whether a task of the group or our own prompt succeeded on the route lately.
 
     Only successes after `since`, a time of the database, count if it is given. For ANY_ROUTE our
-    own prompts do not count, because they are no evidence about lost agents.
+    own prompts do not count, because they say nothing about lost agents.
     """
     query = (
         select(tally.c.id)
@@ -141,11 +141,8 @@ def refusals(
     return total, refused
 
 
-def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
-    """Return whether the key is at the end of a good run.
-
-    The load has ended, few tasks are left, and few of many tasks have died.
-    """
+def ends_well(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
+    """Return whether the load has ended, few tasks of the key are left, and few of many died."""
     if connection.execute(select(batch.c.closed_at).where(batch.c.id == batch_id)).scalar() is None:
         return False
     of_type = counts(lambda column: [column["batch_id"] == batch_id, column["type"] == kind])

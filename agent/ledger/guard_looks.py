@@ -71,7 +71,7 @@ def take_route_turn(connection: Connection, group: str, route: str, wait_s: floa
 def route_answered(connection: Connection, route: str) -> None:
     """Record that a route answered our own prompt.
 
-    The answer vouches for the route as a task's success does.
+    The answer shows that the route works, as a task's success does.
     """
     key = tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, TallyOutcome.PROBE)
     tally.write(connection, [tally.TallyChange(key)])
@@ -80,14 +80,14 @@ def route_answered(connection: Connection, route: str) -> None:
 def begin(connection: Connection, group: str, raised: Guard) -> bool:
     """Begin the look that is due; return False if the route must be asked first.
 
-    The route need not be asked if anything has succeeded on it since the last look. A prompt is no
-    evidence about lost agents: their look begins without one, and its tasks may die only if
+    The route need not be asked if anything has succeeded on it since the last look. A prompt says
+    nothing about lost agents: their look begins without one, and its tasks may die only if
     something else of the group succeeded.
     """
-    is_vouched = route_works(connection, group, raised.route, since=raised.look_at)
-    if not is_vouched and raised.cause != GuardCause.WORKER_LOST:
+    route_worked = route_works(connection, group, raised.route, since=raised.look_at)
+    if not route_worked and raised.cause != GuardCause.WORKER_LOST:
         return False
-    _begin(connection, [(raised.id, raised.look_at)], _DUE, vouched=is_vouched)
+    _begin(connection, [(raised.id, raised.look_at)], _DUE, vouched=route_worked)
     return True
 
 

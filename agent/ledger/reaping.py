@@ -190,7 +190,9 @@ def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequenc
     """
     if not lost:
         return []
-    stopped = guard_decisions.stopped(connection, {(row.batch_id, row.type) for row in lost})
+    stopped = guard_decisions.raised_for_losses(
+        connection, {(row.batch_id, row.type) for row in lost}
+    )
     tried: set[int] = set()
     if stopped:
         tried = guard_decisions.in_lost_looks(

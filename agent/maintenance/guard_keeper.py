@@ -88,7 +88,7 @@ class GuardKeeper:
         rows, members = await self._transactions.read(self._read)
         self._learn({guard.id: guard for guard in rows if guard.raised}, members)
         for guard in self._in_turn(rows):
-            await (self._watch(guard) if guard.raised else self._call_up(guard))
+            await (self._look_after_raised(guard) if guard.raised else self._call_up(guard))
 
     def _read(self, connection: Connection) -> tuple[list[Guard], set[int]]:
         """Return the rows of the guards, and the tasks that belong to looks."""
@@ -144,7 +144,8 @@ class GuardKeeper:
             more = f" and {others} more guards" if others else ""
             log.info("tasks still wait for %s%s", "; ".join(names), more)
 
-    async def _watch(self, guard: Guard) -> None:
+    async def _look_after_raised(self, guard: Guard) -> None:
+        """Open the guard or end its look, call tasks up for its look, or begin a look."""
         why = await self._transactions.write(
             guard_looks.end_look_if_over, self._group, guard, self._probe_s
         )

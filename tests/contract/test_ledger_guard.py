@@ -296,7 +296,7 @@ def test_opening_a_guard_forgets_earlier_failures(ledger_db: LedgerDatabase) -> 
     assert len(raised(ledger_db)) == 1
 
 
-def test_opening_vouches_for_the_route(ledger_db: LedgerDatabase) -> None:
+def test_opening_shows_that_the_route_works(ledger_db: LedgerDatabase) -> None:
     """After a person says that the route works, the last task dies.
 
     Ten minutes later this no longer counts.

@@ -206,7 +206,7 @@ async def test_a_success_of_others_opens_the_guard_of_a_silent_route(
     assert (raised(ledger_db), keeper.asked) == ([], [])
 
 
-async def test_the_answer_to_a_prompt_vouches_for_the_route(ledger_db: LedgerDatabase) -> None:
+async def test_the_answer_to_a_prompt_shows_that_the_route_works(ledger_db: LedgerDatabase) -> None:
     """The answer counts for another batch too, for ten minutes, but counts as nobody's task."""
     end(ledger_db, exhausted())
     await ObservedKeeper(ledger_db).keep_once()

@@ -52,7 +52,7 @@ async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) ->
 
 
 async def test_the_route_is_asked_before_each_look(ledger_db: LedgerDatabase) -> None:
-    """An answer or a success before the end of the last look is no evidence for the next one."""
+    """An answer or a success before the end of the last look proves nothing for the next one."""
     waiting = fail_as_a_whole(ledger_db, 20)
     keeper = ObservedKeeper(ledger_db)
 
@@ -121,7 +121,7 @@ async def test_a_failed_attempt_with_others_left_is_as_expected(ledger_db: Ledge
 
 
 async def test_a_death_of_its_own_input_is_as_expected(ledger_db: LedgerDatabase) -> None:
-    """Such a death is no evidence against the route; the next look has two tasks."""
+    """Such a death says nothing against the route; the next look has two tasks."""
     first, *_ = fail_as_a_whole(ledger_db)
 
     await whole_look(ledger_db, ObservedKeeper(ledger_db), [first], DEAD)
@@ -130,7 +130,7 @@ async def test_a_death_of_its_own_input_is_as_expected(ledger_db: LedgerDatabase
 
 
 async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerDatabase) -> None:
-    """The task may kill every agent that takes it, and is no evidence about its route."""
+    """The task may kill every agent that takes it, and says nothing about its route."""
     first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)

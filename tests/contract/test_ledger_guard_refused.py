@@ -192,7 +192,7 @@ def test_a_cancel_opens_the_guards_of_its_batch(ledger_db: LedgerDatabase) -> No
     assert [guard.batch for guard in raised(ledger_db)] == ["other"]
 
 
-# ---- the end of a good run
+# ---- a key that ends well
 
 
 def a_good_run(ledger_db: LedgerDatabase, *, left: int, closed: bool = True) -> None:

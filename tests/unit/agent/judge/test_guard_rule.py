@@ -9,7 +9,7 @@ from agent.judge.guard_rule import (
     LOOK_MOST,
     REFUSALS,
     EndedAlike,
-    GuardWatch,
+    KeyHistory,
     Look,
     moved,
     next_in_s,
@@ -25,41 +25,41 @@ def stamp(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def deaths_until_raised(watch: GuardWatch, *stamps: bytes) -> int:
+def deaths_until_raised(history: KeyHistory, *stamps: bytes) -> int:
     """Fail tasks for good until one is held back; return how many died."""
     for died, stamp in enumerate(stamps):
-        if not watch.may_die(stamp):
+        if not history.may_die(stamp):
             return died
     return len(stamps)
 
 
 def test_a_failure_is_death_while_the_route_works() -> None:
     """A task that fails for good among successes is itself at fault."""
-    watch = GuardWatch(raised=False, route_works=True)
+    history = KeyHistory(raised=False, route_works=True)
 
-    assert watch.may_die(ERROR)
-    assert (watch.raised, watch.cause) == (False, None)
+    assert history.may_die(ERROR)
+    assert (history.raised, history.cause) == (False, None)
 
 
 def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
     """The first failure raises the guard and waits; the guard says what is known, not more."""
-    watch = GuardWatch(
+    history = KeyHistory(
         raised=False,
         route_works=False,
         silence="nothing has succeeded on this route in this group yet",
     )
 
-    assert not watch.may_die(ERROR)
-    assert (watch.raised, watch.cause) == (True, GuardCause.NO_SUCCESS)
-    assert watch.why == "nothing has succeeded on this route in this group yet"
+    assert not history.may_die(ERROR)
+    assert (history.raised, history.cause) == (True, GuardCause.NO_SUCCESS)
+    assert history.why == "nothing has succeeded on this route in this group yet"
 
 
 def test_nothing_dies_while_the_guard_is_raised() -> None:
     """While the guard is raised, no task dies and it is not raised again."""
-    watch = GuardWatch(raised=True, route_works=True)
+    history = KeyHistory(raised=True, route_works=True)
 
-    assert not watch.may_die(ERROR)
-    assert watch.cause is None
+    assert not history.may_die(ERROR)
+    assert history.cause is None
 
 
 def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
@@ -67,53 +67,53 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
 
     Earlier successes do not change that.
     """
-    watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
+    history = KeyHistory(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
 
-    assert deaths_until_raised(watch, *[ERROR] * 20) == 10
-    assert watch.cause is GuardCause.EXHAUSTED
-    assert watch.why == "the last 10 tasks were given up on for the same error"
+    assert deaths_until_raised(history, *[ERROR] * 20) == 10
+    assert history.cause is GuardCause.EXHAUSTED
+    assert history.why == "the last 10 tasks were given up on for the same error"
 
 
 @pytest.mark.parametrize(
     "between",
     [
-        lambda watch: watch.other(),
-        lambda watch: watch.succeeded(),
-        lambda watch: watch.may_die(OTHER),
+        lambda history: history.other(),
+        lambda history: history.succeeded(),
+        lambda history: history.may_die(OTHER),
     ],
 )
 def test_a_row_is_broken_by_anything_else(between: object) -> None:
     """A success, a death by its own input, or another error begins a new row."""
-    watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
-    deaths_until_raised(watch, *[ERROR] * 9)
+    history = KeyHistory(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
+    deaths_until_raised(history, *[ERROR] * 9)
 
-    between(watch)  # type: ignore[operator]
+    between(history)  # type: ignore[operator]
 
-    assert deaths_until_raised(watch, *[ERROR] * 20) == 10
+    assert deaths_until_raised(history, *[ERROR] * 20) == 10
 
 
 def test_more_deaths_than_others_are_a_failure_as_a_whole() -> None:
     """Different errors count together: beyond ten, and beyond half of all ended tasks."""
-    watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 20)])
+    history = KeyHistory(raised=False, route_works=True, lately=[EndedAlike(None, 20)])
 
-    assert deaths_until_raised(watch, *map(stamp, range(1, 100))) == 21
-    assert watch.why == "21 of the last 41 tasks were given up on"
+    assert deaths_until_raised(history, *map(stamp, range(1, 100))) == 21
+    assert history.why == "21 of the last 41 tasks were given up on"
 
 
 def test_half_is_not_more_than_half() -> None:
     """As many deaths as successes are accepted for ever."""
-    watch = GuardWatch(raised=False, route_works=True)
+    history = KeyHistory(raised=False, route_works=True)
     for number in range(1, 500):
-        watch.other()
-        assert watch.may_die(stamp(number))
+        history.other()
+        assert history.may_die(stamp(number))
 
 
 def test_fewer_than_ten_deaths_are_never_a_failure_as_a_whole() -> None:
     """Nine tasks of a batch of nine may die of nine errors."""
-    watch = GuardWatch(raised=False, route_works=True)
+    history = KeyHistory(raised=False, route_works=True)
 
-    assert deaths_until_raised(watch, *map(stamp, range(1, 10))) == 9
-    assert not watch.raised
+    assert deaths_until_raised(history, *map(stamp, range(1, 10))) == 9
+    assert not history.raised
 
 
 def test_outcomes_of_all_agents_count_in_their_order() -> None:
@@ -124,12 +124,12 @@ def test_outcomes_of_all_agents_count_in_their_order() -> None:
     same = [EndedAlike(ERROR, 4), EndedAlike(ERROR, 5), EndedAlike(None, 90)]
 
     assert (
-        deaths_until_raised(GuardWatch(raised=False, route_works=True, lately=same), *[ERROR] * 5)
+        deaths_until_raised(KeyHistory(raised=False, route_works=True, lately=same), *[ERROR] * 5)
         == 1
     )
     assert (
         deaths_until_raised(
-            GuardWatch(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5
+            KeyHistory(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5
         )
         == 5
     )
@@ -137,99 +137,99 @@ def test_outcomes_of_all_agents_count_in_their_order() -> None:
 
 def test_failures_of_a_handler_are_a_cause_of_their_own() -> None:
     """A provider that answers tells nothing of a handler."""
-    watch = GuardWatch(raised=False, route_works=True)
+    history = KeyHistory(raised=False, route_works=True)
 
     for _ in range(10):
-        watch.may_die(ERROR, of_call=False)
+        history.may_die(ERROR, of_call=False)
 
-    assert watch.cause is GuardCause.HANDLER
+    assert history.cause is GuardCause.HANDLER
 
 
 def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
     """Its last tasks may all be bad ones: they were tried again for longest."""
     asked: list[bool] = []
 
-    def good_end() -> bool:
+    def ends_well() -> bool:
         asked.append(True)
         return True
 
-    watch = GuardWatch(raised=False, route_works=True, good_end=good_end)
+    history = KeyHistory(raised=False, route_works=True, ends_well=ends_well)
 
-    assert deaths_until_raised(watch, *[ERROR] * 9) == 9
+    assert deaths_until_raised(history, *[ERROR] * 9) == 9
     assert asked == []  # it is a question to the ledger
-    assert deaths_until_raised(watch, *[ERROR] * 30) == 30
-    assert not watch.raised
+    assert deaths_until_raised(history, *[ERROR] * 30) == 30
+    assert not history.raised
 
 
 # ---- tasks that are refused
 
 
-def refused_until_raised(watch: GuardWatch, *stamps: bytes) -> int:
+def refused_until_raised(history: KeyHistory, *stamps: bytes) -> int:
     """Let tasks be refused for good until one is held back; return how many died."""
     for died, stamp in enumerate(stamps):
-        if not watch.may_be_refused(stamp):
+        if not history.may_be_refused(stamp):
             return died
     return len(stamps)
 
 
 def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success() -> None:
     """A wrong parameter is refused for every task."""
-    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
+    history = KeyHistory(raised=False, route_works=True, fruitless=True)
 
-    assert refused_until_raised(watch, *[ERROR] * 400) == REFUSALS == 12
-    assert watch.cause is GuardCause.BAD_REQUEST
+    assert refused_until_raised(history, *[ERROR] * 400) == REFUSALS == 12
+    assert history.cause is GuardCause.BAD_REQUEST
     assert (
-        watch.why
+        history.why
         == "all 12 tasks that ended were refused for the same reason, and none has succeeded"
     )
 
 
 def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
     """Other deaths and other refusals among them, as long as most were refused for this reason."""
-    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
+    history = KeyHistory(raised=False, route_works=True, fruitless=True)
     for number in range(5):
-        watch.other()
-        assert watch.may_be_refused(stamp(number))
-    assert refused_until_raised(watch, *[ERROR] * 20) == 12
+        history.other()
+        assert history.may_be_refused(stamp(number))
+    assert refused_until_raised(history, *[ERROR] * 20) == 12
 
-    assert watch.cause is GuardCause.BAD_REQUEST
+    assert history.cause is GuardCause.BAD_REQUEST
     assert (
-        watch.why
+        history.why
         == "12 of 22 tasks that ended were refused for the same reason, and none has succeeded"
     )
 
 
 def test_refusals_for_many_reasons_are_the_tasks_own() -> None:
     """None of the reasons is that of most tasks."""
-    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
+    history = KeyHistory(raised=False, route_works=True, fruitless=True)
 
-    assert refused_until_raised(watch, *([ERROR, OTHER, b"3" * 16] * 50)) == 150
-    assert not watch.raised
+    assert refused_until_raised(history, *([ERROR, OTHER, b"3" * 16] * 50)) == 150
+    assert not history.raised
 
 
 def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
     """A batch with some bad tasks has its first success soon."""
-    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
-    assert refused_until_raised(watch, *[ERROR] * 11) == 11
+    history = KeyHistory(raised=False, route_works=True, fruitless=True)
+    assert refused_until_raised(history, *[ERROR] * 11) == 11
 
-    watch.succeeded()
+    history.succeeded()
 
-    assert refused_until_raised(watch, *[ERROR] * 100) == 100
+    assert refused_until_raised(history, *[ERROR] * 100) == 100
 
 
 def test_earlier_refusals_count() -> None:
     """By other agents, or minutes ago."""
-    watch = GuardWatch(
+    history = KeyHistory(
         raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11})
     )
 
-    assert refused_until_raised(watch, *[ERROR] * 5) == 1
+    assert refused_until_raised(history, *[ERROR] * 5) == 1
 
 
 def test_a_guard_for_refusals_holds_back_refusals() -> None:
     """Whatever their reason; a guard that was raised for another cause holds back none."""
-    assert not GuardWatch(raised=True, route_works=True, refuses=True).may_be_refused(OTHER)
-    assert GuardWatch(raised=True, route_works=True).may_be_refused(OTHER)
+    assert not KeyHistory(raised=True, route_works=True, refuses=True).may_be_refused(OTHER)
+    assert KeyHistory(raised=True, route_works=True).may_be_refused(OTHER)
 
 
 # ---- looks
