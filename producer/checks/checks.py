@@ -87,10 +87,9 @@ class Checks:
             if self._config.embedded and migrations.present_revision(database) is None:
                 return f"{TO_COME} it"
             migrations.require(database)
-            return (
-                f"revision {migrations.own_revision()}, "
-                f"ledger {database.auto(migrations.ledger_id)}"
-            )
+            revision, own = migrations.present_revision(database), migrations.own_revision()
+            newer = "" if revision == own else f", newer than {own} of this version, and serves it"
+            return f"revision {revision}{newer}, ledger {database.auto(migrations.ledger_id)}"
 
         if is_ledger_missing(self._config):
             return f"{TO_COME} it"

@@ -22,12 +22,17 @@ async def migrate(config: Config, _options: argparse.Namespace) -> int:
         before, after = await asyncio.to_thread(migrations.migrate, database)
     finally:
         database.close()
-    say(
-        f"schema {after} is already in place"
-        if before == after
-        else f"schema {before or 'empty'} -> {after}"
-    )
+    say(_migrated(before, after))
     return 0
+
+
+def _migrated(before: str | None, after: str) -> str:
+    """Return what `migrate` did, in words."""
+    if after != (own := migrations.own_revision()):
+        return f"schema {after} is newer than {own} of this version, and serves it: nothing to do"
+    if before == after:
+        return f"schema {after} is already in place"
+    return f"schema {before or 'empty'} -> {after}"
 
 
 async def topics(config: Config, options: argparse.Namespace) -> int:

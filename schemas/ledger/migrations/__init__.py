@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database, DatabaseError
-from schemas.ledger.errors import locked_out
+from schemas.ledger.errors import deadlocked, locked_out
 from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import agent, ledger
 from schemas.runtime import crash
@@ -59,13 +59,7 @@ def require(database: Database) -> None:
 
     The schema has this version's own revision, or a newer one that still serves this version.
     """
-    revision = present_revision(database)
-    if not _newer(database, revision) and revision != own_revision():
-        state = "is empty" if revision is None else f"has schema {revision}"
-        raise UnsafeStateError(
-            f"the database {state}, this version needs {own_revision()}; run: "
-            "python -m producer migrate"
-        )
+    database.auto(_require)
 
 
 def migrate(database: Database) -> tuple[str | None, str]:
@@ -74,33 +68,21 @@ def migrate(database: Database) -> tuple[str | None, str]:
     The ledger's id is drawn if it is missing. MySQL commits each DDL statement by itself, so two
     migrations at once would collide. Therefore there is one lock, and every step can run again.
     A newer schema that serves this version is left alone. Raises UnsafeStateError if agents run
-    that do not know the new schema, or if another program uses a table for too long, and
-    DeniedError if the database's user lacks a right.
+    that do not know the new schema, or if another program uses the tables, and DeniedError if the
+    database's user lacks a right.
     """
-    from schemas.ledger.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
-
-    before = present_revision(database)
-    if _newer(database, before):
-        return before, str(before)
     try:
         with database.engine.connect() as connection:
             _lock(connection)
             try:
-                _refuse_older_agents(connection)
-                _note_compatible(connection)  # before older programs could meet the new schema
-                upgrade(connection)
-                crash.reach("migrate.upgraded")
-                _draw_ledger_id(connection)
-                _note_compatible(connection)
-                connection.commit()
+                return _migrate(connection)
             finally:
                 _unlock(connection)
     except DatabaseError as error:
         database.require_right(error)
-        if locked_out(error):
+        if locked_out(error) or deadlocked(error):
             raise UnsafeStateError(f"{_IN_USE} ({getattr(error, 'orig', error)})") from None
         raise
-    return before, own_revision()
 
 
 def ledger_id(connection: Connection) -> str:
@@ -125,14 +107,50 @@ def _stored_revision(connection: Connection) -> str | None:
     return connection.execute(select(_ALEMBIC.c.version_num)).scalar()
 
 
-def _newer(database: Database, revision: str | None) -> bool:
+def _require(connection: Connection) -> None:
+    revision = _stored_revision(connection)
+    if _newer(connection, revision):
+        return
+    if revision != own_revision():
+        state = "is empty" if revision is None else f"has schema {revision}"
+        raise UnsafeStateError(
+            f"the database {state}, this version needs {own_revision()}; run: "
+            "python -m producer migrate"
+        )
+    if _stored_compatible_from(connection) > own_revision():
+        raise UnsafeStateError(
+            f"a newer version of docllm is changing the database's schema, and this version "
+            f"({VERSION}, schema {own_revision()}) does not know the new one; update docllm, and "
+            "run: python -m producer migrate"
+        )
+
+
+def _migrate(connection: Connection) -> tuple[str | None, str]:
+    """Do what `migrate` does, under its lock."""
+    from schemas.ledger.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
+
+    before = _stored_revision(connection)
+    if _newer(connection, before):
+        return before, str(before)
+    if before != own_revision():
+        _refuse_older_agents(connection)
+        _note_compatible(connection)  # before older programs could meet the new schema
+        upgrade(connection, check=_refuse_older_agents)
+    crash.reach("migrate.upgraded")
+    _draw_ledger_id(connection)
+    _note_compatible(connection)
+    connection.commit()
+    return before, own_revision()
+
+
+def _newer(connection: Connection, revision: str | None) -> bool:
     """Return whether the schema is newer than this version and serves it.
 
     Raises UnsafeStateError if it is newer and does not serve this version.
     """
     if revision is None or revision in _own_revisions():
         return False
-    compatible_from = database.auto(_stored_compatible_from)
+    compatible_from = _stored_compatible_from(connection)
     if compatible_from and compatible_from <= own_revision():
         return True
     raise UnsafeStateError(
@@ -141,18 +159,23 @@ def _newer(database: Database, revision: str | None) -> bool:
     )
 
 
-def _stored_compatible_from(connection: Connection) -> str | None:
+def _stored_compatible_from(connection: Connection) -> str:
+    """Return the oldest revision whose programs the schema serves, '' if that is not stored."""
     if not _has_column(connection, "ledger", "compatible_from"):
-        return None
-    return connection.execute(select(ledger.c.compatible_from)).scalar()
+        return ""
+    return connection.execute(select(ledger.c.compatible_from)).scalar() or ""
 
 
 def _note_compatible(connection: Connection) -> None:
-    """Store from which revision on programs can work with the schema; it only rises."""
+    """Store from which revision on programs can work with the schema; it only rises.
+
+    On SQLite the caller commits, because the whole migration is one transaction.
+    """
     if _has_column(connection, "ledger", "compatible_from"):
         older = ledger.c.compatible_from < COMPATIBLE_FROM
         connection.execute(update(ledger).where(older).values(compatible_from=COMPATIBLE_FROM))
-        connection.commit()
+        if connection.dialect.name != "sqlite":
+            connection.commit()
 
 
 def _refuse_older_agents(connection: Connection) -> None:
@@ -197,6 +220,7 @@ def _lock(connection: Connection) -> None:
 
 
 def _unlock(connection: Connection) -> None:
+    connection.rollback()  # what an error left
     if connection.dialect.name != "sqlite":
         connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK})
         connection.commit()

@@ -4,6 +4,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy import Connection
+
+from schemas.runtime import crash
 
 OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",
@@ -16,6 +19,7 @@ def add_column(table: str, column: sa.Column[Any]) -> None:
     existing = {column_info["name"] for column_info in sa.inspect(op.get_bind()).get_columns(table)}
     if column.name not in existing:
         op.add_column(table, column)
+        crash.reach("migrate.step_taken")
 
 
 def add_index(name: str, table: str, columns: list[str]) -> None:
@@ -24,13 +28,14 @@ def add_index(name: str, table: str, columns: list[str]) -> None:
         index_info["name"] for index_info in sa.inspect(op.get_bind()).get_indexes(table)
     }:
         op.create_index(name, table, columns)
+        crash.reach("migrate.step_taken")
 
 
-def commit_page() -> None:
+def commit_page(connection: Connection) -> None:
     """Commit what was written so far, where DDL commits by itself.
 
     On SQLite the whole migration is one transaction.
     """
-    connection = op.get_bind()
     if connection.dialect.name != "sqlite":
         connection.commit()
+    crash.reach("migrate.step_taken")

@@ -1,5 +1,6 @@
 """Runs the migrations with Alembic. Only `migrate` imports this module."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from alembic.config import Config as AlembicConfig
@@ -15,17 +16,24 @@ def scripts() -> ScriptDirectory:
     return ScriptDirectory(str(Path(__file__).parent))
 
 
-def upgrade(connection: Connection) -> None:
-    """Run the missing migrations, up to the newest revision."""
+def upgrade(connection: Connection, *, check: Callable[[Connection], None]) -> None:
+    """Run the missing migrations, up to the newest revision.
+
+    `check` is called before a revision's number is committed. If it raises, the revision counts as
+    missing and runs again.
+    """
+
+    def applied() -> None:
+        check(connection)
+        crash.reach("migrate.revision")
+
     directory = scripts()
     with EnvironmentContext(
         AlembicConfig(),
         directory,
         fn=lambda revision, _context: directory._upgrade_revs("head", revision),  # noqa: SLF001
     ) as environment:
-        environment.configure(
-            connection=connection, on_version_apply=lambda **_: crash.reach("migrate.revision")
-        )
+        environment.configure(connection=connection, on_version_apply=lambda **_: applied())
         with environment.begin_transaction():
             environment.run_migrations()
     connection.commit()

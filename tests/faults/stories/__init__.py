@@ -39,7 +39,8 @@ STORIES = (
     Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
     Story(
         producing.preparing,
-        "migrate.revision migrate.upgraded topics.created topics.grown topics.configured",
+        "migrate.step_taken migrate.revision migrate.upgraded topics.created topics.grown "
+        "topics.configured",
         prepared=False,
     ),
     Story(working.beginning, "lease.registered claim.fence_claimed claim.claimed"),

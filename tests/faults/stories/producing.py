@@ -61,6 +61,7 @@ def preparing(installation: Installation) -> None:
     """Tables and topics that are half made are made whole by the same command, and then work."""
     deployment = installation.deployment
     partitions = ("--replication-factor", "1", "--partitions")
+    installation.crash_producer("migrate.step_taken", "migrate", most=40)
     installation.crash_producer("migrate.revision", "migrate", most=2)
     installation.crash_producer("migrate.upgraded", "migrate")
     deployment.producer("migrate")

@@ -3,21 +3,17 @@
 The counts so far are summed up here, once, because rows of older versions lack the new columns.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS, add_column, add_index, commit_page
+from schemas.ledger.migrations import facts
+from schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
 from schemas.ledger.sql import LONG_AGO, NEVER, BigId, LongText, Tiny, UtcTime, binary, name
 
 revision = "0005"
 down_revision = "0004"
-
-_PAGE = 1000  # dead letters that one statement fills
-_DEAD = 4  # the state
-_ITEM_STATES = {"replayed": 1, "skipped": 2, "unread": 3}
 
 
 def _word(title: str, length: int) -> sa.Column[str]:
@@ -54,7 +50,7 @@ def upgrade() -> None:
         for column in columns:
             add_column(table, column)
     _create_rollups()
-    _fill_dead_letters()
+    facts.fill_dead_letters(op.get_bind())
     for index, table, names in (
         ("ix_task_open", "task", ["batch_id", "status", "due_at"]),
         ("ix_task_batch", "task", ["batch_id"]),
@@ -69,9 +65,9 @@ def upgrade() -> None:
         ("ix_replay_state", "replay_item", ["run_id", "state", "kind", "item_id"]),
     ):
         add_index(index, table, names)
-    _count_replays()
-    _fill_routes()
-    _sum_up()
+    facts.count_replays(op.get_bind())
+    facts.fill_routes(op.get_bind())
+    facts.sum_up(op.get_bind())
 
 
 def _columns() -> dict[str, list[sa.Column[Any]]]:
@@ -123,7 +119,7 @@ def _columns() -> dict[str, list[sa.Column[Any]]]:
             _big("items"),
             _word("origin", 16),
         ],
-        "replay_run": [_big("total"), *(_big(title) for title in _ITEM_STATES)],
+        "replay_run": [_big("total"), *(_big(title) for title in facts.ITEM_STATES)],
         "replay_item": [_word("reason", 500)],
     }
 
@@ -193,104 +189,3 @@ def _create_rollups() -> None:
         if_not_exists=True,
         **OPTIONS,
     )
-
-
-def _count_replays() -> None:
-    """Write the counts of the items of each replay into its row."""
-    items = "(SELECT COUNT(*) FROM replay_item i WHERE i.run_id = replay_run.id"
-    counts = {"total": f"{items})"} | {
-        title: f"{items} AND i.state = {state})" for title, state in _ITEM_STATES.items()
-    }
-    op.get_bind().execute(
-        sa.text(f"UPDATE replay_run SET {', '.join(f'{key} = {n}' for key, n in counts.items())}")
-    )
-    commit_page()
-
-
-def _fill_dead_letters() -> None:
-    """Copy what the dead letters lack from their tasks and attempts, page by page."""
-    attempts = "FROM task_attempt a WHERE a.task_id = dead_letter.task_id"
-    fill = sa.text(
-        "UPDATE dead_letter SET "
-        "batch_id = (SELECT t.batch_id FROM task t WHERE t.id = dead_letter.task_id), "
-        "type = (SELECT t.type FROM task t WHERE t.id = dead_letter.task_id), "
-        "tenant = (SELECT t.tenant FROM task t WHERE t.id = dead_letter.task_id), "
-        "replays = (SELECT t.replays FROM task t WHERE t.id = dead_letter.task_id), "
-        "expires_at = (SELECT t.expires_at FROM task t WHERE t.id = dead_letter.task_id), "
-        f"attempts = (SELECT COUNT(*) {attempts}), "
-        f"tokens_in = (SELECT COALESCE(SUM(a.tokens_in), 0) {attempts}), "
-        f"tokens_out = (SELECT COALESCE(SUM(a.tokens_out), 0) {attempts}), "
-        f"cost_micro = (SELECT COALESCE(SUM(a.cost_micro), 0) {attempts}) "
-        "WHERE task_id BETWEEN :first AND :last "
-        "AND EXISTS (SELECT 1 FROM task t WHERE t.id = dead_letter.task_id)"
-    )
-    for first, last in _pages():
-        bounds = {"first": first, "last": last}
-        op.get_bind().execute(fill, bounds)
-        commit_page()
-
-
-def _fill_routes() -> None:
-    """Name the route of the deaths of each batch, type, fingerprint and disposition.
-
-    If such deaths had several routes, it is one of them.
-    """
-    keys = ("batch_id", "type", "fingerprint", "disposition")
-    counted = sa.text(
-        f"SELECT {', '.join(keys)}, MAX(route) AS route FROM tally "
-        f"WHERE state = {_DEAD} AND delta > 0 AND route <> '' GROUP BY {', '.join(keys)}"
-    )
-    fill = sa.text(
-        "UPDATE dead_letter SET route = :route "
-        f"WHERE {' AND '.join(f'{key} = :{key}' for key in keys)}"
-    )
-    for row in op.get_bind().execute(counted).mappings().all():
-        op.get_bind().execute(fill, dict(row))
-        commit_page()
-
-
-def _pages() -> Iterator[tuple[int, int]]:
-    """Yield the first and last task id of each page of dead letters."""
-    after = 0
-    query = sa.text(
-        "SELECT MIN(task_id), MAX(task_id) FROM (SELECT task_id FROM dead_letter "
-        "WHERE task_id > :after ORDER BY task_id LIMIT :most) AS page"
-    )
-    while True:
-        first, last = op.get_bind().execute(query, {"after": after, "most": _PAGE}).one()
-        if first is None:
-            return
-        yield first, last
-        after = last
-
-
-def _sum_up() -> None:
-    """Move all counts into the roll-ups, in one transaction, unless that was done before.
-
-    The groups of failures come from the dead letters: they are exact, and a count of a replay that
-    an older version wrote names no route.
-    """
-    connection = op.get_bind()
-    if connection.execute(sa.text("SELECT COUNT(*) FROM tally_sum")).scalar():
-        return
-    keys = "batch_id, type, route, model, tenant, state, outcome, disposition"
-    groups = "batch_id, type, tenant, route, disposition, fingerprint"
-    newest = connection.execute(sa.text("SELECT MAX(id) FROM tally")).scalar() or 0
-    sums = (
-        f"INSERT INTO tally_sum ({keys}, delta, entered, tokens_in, tokens_out, cost_micro, "
-        f"newest_at) SELECT {keys}, SUM(delta), SUM(CASE WHEN delta > 0 THEN delta ELSE 0 END), "
-        "SUM(tokens_in), SUM(tokens_out), SUM(cost_micro), "
-        f"MAX(CASE WHEN delta > 0 THEN created_at ELSE '{LONG_AGO}' END) "
-        f"FROM tally WHERE id <= :newest GROUP BY {keys}"
-    )
-    failures = (
-        f"INSERT INTO failure_group ({groups}, error_class, dead, entered, first_at, last_at, "
-        "sample_task, attempts, tokens_in, tokens_out, cost_micro) "
-        f"SELECT {groups}, MAX(error_class), COUNT(*), COUNT(*), MIN(died_at), MAX(died_at), "
-        "MIN(task_id), SUM(attempts), SUM(tokens_in), SUM(tokens_out), SUM(cost_micro) "
-        f"FROM dead_letter GROUP BY {groups}"
-    )
-    connection.execute(sa.text(sums), {"newest": newest})
-    connection.execute(sa.text(failures))
-    connection.execute(sa.text("DELETE FROM tally WHERE id <= :newest"), {"newest": newest})
-    commit_page()
