@@ -105,6 +105,64 @@ def _dead(deployment: Deployment) -> int:
     return deployment.ledger.counts()["dead"]
 
 
+def test_agents_apply_a_replay_whose_command_was_killed(deployment: Deployment) -> None:
+    """The command dies as soon as the replay is stored; two agents replay each task once."""
+    died(deployment, 400)
+    command = ("producer", "replay", "--all", "--yes", "--group", deployment.group)
+    killed = deployment.run(*command, **{VARIABLE: "replay.stored"})
+    assert (killed.code, _dead(deployment)) == (-signal.SIGKILL, 400)
+    (unfinished,) = deployment.status()["replays"]
+    assert (unfinished["done"], unfinished["total"]) == (0, 400)
+
+    agents = [deployment.agent("--slots", "20") for _ in range(2)]
+    deployment.until(
+        lambda: deployment.ledger.counts()["succeeded"] == 400, "every task to succeed"
+    )
+    deployment.until(lambda: deployment.status()["replays"] == [], "the replay to end")
+    for agent in agents:
+        agent.signal(signal.SIGTERM)
+    assert [agent.wait() for agent in agents] == [0, 0]
+
+    run = deployment.evidence()
+    assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1)}
+    assert len(run.calls) == 800
+    assert "400 wait again of 400; ended" in replay(deployment, "--list")
+    assert checker.violations(run) == []
+
+
+def test_an_agent_that_waits_for_the_end_applies_stored_replays(embedded: Deployment) -> None:
+    """With `--until-done` it would find only final tasks; the replay is work that is left."""
+    died(embedded, 20)
+    command = ("producer", "replay", "--all", "--yes")
+    assert embedded.run(*command, **{VARIABLE: "replay.stored"}).code == -signal.SIGKILL
+
+    embedded.until_done()
+
+    assert embedded.ledger.counts()["succeeded"] == 20
+
+
+def test_the_command_follows_agents_and_may_be_interrupted(embedded: Deployment) -> None:
+    """Ctrl-C ends the command alone: the agent goes on, at the rate of the replay."""
+    died(embedded, 40)
+    agent = embedded.agent("--slots", "5")
+    embedded.until(
+        lambda: "alive" in {row["state"] for row in embedded.status()["agents"]},
+        "the agent to register",
+    )
+    following = embedded.start("producer", "replay", "--all", "--yes", "--rate", "5/s")
+    embedded.until(lambda: _dead(embedded) < 40, "the replay to begin")
+    following.signal(signal.SIGINT)
+
+    assert following.wait() == 130
+    assert "goes on without this command" in following.err
+    assert "this command applies" not in following.err
+    assert _dead(embedded) > 0
+    assert "of 40 left" in replay(embedded, "--resume")
+    assert _dead(embedded) == 0
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0
+
+
 def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
     """Two replays at once both succeed, and every task is replayed once."""
     died(deployment, 600)

@@ -10,12 +10,12 @@ from tests.integration.deployment import BATCH, task_line
 from tests.integration.installations import prepare
 
 TASKS = 40
-RATE = 10  # so that a replay has four pages
+RATE = 4  # so that a replay has ten pages
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 
 
 def replaying(installation: Installation) -> None:
-    """Whenever a replay dies, another one goes on, and each dead letter is replayed once."""
+    """Whoever dies over a replay, others go on, and each dead letter is replayed once."""
     deployment = installation.deployment
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
@@ -26,6 +26,8 @@ def replaying(installation: Installation) -> None:
     everything, going_on = ("--all", "--yes", "--rate", str(RATE)), ("--resume",)
     installation.crash_producer("replay.page_stored", "replay", *everything, "--cancelled")
     installation.crash_producer("replay.stored", "replay", *everything)
+    installation.crash_agent("replay.page_applied", most=2)
+    installation.crash_reaper("replay.page_published")
     installation.crash_producer("replay.page_applied", "replay", *going_on, most=2)
     installation.crash_producer("replay.page_published", "replay", *going_on, most=2)
     deployment.producer("replay", *going_on)

@@ -7,11 +7,12 @@ from typing import Any
 from sqlalchemy import bindparam, update
 
 from agent.ledger import claims, settlements
+from agent.maintenance.replayer import Replayer
 from agent.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine
-from producer.replay import tasks
+from producer.replay import runs, tasks
 from schemas.ledger.sql import utc_after, utc_now
-from schemas.ledger.tables import task
+from schemas.ledger.tables import replay_run, task
 from schemas.task.states import Status
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import ZOMBIES
@@ -117,6 +118,16 @@ def _replay_by_id_alone(row: Any, _items: Any, request: Any) -> bool:
     return bool(row.status == wanted and row.replays < request.cap)
 
 
+async def _applied_by_commands_alone(_self: Replayer) -> None:
+    pass
+
+
+def _ended_too_early(connection: Any, run_id: int) -> bool:
+    run = replay_run.c.id == run_id
+    connection.execute(update(replay_run).where(run).values(ended_at=utc_now()))
+    return True
+
+
 def _quarantine_without_letter() -> AbstractContextManager[Any]:
     keep = quarantine.keep
 
@@ -154,5 +165,9 @@ BUGS = {
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),
     "replay goes by id alone": Bug("P8", replaced(tasks, "_is_unchanged", _replay_by_id_alone)),
+    "agents leave replays to their commands": Bug(
+        "P1", replaced(Replayer, "apply", _applied_by_commands_alone)
+    ),
+    "a replay ends while items wait": Bug("P8", replaced(runs, "end", _ended_too_early)),
     "quarantined without a letter": Bug("P9", _quarantine_without_letter),
 }
