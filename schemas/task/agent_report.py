@@ -241,4 +241,4 @@ def _count(value: object) -> int:
 def _number(value: object) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         return 0
-    return min(max(value, 0), _MOST)
+    return round(min(max(value, 0), _MOST), 3)

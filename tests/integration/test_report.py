@@ -9,6 +9,14 @@ from tests.integration.deployment import Deployment, task_line
 
 SLOTS = 4
 TASKS = 40
+BLOCKS = """
+import time
+
+
+async def work(context):
+    time.sleep(25)
+    return {"done": True}
+"""
 Settings = Callable[[Deployment, str], None]
 
 
@@ -103,8 +111,35 @@ def test_agents_with_other_settings_are_named(embedded: Deployment) -> None:
     for slots in ("4", "4", "5"):
         embedded.agent("--slots", slots)
 
-    embedded.until(lambda: len(reports(embedded)) == 3, "the reports of three agents")
+    seen: list[dict[str, Any]] = []
 
-    digests = [report["settings"] for report in reports(embedded)]
+    def all_report() -> bool:
+        seen[:] = reports(embedded)
+        return len(seen) == 3
+
+    embedded.until(all_report, "the reports of three agents")
+
+    digests = [report["settings"] for report in seen]
     assert sorted(map(digests.count, digests)) == [1, 2, 2]
-    assert "has other settings than" in embedded.producer("status")
+    embedded.until(
+        lambda: "has other settings than" in embedded.producer("status"), "status to name it"
+    )
+
+
+def test_a_handler_that_blocks_its_agent_is_seen(embedded: Deployment, settings: Settings) -> None:
+    """The heartbeat goes on, and its report grows old; later the agent works again."""
+    embedded.llm("--latency", "0")
+    (embedded.folder / "slow.py").write_text(BLOCKS)
+    settings(embedded, '[types.slow]\nhandler = "slow:work"\n')
+    line = {"id": "t0", "type": "slow", "input": {"text": "x"}}
+    embedded.producer("load", str(embedded.write_lines([line])))
+    agent = embedded.agent("--until-done")
+
+    embedded.until(
+        lambda: any("event loop of " in reason for reason in embedded.status()["reasons"]),
+        "status to say that the loop is blocked",
+    )
+
+    assert agent.wait() == 0, agent.tail()
+    assert embedded.ledger.counts()["succeeded"] == 1
+    assert embedded.status()["reasons"] == []
