@@ -59,7 +59,7 @@ class Slots:
 
     @property
     def running(self) -> int:
-        """Return how many calls are in flight."""
+        """Return how many attempts run."""
         return len(self._running)
 
     def oldest_call(self) -> CallReport | None:
@@ -108,7 +108,7 @@ class Slots:
         self._settle(delivery, Released())
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for the running calls; after `timeout_s`, cancel the rest and release their claims.
+        """Wait for running attempts; after `timeout_s`, cancel the rest and release their claims.
 
         A handler that does not end although it was cancelled is left running.
         """

@@ -16,7 +16,7 @@ class DeliveryState(Enum):
     ASKING = "asking"  # waits for, or is in, a question without locks
     READY = "ready"  # may be claimed when a slot is free
     CLAIMING = "claiming"  # in a claim call
-    RUNNING = "running"  # claimed, its call is under way
+    RUNNING = "running"  # claimed, its attempt is under way
     SETTLING = "settling"  # its outcome is not durable yet
     DELAYED = "delayed"  # the ledger is asked about it later
     GONE = "gone"  # it is finished, or its partition was revoked

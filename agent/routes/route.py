@@ -45,10 +45,10 @@ CORRECT = (
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The permission for one call.
+    """A route's permission for one attempt, or for the cheap prompt.
 
-    `limit_s` is how long the call may take; None if it is not a probe. `task_id` is None for the
-    cheap prompt.
+    `limit_s` is how long a probe may take; None if it is no probe. `task_id` is None for the cheap
+    prompt.
     """
 
     route: str
