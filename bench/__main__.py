@@ -1,6 +1,7 @@
 """`python -m bench [NAME ...] [--quick]`: measure docllm on servers and on embedded parts.
 
-The servers are Apache Kafka and MariaDB.
+The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measures instead what a
+ledger of N tasks costs.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import loading, slots, takeover, throughput
+from bench import loading, rows, slots, takeover, throughput
 from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
@@ -20,16 +21,25 @@ MEASUREMENTS = {
     "load": loading.measure,
     "takeover": takeover.measure,
 }
+ROWS = "rows"  # the only name, because it has a table of its own
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print the table; return 1 when a goal was missed."""
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
     )
+    parser.add_argument(
+        "--tasks", type=int, default=rows.MILLION, metavar="N", help="tasks for rows (1000000)"
+    )
     options = parser.parse_args(argv)
+    if options.names == [ROWS]:
+        sys.stdout.write(rows.measure(options.tasks) + "\n")
+        return 0
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
         parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
     figures = measured(options.names or list(MEASUREMENTS), quick=options.quick)

@@ -33,13 +33,19 @@ PATIENCE_S = 3.0  # a place in a look is first offered to tasks that an agent ha
 LINGER_S = 10.0
 
 # Tasks that wait because a guard moved them. Any other wait is an attempt's own delay or the
-# provider's wish, and is not cut short.
-_MOVED = exists().where(
-    task_attempt.c.task_id == task.c.id,
-    task_attempt.c.fence == task.c.fence - 1,
-    task_attempt.c.outcome == AttemptOutcome.MOVED,
-    task_attempt.c.error_class != ErrorClass.ROUTE,
+# provider's wish, and is not cut short. A subquery with a limit is never turned into a join, for
+# which a server might read every attempt of the ledger.
+_MOVE = (
+    select(task_attempt.c.id)
+    .where(
+        task_attempt.c.task_id == task.c.id,
+        task_attempt.c.fence == task.c.fence - 1,
+        task_attempt.c.outcome == AttemptOutcome.MOVED,
+        task_attempt.c.error_class != ErrorClass.ROUTE,
+    )
+    .limit(1)
 )
+_MOVED = _MOVE.correlate(task).scalar_subquery().is_not(None)
 _RAISED = guard.c.opened_at.is_(None)
 _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
 
@@ -288,8 +294,10 @@ def running(connection: Connection, raised: Guard) -> bool:
 
 
 def _any_task(connection: Connection, raised: Guard, statuses: Collection[Status]) -> bool:
-    query = along_open(select(task.c.id).where(*_of_guard(raised), task.c.status.in_(statuses)))
-    return connection.execute(query.limit(1)).scalar() is not None
+    # MySQL would read the tasks of several statuses in the order of their rows, and all of them.
+    query = along_open(select(task.c.id).where(*_of_guard(raised)).limit(1))
+    of_statuses = (query.where(task.c.status == int(status)) for status in statuses)
+    return any(connection.execute(of_status).scalar() is not None for of_status in of_statuses)
 
 
 def _of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:

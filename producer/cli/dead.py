@@ -37,7 +37,8 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
 
     def work(connection: Connection) -> tuple[Selection, list[Group]]:
         selection = read_selection(connection, options)
-        return selection, listed(connection, options.group, selection)
+        examples = None if options.json else GROUPS_SHOWN
+        return selection, listed(connection, options.group, selection, examples)
 
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         selection, groups = await parts.transactions.read(work)

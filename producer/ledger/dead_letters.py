@@ -1,6 +1,7 @@
 """Groups dead letters and quarantined records by error: how many, since when, at what cost.
 
-Read only. The database counts, so of a million dead letters only the groups come into memory.
+Read only. Groups of dead letters come from the roll-ups, which know how many there are. Dead
+letters themselves are counted only for a time or an id, which no roll-up knows.
 
 Tested by tests/contract/test_ledger_dead.py.
 """
@@ -12,31 +13,24 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from producer.ledger import selection_query
+from producer.ledger import failure_groups, selection_query
+from producer.ledger.failure_groups import NOTHING, FailureGroup, TotalCost
 from producer.ledger.quarantine import error_class
 from producer.ledger.selection import RECORD, Selection
-from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_attempt
-from schemas.task.states import Status
+from producer.ledger.tally import OTHER_FINGERPRINTS
+from schemas.ledger.query_plans import unindexed
+from schemas.ledger.tables import batch, dead_letter, quarantine, task
 
 _PAGE = 500
-_SPENT = ("tokens_in", "tokens_out", "cost_micro")
-
-
-@dataclass(frozen=True, slots=True)
-class TotalCost:
-    """The cost of some tasks' attempts; `cost_micro` is in millionths of the currency's unit."""
-
-    attempts: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost_micro: int = 0
+_SPENT = ("attempts", "tokens_in", "tokens_out", "cost_micro")
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """The oldest task or record of a group.
+    """The oldest task of a group's oldest batch, or the oldest record.
 
-    `id` is what `dead show` takes; `batch` is empty for a record.
+    `id` is what `dead show` takes; `batch` is empty for a record. Both are empty for a group of
+    several errors.
     """
 
     id: str
@@ -46,13 +40,15 @@ class Example:
 
 
 _REPLAYED_MEANWHILE = Example("", "", "", "")  # replayed between two queries
+_SEVERAL = Example("", "", "", "errors of which a batch has too many to count each by itself")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The dead letters or records of one error.
 
-    Times are UTC without a zone; `tasks` is 0 for quarantined records.
+    Times are UTC without a zone; `tasks` is 0 for quarantined records. `first_at` may be of a task
+    that was replayed since.
     """
 
     fingerprint: str
@@ -62,29 +58,112 @@ class Group:
     first_at: datetime
     last_at: datetime
     example: Example
-    spent: TotalCost = TotalCost()
+    spent: TotalCost = NOTHING
 
 
 def any_dead(connection: Connection, group: str) -> bool:
-    """Return whether a task of the group is dead."""
-    query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id)
-    query = query.where(task.c.status == int(Status.DEAD), batch.c.group_name == group).limit(1)
-    return connection.execute(query).scalar() is not None
+    """Return whether a task of the group is dead: one probe for each batch, the newest first."""
+    probe = select(dead_letter.c.task_id).where(dead_letter.c.batch_id == batch.c.id).limit(1)
+    along_batch = selection_query.along(probe, "ix_dead_group")
+    query = select(batch.c.id).where(
+        batch.c.group_name == group, along_batch.scalar_subquery().is_not(None)
+    )
+    newest_first = query.order_by(batch.c.id.desc()).limit(1)
+    return connection.execute(newest_first).scalar() is not None
 
 
-def listed(connection: Connection, group: str, selection: Selection) -> list[Group]:
+def listed(
+    connection: Connection, group: str, selection: Selection, examples: int | None = None
+) -> list[Group]:
     """Return the groups of the selected dead letters and records, the largest first.
 
-    The selection's limit counts groups.
+    The selection's limit counts groups. Only the first `examples` groups need an example.
     """
-    tasks = of_tasks(connection, selection_query.tasks(selection, group))
     records = of_records(connection, selection_query.records(selection, group))
-    return largest_first(tasks + records)[: selection.limit]
+    if not selection.with_tasks:
+        return largest_first(records)[: selection.limit]
+    if not failure_groups.answers(connection, group, selection):
+        tasks = of_tasks(connection, selection_query.tasks(connection, selection, group))
+        return largest_first(tasks + records)[: selection.limit]
+    failures = failure_groups.read(connection, group, selection)
+    shown = largest_first(of_failures(failures) + records)[: selection.limit]
+    return with_examples(connection, shown, failures, selection, examples)
 
 
 def largest_first(groups: Iterable[Group]) -> list[Group]:
     """Return the groups in the order in which they are shown."""
     return sorted(groups, key=lambda group: (-group.count, group.fingerprint, group.disposition))
+
+
+def of_failures(failures: Iterable[FailureGroup]) -> list[Group]:
+    """Return a group, without its example, for each error and disposition."""
+    parts: dict[tuple[bytes, str], list[FailureGroup]] = {}
+    for failure in failures:
+        parts.setdefault((failure.fingerprint, failure.disposition), []).append(failure)
+    return [_joined(of_error) for of_error in parts.values()]
+
+
+def _joined(parts: Sequence[FailureGroup]) -> Group:
+    """Return one group of the parts that the batches have of an error."""
+    fingerprint, dead = parts[0].fingerprint, sum(part.dead for part in parts)
+    unknown = replace(_REPLAYED_MEANWHILE, error_class=parts[0].error_class)
+    return Group(
+        fingerprint.hex(),
+        parts[0].disposition,
+        dead,
+        dead,
+        min(part.first_at for part in parts),
+        max(part.last_at for part in parts),
+        _SEVERAL if fingerprint == OTHER_FINGERPRINTS else unknown,
+        sum((part.spent for part in parts), NOTHING),
+    )
+
+
+def with_examples(
+    connection: Connection,
+    groups: Sequence[Group],
+    failures: Iterable[FailureGroup],
+    selection: Selection,
+    most: int | None = None,
+) -> list[Group]:
+    """Return the groups, the first `most` of them with an example that is dead now.
+
+    The oldest batch comes first in `failures`, and the example is its oldest dead task.
+    """
+    parts: dict[tuple[str, str], FailureGroup] = {}
+    for failure in failures:
+        parts.setdefault((failure.fingerprint.hex(), failure.disposition), failure)
+    oldest: dict[tuple[str, str], int] = {}
+    for group in groups[:most]:
+        part = parts.get(_key(group)) if group.tasks else None
+        if part is not None and part.fingerprint != OTHER_FINGERPRINTS:
+            oldest[_key(group)] = connection.execute(_oldest(part, selection)).scalar() or 0
+    examples = _examples(connection, list(oldest.values()))
+    return [
+        replace(group, example=examples.get(oldest.get(_key(group), 0), group.example))
+        for group in groups
+    ]
+
+
+def _key(group: Group) -> tuple[str, str]:
+    return group.fingerprint, group.disposition
+
+
+def _oldest(part: FailureGroup, selection: Selection) -> Select[Any]:
+    """Return a query for the oldest dead task of a group in one batch."""
+    query = select(dead_letter.c.task_id).where(
+        dead_letter.c.batch_id == part.batch_id,
+        dead_letter.c.fingerprint == part.fingerprint,
+        dead_letter.c.disposition == part.disposition,
+    )
+    for column, value in (
+        (dead_letter.c.type, selection.type),
+        (dead_letter.c.tenant, selection.tenant),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    along_group = selection_query.along(query, "ix_dead_group")
+    return along_group.order_by(dead_letter.c.task_id).limit(1)
 
 
 def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
@@ -95,26 +174,18 @@ def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
         func.count().label("n"),
         func.min(dead_letter.c.died_at).label("first_at"),
         func.max(dead_letter.c.died_at).label("last_at"),
+        func.min(dead_letter.c.task_id).label("oldest"),
+        *(func.sum(dead_letter.c[name]).label(name) for name in _SPENT),
     )
-    rows = connection.execute(
-        tasks.with_only_columns(*columns, func.min(task.c.id).label("oldest")).group_by(*keys)
-    ).all()
+    # For the order of an index, SQLite would read every dead letter.
+    grouped = tasks.with_only_columns(*columns).group_by(*map(unindexed, keys))
+    rows = connection.execute(grouped).all()
     examples = _examples(connection, [row.oldest for row in rows])
-    sums = [func.sum(task_attempt.c[name]) for name in _SPENT]
-    costs = (
-        tasks.join(task_attempt, task_attempt.c.task_id == task.c.id)
-        .with_only_columns(*keys, func.count(), *sums)
-        .group_by(*keys)
-    )
-    spent = {
-        (row[0], row[1]): TotalCost(*(int(value) for value in row[2:]))
-        for row in connection.execute(costs)
-    }
     return [
         replace(
             _group(row, examples.get(row.oldest, _REPLAYED_MEANWHILE)),
             tasks=row.n,
-            spent=spent.get((row.fingerprint, row.disposition), TotalCost()),
+            spent=TotalCost(*(int(getattr(row, name)) for name in _SPENT)),
         )
         for row in rows
     ]

@@ -48,6 +48,11 @@ class Selection:
                 f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal "
                 "digits, as `dead list` shows them"
             )
+        if digits is not None and set(digits) == {"f"}:
+            raise ConfigError(
+                f"fingerprint {digits}: it stands for the errors of which a batch has too many to "
+                "count each by itself; select them by --batch, --disposition or --since"
+            )
         if self.cancelled and (stray := self._set(_OF_DEATHS)):
             raise ConfigError(
                 f"{', '.join(stray)} selects dead letters; leave it out, or leave out --cancelled"

@@ -10,7 +10,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, false, literal, or_, select
 
+from producer.ledger.batch_ids import id_range
 from producer.ledger.selection import Selection
+from producer.ledger.store import find_batch
+from schemas.ledger.query_plans import unindexed
 from schemas.ledger.sql import NEVER_TIME, utc_now
 from schemas.ledger.tables import batch, dead_letter, quarantine, task
 from schemas.task.states import Status
@@ -22,48 +25,23 @@ def now(connection: Connection) -> datetime:
     return time
 
 
-def tasks(selection: Selection, group: str) -> Select[Any]:
+def tasks(
+    connection: Connection, selection: Selection, group: str, index: str | None = None
+) -> Select[Any]:
     """Return a query for id and fence of the selected tasks.
 
-    A caller may add columns of `task`, `batch` and `dead_letter`; for cancelled tasks the query has
-    no `dead_letter`.
+    A caller may add columns of `dead_letter`, or for cancelled tasks, of `task` and `batch`. For a
+    condition of its own, it may name the index of `dead_letter` to follow.
     """
-    query, conditions = _cancelled() if selection.cancelled else _dead(selection)
-    conditions.append(batch.c.group_name == group)
-    for column, value in (
-        (batch.c.name, selection.batch),
-        (task.c.type, selection.type),
-        (task.c.tenant, selection.tenant),
-    ):
-        if value is not None:
-            conditions.append(column == value)
-    if selection.key is not None:
-        conditions.append(task.c.task_key == selection.key.encode())
-    return query.where(*conditions) if selection.with_tasks else query.where(false())
+    if selection.cancelled:
+        query = _cancelled(selection, group)
+    else:
+        columns = (dead_letter.c.task_id.label("id"), dead_letter.c.fence)
+        query = _letters(connection, select(*columns), selection, group, index)
+    return query if selection.with_tasks else query.where(false())
 
 
-def _cancelled() -> tuple[Select[Any], list[ColumnElement[bool]]]:
-    query = (
-        select(task.c.id, task.c.fence).select_from(task).join(batch, batch.c.id == task.c.batch_id)
-    )
-    return query, [task.c.status == int(Status.CANCELLED)]
-
-
-def _dead(selection: Selection) -> tuple[Select[Any], list[ColumnElement[bool]]]:
-    """Return the query and conditions for dead tasks.
-
-    Start from the few dead letters: `+ 0` keeps the optimizer off the batch and status indexes.
-    With a task id those indexes are the right start.
-    """
-    batch_id, status = task.c.batch_id + 0, task.c.status + 0
-    if selection.key is not None:
-        batch_id, status = task.c.batch_id, task.c.status
-    query = select(dead_letter.c.task_id.label("id"), task.c.fence).select_from(dead_letter)
-    query = query.join(task, task.c.id == dead_letter.c.task_id).join(batch, batch.c.id == batch_id)
-    return query, [status == int(Status.DEAD), *_letter_conditions(selection)]
-
-
-def ids_after(selection: Selection, after: int) -> Select[Any]:
+def ids_after(connection: Connection, selection: Selection, group: str, after: int) -> Select[Any]:
     """Return a query for ids above `after`, in order, that include the selected tasks.
 
     It reads one table along one index, so a page costs the same wherever it begins. A join would be
@@ -72,8 +50,86 @@ def ids_after(selection: Selection, after: int) -> Select[Any]:
     if selection.cancelled:
         ended = (task.c.status == int(Status.CANCELLED), task.c.due_at == NEVER_TIME)
         return select(task.c.id).where(*ended, task.c.id > after).order_by(task.c.id)
-    letters = dead_letter.c.task_id
-    return select(letters).where(*_letter_conditions(selection), letters > after).order_by(letters)
+    task_id = dead_letter.c.task_id
+    query = _letters(connection, select(task_id), selection, group)
+    return query.where(task_id > after).order_by(task_id)
+
+
+def _cancelled(selection: Selection, group: str) -> Select[Any]:
+    query = select(task.c.id, task.c.fence).join(batch, batch.c.id == task.c.batch_id)
+    query = query.where(task.c.status == int(Status.CANCELLED), batch.c.group_name == group)
+    for column, value in (
+        (batch.c.name, selection.batch),
+        (task.c.type, selection.type),
+        (task.c.tenant, selection.tenant),
+        (task.c.task_key, None if selection.key is None else selection.key.encode()),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    return query
+
+
+def _letters(
+    connection: Connection,
+    query: Select[Any],
+    selection: Selection,
+    group: str,
+    index: str | None = None,
+) -> Select[Any]:
+    """Return the query of `dead_letter`, for the selected dead letters.
+
+    The tasks of a batch have neighbouring ids. So a query for a batch follows the primary key
+    between its first and its last task, and meets few dead letters of other batches.
+    """
+    index = index or _index(selection)
+    query = query.where(
+        *_of_batch(connection, selection, group, index),
+        *_of_death(
+            selection, dead_letter.c.disposition, dead_letter.c.fingerprint, dead_letter.c.died_at
+        ),
+    )
+    for column, value in (
+        (dead_letter.c.type, selection.type),
+        (dead_letter.c.tenant, selection.tenant),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    if selection.key is not None:
+        query = query.where(dead_letter.c.task_id.in_(_ids(connection, selection.key, group)))
+    return along(query, index)
+
+
+def _index(selection: Selection) -> str:
+    """Return the index of `dead_letter` that the selection needs; empty: whichever is best."""
+    if selection.fingerprint or selection.key is not None:
+        return ""
+    return "PRIMARY" if selection.since is None else "ix_dead_died"
+
+
+def _ids(connection: Connection, key: str, group: str) -> list[int]:
+    """Return the group's tasks with this key: one probe for each batch."""
+    batches = select(batch.c.id).where(batch.c.group_name == group)
+    query = select(task.c.id).where(task.c.batch_id.in_(batches), task.c.task_key == key.encode())
+    return list(connection.execute(query).scalars())
+
+
+def _of_batch(
+    connection: Connection, selection: Selection, group: str, index: str
+) -> list[ColumnElement[bool]]:
+    """Return the condition that a dead letter is of the selected batch, or of a batch of the group.
+
+    A subquery that gives one value is never turned into a join, with which a server might begin.
+    """
+    if selection.batch is None:
+        owner = select(batch.c.group_name).where(batch.c.id == dead_letter.c.batch_id)
+        return [owner.correlate(dead_letter).scalar_subquery() == group]
+    named = find_batch(connection, selection.batch)
+    if named is None or named.group != group:
+        return [false()]
+    is_of_batch = unindexed(dead_letter.c.batch_id) == named.id
+    if index != "PRIMARY":
+        return [is_of_batch]
+    return [is_of_batch, dead_letter.c.task_id.between(*id_range(connection, named.id))]
 
 
 def records(selection: Selection, group: str) -> Select[Any]:
@@ -84,11 +140,16 @@ def records(selection: Selection, group: str) -> Select[Any]:
     conditions = [quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None)]
     if selection.record is not None:
         conditions.append(quarantine.c.id == selection.record)
-    conditions += _conditions(
+    conditions += _of_death(
         selection, quarantine.c.disposition, quarantine.c.fingerprint, quarantine.c.created_at
     )
     query = select(quarantine.c.id, literal(0).label("fence"))
     return query.where(*conditions) if selection.with_records else query.where(false())
+
+
+def along(query: Select[Any], index: str) -> Select[Any]:
+    """Return the query, forced to follow this index of `dead_letter`, if any, and no other."""
+    return query.with_hint(dead_letter, f"FORCE INDEX ({index})", "mysql") if index else query
 
 
 def ready(selection: Selection, cap: int) -> ColumnElement[bool]:
@@ -96,17 +157,16 @@ def ready(selection: Selection, cap: int) -> ColumnElement[bool]:
 
     The task must be below the cap and, if it is dead, its batch must not be cancelled.
     """
-    below_cap = task.c.replays < cap
-    return below_cap if selection.cancelled else and_(below_cap, batch.c.cancelled_at.is_(None))
+    replays = (task if selection.cancelled else dead_letter).c.replays
+    below_cap = unindexed(replays) < cap
+    if selection.cancelled:
+        return below_cap
+    cancelled_at = select(batch.c.cancelled_at).where(batch.c.id == dead_letter.c.batch_id)
+    is_cancelled = cancelled_at.correlate(dead_letter).scalar_subquery().is_not(None)
+    return and_(below_cap, ~is_cancelled)
 
 
-def _letter_conditions(selection: Selection) -> list[ColumnElement[bool]]:
-    return _conditions(
-        selection, dead_letter.c.disposition, dead_letter.c.fingerprint, dead_letter.c.died_at
-    )
-
-
-def _conditions(
+def _of_death(
     selection: Selection, disposition: Any, fingerprint: Any, time: Any
 ) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []

@@ -4,24 +4,27 @@ Tested by tests/contract/test_ledger_replay_runs.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from producer.input.estimate import Estimate
 from producer.input.lines import Good, read_line
-from producer.ledger import dead_letters, selection_query
-from producer.ledger.dead_letters import Group, TotalCost
+from producer.ledger import dead_letters, failure_groups, selection_query
+from producer.ledger.dead_letters import Group
 from producer.ledger.export import Read
+from producer.ledger.failure_groups import NOTHING, TotalCost
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.replay_runs import ReplayRequest
 from producer.replay.runs import candidates
+from schemas.ledger.query_plans import unindexed
 from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import batch, task, task_attempt, task_input
+from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input
 
 SAMPLE = 2000
+MOST = 10_000  # dead letters of a kind that are read one by one
 _PAGE = 20  # inputs that are in memory at once
 
 
@@ -30,9 +33,9 @@ class ReplayPlan:
     """The items that a request would replay, and those that it would leave.
 
     `batches` counts cancelled tasks, `groups` counts dead letters and records. `late`: tasks to
-    replay although they are past their deadline. `capped`: tasks left because they reached the cap
-    of replays. `closed`: tasks left dead in a cancelled batch. `quarantined`: records that match
-    but that the request does not name.
+    replay although they are past their deadline; MOST stands for that many or more. `capped`: tasks
+    left because they reached the cap of replays. `closed`: tasks left dead in a cancelled batch.
+    `quarantined`: records that match but that the request does not name.
     """
 
     tasks: int
@@ -46,54 +49,118 @@ class ReplayPlan:
     quarantined: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Dead:
+    """The dead letters to replay, by error, and those that stay."""
+
+    groups: list[Group]
+    late: int
+    capped: int
+    closed: int
+
+
 def plan(connection: Connection, group: str, request: ReplayRequest) -> ReplayPlan:
-    """Return the plan of a request; the counts are exact at this moment."""
+    """Return the plan of a request; the counts are exact at this moment, up to MOST of `late`."""
     selection = request.selection
-    tasks = _first(candidates(group, request, TASK), selection.limit)
-    capped, closed = _tasks_left(connection, group, request)
-    batches = _batches(connection, tasks) if selection.cancelled else []
-    dead = [] if selection.cancelled else dead_letters.of_tasks(connection, tasks)
-    count = sum(group_of_error.tasks for group_of_error in dead) + sum(
-        number for _, number in batches
-    )
+    if selection.cancelled:
+        return _of_cancelled(connection, group, request)
+    dead = _dead(connection, group, request)
+    count = sum(group_of_error.tasks for group_of_error in dead.groups)
     room = None if selection.limit is None else max(0, selection.limit - count)
     records = dead_letters.of_records(
-        connection, _first(candidates(group, request, QUARANTINE), room)
+        connection, _first(candidates(connection, group, request, QUARANTINE), room)
     )
     return ReplayPlan(
         tasks=count,
         records=sum(group_of_error.count for group_of_error in records),
-        groups=dead_letters.largest_first(dead + records),
-        batches=batches,
-        spent=_spent(connection, tasks) if selection.cancelled else _sum(dead),
-        late=_count(connection, tasks.where(task.c.expires_at < utc_now())),
-        capped=capped,
-        closed=closed,
+        groups=dead_letters.largest_first(dead.groups + records),
+        batches=[],
+        spent=sum((group_of_error.spent for group_of_error in dead.groups), NOTHING),
+        late=dead.late,
+        capped=dead.capped,
+        closed=dead.closed,
         quarantined=0
         if selection.names_records
         else _count(connection, selection_query.records(selection, group)),
     )
 
 
-def _tasks_left(connection: Connection, group: str, request: ReplayRequest) -> tuple[int, int]:
-    """Return how many selected tasks are at the cap, and how many others are in closed batches.
-
-    A closed batch is a cancelled batch.
-    """
-    capped = func.coalesce(func.sum(case((task.c.replays >= request.cap, 1), else_=0)), 0)
-    is_closed = (task.c.replays < request.cap) & batch.c.cancelled_at.is_not(None)
-    closed = func.coalesce(func.sum(case((is_closed, 1), else_=0)), 0)
-    row = connection.execute(
-        selection_query.tasks(request.selection, group).with_only_columns(capped, closed)
-    ).one()
-    return int(row[0]), 0 if request.selection.cancelled else int(row[1])
-
-
-def _sum(groups: Sequence[Group]) -> TotalCost:
-    costs = [cost.spent for cost in groups]
-    return TotalCost(
-        *(sum(getattr(cost, field.name) for cost in costs) for field in fields(TotalCost))
+def _of_cancelled(connection: Connection, group: str, request: ReplayRequest) -> ReplayPlan:
+    """Return the plan for cancelled tasks, which have no error, so they are counted by batch."""
+    tasks = _first(candidates(connection, group, request, TASK), request.selection.limit)
+    selected = selection_query.tasks(connection, request.selection, group)
+    batches = _batches(connection, tasks)
+    return ReplayPlan(
+        tasks=sum(number for _, number in batches),
+        records=0,
+        groups=[],
+        batches=batches,
+        spent=_spent(connection, tasks),
+        late=_count(connection, tasks.where(task.c.expires_at < utc_now())),
+        capped=_count(connection, selected.where(task.c.replays >= request.cap)),
+        closed=0,
+        quarantined=_count(connection, selection_query.records(request.selection, group)),
     )
+
+
+def _dead(connection: Connection, group: str, request: ReplayRequest) -> _Dead:
+    """Return what a request does with dead letters.
+
+    The roll-ups know all but how many reached the cap; these are read one by one while they are
+    few. Otherwise the dead letters are counted.
+    """
+    if not request.selection.with_tasks:
+        return _Dead([], 0, 0, 0)
+    capped = None
+    if failure_groups.answers(connection, group, request.selection):
+        capped = _read_capped(connection, group, request)
+    if capped is None:
+        return _counted(connection, group, request)
+    failures = failure_groups.read(connection, group, request.selection)
+    expires_at = dead_letter.c.expires_at
+    rest = failure_groups.without(failures, capped)
+    open_ones = [failure for failure in rest if not failure.is_cancelled]
+    closed = sum(failure.dead for failure in rest if failure.is_cancelled)
+    if request.selection.limit is not None:
+        tasks = candidates(connection, group, request, TASK)
+        first = _first(tasks, request.selection.limit)
+        groups = dead_letters.of_tasks(connection, first)
+        return _Dead(groups, _late(connection, first, unindexed(expires_at)), len(capped), closed)
+    groups = dead_letters.largest_first(dead_letters.of_failures(open_ones))
+    groups = dead_letters.with_examples(connection, groups, open_ones, request.selection)
+    tasks = candidates(connection, group, request, TASK, "ix_dead_expires")
+    return _Dead(groups, _late(connection, tasks, expires_at), len(capped), closed)
+
+
+def _counted(connection: Connection, group: str, request: ReplayRequest) -> _Dead:
+    """Return what a request does with dead letters, which are counted one by one."""
+    selected = selection_query.tasks(connection, request.selection, group)
+    at_cap = unindexed(dead_letter.c.replays) >= request.cap
+    tasks = _first(candidates(connection, group, request, TASK), request.selection.limit)
+    ready = selection_query.ready(request.selection, request.cap)
+    return _Dead(
+        dead_letters.of_tasks(connection, tasks),
+        _late(connection, tasks, unindexed(dead_letter.c.expires_at)),
+        _count(connection, selected.where(at_cap)),
+        _count(connection, selected.where(~at_cap, ~ready)),
+    )
+
+
+def _read_capped(
+    connection: Connection, group: str, request: ReplayRequest
+) -> list[Row[Any]] | None:
+    """Return the selected dead letters at the cap; None if there are MOST or more."""
+    selected = selection_query.tasks(connection, request.selection, group, "ix_dead_replays")
+    columns = (dead_letter.c[name] for name in failure_groups.OF_LETTER)
+    query = selected.with_only_columns(*columns).where(dead_letter.c.replays >= request.cap)
+    rows = list(connection.execute(query.limit(MOST)))
+    return rows if len(rows) < MOST else None
+
+
+def _late(connection: Connection, tasks: Select[Any], expires_at: ColumnElement[Any]) -> int:
+    """Return how many of these dead letters are past their deadline, MOST at most."""
+    late = tasks.where(expires_at < utc_now()).limit(MOST).subquery()
+    return int(connection.execute(select(func.count()).select_from(late)).scalar_one())
 
 
 def measure(read: Read, group: str, request: ReplayRequest, tasks: int, estimate: Estimate) -> None:
@@ -101,9 +168,8 @@ def measure(read: Read, group: str, request: ReplayRequest, tasks: int, estimate
 
     The cost is measured on the first tasks.
     """
-    selected = candidates(group, request, TASK)
-    sample = selected.order_by(selected.selected_columns[0]).limit(min(SAMPLE, tasks))
-    ids = read(lambda c: list(c.execute(sample).scalars())) if tasks else []
+    most = min(SAMPLE, tasks)
+    ids = read(partial(_first_ids, group=group, request=request, most=most)) if tasks else []
     for start in range(0, len(ids), _PAGE):
         for body in read(partial(_inputs, ids=ids[start : start + _PAGE])):
             line = read_line(0, body)
@@ -111,6 +177,14 @@ def measure(read: Read, group: str, request: ReplayRequest, tasks: int, estimate
                 estimate.add(line)
     if estimate.tasks:
         estimate.scale(tasks)
+
+
+def _first_ids(
+    connection: Connection, *, group: str, request: ReplayRequest, most: int
+) -> list[int]:
+    selected = candidates(connection, group, request, TASK)
+    sample = selected.order_by(selected.selected_columns[0]).limit(most)
+    return list(connection.execute(sample).scalars())
 
 
 def _inputs(connection: Connection, *, ids: Sequence[int]) -> list[bytes]:

@@ -120,10 +120,10 @@ def store(
             room if request.selection.limit is None else min(room, request.selection.limit - stored)
         )
         after = start.after if kind == start.kind else 0
-        page = _ids_after(request, kind, after).limit(room)
+        page = _ids_after(connection, group, request, kind, after).limit(room)
         ids = list(connection.execute(page).scalars()) if wanted else []
         stored += _store_items(
-            connection, run_id, candidates(group, request, kind), kind, ids, wanted
+            connection, run_id, candidates(connection, group, request, kind), kind, ids, wanted
         )
         room -= len(ids)
         if not room:
@@ -132,9 +132,11 @@ def store(
     return None
 
 
-def _ids_after(request: ReplayRequest, kind: int, after: int) -> Select[Any]:
+def _ids_after(
+    connection: Connection, group: str, request: ReplayRequest, kind: int, after: int
+) -> Select[Any]:
     if kind == TASK:
-        return selection_query.ids_after(request.selection, after)
+        return selection_query.ids_after(connection, request.selection, group, after)
     return select(quarantine.c.id).where(quarantine.c.id > after).order_by(quarantine.c.id)
 
 
@@ -162,10 +164,16 @@ def _store_items(
     return len(rows)
 
 
-def candidates(group: str, request: ReplayRequest, kind: int) -> Select[Any]:
+def candidates(
+    connection: Connection,
+    group: str,
+    request: ReplayRequest,
+    kind: int,
+    index: str | None = None,
+) -> Select[Any]:
     """Return a query for id and fence of the items of one kind that a request takes now."""
     if kind == TASK:
-        return selection_query.tasks(request.selection, group).where(
+        return selection_query.tasks(connection, request.selection, group, index).where(
             selection_query.ready(request.selection, request.cap)
         )
     records = selection_query.records(request.selection, group)

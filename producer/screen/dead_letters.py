@@ -14,6 +14,7 @@ from producer.ledger.dead_letters import Group
 from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, StoredResult, Story
 from producer.ledger.quarantine import headers_of
 from producer.ledger.selection import RECORD
+from producer.ledger.tally import OTHER_FINGERPRINTS
 from producer.text.columns import Column, fitted
 from producer.text.printable import shown
 from producer.text.times import written
@@ -24,6 +25,7 @@ from schemas.task.wording import counted
 FINGERPRINT_SHOWN = 8
 INPUT_SHOWN = 1000
 ERROR_SHOWN = 500
+OTHER_ERRORS = "other errors"
 CLASS_LEAST = 12  # a narrower column of error classes says nothing
 MICRO = 1_000_000
 _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
@@ -62,7 +64,7 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
         ),
         Column(
             "fingerprint",
-            tuple(letters.fingerprint[:FINGERPRINT_SHOWN] for letters in groups),
+            tuple(_fingerprint(letters.fingerprint) for letters in groups),
             left=True,
         ),
         Column("first", tuple(f"{letters.first_at:%m-%d %H:%M}" for letters in groups), left=True),
@@ -76,10 +78,17 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
         yield shortened(f"{' ' * columns[0].size}  {_example(letters)}", width)
 
 
+def _fingerprint(fingerprint: str) -> str:
+    """Return the first digits, or what stands for a group of several errors."""
+    is_several = fingerprint == OTHER_FINGERPRINTS.hex()
+    return OTHER_ERRORS if is_several else fingerprint[:FINGERPRINT_SHOWN]
+
+
 def _example(letters: Group) -> str:
     example, spent = letters.example, letters.spent
     where = f"{example.batch}/{example.id}" if example.batch else example.id
-    line = f"{shown(where, ERROR_SHOWN)}: {shown(example.error, ERROR_SHOWN)}"
+    line = f"{shown(where, ERROR_SHOWN)}: " if where else ""
+    line += shown(example.error, ERROR_SHOWN)
     if not letters.tasks:
         return line
     tokens = f"{spent.tokens_in}+{spent.tokens_out} tokens"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from producer.input.estimate import Estimate
 from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
 from producer.ledger.selection import OF_RECORDS, RECORD
-from producer.replay.plan import SAMPLE, ReplayPlan
+from producer.replay.plan import MOST, SAMPLE, ReplayPlan
 from producer.replay.runner import ReplayReport
 from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
@@ -25,7 +25,8 @@ def plan_lines(
         yield f"{count:7}  cancelled in batch {shown(name, 191)}"
     yield f"to replay: {items(plan.tasks, plan.records)}"
     if plan.late:
-        yield f"  {plan.late} of them are past their deadline and will end as expired again"
+        late = f"{MOST:,} or more" if plan.late == MOST else plan.late
+        yield f"  {late} of them are past their deadline and will end as expired again"
     if plan.capped:
         at_cap = f"{plan.capped} at the cap of {request.cap} replays"
         yield f"left: {at_cap}; raise --cap to take them too"

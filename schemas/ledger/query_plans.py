@@ -6,6 +6,8 @@ Tested by tests/contract/test_ledger_plans.py.
 from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Select, select
+from sqlalchemy.sql.elements import UnaryExpression
+from sqlalchemy.sql.operators import custom_op
 
 from schemas.ledger.tables import batch, task
 
@@ -22,6 +24,14 @@ def in_group(
     """
     owner = select(batch.c.group_name).where(batch.c.id == task.c.batch_id, *batch_is)
     return owner.scalar_subquery() == group
+
+
+def unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the column as an expression for which SQLite takes no index.
+
+    It is a plus sign, which servers ignore: they are told an index by a hint.
+    """
+    return UnaryExpression(column, operator=custom_op("+"), type_=column.type)
 
 
 def along_open(query: Select[Any]) -> Select[Any]:

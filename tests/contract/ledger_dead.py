@@ -45,6 +45,12 @@ def dead(
     return ids
 
 
+def set_dead(ledger_db: LedgerDatabase, task_id: int, **values: Any) -> None:
+    """Change a dead task and the copy that its dead letter has."""
+    ledger_db.set(tables.task, task_id, **values)
+    ledger_db.set(tables.dead_letter, task_id, **values)
+
+
 def set_aside(
     ledger_db: LedgerDatabase, *values: bytes | None, reason: str = "line is not JSON", **more: Any
 ) -> list[int]:

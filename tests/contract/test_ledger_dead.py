@@ -4,15 +4,17 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from agent.ledger import compaction
+from agent.ledger.compaction import CompactionLimits
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import history, quarantine, selection_query, status
-from producer.ledger.dead_letters import Group, listed
+from producer.ledger import history, quarantine, selection_query, status, tally
+from producer.ledger.dead_letters import Group, any_dead, listed
 from producer.ledger.selection import Selection
 from schemas.ledger import tables
 from schemas.ledger.sql import LONG_AGO_TIME
 from schemas.task.fingerprint import fingerprint
 from schemas.task.states import Status
-from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, set_aside
+from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, replayed, set_aside
 from tests.contract.ledger_parts import (
     BATCH,
     DEAD,
@@ -90,7 +92,8 @@ def test_a_group_has_its_times_and_its_cost(ledger_db: LedgerDatabase) -> None:
     ledger_db.ago(tables.task.c.due_at, 1, first)
     killed(ledger_db, first)
     killed(ledger_db, second)
-    ledger_db.ago(tables.dead_letter.c.died_at, 3600, first)
+    (death,) = [row.id for row in ledger_db.rows(tables.tally) if row.state == Status.DEAD][:1]
+    ledger_db.ago(tables.tally.c.created_at, 3600, death)
 
     (group,) = groups(ledger_db)
 
@@ -151,11 +154,10 @@ def test_every_selection_narrows(ledger_db: LedgerDatabase) -> None:
     The filters are disposition, fingerprint, batch, type, tenant, time and id.
     """
     outcomes: dict[str, Outcome] = {"a": DEAD, "b": OTHER, "c": EXPIRED}
-    ids = {
-        key: dead(ledger_db, key, into=f"batch {key}", outcome=outcome)[0]
-        for key, outcome in outcomes.items()
-    }
+    ids = {key: ledger_db.load(key, into=f"batch {key}")[0] for key in outcomes}
     ledger_db.set(tables.task, ids["b"], type="special", tenant="acme")
+    for key, outcome in outcomes.items():
+        killed(ledger_db, ids[key], outcome)
     ledger_db.ago(tables.dead_letter.c.died_at, 7200, ids["c"])
     hour_ago = ledger_db.run(selection_query.now) - timedelta(hours=1)
     stamp = fingerprint("TOO_LONG", "9 tokens are too many").hex()
@@ -202,6 +204,7 @@ def test_many_groups_have_their_own_examples(ledger_db: LedgerDatabase) -> None:
     letters = [
         {
             "task_id": task_id,
+            "batch_id": ledger_db.batch().id,
             "fence": 0,
             "disposition": "permanent",
             "error_class": "X",
@@ -211,12 +214,97 @@ def test_many_groups_have_their_own_examples(ledger_db: LedgerDatabase) -> None:
         for place, task_id in enumerate(ids)
     ]
     ledger_db.run(lambda c: c.execute(tables.dead_letter.insert(), letters))
+    deaths = [tally.died(row._asdict()) for row in ledger_db.rows(tables.dead_letter)]
+    ledger_db.call(tally.write, deaths)
 
     dead_groups = groups(ledger_db)
 
     assert {
         (group.fingerprint, group.example.id, group.example.error) for group in dead_groups
     } == {(f"{place:032x}", f"k{place:04}", str(place)) for place in range(600)}
+
+
+# ---- groups of the roll-ups
+
+
+def roll_up(ledger_db: LedgerDatabase, groups: int = 2000) -> None:
+    """Move all counts into the roll-ups."""
+    limits = CompactionLimits(after_s=-60.0, groups=groups)
+    while ledger_db.call(compaction.compact, limits):
+        pass
+
+
+def failure(number: int) -> Dead:
+    """Return the end of a task by one of many errors."""
+    name = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+    return Dead(Failure("TOO_LONG", f"failure {name}"), SPENT)
+
+
+def test_a_roll_up_changes_no_group(ledger_db: LedgerDatabase) -> None:
+    """Groups are the same from the tally, from the roll-ups and from both."""
+    dead(ledger_db, "a", "b")
+    dead(ledger_db, "c", into="other", outcome=OTHER)
+    fresh = groups(ledger_db)
+    roll_up(ledger_db)
+    assert groups(ledger_db) == fresh
+
+    replayed(ledger_db, key="a")
+    (first, second) = groups(ledger_db)
+
+    assert (first.count, second.count) == (1, 1)
+    assert {first.example.id, second.example.id} == {"b", "c"}
+    roll_up(ledger_db)
+    assert groups(ledger_db) == [first, second]
+    replayed(ledger_db)
+    assert groups(ledger_db) == []
+
+
+def test_errors_beyond_the_limit_are_one_group(ledger_db: LedgerDatabase) -> None:
+    """Such a group has no example. Its replays are taken from it, before and after a roll-up."""
+    for number in range(5):
+        dead(ledger_db, str(number), outcome=failure(number))
+        roll_up(ledger_db, groups=2)
+
+    several, *single = groups(ledger_db)
+    assert (several.fingerprint, several.count, several.example.id) == ("ff" * 16, 3, "")
+    assert [group.count for group in single] == [1, 1]
+
+    replayed(ledger_db, key="4")
+    for _ in range(2):
+        assert [group.count for group in groups(ledger_db)] == [2, 1, 1]
+        roll_up(ledger_db, groups=2)
+
+
+def test_an_error_among_others_is_found_by_its_fingerprint(ledger_db: LedgerDatabase) -> None:
+    """The roll-ups do not know it by itself, so its dead letters are counted."""
+    for number in range(4):
+        dead(ledger_db, str(number), outcome=failure(number))
+        roll_up(ledger_db, groups=2)
+    stamp = fingerprint("TOO_LONG", "failure d").hex()
+
+    (group,) = groups(ledger_db, fingerprint=stamp)
+
+    assert (group.count, group.example.id) == (1, "3")
+
+
+def test_only_some_groups_need_an_example(ledger_db: LedgerDatabase) -> None:
+    """A screen shows the first groups only, so the others are not searched for an example."""
+    for number in range(3):
+        dead(ledger_db, str(number), outcome=failure(number))
+
+    shown = ledger_db.run(lambda c: listed(c, GROUP, Selection(), examples=1))
+
+    assert [bool(group.example.id) for group in shown] == [True, False, False]
+
+
+def test_whether_any_task_is_dead(ledger_db: LedgerDatabase) -> None:
+    """Tasks of other groups do not count."""
+    (theirs,) = ledger_db.load("theirs", into="elsewhere", group="other")
+    killed(ledger_db, theirs)
+
+    assert not ledger_db.call(any_dead, GROUP)
+    dead(ledger_db, "a")
+    assert ledger_db.call(any_dead, GROUP)
 
 
 # ---- one task, one record
@@ -229,7 +317,8 @@ def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDat
     ledger_db.run(lambda c: c.execute(tables.dead_letter.update().values(**newer)))
     attempts = tables.task_attempt.update().values(error_class="NEWER", outcome="newer")
     ledger_db.run(lambda c: c.execute(attempts))
-    ledger_db.run(lambda c: c.execute(tables.tally.update().values(outcome="NEWER")))
+    counts = tables.tally.update().values(outcome="NEWER", disposition="newer")
+    ledger_db.run(lambda c: c.execute(counts))
 
     (group,) = groups(ledger_db)
     story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))

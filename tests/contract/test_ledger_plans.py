@@ -4,7 +4,7 @@ Servers choose a plan by statistics, which may be far off. Some tests make them 
 are thousands.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -14,6 +14,8 @@ import pytest
 from sqlalchemy import Connection, delete, event, insert, select, text, update
 
 from agent.ledger import queries, reaping, sweeping
+from bench import reads
+from bench.reads import Work
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.sql import NEVER_TIME, utc_after
@@ -25,7 +27,6 @@ SERVERS = ("mariadb", "mysql")
 BATCHES, SMALL, LARGE, WAIT = 20, 500, 2_000, 600
 COVERAGE = [sweeping.StatusTopics(status, ("tasks",), None) for status in WAITING]
 _numbers = count(1)
-Work = Callable[[Connection], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,7 @@ class Ledger:
 
     def reads(self, work: Work) -> int:
         """Return how many rows a piece of work reads; on SQLite how many steps it takes."""
-        measure = _steps if self.database.sqlite else _rows
-        return self.database.run(lambda c: measure(c, work))
+        return self.database.run(lambda c: reads.reads(c, work))
 
     def plan(self, work: Work) -> list[tuple[str, str]]:
         """Return table and index of each access that the server plans for a piece of work."""
@@ -103,36 +103,6 @@ def _finished(task_id: int) -> dict[str, object]:
     key = f"{task_id * 7919 % 100_003:06d}".encode()
     row = {"id": task_id, "batch_id": 1, "task_key": key, "digest": bytes(16)}
     return row | {"status": int(Status.SUCCEEDED), "due_at": NEVER_TIME}
-
-
-def _rows(connection: Connection, work: Work) -> int:
-    before = _counters(connection)
-    work(connection)
-    after = _counters(connection)
-    read = sum(after[name] - before[name] for name in before if name.startswith("Handler_read"))
-    return read + _left_out(after) - _left_out(before)
-
-
-def _left_out(counters: Mapping[str, int]) -> int:
-    """Return how many index entries MariaDB read and left out before it read their rows."""
-    return counters.get("Handler_icp_attempts", 0) - counters.get("Handler_icp_match", 0)
-
-
-def _counters(connection: Connection) -> dict[str, int]:
-    counters = connection.execute(text("SHOW SESSION STATUS LIKE 'Handler%'"))
-    return {name: int(value) for name, value in counters}
-
-
-def _steps(connection: Connection, work: Work) -> int:
-    steps = count()
-    driver = connection.connection.driver_connection
-    assert driver is not None
-    driver.set_progress_handler(lambda: next(steps) and 0, 1)
-    try:
-        work(connection)
-    finally:
-        driver.set_progress_handler(None, 1)
-    return next(steps)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.contract.ledger_dead import (
     killed,
     replayed,
     request,
+    set_dead,
     stored,
 )
 from tests.contract.ledger_parts import (
@@ -160,9 +161,9 @@ def test_a_limit_takes_the_oldest(ledger_db: LedgerDatabase) -> None:
 def test_the_cap_ends_the_circle(ledger_db: LedgerDatabase) -> None:
     """A task that was replayed as often as the cap allows is left; a higher cap takes it."""
     (task_id,) = dead(ledger_db, "a")
-    ledger_db.set(tables.task, task_id, replays=3)
+    set_dead(ledger_db, task_id, replays=3)
     later = stored(ledger_db, request(cap=4))
-    ledger_db.set(tables.task, task_id, replays=4)
+    set_dead(ledger_db, task_id, replays=4)
 
     assert stored(ledger_db, request(cap=3)) is None
     assert applied(ledger_db, later).counts == {ItemState.SKIPPED: 1}

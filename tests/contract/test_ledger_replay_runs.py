@@ -9,7 +9,7 @@ import pytest
 
 from producer.input.estimate import Estimate
 from producer.ledger import replay_runs, selection_query
-from producer.ledger.dead_letters import TotalCost
+from producer.ledger.failure_groups import TotalCost
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ledger.selection import Selection
@@ -19,7 +19,16 @@ from producer.replay.runs import Cursor, DroppedError
 from schemas.ledger import tables
 from schemas.settings.config import Config, Price
 from schemas.task.states import Status
-from tests.contract.ledger_dead import EXPIRED, applied, dead, killed, request, set_aside, stored
+from tests.contract.ledger_dead import (
+    EXPIRED,
+    applied,
+    dead,
+    killed,
+    request,
+    set_aside,
+    set_dead,
+    stored,
+)
 from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, LedgerDatabase, new_task
 
 LINE = b'{"id": "a", "prompt": "Say hello", "model": "small"}'
@@ -60,7 +69,7 @@ def test_a_run_records_its_actor_and_its_selection(ledger_db: LedgerDatabase) ->
 def test_items_are_deaths(ledger_db: LedgerDatabase) -> None:
     """Each item is a task with the fence of its death, or a record."""
     first, second = dead(ledger_db, "a", "b")
-    ledger_db.set(tables.task, second, fence=4)
+    set_dead(ledger_db, second, fence=4)
     (record,) = set_aside(ledger_db, b"x")
 
     stored(ledger_db, request(dispositions=("permanent", "undecodable")))
@@ -237,15 +246,54 @@ def test_a_plan_counts_the_remaining_items(ledger_db: LedgerDatabase) -> None:
     capped, _, late = dead(ledger_db, "a", "b", "c")
     dead(ledger_db, "d", into="closed")
     ledger_db.cancel("closed")
-    ledger_db.set(tables.task, capped, replays=3)
-    ledger_db.set(
-        tables.task, late, expires_at=ledger_db.run(selection_query.now) - timedelta(days=1)
-    )
+    set_dead(ledger_db, capped, replays=3)
+    yesterday = ledger_db.run(selection_query.now) - timedelta(days=1)
+    set_dead(ledger_db, late, expires_at=yesterday)
 
     plan = planned(ledger_db, request())
 
     assert (plan.tasks, plan.capped, plan.closed, plan.late) == (2, 1, 1, 1)
     assert sum(group.count for group in plan.groups) == 2
+
+
+def test_a_plan_is_exact_however_many_are_capped(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If too many reached the cap to be read one by one, the dead letters are counted."""
+    capped = dead(ledger_db, "a", "b", "c")
+    dead(ledger_db, "d", outcome=EXPIRED)
+    dead(ledger_db, "e", into="closed")
+    ledger_db.cancel("closed")
+    for task_id in capped[:2]:
+        set_dead(ledger_db, task_id, replays=3)
+    plans = []
+    for most in (100, 2):
+        monkeypatch.setattr(plan, "MOST", most)
+        plans.append(planned(ledger_db, request()))
+
+    assert plans[0].tasks == plans[1].tasks == 2
+    assert plans[0].spent == plans[1].spent
+    assert [(group.fingerprint, group.count) for group in plans[0].groups] == [
+        (group.fingerprint, group.count) for group in plans[1].groups
+    ]
+    assert {(each.capped, each.closed) for each in plans} == {(2, 1)}
+    run = stored(ledger_db, request())
+    assert run is not None
+    assert run.total == 2
+
+
+def test_a_plan_of_one_batch_is_of_that_batch(ledger_db: LedgerDatabase) -> None:
+    """The plan, and the run, leave the dead letters of other batches between those of the batch."""
+    for number in range(3):
+        dead(ledger_db, f"a{number}")
+        dead(ledger_db, f"b{number}", into="other")
+
+    plan = planned(ledger_db, request(batch=BATCH))
+    run = stored(ledger_db, request(batch=BATCH))
+
+    assert plan.tasks == 3
+    assert run is not None
+    assert run.total == 3
 
 
 @pytest.mark.parametrize(

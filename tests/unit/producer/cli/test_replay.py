@@ -8,6 +8,7 @@ from sqlalchemy import select, update
 
 from producer.__main__ import _parser
 from producer.cli import load, replay
+from producer.ledger import tally
 from producer.ledger.replay_runs import ReplayRequest
 from producer.ledger.selection import Selection
 from producer.replay import runs
@@ -100,8 +101,11 @@ def all_dead(folder: Path) -> None:
     database = Database(ledger_url(config_of(folder)))
     with database.engine.begin() as connection:
         connection.execute(update(task).values(status=int(Status.DEAD)))
-        for number in connection.execute(select(task.c.id)).scalars().all():
-            connection.execute(dead_letter.insert(), DIED | {"task_id": number})
+        for row in connection.execute(select(task.c.id, task.c.batch_id)).all():
+            letter = DIED | {"task_id": row.id, "batch_id": row.batch_id}
+            connection.execute(dead_letter.insert(), letter)
+        letters = connection.execute(select(dead_letter)).mappings()
+        tally.write(connection, [tally.died(letter) for letter in letters])
     database.close()
 
 

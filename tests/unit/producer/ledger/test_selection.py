@@ -32,6 +32,13 @@ def test_only_options_other_than_a_limit_narrow_a_selection() -> None:
         assert chosen.narrows, chosen
 
 
+def test_a_group_of_several_errors_is_no_selection() -> None:
+    """No dead letter has its fingerprint, so nothing would be selected."""
+    for digits in ("f" * 6, "f" * 8, "f" * 32):
+        with pytest.raises(ConfigError, match="--batch, --disposition or --since"):
+            Selection(fingerprint=digits)
+
+
 @pytest.mark.parametrize(
     "fingerprint", ["abcde", "xyzxyz", "abcdef" * 6, "'abcde", "ABCDEF", "abc def"]
 )

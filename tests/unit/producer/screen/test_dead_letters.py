@@ -6,7 +6,8 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.dead_letters import Example, Group, TotalCost
+from producer.ledger.dead_letters import Example, Group
+from producer.ledger.failure_groups import TotalCost
 from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, StoredResult, Story
 from producer.screen.dead_letters import (
     groups_json,
@@ -362,3 +363,14 @@ def test_a_record_says_when_it_is_cut_or_replayed() -> None:
     assert "cut: the beginning of a larger one" in text
     assert "replayed 2026-03-01T12:30:15Z" in text
     assert "key: none" in text
+
+
+def test_several_errors_are_named_so() -> None:
+    """No fingerprint is shown that would select nothing."""
+    several = replace(GROUP, fingerprint="ff" * 16, example=Example("", "", "", "many errors"))
+
+    _, line, example = groups_lines([several], 120)
+
+    assert "other errors" in line
+    assert "fff" not in line
+    assert example.endswith("tokens; many errors")
