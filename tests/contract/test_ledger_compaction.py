@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from sqlalchemy import Table, func, insert, select, update
+from sqlalchemy import Connection, Table, func, insert, select, update
 
 from agent.ledger import compaction, guard_history
 from agent.ledger.compaction import CompactionLimits
@@ -21,6 +21,7 @@ from schemas.runtime import crash
 from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
 from schemas.task.states import Status
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, SUCCEEDED, LedgerDatabase
+from tests.contract.test_ledger_plans import _rows, _steps
 
 LIMITS = CompactionLimits(after_s=900.0, page=100, groups=5)
 OLD_S = 1000.0
@@ -502,3 +503,20 @@ def test_a_roll_up_is_one_row_for_each_key(ledger_db: LedgerDatabase) -> None:
 
     for table in (tables.tally_sum, tables.failure_group, tables.tally_series):
         assert keys(table) == ledger_db.count(table) > 0
+
+
+def test_a_page_costs_the_same_however_many_counts_wait(ledger_db: LedgerDatabase) -> None:
+    """Compaction that was away for a day reads no more for a page."""
+
+    def page(connection: Connection) -> object:
+        return compaction.compact(connection, LIMITS)
+
+    reads = []
+    for waiting in (200, 4000):
+        add(ledger_db, [change(number % 250) for number in range(waiting)])
+        ledger_db.run(page)
+        measure = _steps if ledger_db.database.sqlite else _rows
+        reads.append(ledger_db.run(lambda c, measure=measure: measure(c, page)))
+        compacted(ledger_db)
+
+    assert reads[1] < 1.2 * reads[0]

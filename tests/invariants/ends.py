@@ -54,6 +54,17 @@ def miscounted(run: Evidence) -> list[str]:
     ]
 
 
+def below_zero(run: Evidence) -> list[str]:
+    """No more tasks leave a final state than entered it, by any part of its key."""
+    return [
+        f"{sums.name} of {key}: {sums.kept[key][sums.balance]} tasks"
+        for sums in run.sums
+        if sums.balance is not None
+        for key in sorted(sums.kept)
+        if sums.kept[key][sums.balance] < 0
+    ]
+
+
 def results_not_fitting(run: Evidence) -> list[str]:
     """A task has a result exactly when it succeeded."""
     return [

@@ -25,6 +25,7 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         ends.final_left,
         ends.fences_fallen,
         ends.miscounted,
+        ends.below_zero,
     )
 
 

@@ -1,9 +1,11 @@
 """Bugs of compaction: a roll-up and the tally together have a count twice, or not at all."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from agent.ledger import compaction
-from tests.simulation.bugs.bug import Bug, replaced
+from producer.ledger import tally
+from tests.simulation.bugs.bug import Bug, patched, replaced
 
 
 def _nothing_added(_connection: Any, _rows: Any, _limits: Any) -> None:
@@ -22,6 +24,16 @@ def _no_replay_in_groups(row: Any, key: Any, sample: int) -> dict[str, Any]:
     return roll | {"dead": max(0, roll["dead"])}
 
 
+def _replay_without_route() -> AbstractContextManager[Any]:
+    row_of = tally._row
+
+    def without_route(key: Any, changes: Any) -> dict[str, object]:
+        row = row_of(key, changes)
+        return row | ({"route": ""} if row["delta"] < 0 else {})  # type: ignore[operator]
+
+    return patched(tally, "_row", without_route)
+
+
 _failure = compaction._failure
 
 BUGS = {
@@ -32,4 +44,5 @@ BUGS = {
     "a replay stays in its group of failures": Bug(
         "P1", replaced(compaction, "_failure", _no_replay_in_groups)
     ),
+    "a replay is counted on another route": Bug("P1", _replay_without_route),
 }

@@ -82,6 +82,7 @@ REFUSED = replace(EXHAUSTED, disposition="permanent", outcome="BAD_REQUEST")
 REFUSING = replace(HELD, cause="bad_request")
 TIGHT = Outage("default", "SERVER", 0.0, 3.0)
 
+BELOW_ZERO = {(1, ""): (-1, 0)}
 COUNTED_ONCE = Sums("counts", written={(1, "gpu"): (2, 4)}, kept={})
 
 BROKEN = {
@@ -103,6 +104,10 @@ BROKEN = {
     "a count that nobody wrote": (
         "P1",
         replace(GOOD, sums=(Sums("counts", {}, {(1, "gpu"): (1, 1)}),)),
+    ),
+    "more replays than deaths": (
+        "P1",
+        replace(GOOD, sums=(Sums("counts", BELOW_ZERO, BELOW_ZERO, balance=0),)),
     ),
     "a success without result": ("P2", replace(GOOD, tasks=(replace(DONE, results=0), DEAD))),
     "a dead task with a result": ("P2", replace(GOOD, tasks=(DONE, replace(DEAD, results=1)))),
