@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy import table as sql_table
+from sqlalchemy.exc import DBAPIError
 
 from producer.ledger import batch_status, dead_letters, tally
 from producer.ledger.selection import Selection
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
+from schemas.ledger.migrations import facts
 from schemas.runtime import crash
 from schemas.task.states import Status
 from tests.contract import ledger_dead
@@ -86,6 +88,7 @@ def migrate_by_hand(database: Database, order: str = "") -> subprocess.Completed
     url = database.engine.url.render_as_string(hide_password=False)
     program = f"""
 from schemas.ledger.database import Database
+from schemas.ledger.migrations import facts
 from schemas.ledger.migrations import migrate
 print(migrate(Database({url!r}, timeout_s=None))[1])
 """
@@ -267,3 +270,31 @@ def test_a_killed_migration_is_run_again(made: Callable[[str], Database], step: 
     migrations.migrate(killed)
 
     assert contents(killed) == contents(undisturbed)
+
+
+def test_no_count_of_an_open_transaction_is_lost(made: Callable[[str], Database]) -> None:
+    """A count that is not committed yet keeps the counts from being moved without it."""
+    database = made_and_migrated(made, BEFORE_FACTS)
+    if database.sqlite:  # it has one writer at a time
+        return
+    before = contents(database)
+    other = {"batch_id": 1, "state": int(Status.SUCCEEDED), "fingerprint": bytes(16), "delta": 1}
+
+    with database.engine.connect() as writer, database.engine.connect() as mover:
+        writer.execute(tables.tally.insert().values(other))
+        database.run(lambda c: c.execute(tables.tally.insert().values(other)))  # a later number
+        with pytest.raises(DBAPIError, match="Lock wait timeout"):
+            facts.sum_up(mover)
+        mover.rollback()
+        writer.commit()
+        facts.sum_up(mover)
+
+    after = contents(database)
+    moved = {tuple(row.values()) for row in after["tally_sum"]} - {
+        tuple(row.values()) for row in before["tally_sum"]
+    }
+    assert after["tally"] == []
+    assert len(moved) == 1
+    assert sum(row["delta"] for row in after["tally_sum"]) == 2 + sum(
+        row["delta"] for row in before["tally_sum"]
+    )
