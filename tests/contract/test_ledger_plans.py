@@ -16,16 +16,22 @@ from sqlalchemy import Connection, delete, event, insert, select, text, update
 from agent.ledger import queries, reaping, sweeping
 from bench import reads
 from bench.reads import Work
+from producer.ledger import replay_runs
+from producer.ledger.outbox import TASK
+from producer.ledger.replay_runs import ReplayRequest
+from producer.ledger.selection import Selection
+from producer.replay import runs
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
-from schemas.ledger.sql import NEVER_TIME, utc_after
-from schemas.ledger.tables import batch, outbox, task
+from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
+from schemas.ledger.tables import batch, outbox, replay_item, replay_run, task
 from schemas.task.states import OPEN, WAITING, Status
 from tests.contract.ledger_parts import GROUP, KINDS, driven
 
 SERVERS = ("mariadb", "mysql")
 BATCHES, SMALL, LARGE, WAIT = 20, 500, 2_000, 600
 COVERAGE = [sweeping.StatusTopics(status, ("tasks",), None) for status in WAITING]
+REQUEST = ReplayRequest(Selection()).as_text()
 _numbers = count(1)
 
 
@@ -205,3 +211,36 @@ def test_no_statistics_change_how_overdue_claims_are_found(ledger: Ledger) -> No
     ledger.mislead(BATCHES * LARGE)
 
     assert ledger.reads(lambda c: reaping.overdue(c, GROUP)) < 10 * reaping.PAGE
+
+
+def _fill_replay(connection: Connection, finished: int) -> None:
+    """Write a run with many finished items, and ten that wait behind them."""
+    for table in (replay_item, replay_run):
+        connection.execute(delete(table))
+    run = {"id": 1, "group_name": GROUP, "selection": REQUEST, "total": finished + 10}
+    connection.execute(insert(replay_run).values(**run, stored_at=utc_now()))
+    items = [
+        {"run_id": 1, "kind": TASK, "item_id": 1 + n, "fence": 0, "state": int(n < finished)}
+        for n in range(finished + 10)
+    ]
+    connection.execute(insert(replay_item), items)
+
+
+def look_at_replays(connection: Connection) -> None:
+    """Do what every agent does each second, and for each page."""
+    assert replay_runs.unfinished(connection, GROUP)
+    assert len(runs.take(connection, 1, TASK, 0, 5)) == 5
+    assert not runs.end(connection, 1)
+
+
+@on_all
+def test_the_next_page_of_a_replay_costs_the_same_behind_many_finished_items(
+    ledger: Ledger,
+) -> None:
+    """A run of a million items, nearly all of them finished, is looked at again and again."""
+    costs = []
+    for finished in (SMALL, 10 * SMALL):
+        ledger.database.run(lambda c, n=finished: _fill_replay(c, n))
+        costs.append(ledger.reads(look_at_replays))
+
+    assert costs[1] <= 1.1 * costs[0]

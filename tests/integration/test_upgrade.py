@@ -15,7 +15,8 @@ from sqlalchemy import func, select, text
 from sqlalchemy import table as sql_table
 from sqlalchemy.exc import DBAPIError
 
-from producer.ledger import batch_status, dead_letters, tally
+from producer.ledger import batch_status, dead_letters, replay_runs, tally
+from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ledger.selection import Selection
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
@@ -96,6 +97,35 @@ print(migrate(Database({url!r}, timeout_s=None))[1])
     return subprocess.run(
         [sys.executable, "-c", program], env=environ, check=False, capture_output=True, text=True
     )
+
+
+def test_an_unfinished_replay_of_an_older_ledger_knows_how_far_it_is(
+    made: Callable[[str], Database],
+) -> None:
+    """Agents go on with it; its counts come from its items."""
+    database = made(BEFORE_FACTS)
+    selection = ReplayRequest(Selection()).as_text()
+    times = "created_at, stored_at, next_at"
+    run = text(
+        f"INSERT INTO replay_run (id, group_name, actor, selection, {times}) "  # noqa: S608
+        "VALUES (7, :group, 'ann', :selection, :at, :at, :at)"
+    )
+    item = text(
+        "INSERT INTO replay_item (run_id, kind, item_id, fence, state) "
+        "VALUES (7, :kind, :id, 0, :state)"
+    )
+    values = {"group": GROUP, "selection": selection, "at": "2026-01-31 00:00:00.000000"}
+    states = [0, 0, 0, 1, 1, 2, 3]
+    items = [{"kind": 0, "id": 100 + n, "state": state} for n, state in enumerate(states)]
+    database.run(lambda c: (c.execute(run, values), c.execute(item, items)))
+
+    migrations.migrate(database)
+
+    (unfinished,) = [
+        found for found in database.run(lambda c: replay_runs.unfinished(c, GROUP)) if found.id == 7
+    ]
+    assert (unfinished.done, unfinished.total) == (4, 7)
+    assert unfinished.counts == dict(zip(ItemState, (3, 2, 1, 1), strict=True))
 
 
 @pytest.mark.parametrize("revision", [FIRST, BEFORE_FACTS])
