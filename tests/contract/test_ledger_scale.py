@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from bench import rows
 from bench.filling import BATCHES, CAPPED, LATE, Size, fill
 from bench.questions import questions
 from bench.reads import Work, reads
@@ -109,3 +110,10 @@ def test_the_roll_ups_count_what_a_replay_stores(database: Database) -> None:
     assert (planned.capped, planned.late) == (CAPPED, LATE)
     assert planned.closed == SMALL.dead // BATCHES
     assert planned.tasks == database.run(stored) == SMALL.dead - planned.capped - planned.closed
+
+
+def test_the_table_of_the_bench_has_the_smaller_ledger_beside_the_larger() -> None:
+    """The ratio is that of the rows read."""
+    table = rows.table({"status": rows.Cost(12.34, 3000)}, {"status": rows.Cost(1.0, 1000)})
+
+    assert table.splitlines()[1].split() == ["status", "12.3", "3,000", "1,000", "3.00"]
