@@ -27,6 +27,7 @@ from schemas.settings.config import KafkaConfig
 from tests.contract.parts import Parts
 
 SESSION_S = 10.0
+SETTING_S = 60.0
 
 
 def parts(bootstrap: str, protocol: str = "classic") -> Parts:
@@ -63,11 +64,21 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
                 raise
 
     async def set_offsets(group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit these offsets; a broker that has just started may need some seconds to take them.
+
+        It answers with an error for each partition, and not for the request.
+        """
         wanted = [
             TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()
         ]
         request = ConsumerGroupTopicPartitions(group_id, wanted)
-        await asyncio.wrap_future(client.alter_consumer_group_offsets([request])[group_id])
+        async with asyncio.timeout(SETTING_S):
+            while True:
+                asked = client.alter_consumer_group_offsets([request])[group_id]
+                answer = await asyncio.wrap_future(asked)
+                if all(answered.error is None for answered in answer.topic_partitions):
+                    return
+                await asyncio.sleep(0.2)
 
     return Parts(
         source=source,
