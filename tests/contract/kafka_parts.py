@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import gc
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -63,23 +64,6 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
 
-    async def set_offsets(group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit these offsets; a broker that has just started may need some seconds to take them.
-
-        It answers with an error for each partition, and not for the request.
-        """
-        wanted = [
-            TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()
-        ]
-        request = ConsumerGroupTopicPartitions(group_id, wanted)
-        async with asyncio.timeout(SETTING_S):
-            while True:
-                asked = client.alter_consumer_group_offsets([request])[group_id]
-                answer = await asyncio.wrap_future(asked)
-                if all(answered.error is None for answered in answer.topic_partitions):
-                    return
-                await asyncio.sleep(0.2)
-
     return Parts(
         source=source,
         publisher=publisher,
@@ -87,10 +71,28 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
         kill=_kill,
         delete_topic=delete_topic,
         delete_offsets=delete_offsets,
-        set_offsets=set_offsets,
+        set_offsets=partial(_set_offsets, client),
         session_s=SESSION_S,
         known=known,
     )
+
+
+async def _set_offsets(
+    client: AdminClient, group_id: str, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Commit these offsets; a broker that has just started may need some seconds to take them.
+
+    It answers with an error for each partition, and not for the request.
+    """
+    wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+    request = ConsumerGroupTopicPartitions(group_id, wanted)
+    async with asyncio.timeout(SETTING_S):
+        while True:
+            asked = client.alter_consumer_group_offsets([request])[group_id]
+            answer = await asyncio.wrap_future(asked)
+            if all(answered.error is None for answered in answer.topic_partitions):
+                return
+            await asyncio.sleep(0.2)
 
 
 async def _kill(source: Source) -> None:
