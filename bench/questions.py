@@ -70,6 +70,7 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "replay --dry-run --limit 100": lambda c: _planned(c, Selection(limit=100)),
         "replay --dry-run --since 1h": lambda c: _planned(c, _last_hour(c)),
         "replay: store a page": lambda c: _stored(c, Selection()),
+        "replay: store a page --since 2000": lambda c: _stored(c, Selection(since=LONG_AGO_TIME)),
     }
 
 

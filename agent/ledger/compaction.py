@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, bindparam, delete, func, select
 
 from producer.ledger.tally import OTHER_FINGERPRINTS
+from schemas.errors import DocllmError
 from schemas.ledger.bulk import merge_rows
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, Merge, insert_new, utc_after
 from schemas.ledger.tables import (
@@ -116,7 +117,8 @@ _LETTERS = (
 def compact(connection: Connection, limits: CompactionLimits) -> int:
     """Move a page of old counts into the roll-ups; return how many.
 
-    Nothing is moved while another agent has the turn.
+    Nothing is moved while another agent has the turn. Raises DocllmError if somebody else deletes
+    counts.
     """
     if not _take_turn(connection):
         return 0
@@ -126,7 +128,10 @@ def compact(connection: Connection, limits: CompactionLimits) -> int:
         crash.reach("compact.added")
         deleted = connection.execute(_DELETE, {"ids": [row.id for row in rows]}).rowcount
         if deleted != len(rows):
-            raise AssertionError(f"{len(rows)} counts were rolled up, {deleted} were there")
+            raise DocllmError(
+                f"{len(rows)} counts were read to be rolled up and {deleted} were there to be "
+                "deleted; another program deletes from the table tally"
+            )
     _forget(connection)
     return len(rows)
 

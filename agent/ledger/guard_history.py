@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, or_, select, true
 
 from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, WINDOW_S, EndedAlike
 from producer.ledger.tally import OTHER_FINGERPRINTS, Columns, any_count, counts, failures
@@ -101,6 +101,7 @@ def lately(
     )
     query = query.where(
         tally.c.delta > 0,  # a replay takes no death back here
+        tally.c.disposition != Disposition.WORKER_LOST,  # the route had no part in such a death
         tally.c.created_at > utc_after(-WINDOW_S),
         *_after(tally.c.created_at, since),
     )
@@ -118,20 +119,23 @@ def refusals(
 ) -> tuple[int, Counter[bytes]]:
     """Return how many tasks of the key died after `since`, and the refused ones by fingerprint.
 
-    Of a rolled-up group of failures that began before `since`, no death is counted, because its
-    deaths have no times of their own.
+    The deaths of a rolled-up group of failures have no times of their own. If such a group began
+    before `since` and goes on, all its deaths are in the first number and none in the second.
+    Deaths of tasks whose agents were lost are left out.
     """
     of_key = failures(
         lambda column: [
             *_of_key(column, batch_id, kind, route),
-            *_after(column["first_at"], since),
+            *_after(column["last_at"], since),
+            column["disposition"] != Disposition.WORKER_LOST,
         ]
     )
     columns = (of_key.c.error_class, of_key.c.disposition, of_key.c.fingerprint)
-    query = select(*columns, func.sum(of_key.c.entered).label("n")).group_by(*columns)
+    certain = case((and_(true(), *_after(of_key.c.first_at, since)), of_key.c.entered), else_=0)
+    sums = (func.sum(of_key.c.entered).label("most"), func.sum(certain).label("n"))
     total, refused = 0, Counter[bytes]()
-    for row in connection.execute(query):
-        total += int(row.n)
+    for row in connection.execute(select(*columns, *sums).group_by(*columns)):
+        total += int(row.most)
         is_refusal = (row.error_class, row.disposition) == (
             ErrorClass.BAD_REQUEST,
             Disposition.PERMANENT,

@@ -3,11 +3,13 @@
 Tested by tests/contract/test_ledger_plans.py.
 """
 
-from sqlalchemy import Connection, select, text
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select, text
 
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.tables import batch, task
-from schemas.task.states import OPEN
+from schemas.task.states import OPEN, Status
 
 MAX_REPLY_BYTES = 16 << 20
 
@@ -26,16 +28,19 @@ def reply_limit_bytes(connection: Connection) -> int:
 def open_tasks(connection: Connection, group: str) -> bool:
     """Return whether a task of the group is not final.
 
-    It probes each batch, the newest first. A subquery with a limit is never turned into a join.
+    It probes each batch for each status, the newest batch first. A subquery with a limit is never
+    turned into a join. With several statuses at once, servers read the whole batch.
     """
-    probe = along_open(
-        select(task.c.id).where(task.c.batch_id == batch.c.id, task.c.status.in_(OPEN))
-    ).limit(1)
-    query = select(batch.c.id).where(
-        batch.c.group_name == group, probe.scalar_subquery().is_not(None)
-    )
+    first_open = func.coalesce(*(_first(status).scalar_subquery() for status in OPEN))
+    query = select(batch.c.id).where(batch.c.group_name == group, first_open.is_not(None))
     newest_first = query.order_by(batch.c.id.desc()).limit(1)
     return connection.execute(newest_first).scalar() is not None
+
+
+def _first(status: Status) -> Select[Any]:
+    """Return a query for a task of the outer query's batch with this status."""
+    of_batch = (task.c.batch_id == batch.c.id, task.c.status == int(status))
+    return along_open(select(task.c.id).where(*of_batch)).limit(1)
 
 
 def open_in(connection: Connection, batch_id: int) -> bool:

@@ -208,7 +208,8 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
         say(NONE_UNFINISHED)
     follows = options.resume or not await parts.transactions.read(replay_runs.any_agent, group)
     for run in runs:
-        what = f"{run.left} of {run.total} left ({run.request.selection}, by {run.actor})"
+        ordered = f"{shown(str(run.request.selection))}, by {shown(run.actor)}"
+        what = f"{run.left} of {run.total} left ({ordered})"
         if follows:
             say(f"resuming replay {run.id}: {what}")
             unread += await _follow(parts, options, run)

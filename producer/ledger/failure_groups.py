@@ -131,7 +131,7 @@ def without(groups: Sequence[FailureGroup], letters: Iterable[Row[Any]]) -> list
         key = own if own in by_key else (letter.batch_id, OTHER_FINGERPRINTS, letter.disposition)
         if key in by_key:
             by_key[key] = _less(by_key[key], 1, _spent(letter))
-    return [group for group in by_key.values() if group.dead > 0]
+    return with_replays(list(by_key.values()))
 
 
 def _less(group: FailureGroup, dead: int, spent: TotalCost) -> FailureGroup:

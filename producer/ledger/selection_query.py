@@ -45,13 +45,13 @@ def ids_after(connection: Connection, selection: Selection, group: str, after: i
     """Return a query for ids above `after`, in order, that include the selected tasks.
 
     It reads one table along one index, so a page costs the same wherever it begins. A join would be
-    sorted for each page.
+    sorted for each page, and so would dead letters in the order of their times.
     """
     if selection.cancelled:
         ended = (task.c.status == int(Status.CANCELLED), task.c.due_at == NEVER_TIME)
         return select(task.c.id).where(*ended, task.c.id > after).order_by(task.c.id)
     task_id = dead_letter.c.task_id
-    query = _letters(connection, select(task_id), selection, group)
+    query = _letters(connection, select(task_id), selection, group, page_index(selection))
     return query.where(task_id > after).order_by(task_id)
 
 
@@ -104,6 +104,11 @@ def _index(selection: Selection) -> str:
     if selection.fingerprint or selection.key is not None:
         return ""
     return "PRIMARY" if selection.since is None else "ix_dead_died"
+
+
+def page_index(selection: Selection) -> str:
+    """Return the index of `dead_letter` for pages in the order of task ids; empty as above."""
+    return _index(selection) and "PRIMARY"
 
 
 def _ids(connection: Connection, key: str, group: str) -> list[int]:

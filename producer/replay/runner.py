@@ -22,6 +22,7 @@ from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
 LOOK_S = 0.5
+STILL_S = 30.0  # without progress, after which the command says so
 
 
 @dataclass(slots=True)
@@ -84,7 +85,9 @@ class Replay:
     async def follow(self, run: Run) -> ReplayReport:
         """Show a run's progress until it has ended; apply it if no agent is alive to do so."""
         report, place, applies = ReplayReport(run), Place(), False
+        moved = run.done, self._clock.now_s()
         while not await self._ended(report):
+            moved = self._note_stillness(report.run, *moved)
             if not applies and not await self._transactions.read(
                 replay_runs.any_agent, self._group
             ):
@@ -110,6 +113,20 @@ class Replay:
         report.run = run or report.run
         self._progress(report.run.done, report.run.total)
         return report.run.ended_at is not None
+
+    def _note_stillness(self, run: Run, done: int, since_s: float) -> tuple[int, float]:
+        """Say so if a run stands still; return how far it is, and since when by the clock."""
+        now_s = self._clock.now_s()
+        if run.done != done:
+            return run.done, now_s
+        rate = run.request.rate
+        if now_s - since_s < max(STILL_S, 2 / rate if rate else 0.0):
+            return done, since_s
+        self._note(
+            f"replay {run.id} stands still, {run.left} of {run.total} left; see the agents' logs, "
+            f"and the orders that wait: python -m producer status --group {self._group}"
+        )
+        return done, now_s
 
     def _take_note(self, report: ReplayReport, step: Step) -> None:
         report.unsent |= step.unsent

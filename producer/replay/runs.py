@@ -122,9 +122,9 @@ def store(
         after = start.after if kind == start.kind else 0
         page = _ids_after(connection, group, request, kind, after).limit(room)
         ids = list(connection.execute(page).scalars()) if wanted else []
-        stored += _store_items(
-            connection, run_id, candidates(connection, group, request, kind), kind, ids, wanted
-        )
+        index = selection_query.page_index(request.selection)
+        query = candidates(connection, group, request, kind, index)
+        stored += _store_items(connection, run_id, query, kind, ids, wanted)
         room -= len(ids)
         if not room:
             return Cursor(kind, ids[-1], stored)

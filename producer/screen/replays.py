@@ -100,7 +100,9 @@ def report_lines(report: ReplayReport, unread: Sequence[tuple[int, str]]) -> Ite
 def run_line(run: Run) -> str:
     """Return a run on one line: its time, its actor, its selection and its counts."""
     who = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
-    return f"{who}  {run.request.selection}: {result(run)} of {run.total}; {_state(run)}"
+    return (
+        f"{who}  {shown(str(run.request.selection))}: {result(run)} of {run.total}; {_state(run)}"
+    )
 
 
 def _state(run: Run) -> str:

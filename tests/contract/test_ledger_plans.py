@@ -168,6 +168,18 @@ def test_whether_work_is_left_costs_the_same_in_a_large_ledger(ledger: Ledger) -
 
 
 @on_all
+def test_that_no_work_is_left_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
+    """Where all tasks are finished, none of them is read to find no open one."""
+    costs = []
+    for size in (SMALL, LARGE):
+        ledger.fill(size, waiting=0)
+        assert not ledger.database.run(open_tasks)
+        costs.append(ledger.reads(open_tasks))
+
+    assert costs[1] <= 1.1 * costs[0]
+
+
+@on_all
 def test_a_sweep_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
     """A ledger with four times as many tasks, but as many lost ones, costs as many reads."""
     costs = []

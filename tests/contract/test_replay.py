@@ -11,6 +11,7 @@ from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ledger.selection import Selection
 from producer.replay import runs
 from producer.replay.applier import share
+from producer.replay.runner import LOOK_S, STILL_S
 from producer.replay.runs import Cursor
 from schemas.ledger import tables
 from schemas.task.envelope import decode
@@ -249,6 +250,28 @@ async def test_the_command_leaves_a_run_to_the_agents(
 
     assert (site.notes, report.run.counts) == ([], {ItemState.REPLAYED: 2})
     assert list(dict.fromkeys(site.progress)) == [0, 2]
+
+
+async def test_the_command_says_that_a_run_stands_still(
+    site: Site, ledger_db: LedgerDatabase
+) -> None:
+    """While agents are alive and apply nothing, it says so twice a minute, and goes on."""
+    dead(ledger_db, "a")
+    run = await site.stored(request())
+    ledger_db.agent()
+    replayer, naps = site.replayer(), 0
+
+    async def live() -> None:
+        nonlocal naps
+        naps += 1
+        if naps >= 2.5 * STILL_S / LOOK_S:
+            await replayer.apply()
+
+    site.clock.between = live
+
+    await site.replay.follow(run)
+
+    assert [note.partition(",")[0] for note in site.notes] == [f"replay {run.id} stands still"] * 2
 
 
 async def test_the_command_applies_a_run_whose_agents_died(

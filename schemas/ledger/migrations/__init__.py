@@ -23,7 +23,7 @@ from sqlalchemy import (
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database, DatabaseError
 from schemas.ledger.errors import deadlocked, locked_out
-from schemas.ledger.sql import utc_after
+from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, ledger
 from schemas.runtime import crash
 from schemas.version import VERSION
@@ -134,6 +134,7 @@ def _migrate(connection: Connection) -> tuple[str | None, str]:
         return before, str(before)
     if before != own_revision():
         _refuse_older_agents(connection)
+        _declare_silent_agents_lost(connection)
         _note_compatible(connection)  # before older programs could meet the new schema
         upgrade(connection, check=_refuse_older_agents)
     crash.reach("migrate.upgraded")
@@ -199,6 +200,18 @@ def _refuse_older_agents(connection: Connection) -> None:
             f"agents of an older version run and do not know the new schema: {names}{rest}; stop "
             "them (SIGTERM lets them finish their calls), then run: python -m producer migrate"
         )
+
+
+def _declare_silent_agents_lost(connection: Connection) -> None:
+    """End the leases of agents that are silent now, so that none wakes up and settles later."""
+    if _has_column(connection, "agent", "lost_at"):
+        silent = update(agent).where(
+            agent.c.stopped_at.is_(None),
+            agent.c.lost_at.is_(None),
+            agent.c.seen_at <= utc_after(-_ALIVE_S),
+        )
+        connection.execute(silent.values(lost_at=utc_now()))
+        connection.commit()
 
 
 def _has_column(connection: Connection, table_name: str, column_name: str) -> bool:
