@@ -110,6 +110,7 @@ def _figures(
         "dead_by_disposition": dict(
             Counter(task.death.disposition for task in run.tasks if task.death is not None)
         ),
+        "rolled_up": {sums.name: sums.rolled_up for sums in run.sums},
         "quarantined": len(run.quarantined),
         "commits_checked": len(run.commits),
         "records_checked": sum(record.lost is None for record in run.records),

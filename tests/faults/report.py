@@ -81,6 +81,7 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "repeated after an answer", f"{figures['repeated_after_an_answer']:,}"
     yield "agents declared lost", str(figures["agents_declared_lost"])
     yield "dead letters left", _counts(figures["dead_by_disposition"])
+    yield "sums that compaction made", _counts(figures["rolled_up"])
     for name, times in figures["kill_to_rerun_s"].items():
         yield f"kill -9 to re-run, {name.replace('_', ' ')}", _times(times)
     yield "faults by kind", _counts(figures["faults_by_kind"])

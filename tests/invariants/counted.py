@@ -27,13 +27,15 @@ _SERIES = {"entered": _ENTERED} | _SPENT
 class Sums:
     """The sums by key, as they were written and as the ledger keeps them.
 
-    `balance` is the place of the number that says how many tasks are in a state.
+    `balance` is the place of the number that says how many tasks are in a state. `rolled_up` is how
+    many keys the roll-up has: none if compaction never came.
     """
 
     name: str
     written: Numbers
     kept: Numbers
     balance: int | None = None
+    rolled_up: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def sums(query: Query, history: str) -> list[Sums]:
                 query, roll_up, f"{_of_roll_up(roll_up)} UNION ALL {_of_tally(roll_up, 'tally')}"
             ),
             roll_up.balance,
+            len(_numbers(query, roll_up, _of_roll_up(roll_up))),
         )
         for roll_up in _ROLL_UPS
     ]

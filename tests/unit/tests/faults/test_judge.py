@@ -11,6 +11,7 @@ from tests.faults import report
 from tests.faults.judge import Judgement, judge
 from tests.faults.lives import Life
 from tests.faults.run_evidence import RunEvidence
+from tests.invariants.counted import Sums
 from tests.invariants.evidence import Call, Evidence
 from tests.invariants.happened import Move
 
@@ -119,6 +120,13 @@ def test_the_wait_of_a_killed_agents_tasks_is_measured() -> None:
 
     assert verdict.figures["kill_to_rerun_s"]["all"]["tasks"] == 2
     assert verdict.figures["kill_to_rerun_s"]["all"]["longest"] == 14
+
+
+def test_the_figures_tell_what_compaction_did() -> None:
+    """A run in which it never came proves nothing of it."""
+    verdict = judged(sums=(Sums("counts", {}, {}, rolled_up=7), Sums("hours", {}, {})))
+
+    assert verdict.figures["rolled_up"] == {"counts": 7, "hours": 0}
 
 
 @pytest.mark.parametrize(
