@@ -6,6 +6,7 @@ Both run with another time zone and another character set than docllm's, so that
 import os
 import pwd
 from contextlib import closing
+from pathlib import Path
 
 import pymysql
 
@@ -40,6 +41,14 @@ class DatabaseServer(Server):
     The user has no password and all privileges.
     """
 
+    def start(self, *, timeout_s: float = 60.0) -> None:
+        """Start as every server, with a folder for temporary files that is this server's alone.
+
+        A MariaDB that starts deletes the temporary tables of any other in the same folder.
+        """
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        super().start(timeout_s=timeout_s)
+
     @property
     def url(self) -> str:
         """Return the address of the database `docllm`."""
@@ -70,4 +79,12 @@ class DatabaseServer(Server):
 
     def _where(self) -> list[str]:
         # A server that runs as root demands an explicit --user.
-        return [f"--user={pwd.getpwuid(os.geteuid()).pw_name}", f"--datadir={self.folder}/data"]
+        return [
+            f"--user={pwd.getpwuid(os.geteuid()).pw_name}",
+            f"--datadir={self.folder}/data",
+            f"--tmpdir={self._temporary}",
+        ]
+
+    @property
+    def _temporary(self) -> Path:
+        return self.folder / "tmp"
