@@ -3,7 +3,7 @@
 The ledger decides about guards. The gate has a copy that is at most some seconds old. A task that
 runs although its guard is raised does no harm, because its settle holds it back.
 
-How a guard moves from state to state: `docs/architecture.md`, "Guards".
+How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 """
 
 from collections import Counter

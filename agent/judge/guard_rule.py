@@ -5,7 +5,7 @@ most tasks of its key fare better. A task that is refused for good dies, unless 
 success yet and a dozen of its tasks were refused for the same reason. A task that may not die
 waits, and the guard of its key is raised.
 
-A guard's states, and the other files of guards: `docs/architecture.md`, "Guards".
+A guard's states, and the other files of guards: `docs/explanation/architecture.md`, "Guards".
 """
 
 from collections import Counter

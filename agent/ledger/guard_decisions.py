@@ -3,7 +3,7 @@
 The guard row of a key is locked before any decision, so that all agents count one after another.
 Rows are locked in this order: `task`, `guard`, `guard_look` (the tasks that a look tries).
 
-How a guard moves from state to state: `docs/architecture.md`, "Guards".
+How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
 Tested by tests/contract/test_ledger_guard.py.
 """

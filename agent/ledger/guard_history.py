@@ -3,7 +3,7 @@
 No query here grows with the number of tasks, because compaction sums up old counts. What happened
 in the last WINDOW_S is read from the tally alone: its rows are rolled up when they are older.
 
-How a guard moves from state to state: `docs/architecture.md`, "Guards".
+How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
 Tested by tests/contract/test_ledger_guard.py.
 """

@@ -3,7 +3,7 @@
 A look tries some tasks of the guard. Every agent runs these statements. Each statement checks its
 own condition, so that one agent wins and the others find nothing to do.
 
-How a guard moves from state to state: `docs/architecture.md`, "Guards".
+How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
 Tested by tests/contract/test_ledger_guard_keeper.py and tests/contract/test_ledger_guard_looks.py.
 """

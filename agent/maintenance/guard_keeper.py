@@ -3,7 +3,7 @@
 It refreshes what this agent knows of guards, runs their looks, opens them, and calls up the tasks
 that they moved.
 
-How a guard moves from state to state: `docs/architecture.md`, "Guards".
+How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
 Tested by tests/contract/test_ledger_guard_end.py.
 """

@@ -3,7 +3,7 @@
 A guard's key is batch, type and route. Agents decide about guards in
 `agent/ledger/guard_decisions.py`; this module reads and opens them, for agents and commands alike.
 
-How a guard moves from state to state: `docs/architecture.md`, "Guards".
+How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
 Tested by tests/contract/test_ledger_guard.py.
 """

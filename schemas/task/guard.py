@@ -3,7 +3,7 @@
 While a guard is raised, the tasks of its key wait instead of being given up. A guard's key is
 batch, type and route.
 
-How a guard moves from state to state: `docs/architecture.md`, "Guards".
+How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A run's figures for people: as JSON, as lines, and as the table of docs/proof.md.
+"""A run's figures for people: as JSON, as lines, and as the table of docs/explanation/proof.md.
 
 `python -m tests.faults.report FILE...` prints the table of earlier reports, with a column for each.
 """

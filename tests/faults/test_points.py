@@ -12,7 +12,7 @@ import pytest
 from tests.faults import points
 from tests.faults.stories import STORIES
 
-PROOF = Path(__file__).parents[2] / "docs" / "proof.md"
+PROOF = Path(__file__).parents[2] / "docs" / "explanation" / "proof.md"
 
 
 def test_every_point_has_a_story() -> None:
@@ -66,7 +66,7 @@ def test_a_point_cannot_hide(source: str) -> None:
 
 
 def test_the_proof_lists_every_crash_point() -> None:
-    """The table in `docs/proof.md` has each point once, in alphabetical order."""
+    """The table in `docs/explanation/proof.md` has each point once, in alphabetical order."""
     table = re.search(
         r"^\| point \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PROOF.read_text("utf-8"), re.MULTILINE
     )

@@ -100,7 +100,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--remember",
         action="store_true",
-        help="store what --bugs found, for the tests and docs/proof.md",
+        help="store what --bugs found, for the tests and docs/explanation/proof.md",
     )
     parser.add_argument(
         "--stop-after", type=int, default=10, metavar="N", help="stop after N failures (10)"

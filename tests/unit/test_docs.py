@@ -31,8 +31,13 @@ from tests.faults import __main__ as faults
 from tests.simulation import __main__ as simulation
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
+COMMANDS = "docs/reference/commands.md"
+CONFIGURATION = "docs/reference/configuration.md"
+OPERATIONS = "docs/how-to/operations.md"
+ARCHITECTURE = "docs/explanation/architecture.md"
+PROOF = "docs/explanation/proof.md"
 EVERYTHING = "\n".join(TEXTS.values())
 HELP_LINES, HELP_COLUMNS = 40, 80
 SUBPROGRAMS = {"rehearsal-llm": rehearsal._parser, "resume": resume._parser}
@@ -45,8 +50,8 @@ def fenced(text: str, language: str) -> list[str]:
 
 
 def helps() -> list[tuple[str, str]]:
-    """Return each command with the help that `docs/commands.md` shows for it."""
-    blocks = [block.partition("\n") for block in fenced(TEXTS["docs/commands.md"], "text")]
+    """Return each command with the help that the page of commands shows for it."""
+    blocks = [block.partition("\n") for block in fenced(TEXTS[COMMANDS], "text")]
     return [
         (first.removeprefix("$ "), rest) for first, _, rest in blocks if first.endswith("--help")
     ]
@@ -99,7 +104,7 @@ def parser_of(words: list[str]) -> ArgumentParser:
 def test_help_is_shown_as_it_is(
     line: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`docs/commands.md` shows what `--help` prints at 80 columns, and each fits one screen."""
+    """The page of commands shows what `--help` prints at 80 columns, and each fits one screen."""
     monkeypatch.setenv("COLUMNS", str(HELP_COLUMNS + 2))
     with pytest.raises(SystemExit) as ended:
         main_of(shlex.split(line))
@@ -122,7 +127,7 @@ def subcommands(line: str, parser: ArgumentParser) -> list[str]:
 
 
 def test_every_command_is_shown() -> None:
-    """`docs/commands.md` leaves no command out."""
+    """The page of commands leaves no command out."""
     names = [f"{line} --help" for line in subcommands("python -m producer", producer._parser())]
     wanted = {
         "python -m producer --help",
@@ -190,7 +195,7 @@ def test_settings_are_those_of_the_program() -> None:
     }
 
 
-@pytest.mark.parametrize("block", fenced(TEXTS["docs/configuration.md"], "toml"))
+@pytest.mark.parametrize("block", fenced(TEXTS[CONFIGURATION], "toml"))
 def test_example_files_are_taken(block: str, tmp_path: Path) -> None:
     """Each file, or part of one, that the configuration page shows can be used."""
     (tmp_path / "docllm.toml").write_text(block)
@@ -202,10 +207,10 @@ def test_example_files_are_taken(block: str, tmp_path: Path) -> None:
 
 def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example handler of the configuration page is one that an agent accepts, by its name."""
-    (block,) = fenced(TEXTS["docs/configuration.md"], "python")
+    (block,) = fenced(TEXTS[CONFIGURATION], "python")
     (tmp_path / "invoices.py").write_text(block)
     (tmp_path / "docllm.toml").write_text(
-        next(toml for toml in fenced(TEXTS["docs/configuration.md"], "toml") if "handler" in toml)
+        next(toml for toml in fenced(TEXTS[CONFIGURATION], "toml") if "handler" in toml)
     )
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -237,9 +242,7 @@ def test_refused_client_settings_are_documented() -> None:
         *CONSUMER_PROMISES,
         *PRODUCER_PROMISES,
     } - {"delivery.report.only.error"}
-    assert [
-        name for name in sorted(refused) if f"`{name}`" not in TEXTS["docs/configuration.md"]
-    ] == []
+    assert [name for name in sorted(refused) if f"`{name}`" not in TEXTS[CONFIGURATION]] == []
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
@@ -256,8 +259,7 @@ def test_failure_classes_are_those_of_the_program() -> None:
     """The table of failures says what the judge does with each class."""
     actions = {Action.SNOOZE: "waits", Action.RETRY: "tried again, counted", Action.GIVE_UP: "dead"}
     documented = [
-        (name.strip("`"), becomes, meaning)
-        for name, becomes, meaning in rows("docs/operations.md", "class")
+        (name.strip("`"), becomes, meaning) for name, becomes, meaning in rows(OPERATIONS, "class")
     ]
     assert documented == [
         (name, actions[rule.action], name.meaning) for name, rule in CLASSES.items()
@@ -267,16 +269,15 @@ def test_failure_classes_are_those_of_the_program() -> None:
 def test_failures_without_a_call_are_documented() -> None:
     """The page also lists the other classes, which are in no table of the judge."""
     documented = [
-        (name.strip("`"), meaning)
-        for name, _, meaning in rows("docs/operations.md", "not of a call")
+        (name.strip("`"), meaning) for name, _, meaning in rows(OPERATIONS, "not of a call")
     ]
     assert documented == [(name, name.meaning) for name in ErrorClass if name not in CLASSES]
 
 
 def test_topics_are_those_of_the_program() -> None:
     """The table of topics names the whole family of a group."""
-    assert "nothing yet" not in " ".join(cells[1] for cells in rows("docs/operations.md", "topic"))
-    named = " ".join(cells[0] for cells in rows("docs/operations.md", "topic"))
+    assert "nothing yet" not in " ".join(cells[1] for cells in rows(OPERATIONS, "topic"))
+    named = " ".join(cells[0] for cells in rows(OPERATIONS, "topic"))
     for destination in Topics("g").destinations:
         assert f".{destination}`" in named
 
@@ -316,7 +317,7 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not fragment or fragment in map(anchor, titles), target
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md"])
+@pytest.mark.parametrize("page", [ARCHITECTURE])
 def test_named_files_exist(page: str) -> None:
     """Every file of the project that the architecture names is there."""
     named = re.findall(r"`([a-z_/]+\.(?:py|md|yml|toml|json))`", TEXTS[page])
@@ -333,9 +334,7 @@ def test_layers_are_those_of_the_import_contract(package: str) -> None:
     (layers,) = [
         contract["layers"] for contract in contracts if contract.get("containers") == [package]
     ]
-    pictures = [
-        block for block in fenced(TEXTS["docs/architecture.md"], "") if block.startswith("__main__")
-    ]
+    pictures = [block for block in fenced(TEXTS[ARCHITECTURE], "") if block.startswith("__main__")]
     drawn = [
         [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()] for picture in pictures
     ]
@@ -380,7 +379,7 @@ def test_readme_is_short() -> None:
 
 def test_bugs_of_the_proof_have_their_tests() -> None:
     """Each test that the proof's table of bugs names exists."""
-    named = set(re.findall(r"\| `(test_\w+)` \|", (ROOT / "docs" / "proof.md").read_text()))
+    named = set(re.findall(r"\| `(test_\w+)` \|", TEXTS[PROOF]))
     defined = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/glossary.md").read_text("utf-8")
+PAGE = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
 
 
 def section(title: str) -> list[tuple[str, ...]]:

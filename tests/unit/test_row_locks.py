@@ -37,7 +37,7 @@ def locks_in(source: str) -> int:
 
 def locks_of_the_page() -> Counter[str]:
     """Return the files of the page's table, each with the number of its locks."""
-    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
     section = page.partition("\n## Row locks\n")[2].partition("\n## ")[0]
     table = "\n".join(line for line in section.splitlines() if line.startswith("|"))
     locks: Counter[str] = Counter()

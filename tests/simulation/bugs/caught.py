@@ -1,4 +1,4 @@
-"""How many seeds each planted bug needs to be caught: the table of docs/proof.md.
+"""How many seeds each planted bug needs to be caught: the table of docs/explanation/proof.md.
 
 The tests read the table too.
 """
@@ -6,7 +6,7 @@ The tests read the table too.
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "proof.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "proof.md"
 HEAD = "| planted bug | promise | seeds needed |\n|---|---|---|"
 _LINE = re.compile(r"^\| ([^|`]+) \| (P[1-9]) \| (\d+) \|$", re.MULTILINE)
 
