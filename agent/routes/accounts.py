@@ -10,8 +10,8 @@ from agent.ports import LLM, Account
 from agent.routes.names import DEFAULT, RouteNames
 from schemas.clients.llm_address import in_clear
 from schemas.errors import ConfigError
+from schemas.settings.account import account
 from schemas.settings.config import Config, Secret
-from schemas.settings.sources import account
 
 Connect = Callable[[str, Secret | None], LLM]
 

@@ -28,8 +28,9 @@ from schemas.ledger.errors import WHERE_GRANTS
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
+from schemas.settings.account import account
 from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig
-from schemas.settings.sources import LEDGER_FILE, account, require_llm
+from schemas.settings.sources import LEDGER_FILE, require_llm
 from schemas.task.topics import Topics
 
 REDIS_TIMEOUT_S = 2.0

@@ -6,8 +6,8 @@ It counts four bytes a token, and says that it is an estimate.
 from collections import Counter
 
 from producer.input.lines import Good
+from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
-from schemas.settings.sources import account
 
 
 class Estimate:

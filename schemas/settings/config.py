@@ -72,12 +72,14 @@ class LLMConfig:
     """The provider account.
 
     `base_url` ends before `/chat/completions`; None means that no LLM is configured.
+    `context_tokens`: how many tokens the model takes, None if unknown.
     """
 
     base_url: str | None = None
     api_key: Secret | None = None
     model: str | None = None
     timeout_s: float = 600.0
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +137,15 @@ class RouteConfig:
     """A provider account for one model.
 
     `model`: the name that tasks use, by default the route's name. A value of None is taken from
-    `[llm]`, except that the key of `[llm]` is only sent to the address of `[llm]`.
+    `[llm]`, except that the key of `[llm]` is only sent to the address of `[llm]`, and that its
+    `context_tokens` hold for its model only.
     """
 
     base_url: str | None = None
     api_key: Secret | None = None
     model: str | None = None
     timeout_s: float | None = None
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

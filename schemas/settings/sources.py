@@ -15,7 +15,6 @@ from urllib.parse import quote
 from schemas.errors import ConfigError
 from schemas.settings import kinds
 from schemas.settings.config import (
-    DEFAULT_ROUTE,
     AgentConfig,
     Config,
     GuardConfig,
@@ -32,6 +31,7 @@ from schemas.settings.file import FILE, SettingFile
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
+MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
 NO_LLM = """\
 no LLM is configured; type one of these and run again:
   export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME                         # OpenAI
@@ -56,6 +56,7 @@ _NAMED: dict[str, dict[str, kinds.Check]] = {
         "api_key": kinds.secret,
         "model": kinds.text,
         "timeout_s": kinds.real(0.1, 86_400),
+        "context_tokens": kinds.whole(1, MOST_TOKENS),
     },
     "types": {
         "handler": kinds.function,
@@ -88,6 +89,7 @@ SETTINGS = {
         Setting("llm.api_key", "DOCLLM_LLM_API_KEY", kinds.secret),
         Setting("llm.model", "DOCLLM_LLM_MODEL", kinds.text),
         Setting("llm.timeout_s", None, kinds.real(0.1, 86_400)),
+        Setting("llm.context_tokens", None, kinds.whole(1, MOST_TOKENS)),
         Setting("agent.slots", "DOCLLM_SLOTS", kinds.whole(1, 100_000)),
         Setting("agent.drain_timeout_s", None, kinds.real(0, 86_400)),
         Setting("agent.sweep_slack_s", None, kinds.real(0, 86_400)),
@@ -166,22 +168,6 @@ def require_llm(config: Config) -> None:
     """Raise ConfigError with the three lines to type if no LLM is configured."""
     if config.llm.base_url is None:
         raise ConfigError(NO_LLM)
-
-
-def account(config: Config, route: str) -> LLMConfig:
-    """Return the LLM settings of a route: its own settings, or else those of `[llm]`.
-
-    `route` is a configured route or the default one.
-    """
-    route_settings, llm = config.routes.get(route, RouteConfig()), config.llm
-    base_url = route_settings.base_url or llm.base_url
-    return LLMConfig(
-        base_url=base_url,
-        # A key is only sent to the address that it was given for.
-        api_key=route_settings.api_key or (llm.api_key if base_url == llm.base_url else None),
-        model=route_settings.model or (llm.model if route == DEFAULT_ROUTE else route),
-        timeout_s=route_settings.timeout_s or llm.timeout_s,
-    )
 
 
 def _from_file(file: SettingFile, *, unnamed: bool) -> Iterator[tuple[str, _GivenValue]]:

@@ -87,3 +87,26 @@ def test_names_that_differ_by_a_blank_are_refused(tmp_path: Path) -> None:
         r"at its ends",
     ):
         names(tmp_path, "[routes.a]\nmodel = 'm'\n[routes.'a ']\nmodel = 'n'")
+
+
+def test_the_size_of_a_models_context_arrives(tmp_path: Path) -> None:
+    """`[llm]` has it for its model, and each route for its own."""
+    toml = "[llm]\ncontext_tokens = 8_000\n[routes.large]\ncontext_tokens = 128_000"
+    (tmp_path / "docllm.toml").write_text(toml)
+
+    config = load_config(flags={}, environ={}, cwd=tmp_path)
+
+    assert config.llm.context_tokens == 8_000
+    assert config.routes["large"].context_tokens == 128_000
+
+
+@pytest.mark.parametrize("wrong", ["0", "'128k'", "1.5", "true"])
+def test_a_context_that_is_no_whole_number_of_tokens_is_refused(tmp_path: Path, wrong: str) -> None:
+    """The fault names the line and the right form."""
+    (tmp_path / "docllm.toml").write_text(f"[routes.large]\ncontext_tokens = {wrong}")
+
+    with pytest.raises(
+        ConfigError,
+        match=r"line 2: routes\.large\.context_tokens is wrong; write a whole number from 1 to",
+    ):
+        load_config(flags={}, environ={}, cwd=tmp_path)

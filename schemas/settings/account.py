@@ -1,0 +1,24 @@
+"""The account of a route: its own settings, and those of `[llm]` that it may inherit."""
+
+from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RouteConfig
+
+
+def account(config: Config, route: str) -> LLMConfig:
+    """Return the LLM settings of a route: its own settings, or else those of `[llm]`.
+
+    `route` is a configured route or the default one.
+    """
+    own, llm = config.routes.get(route, RouteConfig()), config.llm
+    base_url = own.base_url or llm.base_url
+    model = own.model or (llm.model if route == DEFAULT_ROUTE else route)
+    same_server = base_url == llm.base_url
+    return LLMConfig(
+        base_url=base_url,
+        # A key is only sent to the address that it was given for.
+        api_key=own.api_key or (llm.api_key if same_server else None),
+        model=model,
+        timeout_s=own.timeout_s or llm.timeout_s,
+        # What one model takes says nothing about another one.
+        context_tokens=own.context_tokens
+        or (llm.context_tokens if same_server and model == llm.model else None),
+    )

@@ -1,0 +1,27 @@
+"""What a route inherits from `[llm]`."""
+
+import pytest
+
+from schemas.settings.account import account
+from schemas.settings.config import Config, LLMConfig, RouteConfig
+
+CONFIG = Config(
+    llm=LLMConfig(base_url="http://main/v1", model="mini", context_tokens=8_000),
+    routes={
+        "mini": RouteConfig(timeout_s=5.0),
+        "large": RouteConfig(context_tokens=128_000),
+        "other": RouteConfig(),
+        "elsewhere": RouteConfig(base_url="http://local/v1", model="mini"),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("route", "context_tokens"),
+    [("default", 8_000), ("mini", 8_000), ("large", 128_000), ("other", None), ("elsewhere", None)],
+)
+def test_the_size_of_a_context_holds_for_its_model_alone(
+    route: str, context_tokens: int | None
+) -> None:
+    """Another model takes more or less, and another server may run the same model with less."""
+    assert account(CONFIG, route).context_tokens == context_tokens
