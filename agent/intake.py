@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import rejected_record
@@ -38,10 +37,6 @@ from schemas.runtime.executors import Executor
 from schemas.settings.config import Config
 from schemas.task.envelope import record_bytes
 from schemas.task.failures import Disposition
-from schemas.task.line import LineError
-from schemas.task.schema_cost import is_heavy_line
-from schemas.task.untrusted import contained, describe_error, sealed
-from schemas.task.wording import one_line
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +139,8 @@ class Intake:
         began_s = self._clock.now_s()
         for record in records:
             line = await self._read(record)
-            if isinstance(line, RejectedRecord):
-                rejected.append(line)
+            if isinstance(line, str):
+                rejected.append(rejected_record(record, line))
             else:
                 batch_name, task = line
                 tasks_of.setdefault(batch_name, []).append((record, task))
@@ -169,39 +164,17 @@ class Intake:
             self._partitions.finish_record(record.partition, record.offset)
         self._partitions.flush()
 
-    async def _read(self, record: Record) -> tuple[str, store.NewTask] | RejectedRecord:
-        """Return the batch and the task of a record.
-
-        Returns a rejected record if it is not a task line, or if reading it fails.
-        """
-        try:
-            body = foreign_records.line(record.value)
-            is_heavy = sealed(partial(is_heavy_line, body))
-            parsed = (
-                await self._apart(partial(sealed, partial(foreign_records.head, body)))
-                if is_heavy
-                else None
-            )
-            with contained():
-                return foreign_records.read(
-                    record.key,
-                    record.value,
-                    record.headers,
-                    self._group,
-                    self._max_attempts_of,
-                    parsed,
-                )
-        except LineError as error:
-            self._memory.note(error.__cause__ or error)
-            return rejected_record(record, foreign_records.reason(error))
-        except TimeoutError:
-            return rejected_record(
-                record,
-                "its schema takes too long to check; make it smaller, or simplify its patterns",
-            )
-        except Exception as error:  # noqa: BLE001 - it would fail in every agent that reads it
-            self._memory.note(error)
-            return rejected_record(record, one_line(f"cannot be read: {describe_error(error)}"))
+    async def _read(self, record: Record) -> foreign_records.Line:
+        """Return the batch and the task of a record, or why it is no task line."""
+        return await foreign_records.read_apart(
+            record.key,
+            record.value,
+            record.headers,
+            group=self._group,
+            max_attempts_of=self._max_attempts_of,
+            apart=self._apart,
+            failed=self._memory.note,
+        )
 
     async def _accept(
         self, batch_name: str, tasks: Sequence[tuple[Record, store.NewTask]]

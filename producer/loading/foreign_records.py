@@ -1,4 +1,4 @@
-"""Turns a foreign record, one that names no docllm task, into a task. Pure.
+"""Turns a foreign record, one that names no docllm task, into a task.
 
 The intake and a replay of the quarantine use this module. Whatever a library raises while it reads
 the record becomes a LineError, which concerns this record alone.
@@ -6,16 +6,53 @@ the record becomes a LineError, which concerns this record alone.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from producer.ledger.quarantine import headers_blob
 from producer.ledger.store import NewTask, direct_batch
 from producer.loading.new_task import new_task
+from schemas.runtime.executors import Executor
 from schemas.task.batch_name import RULE, is_batch_name
 from schemas.task.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
 from schemas.task.line import BOM, LineError, TaskLine, parse
 from schemas.task.line_json import reading
+from schemas.task.schema_cost import is_heavy_line
+from schemas.task.untrusted import contained, describe_error, sealed
+from schemas.task.wording import one_line
 
+Line = tuple[str, NewTask] | str  # a batch's name and its new task, or why the record is no task
+TOO_SLOW = "its schema takes too long to check; make it smaller, or simplify its patterns"
 _NOT_UTF8 = "\ufffd"
+
+
+async def read_apart(
+    key: bytes | None,
+    value: bytes | None,
+    headers: RawHeaders,
+    *,
+    group: str,
+    max_attempts_of: Callable[[str], int],
+    apart: Executor,
+    failed: Callable[[BaseException], object],
+) -> Line:
+    """Return what a record is; a line that takes long is read on `apart`. Raises nothing.
+
+    `failed` is told of errors that may be none of the record's.
+    """
+    try:
+        body = line(value)
+        is_heavy = sealed(partial(is_heavy_line, body))
+        parsed = await apart(partial(sealed, partial(head, body))) if is_heavy else None
+        with contained():
+            return read(key, value, headers, group, max_attempts_of, parsed)
+    except LineError as error:
+        failed(error.__cause__ or error)
+        return reason(error)
+    except TimeoutError:
+        return TOO_SLOW
+    except Exception as error:  # noqa: BLE001 - it would fail in every program that reads it
+        failed(error)
+        return one_line(f"cannot be read: {describe_error(error)}")
 
 
 def read(

@@ -5,23 +5,16 @@ Tested by tests/contract/test_replay.py and tests/contract/test_ledger_replay_re
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Row
 
 from producer.ledger.quarantine import KEPT_BYTES, headers_of
-from producer.ledger.store import NewTask
 from producer.loading import foreign_records
+from producer.loading.foreign_records import Line
 from schemas.runtime.executors import Executor
 from schemas.task.envelope import RawHeaders
 from schemas.task.line import LineError
-from schemas.task.schema_cost import is_heavy_line
-from schemas.task.untrusted import contained, describe_error, sealed
-from schemas.task.wording import one_line
-
-Line = tuple[str, NewTask] | str  # a batch's name and its new task, or why the record is no task
-TOO_SLOW = "its schema takes too long to check; make it smaller, or simplify its patterns"
 
 
 class RecordReader:
@@ -54,31 +47,19 @@ class RecordReader:
 
     async def _read(self, row: Row[Any]) -> Line:
         try:
-            value = _value(row)
-            body = foreign_records.line(value)
-            is_heavy = sealed(partial(is_heavy_line, body))
-            parsed = (
-                await self._apart(partial(sealed, partial(foreign_records.head, body)))
-                if is_heavy
-                else None
-            )
-            with contained():
-                return foreign_records.read(
-                    row.record_key,
-                    value,
-                    _headers(row.headers),
-                    self._group,
-                    self._max_attempts_of,
-                    parsed,
-                )
+            value, headers = _value(row), _headers(row.headers)
         except LineError as error:
             self._failed(error.__cause__ or error)
             return foreign_records.reason(error)
-        except TimeoutError:
-            return TOO_SLOW
-        except Exception as error:  # noqa: BLE001 - it would fail in every program that reads it
-            self._failed(error)
-            return one_line(f"cannot be read: {describe_error(error)}")
+        return await foreign_records.read_apart(
+            row.record_key,
+            value,
+            headers,
+            group=self._group,
+            max_attempts_of=self._max_attempts_of,
+            apart=self._apart,
+            failed=self._failed,
+        )
 
 
 def _value(row: Row[Any]) -> bytes:

@@ -16,9 +16,9 @@ from producer.ledger import store
 from producer.ledger.outbox import QUARANTINE
 from producer.ledger.replay_runs import ItemState
 from producer.loading import foreign_records
+from producer.loading.foreign_records import Line
 from producer.ports import Order
 from producer.replay import runs
-from producer.replay.record_reader import Line
 from producer.replay.runs import Page
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.sql import utc_now

@@ -10,9 +10,10 @@ from producer.ledger.outbox import TASK, unpack
 from producer.ledger.replay_runs import ItemState, Run
 from producer.ledger.store import Origin
 from producer.loading import foreign_records
+from producer.loading.foreign_records import Line
 from producer.replay import records
 from producer.replay import runs as stored_runs
-from producer.replay.record_reader import Line, RecordReader
+from producer.replay.record_reader import RecordReader
 from producer.replay.runs import Page
 from schemas.ledger import tables
 from schemas.runtime.executors import InlineExecutor

@@ -9,8 +9,8 @@ from agent.maintenance.group_work import GroupWork
 from producer.ledger import cancel, replay_runs, status
 from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ledger.selection import Selection
+from producer.loading.foreign_records import TOO_SLOW
 from producer.replay import runs
-from producer.replay.record_reader import TOO_SLOW
 from producer.replay.runs import Cursor
 from schemas.errors import ConfigError
 from schemas.ledger import tables
