@@ -175,8 +175,9 @@ class Context:
             self._note_killed(call, model, estimate_micro)
             raise
         crash.reach("call.answered")
-        terms = self._terms(model, call.request_id, schema, verbatim=verbatim)
-        terms = replace(terms, estimate_micro=estimate_micro)
+        terms = self._terms(
+            model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
+        )
         outcome = self._with_all_spent(await judged(reply, terms, self._tools.apart))
         if isinstance(outcome, Succeeded):
             return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
@@ -200,6 +201,7 @@ class Context:
         schema: dict[str, Any] | None = None,
         *,
         verbatim: bool = False,
+        estimate_micro: int = 0,
     ) -> Terms:
         tools = self._tools
         return Terms(
@@ -217,6 +219,7 @@ class Context:
             schema=schema,
             verbatim=verbatim,
             prices=tools.prices,
+            estimate_micro=estimate_micro,
         )
 
     def _call(self, body: Mapping[str, Any]) -> Call:

@@ -99,9 +99,10 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
 
 def _cached(usage: Any) -> int:
     """Return how many tokens of the prompt came from the provider's cache."""
-    names = ("prompt_tokens_details", "input_tokens_details")
-    details = [usage.get(name) for name in names] if isinstance(usage, dict) else []
-    return max((_count(detail, "cached_tokens") for detail in details), default=0)
+    if not isinstance(usage, dict):
+        return 0
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    return _count(details, "cached_tokens") if details else 0
 
 
 def _contained_failure_in(

@@ -3,8 +3,10 @@
 Tested by tests/contract/test_ledger_settle.py and tests/contract/test_ledger_ends.py.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from agent.judge import fingerprint
@@ -27,8 +29,9 @@ ATTEMPT_OUTCOMES = {
     Cancelled: AttemptOutcome.CANCELLED,
     Released: AttemptOutcome.RELEASED,
 }
+_COSTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
+_amounts = attrgetter(*_COSTS)
 _STATES = {
-    Succeeded: Status.SUCCEEDED,
     Retry: Status.RETRYING,
     Snooze: Status.PENDING,
     Released: Status.PENDING,
@@ -88,16 +91,42 @@ def letter(settlement: Settlement, outcome: Dead) -> Letter:
 
 
 def changes(
-    settlement: Settlement, outcome: Outcome, dead_letter: Letter | None
+    chosen: Sequence[tuple[Settlement, Outcome]], letters: Mapping[int, Letter]
+) -> Iterator[TallyChange]:
+    """Yield the counts of settlements; `letters` has the dead letter of each task that died."""
+    succeeded: dict[tuple[int, str, str, str, str], list[Spent]] = {}
+    for settlement, outcome in chosen:
+        if isinstance(outcome, Succeeded):
+            row, route, model = settlement.row, settlement.route, _model(outcome.spent)
+            of_key = succeeded.setdefault((row.batch_id, row.type, route, model, row.tenant), [])
+            of_key.append(outcome.spent)
+        else:
+            yield from _changes_of_failure(settlement, outcome, letters.get(settlement.row.task_id))
+    for (batch_id, kind, route, model, tenant), of_key in succeeded.items():
+        key = TallyKey(
+            batch_id,
+            kind,
+            route,
+            Status.SUCCEEDED,
+            TallyOutcome.SUCCEEDED,
+            model=model,
+            tenant=tenant,
+        )
+        sums = (sum(amounts) for amounts in zip(*map(_amounts, of_key), strict=True))
+        yield TallyChange(key, len(of_key), **dict(zip(_COSTS, sums, strict=True)))
+
+
+def _changes_of_failure(
+    settlement: Settlement,
+    outcome: Retry | Snooze | Moved | Dead | Released | Cancelled,
+    dead_letter: Letter | None,
 ) -> list[TallyChange]:
-    """Return the counts of a settlement; `dead_letter` is that of a task that died."""
+    """Return the counts of an attempt that did not succeed."""
     spent = outcome.spent
     if dead_letter is not None:
         return [tally.died(dead_letter, costs=_costs(spent))]
     if isinstance(outcome, Released) and not spent.called:
         return []
-    if isinstance(outcome, Succeeded):
-        return [_change(settlement, outcome, TallyOutcome.SUCCEEDED)]
     if isinstance(outcome, Cancelled):
         return _changes_of_cancelled(settlement, outcome)
     failure = uncounted_ends.failure_of(outcome)
@@ -132,13 +161,7 @@ def _change(
 
 
 def _costs(spent: Spent) -> dict[str, int]:
-    return {
-        "tokens_in": spent.tokens_in,
-        "tokens_out": spent.tokens_out,
-        "tokens_cached": spent.tokens_cached,
-        "cost_micro": spent.cost_micro,
-        "unsure_micro": spent.unsure_micro,
-    }
+    return dict(zip(_COSTS, _amounts(spent), strict=True))
 
 
 def _spent(settlement: Settlement, spent: Spent) -> dict[str, Any]:

@@ -125,16 +125,7 @@ def settle(
         [settlement_rows.letter(settlement, outcome) for settlement, outcome in _of(chosen, Dead)],
     )
     orders = _write_orders(connection, group, chosen)
-    tally.write(
-        connection,
-        [
-            change
-            for settlement, outcome in chosen
-            for change in settlement_rows.changes(
-                settlement, outcome, letters.get(settlement.row.task_id)
-            )
-        ],
-    )
+    tally.write(connection, settlement_rows.changes(chosen, letters))
     return _verdicts(connection, settlements, chosen), orders
 
 
