@@ -1,6 +1,6 @@
 """Reads the configuration from flags, then environment, then `docllm.toml`, then defaults.
 
-All faults are reported together. The table below lists every setting. This module opens no
+All faults are reported together. `catalog.py` lists every setting. This module opens no
 connection, and none of its messages holds a value.
 """
 
@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from schemas.errors import ConfigError
 from schemas.settings import kinds
+from schemas.settings.catalog import CLIENT, NAMED, SETTINGS
 from schemas.settings.config import (
     AgentConfig,
     Config,
@@ -31,7 +32,6 @@ from schemas.settings.file import FILE, SettingFile
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
-MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
 NO_LLM = """\
 no LLM is configured; type one of these and run again:
   export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME                         # OpenAI
@@ -46,62 +46,6 @@ _SERVICE = re.compile(
     r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
     r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-_CLIENT = "kafka.client."
-# The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
-_PRICE = kinds.real(0, 1e6)
-_NAMED: dict[str, dict[str, kinds.Check]] = {
-    "prices": {"input_per_mtok": _PRICE, "output_per_mtok": _PRICE},
-    "routes": {
-        "base_url": kinds.http_url,
-        "api_key": kinds.secret,
-        "model": kinds.text,
-        "timeout_s": kinds.real(0.1, 86_400),
-        "context_tokens": kinds.whole(1, MOST_TOKENS),
-    },
-    "types": {
-        "handler": kinds.function,
-        "route": kinds.text,
-        "max_attempts": kinds.whole(1, 100),
-        "retry": kinds.names,
-        "give_up": kinds.names,
-        "delay_s": kinds.real(0, 86_400),
-    },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting: its name in the file and as a flag, its environment variable, and its check."""
-
-    name: str
-    variable: str | None
-    check: kinds.Check
-
-
-SETTINGS = {
-    setting.name: setting
-    for setting in (
-        Setting("data_dir", "DOCLLM_DATA_DIR", kinds.path),
-        Setting("kafka.bootstrap", "DOCLLM_KAFKA_BOOTSTRAP", kinds.text),
-        Setting("database.url", "DOCLLM_DATABASE_URL", kinds.database_url),
-        Setting("redis.url", "DOCLLM_REDIS_URL", kinds.redis_url),
-        Setting("llm.base_url", "DOCLLM_LLM_BASE_URL", kinds.http_url),
-        Setting("llm.api_key", "DOCLLM_LLM_API_KEY", kinds.secret),
-        Setting("llm.model", "DOCLLM_LLM_MODEL", kinds.text),
-        Setting("llm.timeout_s", None, kinds.real(0.1, 86_400)),
-        Setting("llm.context_tokens", None, kinds.whole(1, MOST_TOKENS)),
-        Setting("agent.slots", "DOCLLM_SLOTS", kinds.whole(1, 100_000)),
-        Setting("agent.drain_timeout_s", None, kinds.real(0, 86_400)),
-        Setting("agent.sweep_slack_s", None, kinds.real(0, 86_400)),
-        Setting("agent.park_probe_s", None, kinds.real(1, 86_400)),
-        Setting("agent.compact_after_s", None, kinds.real(1, 86_400)),
-        Setting("guard.probe_s", None, kinds.real(1, 86_400)),
-        Setting("inbox.enabled", None, kinds.truth),
-        Setting("documents.roots", "DOCLLM_DOCUMENT_ROOTS", kinds.paths),
-        Setting("retry.tiers", "DOCLLM_RETRY_TIERS", kinds.tiers),
-        Setting("retry.max_attempts", "DOCLLM_MAX_ATTEMPTS", kinds.whole(1, 100)),
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +178,7 @@ def _exists(path: Path) -> bool:
 
 
 def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tuple[str, Any]]:
-    known = (*SETTINGS, _CLIENT, *(f"{section}." for section in _NAMED))
+    known = (*SETTINGS, CLIENT, *(f"{section}." for section in NAMED))
     for name, setting in given.items():
         if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in known):
             continue  # an empty section
@@ -251,18 +195,19 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
 def _check_of(name: str) -> kinds.Check | None:
     if name in SETTINGS:
         return SETTINGS[name].check
-    if name.startswith(_CLIENT):
-        return kinds.client_setting(name.removeprefix(_CLIENT))
+    if name.startswith(CLIENT):
+        return kinds.client_setting(name.removeprefix(CLIENT))
     section, _, path = name.partition(".")
     section_name, _, part = path.rpartition(".")
-    return _NAMED.get(section, {}).get(part) if section_name else None
+    named = NAMED.get(section, {}).get(part) if section_name else None
+    return None if named is None else named.check
 
 
 def _names_like(name: str) -> list[str]:
     """Return the names that a wrong name may have meant."""
     section, _, path = name.partition(".")
     section_name = path.rpartition(".")[0] or "NAME"
-    return [*SETTINGS, *(f"{section}.{section_name}.{part}" for part in _NAMED.get(section, {}))]
+    return [*SETTINGS, *(f"{section}.{section_name}.{part}" for part in NAMED.get(section, {}))]
 
 
 def _absolute(value: Any, base: Path) -> Any:
@@ -282,7 +227,7 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
     default = Config()
     return Config(
         data_dir=values.get("data_dir", cwd / default.data_dir),
-        kafka=KafkaConfig(bootstrap=values.get("kafka.bootstrap"), client=_under(values, _CLIENT)),
+        kafka=KafkaConfig(bootstrap=values.get("kafka.bootstrap"), client=_under(values, CLIENT)),
         database_url=values.get("database.url"),
         redis_url=values.get("redis.url"),
         llm=_llm(_under(values, "llm."), environ),

@@ -21,9 +21,10 @@ from producer import __main__ as producer
 from schemas import errors
 from schemas.clients.kafka import CONSUMER_PROMISES, EXECUTING, PRODUCER_PROMISES, SET_BY_DOCLLM
 from schemas.runtime.starting import INTERRUPTED
+from schemas.settings.catalog import SETTINGS
 from schemas.settings.config import Config
 from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
-from schemas.settings.sources import SETTINGS, load_config
+from schemas.settings.sources import load_config
 from schemas.task.failures import ErrorClass
 from schemas.task.states import TRANSITIONS
 from schemas.task.topics import Topics

@@ -1,0 +1,217 @@
+"""Every setting: its names, its check, what it means, and its default.
+
+`sources.py` reads the values. `python -m tools.reference` makes the page of settings from this
+table.
+"""
+
+from dataclasses import dataclass
+
+from schemas.settings import kinds
+
+MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
+CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: its name in the file and as a flag, its environment variable, and its check.
+
+    `meaning` and `default` are for the page of settings; an empty default means that there is none.
+    """
+
+    name: str
+    variable: str | None
+    check: kinds.Check
+    meaning: str
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSetting:
+    """A setting of a section that a person names, with its meaning and default as above."""
+
+    check: kinds.Check
+    meaning: str
+    default: str = ""
+
+
+# The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
+_PRICE = kinds.real(0, 1e6)
+NAMED: dict[str, dict[str, NamedSetting]] = {
+    "prices": {
+        "input_per_mtok": NamedSetting(_PRICE, "price of a million tokens of the prompt", "0"),
+        "output_per_mtok": NamedSetting(_PRICE, "price of a million tokens of the answer", "0"),
+    },
+    "routes": {
+        "base_url": NamedSetting(kinds.http_url, "as `llm.base_url`, which is the default"),
+        "api_key": NamedSetting(
+            kinds.secret, "as `llm.api_key`, which is the default if the route has the same address"
+        ),
+        "model": NamedSetting(
+            kinds.text, "model that the route calls; by default the route's name"
+        ),
+        "timeout_s": NamedSetting(
+            kinds.real(0.1, 86_400), "as `llm.timeout_s`, which is the default"
+        ),
+        "context_tokens": NamedSetting(
+            kinds.whole(1, MOST_TOKENS),
+            "how many tokens the model takes; `llm.context_tokens` holds for `llm.model` only",
+        ),
+    },
+    "types": {
+        "handler": NamedSetting(
+            kinds.function,
+            "`package.module:function`, an async function of yours that runs the tasks",
+        ),
+        "route": NamedSetting(kinds.text, "route of the tasks that name no model", "default"),
+        "max_attempts": NamedSetting(
+            kinds.whole(1, 100), "as `retry.max_attempts`, which is the default"
+        ),
+        "retry": NamedSetting(
+            kinds.names, "names of the handler's exceptions that are tried again"
+        ),
+        "give_up": NamedSetting(
+            kinds.names, "names of the handler's exceptions that make the task dead at once"
+        ),
+        "delay_s": NamedSetting(
+            kinds.real(0, 86_400), "least wait before a next attempt, in seconds", "0"
+        ),
+    },
+}
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "data_dir",
+            "DOCLLM_DATA_DIR",
+            kinds.path,
+            "folder of the embedded parts (ledger, bus, locks), on a local disk; created with "
+            "mode 0700",
+            "docllm-data",
+        ),
+        Setting(
+            "kafka.bootstrap",
+            "DOCLLM_KAFKA_BOOTSTRAP",
+            kinds.text,
+            "brokers of Kafka, `HOST:PORT,...`; without it docllm uses the embedded bus",
+        ),
+        Setting(
+            "database.url",
+            "DOCLLM_DATABASE_URL",
+            kinds.database_url,
+            "`mysql://USER:PASSWORD@HOST:3306/DATABASE`, also for MariaDB; required with Kafka",
+        ),
+        Setting(
+            "redis.url",
+            "DOCLLM_REDIS_URL",
+            kinds.redis_url,
+            "`redis://` or `rediss://`; optional, lets agents share which routes have stopped",
+        ),
+        Setting(
+            "llm.base_url",
+            "DOCLLM_LLM_BASE_URL",
+            kinds.http_url,
+            "address of an OpenAI-compatible server, up to but not including `/chat/completions`",
+        ),
+        Setting(
+            "llm.api_key",
+            "DOCLLM_LLM_API_KEY",
+            kinds.secret,
+            "key for that address; never shown",
+        ),
+        Setting(
+            "llm.model",
+            "DOCLLM_LLM_MODEL",
+            kinds.text,
+            "model of tasks that name none",
+        ),
+        Setting(
+            "llm.timeout_s",
+            None,
+            kinds.real(0.1, 86_400),
+            "limit of one whole call, in seconds",
+            "600",
+        ),
+        Setting(
+            "llm.context_tokens",
+            None,
+            kinds.whole(1, MOST_TOKENS),
+            "how many tokens the model takes",
+        ),
+        Setting(
+            "agent.slots",
+            "DOCLLM_SLOTS",
+            kinds.whole(1, 100_000),
+            "most attempts that run at once in one agent",
+            "64",
+        ),
+        Setting(
+            "agent.drain_timeout_s",
+            None,
+            kinds.real(0, 86_400),
+            "time that running calls get when the agent is told to stop, in seconds",
+            "20",
+        ),
+        Setting(
+            "agent.sweep_slack_s",
+            None,
+            kinds.real(0, 86_400),
+            "the sweep publishes a task again when it has waited this much longer than the "
+            "oldest record of its topics, in seconds",
+            "600",
+        ),
+        Setting(
+            "agent.park_probe_s",
+            None,
+            kinds.real(1, 86_400),
+            "time between probes (single calls) on a route that waits for a person, in seconds",
+            "60",
+        ),
+        Setting(
+            "agent.compact_after_s",
+            None,
+            kinds.real(1, 86_400),
+            "age from which on counts are moved into sums, in seconds; guards look back ten "
+            "minutes, and see less with less",
+            "900",
+        ),
+        Setting(
+            "guard.probe_s",
+            None,
+            kinds.real(1, 86_400),
+            "time between two looks of a guard, each of which tries some of its tasks, in seconds",
+            "300",
+        ),
+        Setting(
+            "inbox.enabled",
+            None,
+            kinds.truth,
+            "whether agents make tasks of the lines that your own producers write to "
+            "`<group>.inbox`",
+            "true",
+        ),
+        Setting(
+            "documents.roots",
+            "DOCLLM_DOCUMENT_ROOTS",
+            kinds.paths,
+            "folders from which agents may read documents; by default the current folder on "
+            "embedded parts, otherwise none",
+        ),
+        Setting(
+            "retry.tiers",
+            "DOCLLM_RETRY_TIERS",
+            kinds.tiers,
+            "delays of the retry topics; the longest also serves guards and closed routes",
+            "30s,5m,1h",
+        ),
+        Setting(
+            "retry.max_attempts",
+            "DOCLLM_MAX_ATTEMPTS",
+            kinds.whole(1, 100),
+            "most counted attempts of a task, unless its line or its type sets another number",
+            "5",
+        ),
+    )
+}
