@@ -80,7 +80,7 @@ class TopicAdmin(Protocol):
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
         """Create a topic: no retention limit, LogAppendTime, records of up to 4 MiB.
 
-        Raises an error if the topic exists.
+        Dead letters are compressed by gzip. Raises an error if the topic exists.
         """
         ...
 

@@ -26,8 +26,7 @@ EMBEDDED_PARTITIONS = 4
 APPEAR_S = 30.0  # how long brokers may take to show a topic that was just made
 OVERTAKEN_S = 3.0  # how long they may take to show what another program changed
 LOOK_S = 0.2
-# The settings that `TopicAdmin.create` and `configure` give a topic. A retention limit would delete
-# waiting work.
+# The settings that every topic must have. A retention limit would delete waiting work.
 SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -35,6 +34,20 @@ SETTINGS = {
     "message.timestamp.type": "LogAppendTime",
     "max.message.bytes": str(4 << 20),
 }
+COMPRESSION = "compression.type"
+# Other people's programs read dead letters. Their clients read gzip as they are installed, and some
+# lack LZ4, in which records are sent. docllm itself runs with any codec.
+LETTER_COMPRESSION = "gzip"
+_READ_BY_ALL = {LETTER_COMPRESSION, "uncompressed"}
+
+
+def settings_of(topic: str) -> dict[str, str]:
+    """Return the settings that `TopicAdmin.create` and `configure` give a topic."""
+    return SETTINGS | ({COMPRESSION: LETTER_COMPRESSION} if _has_letters(topic) else {})
+
+
+def _has_letters(topic: str) -> bool:
+    return topic.endswith(".dlq")
 
 
 # Every agent runs this every few seconds.
@@ -138,7 +151,17 @@ class TopicFamily:
             await self._admin.configure(name)
             crash.reach("topics.configured")
             lines.append(f"{name}: settings set")
+        elif codec := _codec_of_few(name, state):
+            lines.append(await self._compress_for_all(name, codec))
         return lines
+
+    async def _compress_for_all(self, name: str, codec: str) -> str:
+        """Set the codec of a topic of dead letters; a refusal hinders nothing."""
+        try:
+            await self._admin.configure(name)
+        except UnsafeStateError as error:
+            return f"{name}: {COMPRESSION} stays {codec}: {error}"
+        return f"{name}: {COMPRESSION} set to {LETTER_COMPRESSION}; older letters stay as they are"
 
     async def _old_tier_lines(self, states: Mapping[str, TopicState]) -> list[str]:
         """Report for each tier of another configuration whether its topic is still needed."""
@@ -224,6 +247,17 @@ class TopicFamily:
             lines += [] if name in leave_out else _difference(name, states.get(name), stored)
         return lines
 
+    async def codec_advice(self) -> list[str]:
+        """Return what some clients cannot read, and how to change it; nothing has to be done."""
+        name = self._topics.name("dlq")
+        state = (await self._admin.describe([name])).get(name)
+        codec = None if state is None else _codec_of_few(name, state)
+        if codec is None:
+            return []
+        apply = f"python -m producer topics apply --group {self._topics.group}"
+        reason = f"{COMPRESSION} is {codec}, and some clients cannot read its letters"
+        return [f"topic {name}: {reason}; to change that: {apply}"]
+
     async def hidden_settings(self) -> list[str]:
         """Return the settings that the brokers do not reveal, a line for each.
 
@@ -264,6 +298,12 @@ def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
 
 def _settings_differ(state: TopicState) -> bool:
     return any(state.settings.get(name, value) != value for name, value in SETTINGS.items())
+
+
+def _codec_of_few(name: str, state: TopicState) -> str | None:
+    """Return the codec of a topic of dead letters if some clients lack it; "producer" is LZ4."""
+    codec = state.settings.get(COMPRESSION, LETTER_COMPRESSION)
+    return codec if _has_letters(name) and codec not in _READ_BY_ALL else None
 
 
 def _difference(name: str, state: TopicState | None, stored: StoredIds) -> list[str]:

@@ -175,9 +175,10 @@ class Checks:
             if hidden_settings
             else ""
         )
+        advice = "".join(f"; {line}" for line in await family.codec_advice())
         return (
             f"{len(stored.topic_ids)} topics of group {self._group} are as they should "
-            f"be{hidden_note}"
+            f"be{hidden_note}{advice}"
         )
 
     async def _redis(self) -> str:

@@ -67,6 +67,7 @@ async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded
         f"topic {name} is not there yet; the next load or agent creates it" for name in never_made
     ]
     lines += differences + await family.hidden_settings()
+    lines += [with_config(line, options.config) for line in await family.codec_advice()]
     say("\n".join(lines) or "topics are as they should be")
     if not differences:
         return 0

@@ -25,6 +25,19 @@ async def test_topic_is_described_as_it_was_made(parts: Parts) -> None:
         assert state.settings["max.message.bytes"] == str(4 << 20)
 
 
+async def test_dead_letters_are_made_for_every_client(parts: Parts) -> None:
+    """A topic of dead letters has a codec that every client reads; no other topic names one."""
+    async with opened(parts) as bus:
+        letters = f"{bus.topic}.dlq"
+        await bus.admin.create(letters, 4, None)
+        await bus.admin.configure(letters)
+
+        descriptions = await bus.admin.describe([bus.topic, letters])
+
+        assert descriptions[letters].settings["compression.type"] == "gzip"
+        assert descriptions[bus.topic].settings.get("compression.type", "producer") == "producer"
+
+
 async def test_a_topic_exists_when_create_returns(parts: Parts) -> None:
     """A caller can at once read a new topic's id, get its backlog and write to it."""
     async with opened(parts) as bus:

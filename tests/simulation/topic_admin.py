@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import settings_of
 from producer.ports import Backlog, TopicState
 from schemas.errors import UnsafeStateError
 from schemas.runtime.clock import Clock
@@ -29,7 +29,7 @@ class SimTopicAdmin:
             name: self._broker.topics[name] for name in topics if name in self._broker.topics
         }
         return {
-            name: TopicState(topic.topic_id, len(topic.logs), SETTINGS)
+            name: TopicState(topic.topic_id, len(topic.logs), settings_of(name))
             for name, topic in existing.items()
         }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from producer.bus.embedded import topics as bus_topics
 from producer.bus.embedded.executor import BusExecutor
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import settings_of
 from producer.ports import Backlog, TopicState
 from schemas.runtime.executors import Executor
 
@@ -37,11 +37,12 @@ class EmbeddedTopicAdmin:
         replication_factor: int | None,  # noqa: ARG002 - one file, one replica
     ) -> None:
         """Create a topic; raise UnsafeStateError when it exists."""
-        await self._bus.run(lambda file: bus_topics.create(file, topic, partitions, SETTINGS))
+        settings = settings_of(topic)
+        await self._bus.run(lambda file: bus_topics.create(file, topic, partitions, settings))
 
     async def configure(self, topic: str) -> None:
         """Set a topic's settings to those that `create` gives."""
-        await self._bus.run(lambda file: bus_topics.configure(file, topic, SETTINGS))
+        await self._bus.run(lambda file: bus_topics.configure(file, topic, settings_of(topic)))
 
     async def grow(self, topic: str, partitions: int) -> None:
         """Add partitions; raise UnsafeStateError unless `partitions` exceeds their number."""

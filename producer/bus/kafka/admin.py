@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
 from producer.bus.kafka.admin_client import RenewedAdmin
 from producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE
 from producer.bus.kafka.peek import Peek
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import COMPRESSION, SETTINGS, settings_of
 from producer.ports import Backlog, TopicState
 from schemas.clients.kafka import admin_settings, outage_of, refused_setting, refusing, unreachable
 from schemas.errors import UnreachableError, UnsafeStateError
@@ -103,22 +103,34 @@ class KafkaTopicAdmin:
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
         """Create a topic with the settings of docllm.
 
-        Raises UnsafeStateError when it exists, UnreachableError.
+        Some services choose the codec of every topic; there it is left to them. Raises
+        UnsafeStateError when the topic exists, UnreachableError.
         """
-        topic_to_create = NewTopic(topic, partitions, replication_factor or -1, config=SETTINGS)
+        settings = settings_of(topic)
+        try:
+            await self._create(topic, partitions, replication_factor, settings)
+        except UnsafeStateError:
+            if settings == SETTINGS:
+                raise
+            await self._create(topic, partitions, replication_factor, SETTINGS)
+        await self._wait_until_served(topic, partitions)
+
+    async def _create(
+        self, topic: str, partitions: int, replication_factor: int | None, settings: dict[str, str]
+    ) -> None:
+        topic_to_create = NewTopic(topic, partitions, replication_factor or -1, config=settings)
         await self._change(
             self._client.create_topics(
                 [topic_to_create], request_timeout=REQUEST_S, operation_timeout=REQUEST_S
             ),
             f"create {topic}",
         )
-        await self._wait_until_served(topic, partitions)
 
     async def configure(self, topic: str) -> None:
         """Set the settings of an existing topic to those that `create` gives."""
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in SETTINGS.items()
+            for key, value in settings_of(topic).items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         await self._change(
@@ -320,6 +332,6 @@ def _revealed_settings(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
     """
     return {
         key: str(answer[key].value)
-        for key in SETTINGS
+        for key in (*SETTINGS, COMPRESSION)
         if key in answer and answer[key].value is not None
     }

@@ -105,6 +105,95 @@ def test_a_lasting_refusal_is_reported(
         asyncio.run(apply())
 
 
+class OlderLetters(EmbeddedTopicAdmin):
+    """Its topic of dead letters was made with another codec."""
+
+    codec = "producer"
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return the states with that codec, until it is changed."""
+        states = await super().describe(topics)
+        name = TOPICS.name("dlq")
+        if self.codec and name in states:
+            settings = {**states[name].settings, "compression.type": self.codec}
+            states[name] = replace(states[name], settings=settings)
+        return states
+
+    async def configure(self, topic: str) -> None:
+        """Change the codec."""
+        await super().configure(topic)
+        self.codec = ""
+
+
+def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
+    database: Database, tmp_path: Path
+) -> None:
+    """Another codec is no difference, so agents start; the advice says how to change it."""
+
+    async def run() -> None:
+        admin = OlderLetters(tmp_path / "bus.sqlite")
+        try:
+            await family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite")).apply(4, None)
+            older = family(database, admin)
+
+            assert await older.differences() == []
+            assert (await older.require()).topic_ids
+            (advice,) = await older.codec_advice()
+            assert advice == (
+                "topic group.dlq: compression.type is producer, and some clients cannot read its "
+                "letters; to change that: python -m producer topics apply --group group"
+            )
+            assert await older.apply(4, None) == [
+                "group.dlq: compression.type set to gzip; older letters stay as they are"
+            ]
+            assert await older.apply(4, None) == []
+            assert await older.codec_advice() == []
+        finally:
+            await admin.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("codec", "advised"), [("uncompressed", 0), ("gzip", 0), ("zstd", 1)])
+def test_a_codec_that_every_client_reads_needs_no_advice(
+    database: Database, tmp_path: Path, codec: str, advised: int
+) -> None:
+    """Whoever chose a codec that all clients read keeps it, without a word."""
+
+    async def advice() -> list[str]:
+        admin = OlderLetters(tmp_path / "bus.sqlite")
+        admin.codec = codec
+        try:
+            await family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite")).apply(4, None)
+            return await family(database, admin).codec_advice()
+        finally:
+            await admin.close()
+
+    assert len(asyncio.run(advice())) == advised
+
+
+def test_a_service_that_keeps_its_codec_hinders_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the codec cannot be changed, `apply` says so and goes on."""
+    monkeypatch.setattr(families, "OVERTAKEN_S", 0.0)
+
+    async def refused(_topic: str) -> None:
+        raise UnsafeStateError("Kafka refused to configure group.dlq: not allowed")
+
+    async def lines() -> list[str]:
+        admin = OlderLetters(tmp_path / "bus.sqlite")
+        try:
+            await family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite")).apply(4, None)
+            monkeypatch.setattr(admin, "configure", refused)
+            return await family(database, admin).apply(4, None)
+        finally:
+            await admin.close()
+
+    reason = "Kafka refused to configure group.dlq: not allowed"
+    assert asyncio.run(lines()) == [f"group.dlq: compression.type stays producer: {reason}"]
+
+
 def stored(database: Database, before: StoredIds | None, seen: StoredIds) -> bool:
     return database.run(lambda c: families._store(c, TOPICS, before, seen))
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from producer.bus.kafka.admin import LATEST, KafkaTopicAdmin, LedElsewhereError
 from producer.bus.kafka.errors import UNREACHABLE
 from producer.bus.topic_family import SETTINGS
-from schemas.errors import UnreachableError
+from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
 
@@ -171,3 +171,27 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
         if name not in {"retention.ms", "retention.bytes"}
     }
     assert (descriptions.topic_id, descriptions.partitions) == ("id", 2)
+
+
+@pytest.mark.parametrize(("topic", "tried"), [("group.dlq", 2), ("group.tasks", 1)])
+def test_a_service_that_chooses_the_codec_makes_the_topic_without_one(
+    monkeypatch: pytest.MonkeyPatch, topic: str, tried: int
+) -> None:
+    """A topic whose codec is refused is made without it; any other refusal is raised at once."""
+    settings: list[dict[str, str]] = []
+
+    def refuse(new_topics: list[Any], **_: object) -> dict[str, Future[Any]]:
+        settings.append(new_topics[0].config)
+        future: Future[Any] = Future()
+        future.set_exception(KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "not yours")))
+        return {topic: future}
+
+    async def create() -> None:
+        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+        client = SimpleNamespace(create_topics=refuse, poll=lambda _: None)
+        monkeypatch.setattr(admin._renewal, "client", client)
+        await admin.create(topic, 4, None)
+
+    with pytest.raises(UnsafeStateError, match=f"refused to create {topic}: not yours"):
+        asyncio.run(create())
+    assert ["compression.type" in each for each in settings] == [True, False][2 - tried :]
