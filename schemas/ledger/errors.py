@@ -32,7 +32,7 @@ READ_ONLY = frozenset({1290, 1792, 1836})
 # The server's disk is full. It still takes statements that need no space, and takes all of them
 # again once somebody frees some.
 FULL = frozenset({1021, 1026, 1114})
-WHERE_GRANTS = "see Rights in the database in docs/how-to/operations.md"
+WHERE_GRANTS = "see Rights in the database in docs/how-to/kafka.md"
 _DENIED_RIGHT = re.compile(r"([A-Z][A-Z ,]*) command denied to user ")
 _SQLITE_BUSY = (
     "database is locked",

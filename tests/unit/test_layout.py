@@ -93,7 +93,7 @@ def test_the_table_of_promises_names_tests_that_exist() -> None:
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
 
 
-def test_each_promise_of_the_front_page_names_its_tests() -> None:
+def test_each_promise_names_its_tests() -> None:
     """Each has small tests and whole programs, and a promise of `tests/invariants` judges it."""
     table = README.partition("## Where each promise is tested")[2]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if ".py`" in line]
@@ -105,14 +105,16 @@ def test_each_promise_of_the_front_page_names_its_tests() -> None:
 
 
 def titles() -> list[str]:
-    """Return the names of the promises on the front page."""
-    section = (ROOT / "README.md").read_text().partition("## What it promises")[2]
+    """Return the names of the promises."""
+    section = (
+        (ROOT / "docs/explanation/promises.md").read_text().partition("## What it promises")[2]
+    )
     return re.findall(r"^\d\. \*\*(.+)\.\*\*", section.partition("\n## ")[0], re.MULTILINE)
 
 
 def test_tests_that_the_documents_name_exist() -> None:
     """A document that names a test sends its reader to a file."""
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     missing = [
         (document.name, name)
         for document in documents

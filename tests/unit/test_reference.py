@@ -1,0 +1,33 @@
+"""The parts of the reference pages that come from the code are what the code gives now."""
+
+from pathlib import Path
+
+import pytest
+
+from tools import reference
+
+
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_a_page_is_what_the_code_gives(page: str) -> None:
+    """`python -m tools.reference` writes a stale page anew."""
+    assert reference.text(page) == reference.filled(reference.text(page))
+
+
+def test_a_stale_page_is_named_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--check` only names the page; without it the marked part is written, and nothing else."""
+    page = "before\n<!-- begin settings (by hand) -->\nold\n<!-- end -->\nafter\n"
+    (tmp_path / "settings.md").write_text(page)
+    monkeypatch.setattr(reference, "FOLDER", tmp_path)
+    monkeypatch.setattr(reference, "PAGES", ("settings.md",))
+
+    assert reference.main(["--check"]) == 1
+    assert "docs/reference/settings.md is stale" in capsys.readouterr().out
+    assert reference.text("settings.md") == page
+    assert reference.main([]) == 0
+    written = reference.text("settings.md")
+    assert written.startswith("before\n<!-- begin settings (by hand) -->\n| key in")
+    assert "| `agent.slots` | `DOCLLM_SLOTS` | `64` |" in written
+    assert written.endswith("|\n<!-- end -->\nafter\n")
+    assert reference.main(["--check"]) == 0

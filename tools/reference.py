@@ -1,0 +1,82 @@
+"""Fill in the parts of docs/reference that come from the code: `python -m tools.reference`.
+
+A page marks such a part by comments, `<!-- begin NAME ... -->` and `<!-- end -->`. With `--check`
+nothing is written, and the exit code is 1 if a page is stale.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from schemas.settings.catalog import NAMED, SETTINGS
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+PAGES = ("settings.md",)
+PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME"}
+
+
+def main(argv: list[str]) -> int:
+    """Write the pages that are stale, or only name them; return the exit code."""
+    only_check = "--check" in argv
+    stale = [page for page in PAGES if text(page) != filled(text(page))]
+    for page in stale:
+        print(f"docs/reference/{page}", "is stale" if only_check else "written")  # noqa: T201 - for a person
+        if not only_check:
+            (FOLDER / page).write_text(filled(text(page)), "utf-8")
+    return 1 if stale and only_check else 0
+
+
+def text(page: str) -> str:
+    """Return a page as it is."""
+    return (FOLDER / page).read_text("utf-8")
+
+
+def filled(page: str) -> str:
+    """Return the text of a page with its parts as the code gives them now."""
+    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}{part[3]}", page)
+
+
+def settings() -> str:
+    """Return the table of settings that have one name."""
+    return table(
+        ("key in `docllm.toml`", "variable", "default", "meaning"),
+        (
+            (code(name), code(setting.variable), code(setting.default), setting.meaning)
+            for name, setting in SETTINGS.items()
+        ),
+    )
+
+
+def named_settings() -> str:
+    """Return the table of settings in sections that a person names."""
+    return table(
+        ("key", "default", "meaning"),
+        (
+            (f"`{section}.{PLACEHOLDERS[section]}.{key}`", code(setting.default), setting.meaning)
+            for section, settings in NAMED.items()
+            for key, setting in settings.items()
+        ),
+    )
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [_row(head), re.sub(r"[^|]+", "---", _row(head)), *map(_row, rows)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def code(word: str | None) -> str:
+    """Return a word as code, or nothing for none."""
+    return f"`{word}`" if word else ""
+
+
+def _row(cells: Iterable[str]) -> str:
+    return re.sub(r"\|\s+(?=\|)", "| ", f"| {' | '.join(cells)} |")
+
+
+PARTS: dict[str, Callable[[], str]] = {"settings": settings, "named settings": named_settings}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
