@@ -34,6 +34,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest --collect-only -qqq > /dev/null || $(BIN)/pytest --collect-only -qq
 
 unit: $(READY) ## unit tests alone; no server is started
 	$(BIN)/pytest -q -n 2 tests/unit
