@@ -2,6 +2,7 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
+SITE := .venv-docs/.ready
 SEED ?= 1
 
 # Many tests wait, so there are more workers than cores.
@@ -12,7 +13,7 @@ DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill kafka-kill kafka-l
 	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
-.PHONY: help install check format lint unit servers test net crash-points short-faults proof seeds faults demo demo-kafka bench lock clean
+.PHONY: help install check format lint unit servers test net crash-points short-faults proof seeds faults demo demo-kafka docs site bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +43,7 @@ unit: $(READY) ## unit tests alone; no server is started
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
-test: lint servers ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
+test: lint site servers ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
 	$(PYTEST) -m "not proof"
 
 net: servers ## every planted bug is caught; kills and outages of servers lose nothing
@@ -73,6 +74,18 @@ demo: $(READY) ## summarize some hundred real documents on this machine alone
 demo-kafka: servers ## the same on Apache Kafka, MariaDB and Redis, which it starts itself
 	$(BIN)/python examples/demo.py --kafka
 
+docs: $(READY) ## write what the pages take from the code and from real runs, then build the site
+	$(BIN)/python -m tools.reference
+	@$(MAKE) --no-print-directory site
+
+site: $(SITE) ## build the site from docs/ into site/, strict about links
+	@tools/site
+
+$(SITE): requirements-docs.lock $(READY)
+	@[ -x .venv-docs/bin/pip ] || .venv/bin/python -m venv .venv-docs
+	@.venv-docs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
 bench: servers ## what a task costs, as a table with ratios
 	$(BIN)/python -m bench
 
@@ -80,4 +93,4 @@ lock: $(READY) ## resolve the dependencies again
 	@tools/lock
 
 clean: ## remove what can be made again, .venv and downloaded servers included
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-docs site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

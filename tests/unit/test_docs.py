@@ -349,6 +349,19 @@ def test_a_listing_is_short_and_each_folder_says_what_lives_there(package: str, 
         assert len(docstring.replace("\n", " ").split(". ")) >= 2, folder
 
 
+def test_the_site_has_every_page() -> None:
+    """The site's navigation names each page of `docs/` once."""
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]
+    listed = [
+        page
+        for entry in nav
+        for page in ([entry] if isinstance(entry, str) else next(iter(entry.values())))
+    ]
+    assert sorted(f"docs/{page}" for page in listed) == sorted(
+        page for page in TEXTS if "/" in page
+    )
+
+
 def test_readme_is_short() -> None:
     """The README is a front page of at most 130 lines; what is longer is in `docs/`."""
     assert len(TEXTS["README.md"].splitlines()) <= 130
