@@ -205,7 +205,10 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
     if rehearsal:  # each rehearsal LLM has an address of its own
         config = replace(config, llm=replace(config.llm, base_url=None))
     return AgentReport(
-        settings=settings_digest(config), program=VERSION, revision=migrations.own_revision()
+        types=tuple(sorted(config.known_types)),
+        settings=settings_digest(config),
+        program=VERSION,
+        revision=migrations.own_revision(),
     )
 
 

@@ -28,6 +28,7 @@ from producer.cli.arguments import (
     group,
     named,
     per_second,
+    type_name,
     up_to,
     written,
 )
@@ -182,6 +183,14 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load only the first N")
     parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
+    parser.add_argument(
+        "--allow-type",
+        action="append",
+        default=[],
+        type=type_name,
+        metavar="TYPE",
+        help="load lines of a type that only your agents know; may be repeated",
+    )
     parser.add_argument(
         "--max-rejects",
         type=up_to(MOST, least=0),

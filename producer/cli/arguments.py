@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from schemas.errors import ConfigError
+from schemas.task.task_types import is_name
 from schemas.task.topics import Topics
 
 MOST = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
@@ -46,6 +47,16 @@ def named(text: str) -> str:
             "the value is empty; write a value, or leave the option out"
         )
     return written(text)
+
+
+def type_name(text: str) -> str:
+    """Return the name of a type of task; refuse a name that no line can have."""
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a type; use 1 to 64 letters, digits, dots, dashes and underscores, "
+            "a letter or digit first"
+        )
+    return text
 
 
 def group(text: str) -> str:

@@ -5,15 +5,17 @@ import asyncio
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from producer.cli.load_input import Input
 from producer.input.estimate import Estimate
 from producer.input.excluded_files import own_files
+from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.input.unreachable_documents import UnreachableDocuments
-from producer.ledger import store, tally
+from producer.ledger import reported_types, store, tally
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
 from producer.screen.output import bar, complain, note, say
@@ -60,8 +62,10 @@ async def _load_all(
         await parts.transactions.read(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
+        reported = await parts.transactions.read(reported_types.read, options.group)
+        lines = _known_types(config, options, reported).checked(source.lines())
         summary = await _load(
-            parts, source.batch, _recorded(source.lines(), sums, loaded), report, sums.estimate.add
+            parts, source.batch, _recorded(lines, sums, loaded), report, sums.estimate.add
         )
     _report_load(source, summary, sums)
     _report_rejects(source, rejects, options)
@@ -114,28 +118,45 @@ async def _check(
     reading = ThreadExecutor("reading")
     try:
         await reading(source.spool)
-        async with _ledger(config, options, source.batch) as ask:
-            lines = _recorded(source.lines(), sums, digest)
+        async with _ledger(config, options, source.batch) as facts:
+            lines = _known_types(config, options, facts.types).checked(source.lines())
             is_new = sums.estimate.add if sums is not None else _nothing
             preflight = Preflight(
-                batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new
+                batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
             )
-            return await preflight.read(lines)
+            return await preflight.read(_recorded(lines, sums, digest))
     finally:
         reading.close(wait=False)
+
+
+def _known_types(
+    config: Config, options: argparse.Namespace, reported: frozenset[str]
+) -> KnownTypes:
+    return KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What the ledger knows of a load: how its ids clash (`ask`), and the types of agents.
+
+    `ask` is None if nothing can clash, as before the first load.
+    """
+
+    ask: Ask | None = None
+    types: frozenset[str] = frozenset()
 
 
 @asynccontextmanager
 async def _ledger(
     config: Config, options: argparse.Namespace, batch: str
-) -> AsyncIterator[Ask | None]:
-    """Yield a function that finds clashes with the batch, or None; create nothing.
+) -> AsyncIterator[LedgerFacts]:
+    """Yield what the ledger knows; create nothing.
 
-    None means that nothing can clash, as before the first load. A dry run goes on without a ledger
-    that does not answer: it only estimates, and no result depends on it.
+    A dry run goes on without a ledger that does not answer: it only estimates, and no result
+    depends on it.
     """
     if is_ledger_missing(config):
-        yield None
+        yield LedgerFacts()
         return
     async with AsyncExitStack() as stack:
         try:
@@ -143,10 +164,16 @@ async def _ledger(
         except (UnreachableError, UnsafeStateError) as error:
             if not options.dry_run:
                 raise
-            note(f"ids are not compared with those of the ledger: {error}")
-            yield None
+            note(
+                "ids are not compared with those of the ledger, and the types that only agents "
+                f"know are missing: {error}"
+            )
+            yield LedgerFacts()
             return
-        yield await _clash_finder(ledger, batch, options.group)
+        yield LedgerFacts(
+            await _clash_finder(ledger, batch, options.group),
+            await ledger.transactions.read(reported_types.read, options.group),
+        )
 
 
 async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:

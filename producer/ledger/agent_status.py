@@ -98,7 +98,8 @@ def _agent_status(row: Row[Any]) -> AgentStatus:
         state = AgentState.LOST
     else:
         state = AgentState.SILENT if silent_s > SILENT_S else AgentState.ALIVE
-    report = from_json(row.report)
+    # The last report of an agent that stopped says nothing about now.
+    report = None if state is AgentState.STOPPED else from_json(row.report)
     reasons = foreign_notice(row.notice)
     if report is not None:
         # Of an agent that is not alive, the last report says nothing about its loop now.

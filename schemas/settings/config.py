@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import ConfigError
+from schemas.task.task_types import BUILT_IN
 from schemas.task.topics import DEFAULT_TIERS
 
 DEFAULT_ROUTE = "default"
@@ -189,6 +190,11 @@ class Config:
     def embedded(self) -> bool:
         """Return whether ledger and bus are files in `data_dir`."""
         return self.kafka.bootstrap is None
+
+    @property
+    def known_types(self) -> frozenset[str]:
+        """Return the types of task that have a meaning here: built-in and configured ones."""
+        return BUILT_IN | self.types.keys()
 
     def max_attempts_of(self, task_type: str) -> int:
         """Return how many attempts a task of this type may have, unless its line says otherwise."""

@@ -46,6 +46,7 @@ _SERVICE = re.compile(
     r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
     r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
+_TYPES = "types."
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,9 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
     for name, setting in given.items():
         if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in known):
             continue  # an empty section
+        if setting.value == {} and name.startswith(_TYPES):
+            yield f"{name}.", None  # a type that needs no setting
+            continue
         check = _check_of(name)
         if check is None:
             faults.append(f"{setting.where}: {name} is unknown{_nearest(name, _names_like(name))}")
@@ -275,5 +279,7 @@ def _sections(values: Mapping[str, Any], section: str) -> list[tuple[str, dict[s
     sections: dict[str, dict[str, Any]] = {}
     for name, value in _under(values, f"{section}.").items():
         section_name, _, part = name.rpartition(".")
-        sections.setdefault(section_name, {})[part] = value
+        settings = sections.setdefault(section_name, {})
+        if part:
+            settings[part] = value
     return sorted(sections.items())

@@ -12,9 +12,12 @@ from typing import Any, TypeVar
 
 import orjson
 
+from schemas.task.task_types import is_name
+
 FORM = 1
 MOST_BYTES = 16 << 10
 MOST_ROUTES = 20
+MOST_TYPES = 100
 # How many entries of each list are kept, if the report is too long with more.
 _FEWER = (MOST_ROUTES, 5, 1, 0)
 _NAME_CHARS = 64
@@ -104,6 +107,8 @@ class AgentReport:
       the others of these.
     - `lag` is by destination, as in `outbox`: the records above the watermarks of the partitions
       that this agent owns.
+    - `types` are the types of task that the agent knows, at most `MOST_TYPES`. A report that is too
+      long without them leaves them out.
     - `settings` is a digest of all settings except secrets.
     - `program` is the version of docllm, `revision` that of its schema.
     """
@@ -119,6 +124,7 @@ class AgentReport:
     oldest_call: CallReport | None = None
     suspects: tuple[SuspectReport, ...] = ()
     reasons: tuple[Reason, ...] = ()
+    types: tuple[str, ...] = ()
     settings: str = ""
     program: str = ""
     revision: str = ""
@@ -164,6 +170,7 @@ def _report(values: Mapping[str, Any], most: int) -> AgentReport:
         oldest_call=_call(call) if isinstance(call, dict) else None,
         suspects=_rows(values.get("suspects"), _suspect)[:most],
         reasons=_rows(values.get("reasons"), _reason)[:most],
+        types=_types(values.get("types"))[: MOST_TYPES if most else 0],
         settings=_text(values.get("settings"), _WORD_CHARS),
         program=_text(values.get("program"), _WORD_CHARS),
         revision=_text(values.get("revision"), _WORD_CHARS),
@@ -219,6 +226,11 @@ def _suspect(row: Mapping[str, Any]) -> SuspectReport:
 def _rows(value: object, read: Callable[[Mapping[str, Any]], Row]) -> tuple[Row, ...]:
     rows = value if isinstance(value, list | tuple) else ()
     return tuple(read(row) for row in rows if isinstance(row, dict))
+
+
+def _types(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list | tuple) else ()
+    return tuple(name for name in names if isinstance(name, str) and is_name(name))
 
 
 def _counts(value: object, most: int) -> dict[str, int]:

@@ -15,6 +15,7 @@ from schemas.task import line_fields
 from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.line_fields import Check
 from schemas.task.line_json import LineError, read_object, reading, refuse_many, refuse_rounded
+from schemas.task.task_types import DOCUMENT, OPENAI
 
 __all__ = [
     "BOM",
@@ -30,7 +31,6 @@ __all__ = [
 BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
 MAX_PROMPT_CHARS = 40_000_000  # enough for one document of 32 MiB
-_DOCUMENT = "document"
 _CHAT = "/v1/chat/completions"
 _SENT = ("params", "schema", "body")  # parts that are encoded anew and sent to the provider
 
@@ -46,7 +46,7 @@ class TaskLine:
 
     key: str
     format: Literal["docllm", "openai"]
-    type: str = _DOCUMENT
+    type: str = DOCUMENT
     tenant: str = "default"
     model: str | None = None
     prompt: str | None = None
@@ -126,7 +126,7 @@ def _check_prompt(fields: dict[str, Any], *, with_input: bool) -> None:
     Such a mistake would be paid for, and be wrong, in every task of a batch.
     """
     prompt = fields.get("prompt")
-    if prompt is None and fields.get("type", _DOCUMENT) == _DOCUMENT:
+    if prompt is None and fields.get("type", DOCUMENT) == DOCUMENT:
         raise LineError(
             "prompt", "is missing", f"say what to do, for example Summarize: {PLACEHOLDER}"
         )
@@ -170,7 +170,7 @@ def _openai(line: dict[str, Any]) -> TaskLine:
             )
     body = fields["body"]
     return TaskLine(
-        key=fields["custom_id"], format="openai", type="openai", model=body.get("model"), body=body
+        key=fields["custom_id"], format="openai", type=OPENAI, model=body.get("model"), body=body
     )
 
 

@@ -22,6 +22,7 @@ from schemas.task.answer_schema import (
 from schemas.task.envelope import MAX_KEY_BYTES
 from schemas.task.line_json import LineError
 from schemas.task.patterns import excess_of_patterns
+from schemas.task.task_types import is_name
 from schemas.task.validator import validator_of
 
 MAX_MODEL_CHARS = 191
@@ -29,7 +30,6 @@ MAX_MODEL_CHARS = 191
 Check = Callable[[str, Any], Any]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_URI = re.compile(r"file:///[!-~]+")
 _RFC3339 = re.compile(
@@ -98,7 +98,7 @@ def key(field: str, value: Any) -> str:
 
 def name(field: str, value: Any) -> str:
     """Return a short name: 1 to 64 ASCII letters, digits, dots, dashes and underscores."""
-    if _NAME.fullmatch(text(field, value)) is None:
+    if not is_name(text(field, value)):
         raise LineError(
             field,
             "is not a name",

@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from agent.ledger import compaction, leases, queries, reaping
 from agent.outcome import Outcome
-from producer.ledger import agent_status, batch_status, cancel, outbox, status
+from producer.ledger import agent_status, batch_status, cancel, outbox, reported_types, status
 from producer.ledger.batch_status import BatchStatus
 from producer.ledger.status import GroupStatus
 from schemas.ledger import tables
@@ -360,6 +360,30 @@ def test_a_damaged_report_hides_no_agent(ledger_db: LedgerDatabase, report: str)
 
     assert [(agent.state, agent.notice) for agent in found.agents] == [("alive", "")]
     assert found.reasons == ()
+
+
+def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatabase) -> None:
+    """Also those of an agent that stopped; none of another group, or of a damaged report."""
+    for name, group, hours in (("a", GROUP, 0), ("b", GROUP, 23), ("c", GROUP, 25), ("d", "g2", 0)):
+        agent_id = ledger_db.agent(name, group).agent_id
+        ledger_db.call(leases.beat, agent_id, to_json(AgentReport(types=("document", name))))
+        ledger_db.run(lambda c, agent_id=agent_id: leases.stop(c, agent_id))
+        ledger_db.ago(tables.agent.c.seen_at, 3600 * hours, agent_id)
+    ledger_db.call(leases.beat, ledger_db.agent("old").agent_id, "{")
+
+    assert ledger_db.run(lambda c: reported_types.read(c, GROUP)) == {"document", "a", "b"}
+
+
+def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: LedgerDatabase) -> None:
+    """It says nothing about now."""
+    ledger_db.load("a")
+    agent_id = ledger_db.agent().agent_id
+    ledger_db.call(leases.beat, agent_id, reporting(PAUSED))
+    ledger_db.run(lambda c: leases.stop(c, agent_id))
+
+    (agent,) = shown(ledger_db).agents
+
+    assert (agent.state, agent.report, agent.notice) == ("stopped", None, "")
 
 
 def test_the_json_form_is_whole(ledger_db: LedgerDatabase) -> None:

@@ -123,11 +123,14 @@ def test_types_of_task_arrive(tmp_path: Path) -> None:
         delay_s = 60
         [types."a.b"]
         max_attempts = 1
+        [types.plain]
     """
 
     config = load(tmp_path, toml)
 
+    assert config.known_types == {"document", "openai", "invoice", "a.b", "plain"}
     assert config.types == {
+        "plain": TypeConfig(),
         "invoice": TypeConfig(
             handler="package.invoices:extract",
             max_attempts=3,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from schemas.task.agent_report import (
     MOST_BYTES,
     MOST_ROUTES,
+    MOST_TYPES,
     AgentReport,
     CallReport,
     Reason,
@@ -32,6 +33,7 @@ FULL = AgentReport(
     oldest_call=CallReport(2**62, "night", "a.txt", "default", 12.5),
     suspects=(SuspectReport(8, "night", "b.txt", 3, alone=True),),
     reasons=(Reason(ReasonCode.CALLS_HANG, "default", "", "", 99.5, 2, 1.5),),
+    types=("document", "invoice"),
     settings="0123456789abcdef",
     program="0.1.0",
     revision="0005",
@@ -55,6 +57,15 @@ def stored(**values: Any) -> AgentReport:
     report = from_json(orjson.dumps(asdict(FULL) | values).decode())
     assert report is not None
     return report
+
+
+def test_types_are_names_and_not_too_many() -> None:
+    """A text that is no type's name is left out, so that none reaches a screen or an option."""
+    many = [f"kind-{number}" for number in range(MOST_TYPES + 9)]
+
+    assert stored(types=["a", "b c", "\x1b[1m", 7, None, "a" * 65]).types == ("a",)
+    assert stored(types=many).types == tuple(many[:MOST_TYPES])
+    assert stored(types="document").types == ()
 
 
 def test_a_report_is_read_as_it_was_written() -> None:

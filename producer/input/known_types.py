@@ -1,0 +1,61 @@
+"""Decides which types of task a load takes, and explains why it refuses one.
+
+A task of a type that nobody knows would wait in every agent. Most often, its type is misspelt.
+"""
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator
+
+from producer.input.lines import Bad, Good
+from schemas.task.task_types import RESERVED
+
+_NAMED = 8  # known types that an error names
+
+
+class KnownTypes:
+    """The types that a load takes.
+
+    - `configured` are those of this program's settings, the built-in ones included.
+    - `reported` are those that an agent of the group has reported lately.
+    - `allowed` are those that the person who loads lets through.
+    """
+
+    def __init__(
+        self,
+        *,
+        configured: Collection[str],
+        reported: Collection[str] = (),
+        allowed: Collection[str] = (),
+    ) -> None:
+        self._known = {*configured, *reported, *allowed}
+
+    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+        """Yield the lines; a task of an unknown type becomes a bad line."""
+        for line in lines:
+            yield self._refused(line) if self._is_unknown(line) else line
+
+    def _is_unknown(self, line: Good | Bad) -> bool:
+        return isinstance(line, Good) and line.task.type not in self._known
+
+    def _refused(self, line: Good | Bad) -> Good | Bad:
+        if isinstance(line, Bad):
+            return line
+        name = line.task.type
+        problem = (
+            "is reserved, and this version has no such type" if name in RESERVED else "is unknown"
+        )
+        return Bad(line.line, "type", f"{name!r} {problem}", self._fix(name), line.value.decode())
+
+    def _fix(self, name: str) -> str:
+        known = sorted(self._known)
+        nearest = difflib.get_close_matches(name, known, 1)
+        rest = ", ..." if len(known) > _NAMED else ""
+        guess = (
+            f"did you mean {nearest[0]}?"
+            if nearest
+            else f"known are: {', '.join(known[:_NAMED])}{rest};"
+        )
+        return (
+            f"{guess} a type of your own needs [types.{name}] in the settings; "
+            f"if only the agents have it, load with --allow-type {name}"
+        )

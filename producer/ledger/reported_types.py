@@ -1,0 +1,29 @@
+"""Reads the types of task that a group's agents have reported lately. Read only.
+
+Tested by tests/contract/test_ledger_status.py.
+"""
+
+from sqlalchemy import Connection, select
+
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import agent
+from schemas.task.agent_report import from_json
+
+REPORTED_S = 86_400.0  # after its last heartbeat, how long an agent's types count as known
+_MOST = 1000  # agents, the latest first: restarts leave many rows
+
+
+def read(connection: Connection, group: str) -> frozenset[str]:
+    """Return the types that an agent of the group has reported within the last day."""
+    query = (
+        select(agent.c.report)
+        .where(
+            agent.c.group_name == group,
+            agent.c.seen_at > utc_after(-REPORTED_S),
+            agent.c.report.is_not(None),
+        )
+        .order_by(agent.c.seen_at.desc())
+        .limit(_MOST)
+    )
+    reports = map(from_json, connection.execute(query).scalars())
+    return frozenset(name for report in reports if report is not None for name in report.types)

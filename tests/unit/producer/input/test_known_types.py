@@ -1,0 +1,74 @@
+"""A type that nobody knows is refused, with its nearest name and the way to let it through."""
+
+import orjson
+import pytest
+
+from producer.input.known_types import KnownTypes
+from producer.input.lines import Bad, Good, read_line
+from schemas.settings.config import Config, TypeConfig
+
+CONFIGURED = Config(types={"invoice": TypeConfig()}).known_types
+
+
+def line(number: int, **fields: object) -> Good | Bad:
+    return read_line(number, orjson.dumps({"id": f"t{number}", "prompt": "x"} | fields))
+
+
+def refused(types: KnownTypes, *lines: Good | Bad) -> list[Bad]:
+    return [checked for checked in types.checked(lines) if isinstance(checked, Bad)]
+
+
+def test_a_misspelt_type_is_refused_with_its_line_and_the_nearest_one() -> None:
+    """The error names line, field, the nearest type, the setting and the option; text is kept."""
+    bad_line = line(7, type="invocie")
+
+    (bad,) = refused(KnownTypes(configured=CONFIGURED), line(6, type="invoice"), bad_line)
+
+    assert isinstance(bad_line, Good)
+    assert (bad.line, bad.field, bad.text) == (7, "type", bad_line.value.decode())
+    assert str(bad) == (
+        "line 7: type 'invocie' is unknown; did you mean invoice? "
+        "a type of your own needs [types.invocie] in the settings; "
+        "if only the agents have it, load with --allow-type invocie"
+    )
+
+
+def test_a_type_like_no_other_is_refused_with_those_that_are_known() -> None:
+    """Without a similar name, the error lists the known ones, and not too many."""
+    types = KnownTypes(configured=[*CONFIGURED, *(f"kind-{number}" for number in range(20))])
+
+    (bad,) = refused(types, line(1, type="XYZ"))
+
+    assert "known are: document, invoice, kind-0," in bad.fix
+    assert ", ...; a type of your own" in bad.fix
+    assert "kind-9" not in bad.fix
+
+
+def test_built_in_configured_reported_and_allowed_types_pass() -> None:
+    """A type is known by the settings, by an agent's report, or because a person says so."""
+    types = KnownTypes(configured=CONFIGURED, reported=["seen"], allowed=["mine", "map-reduce"])
+    names = ["document", "openai", "invoice", "seen", "mine", "map-reduce"]
+
+    assert refused(types, *(line(1, type=name) for name in names), line(2)) == []
+
+
+def test_a_reserved_type_is_refused_as_not_available() -> None:
+    """A type that a later version brings is not taken for a misspelt one."""
+    (bad,) = refused(KnownTypes(configured=CONFIGURED), line(1, type="map-reduce"))
+
+    assert bad.error == "'map-reduce' is reserved, and this version has no such type"
+
+
+def test_bad_lines_stay_as_they_are() -> None:
+    """A line that is no task keeps its own error."""
+    bad = line(1, prompt=7)
+
+    assert refused(KnownTypes(configured=CONFIGURED), bad) == [bad]
+
+
+@pytest.mark.parametrize("name", ["Document", "documents", "openAI"])
+def test_a_type_is_compared_letter_by_letter(name: str) -> None:
+    """Another spelling of a built-in type is another type."""
+    (bad,) = refused(KnownTypes(configured=CONFIGURED), line(1, type=name))
+
+    assert f"{name!r} is unknown; did you mean " in f"{bad.error}; {bad.fix}"
