@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
-from producer.cli.dead import PIPED_WIDTH
+from producer.cli.dead import width
 from producer.ledger import export as exports
 from producer.ledger import status as statuses
 from producer.ledger import store
 from producer.ledger.result_lines import Ended, LineOf, docllm_line, openai_line
-from producer.screen.output import note, say, say_json, status_lines, status_table
+from producer.screen.group_status import status_text
+from producer.screen.output import note, say_json, say_styled
 from producer.text.output_file import standard_output, whole_file
 from producer.text.printable import escaped, shown
 from schemas.errors import ConfigError
@@ -42,27 +42,28 @@ async def status(config: Config, options: argparse.Namespace) -> int:
             await _batches(parts, options)
         if options.json:
             group_status = await _read(parts, options)
-            reasons = tuple(with_config(reason, options.config) for reason in group_status.reasons)
-            say_json(replace(group_status, reasons=reasons).as_json())
-        elif sys.stdout.isatty() and not options.once:
+            waits = tuple(
+                wait._replace(text=with_config(wait.text, options.config))
+                for wait in group_status.waits
+            )
+            say_json(replace(group_status, waits=waits).as_json())
+        elif _may_be_live() and not options.once:
             await _live(parts, options)
         else:
-            _print(group_status := await _read(parts, options), options)
+            group_status = await _read(parts, options)
+            say_styled(_screen(group_status, options, width()))
             if config.embedded and not group_status.batches:
                 note(f"looked in {config.data_dir.resolve()}")
     return 0
 
 
-def _print(group_status: statuses.GroupStatus, options: argparse.Namespace) -> None:
-    text, terminal = StringIO(), sys.stdout.isatty()
-    console = Console(file=text, force_terminal=terminal, width=None if terminal else PIPED_WIDTH)
-    console.print(status_table(group_status, console.width), soft_wrap=True)
-    console.print(_text_below(group_status, options), soft_wrap=True)
-    say(text.getvalue().removesuffix("\n"))
+def _may_be_live() -> bool:
+    """Return whether stdout is a terminal that can draw over its lines."""
+    return sys.stdout.isatty() and not Console().is_dumb_terminal
 
 
-def _text_below(group_status: statuses.GroupStatus, options: argparse.Namespace) -> Text:
-    return Text(with_config("\n".join(status_lines(group_status)), options.config))
+def _screen(group_status: statuses.GroupStatus, options: argparse.Namespace, width: int) -> Text:
+    return status_text(group_status, width, lambda text: with_config(text, options.config))
 
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
@@ -92,12 +93,7 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             group_status = await _read(parts, options)
-            live.update(
-                Group(
-                    status_table(group_status, console.width), _text_below(group_status, options)
-                ),
-                refresh=True,
-            )
+            live.update(_screen(group_status, options, console.width), refresh=True)
             if not any(batch.open for batch in group_status.batches):
                 return
             await asyncio.sleep(REFRESH_S)

@@ -4,25 +4,24 @@ Tested by tests/contract/test_ledger_status.py.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select
 
 from producer.text.agent_report import Sentence, blocked, foreign_notice, joined, sentences
+from producer.text.urgency import Urgency
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, task
 from schemas.task.agent_report import AgentReport, from_json
 from schemas.task.states import OWNER_BITS, Status
 
 SILENT_S = 6.0  # without a heartbeat, after which an agent counts as silent
-# How long after its last heartbeat an agent is shown: at most, if it stopped, and if it is lost. A
-# lost agent is shown longer while it holds tasks.
+# How long after its last heartbeat an agent is shown: at most, and if it stopped.
 SHOWN_S = 600.0
 STOPPED_SHOWN_S = 30.0
-LOST_SHOWN_S = 60.0
 CLAIMS_MOST = 20_000  # claims that are searched for those of lost agents
 NAMED = 5
 REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
@@ -33,7 +32,7 @@ class AgentState(StrEnum):
 
     ALIVE = "alive"
     SILENT = "silent"  # its last heartbeat is some seconds old
-    LOST = "lost"  # it was declared lost, and its tasks were reset
+    LOST = "lost"  # it was declared lost; its tasks are reset within seconds
     STOPPED = "stopped"
 
 
@@ -42,7 +41,8 @@ class AgentStatus:
     """One agent; `silent_s` is the age of its last heartbeat by the database's clock.
 
     `reasons` are in words, the worst first. An agent that has not run yet, a reaper and an agent of
-    an older version have no report.
+    an older version have no report. `holds_tasks` is known of a lost agent only: False once all its
+    tasks are reset.
     """
 
     id: int
@@ -52,6 +52,7 @@ class AgentStatus:
     version: str = ""
     report: AgentReport | None = None
     reasons: tuple[Sentence, ...] = ()
+    holds_tasks: bool | None = None
 
     @property
     def works(self) -> bool:
@@ -70,6 +71,7 @@ class AgentStatus:
             "id": self.id,
             "name": self.name,
             "state": self.state,
+            "holds_tasks": self.holds_tasks,
             "silent_s": self.silent_s,
             "notice": self.notice,
             "version": self.version,
@@ -86,8 +88,13 @@ def read(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
     query = select(agent, silent).where(
         agent.c.group_name == group, agent.c.seen_at > utc_after(-SHOWN_S), recent
     )
-    query = query.order_by(agent.c.started_at)
-    return tuple(_agent_status(row) for row in connection.execute(query))
+    agents = [_agent_status(row) for row in connection.execute(query.order_by(agent.c.started_at))]
+    lost = {status.id for status in agents if status.state is AgentState.LOST}
+    holders = _holders(connection, lost) if lost else set()
+    return tuple(
+        replace(status, holds_tasks=status.id in holders) if status.id in lost else status
+        for status in agents
+    )
 
 
 def _agent_status(row: Row[Any]) -> AgentStatus:
@@ -108,43 +115,33 @@ def _agent_status(row: Row[Any]) -> AgentStatus:
     return AgentStatus(row.id, row.name, state, silent_s, row.version, report, tuple(reasons))
 
 
-def reasons(agents: Sequence[AgentStatus]) -> tuple[str, ...]:
-    """Return what living agents report, the worst first; the same trouble once."""
-    said = [
-        sentence
-        for status in agents
-        if status.state is AgentState.ALIVE
-        for sentence in status.reasons
-    ]
-    said.sort(key=lambda sentence: sentence.rank)
-    first: dict[tuple[str, str], str] = {}
-    for sentence in said:
-        first.setdefault(sentence.about, sentence.text)
-    return tuple(first.values())
+def reasons(agents: Sequence[AgentStatus]) -> list[Sentence]:
+    """Return what living agents report; the same trouble once."""
+    first: dict[tuple[str, str], Sentence] = {}
+    for status in agents:
+        for sentence in status.reasons if status.state is AgentState.ALIVE else ():
+            first.setdefault(sentence.about, sentence)
+    return list(first.values())
 
 
-def missing(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentStatus]:
-    """Return the silent and lost agents to show to a person.
+def missing(agents: Sequence[AgentStatus]) -> Iterator[Sentence]:
+    """Yield that agents are silent, or are lost and still hold tasks.
 
-    A lost agent's claims run again within seconds. After a minute, a lost agent is shown only if it
-    still holds tasks.
+    The tasks of a lost agent run again within seconds. Then nothing waits for that agent.
     """
-    missing = [agent for agent in agents if agent.state in {AgentState.LOST, AgentState.SILENT}]
-    lost_ids = {
-        agent.id
-        for agent in missing
-        if agent.state is AgentState.LOST and agent.silent_s > LOST_SHOWN_S
-    }
-    if not lost_ids:
-        return missing
-    recovered = lost_ids - _holders(connection)
-    return [agent for agent in missing if agent.id not in recovered]
+    for status in agents:
+        text = f"agent {status.name} {status.state}, {status.silent_s:.0f} s"
+        if status.state is AgentState.SILENT:
+            yield Sentence(Urgency.AGENT_SILENT, ("agent", status.name), text)
+        elif status.holds_tasks:
+            held = f"{text}; its tasks are not reset yet"
+            yield Sentence(Urgency.AGENT_LOST, ("agent", status.name), held)
 
 
-def _holders(connection: Connection) -> set[int]:
-    """Return the agents that hold the claims with the earliest hard deadlines.
+def _holders(connection: Connection, agents: Collection[int]) -> set[int]:
+    """Return which of these agents hold one of the claims with the earliest hard deadlines.
 
-    The claims of an agent that was lost a minute ago are older than nearly all others.
+    The claims of a lost agent are older than nearly all others.
     """
     claims = (
         select(task.c.owner)
@@ -153,8 +150,8 @@ def _holders(connection: Connection) -> set[int]:
         .limit(CLAIMS_MOST)
         .subquery()
     )
-    holders = select(claims.c.owner.op(">>")(OWNER_BITS)).distinct()
-    return set(connection.execute(holders).scalars())
+    holder = claims.c.owner.op(">>")(OWNER_BITS)
+    return set(connection.execute(select(holder).where(holder.in_(agents)).distinct()).scalars())
 
 
 def outliers(agents: Sequence[AgentStatus]) -> Iterator[str]:

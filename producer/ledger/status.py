@@ -13,6 +13,8 @@ from producer.ledger import agent_status, batch_status, guards, outbox, replay_r
 from producer.ledger.agent_status import AgentStatus
 from producer.ledger.batch_status import BatchStatus
 from producer.ledger.replay_runs import Run
+from producer.text.agent_report import Sentence
+from producer.text.urgency import Urgency
 from schemas.ledger.migrations import ledger_id
 from schemas.task.guard import Guard
 
@@ -26,9 +28,14 @@ class GroupStatus:
     agents: tuple[AgentStatus, ...]
     batches: tuple[BatchStatus, ...]
     orders: int
-    reasons: tuple[str, ...]
+    waits: tuple[Sentence, ...] = ()  # why work waits, the worst first
     guards: tuple[Guard, ...] = ()
     replays: tuple[Run, ...] = ()  # stored, and not ended
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why work waits, in words, the worst first."""
+        return tuple(wait.text for wait in self.waits)
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`, version 1."""
@@ -55,29 +62,30 @@ def read(connection: Connection, group: str, name: str | None = None) -> GroupSt
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )
-    reasons = _reasons(group, agent_status.missing(connection, agents), agents, batches, raised)
+    waits = _waits(group, agents, batches, raised)
     replays = tuple(replay_runs.unfinished(connection, group))
     return GroupStatus(
-        group, ledger_id(connection), agents, batches, orders, reasons, raised, replays
+        group, ledger_id(connection), agents, batches, orders, waits, raised, replays
     )
 
 
-def _reasons(
+def _waits(
     group: str,
-    missing: Sequence[AgentStatus],
-    agents: tuple[AgentStatus, ...],
-    batches: tuple[BatchStatus, ...],
-    raised: tuple[Guard, ...],
-) -> tuple[str, ...]:
+    agents: Sequence[AgentStatus],
+    batches: Sequence[BatchStatus],
+    raised: Sequence[Guard],
+) -> tuple[Sentence, ...]:
     """Return why work waits, for a person, the worst first.
 
     What agents report is always included, the other reasons only while a batch is open.
     """
-    reported = agent_status.reasons(agents)
-    if not any(batch.open for batch in batches):
-        return reported  # inbox lines that nobody reads are in no batch yet
-    reasons = [f"agent {agent.name} {agent.state}, {agent.silent_s:.0f} s" for agent in missing]
-    if not any(agent.works for agent in agents):
-        reasons.insert(0, f"no agent alive; start one: python -m agent --group {group}")
-    reasons += [f"guard of {guard.key}: {guard.reason}; {guard.ahead}" for guard in raised]
-    return (*reasons, *reported)
+    waits = agent_status.reasons(agents)  # inbox lines that nobody reads are in no batch yet
+    if any(batch.open for batch in batches):
+        waits += agent_status.missing(agents)
+        if not any(agent.works for agent in agents):
+            text = f"no agent alive; start one: python -m agent --group {group}"
+            waits.append(Sentence(Urgency.NO_AGENT, ("group", group), text))
+        for guard in raised:
+            text = f"guard of {guard.key}: {guard.reason}; {guard.ahead}"
+            waits.append(Sentence(Urgency.GUARD_RAISED, ("guard", guard.key), text))
+    return tuple(sorted(waits, key=lambda wait: wait.urgency))

@@ -72,9 +72,9 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
         Column("cost", tuple(money(letters.spent.cost_micro) for letters in groups)),
     ]
     (names, *lines), _ = fitted(columns, width, _LEAVING)
-    yield names
+    yield names.plain
     for line, letters in zip(lines, groups, strict=True):
-        yield line
+        yield line.plain
         yield shortened(f"{' ' * columns[0].size}  {_example(letters)}", width)
 
 

@@ -4,20 +4,18 @@ import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from producer.text.urgency import Urgency, urgency_of
 from schemas.task.agent_report import AgentReport, CallReport, Reason, ReasonCode, SuspectReport
 from schemas.task.wording import counted
 
 BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
 SENTENCE_CHARS = 300
-_RANKS: dict[str, int] = {code: rank for rank, code in enumerate(ReasonCode, 1)}
-_SUSPECT_RANK = _RANKS[ReasonCode.CALLS_HANG]
-_LAST_RANK = len(_RANKS) + 1
 
 
 class Sentence(NamedTuple):
-    """A reason in words. The worst has the lowest rank; `about` is equal for the same trouble."""
+    """A reason in words; `about` is equal for the same trouble."""
 
-    rank: int
+    urgency: Urgency
     about: tuple[str, str]
     text: str
 
@@ -26,10 +24,10 @@ def sentences(report: AgentReport, group: str) -> list[Sentence]:
     """Return why something does not run in an agent, the worst first."""
     found = [_sentence(reason, group) for reason in report.reasons]
     found += [
-        Sentence(_SUSPECT_RANK, ("suspect", str(suspect.task)), suspect_text(suspect))
+        Sentence(Urgency.SUSPECT_RUNS, ("suspect", str(suspect.task)), suspect_text(suspect))
         for suspect in report.suspects
     ]
-    return sorted(found, key=lambda sentence: sentence.rank)
+    return sorted(found, key=lambda sentence: sentence.urgency)
 
 
 def blocked(report: AgentReport, name: str) -> list[Sentence]:
@@ -37,12 +35,12 @@ def blocked(report: AgentReport, name: str) -> list[Sentence]:
     if report.loop_age_s <= BLOCKED_S:
         return []
     text = f"the event loop of {name} has been blocked for {report.loop_age_s:.0f} s"
-    return [Sentence(0, ("blocked", name), text)]
+    return [Sentence(Urgency.LOOP_BLOCKED, ("blocked", name), text)]
 
 
 def foreign_notice(text: str) -> list[Sentence]:
     """Return what an agent of an older version says, which sends no report."""
-    return [Sentence(_LAST_RANK, ("notice", text), text)] if text else []
+    return [Sentence(Urgency.OTHER, ("notice", text), text)] if text else []
 
 
 def joined(found: Iterable[Sentence]) -> str:
@@ -65,8 +63,8 @@ def call_text(call: CallReport) -> str:
 
 
 def _sentence(reason: Reason, group: str) -> Sentence:
-    rank = _RANKS.get(reason.code, _LAST_RANK)
-    return Sentence(rank, (reason.code, reason.name), _text(reason, group)[:SENTENCE_CHARS])
+    about = (reason.code, reason.name)
+    return Sentence(urgency_of(reason.code), about, _text(reason, group)[:SENTENCE_CHARS])
 
 
 def _text(reason: Reason, group: str) -> str:

@@ -1,4 +1,4 @@
-"""A table as lines of text that fit a width. Pure.
+"""A table as lines of coloured text that fit a width. Pure.
 
 No figure is cut, because a cut figure is a wrong figure.
 """
@@ -18,17 +18,23 @@ class Column:
     """A column of text.
 
     `least` is the number of characters that it may be shortened to; None forbids shortening.
+    `style` is that of cells with a figure; a cell without one is dim.
     """
 
     name: str
     cells: tuple[str, ...]
     left: bool = False
     least: int | None = None
+    style: str = ""
 
     @property
     def empty(self) -> bool:
         """Return whether the column carries no information."""
         return _EMPTY_CELLS.issuperset(self.cells)
+
+    def style_of(self, cell: str) -> str:
+        """Return the style of a cell."""
+        return "dim" if cell in _EMPTY_CELLS else self.style
 
     @property
     def size(self) -> int:
@@ -45,7 +51,7 @@ class Column:
 
 def fitted(
     columns: Sequence[Column], width: int, leaving: Sequence[str]
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[Text], list[str]]:
     """Return the lines of a table, its head first, and the columns that do not fit `width`.
 
     To fit, columns are first shortened where allowed, then set closer together, then removed in the
@@ -70,26 +76,25 @@ def _least_width(columns: Sequence[Column], gap: int) -> int:
     return sum(column.least_size for column in columns) + gap * (len(columns) - 1)
 
 
-def _lines(columns: Sequence[Column], width: int, gap: int) -> list[str]:
+def _lines(columns: Sequence[Column], width: int, gap: int) -> list[Text]:
     spare = max(0, width - _least_width(columns, gap))
     sizes = []
     for column in columns:
         sizes.append(min(column.size, column.least_size + spare))
         spare -= sizes[-1] - column.least_size
-    rows = zip(*((column.name, *column.cells) for column in columns), strict=True)
-    return [_line(columns, row, sizes, " " * gap) for row in rows]
+    head = [Text(column.name, "bold") for column in columns]
+    rows = zip(
+        *([Text(cell, column.style_of(cell)) for cell in column.cells] for column in columns),
+        strict=True,
+    )
+    return [_line(columns, row, sizes, gap) for row in (head, *rows)]
 
 
-def _line(columns: Sequence[Column], row: Sequence[str], sizes: Sequence[int], between: str) -> str:
-    cells = [
-        _cell(text, size, left=column.left)
-        for column, text, size in zip(columns, row, sizes, strict=True)
-    ]
-    return between.join(cells).rstrip()
-
-
-def _cell(text: str, size: int, *, left: bool) -> str:
-    cell = Text(text)
-    cell.truncate(size, overflow="ellipsis")
-    blanks = " " * (size - cell.cell_len)
-    return f"{cell.plain}{blanks}" if left else f"{blanks}{cell.plain}"
+def _line(columns: Sequence[Column], row: Sequence[Text], sizes: Sequence[int], gap: int) -> Text:
+    for column, cell, size in zip(columns, row, sizes, strict=True):
+        cell.truncate(size, overflow="ellipsis")
+        blanks = size - cell.cell_len
+        cell.pad_right(blanks) if column.left else cell.pad_left(blanks)
+    line = Text(" " * gap).join(row)
+    line.rstrip()
+    return line

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, insert
 
 from agent.ledger import compaction, leases, queries, reaping
 from agent.outcome import Outcome
@@ -13,7 +13,7 @@ from producer.ledger import agent_status, batch_status, cancel, outbox, reported
 from producer.ledger.batch_status import BatchStatus
 from producer.ledger.status import GroupStatus
 from schemas.ledger import tables
-from schemas.task.agent_report import AgentReport, Reason, ReasonCode, to_json
+from schemas.task.agent_report import AgentReport, Reason, ReasonCode, SuspectReport, to_json
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     BATCH,
@@ -222,7 +222,7 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
 
 
 def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
-    """No agent, a lost agent, a silent agent, and what a living agent waits for.
+    """No agent, a silent agent, and what a living agent waits for; not an agent that lost nothing.
 
     There are no reasons when all is done.
     """
@@ -246,32 +246,90 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     }
     assert "route default waits 20 s: RATE: 429" in report.reasons
     assert any(reason.startswith("agent silent silent, ") for reason in report.reasons)
-    assert any(reason.startswith("agent lost lost") for reason in report.reasons)
+    assert not any(reason.startswith("agent lost lost") for reason in report.reasons)
     assert not any("no agent alive" in reason for reason in report.reasons)
     settled(ledger_db, task_id, SUCCEEDED)
     ledger_db.run(lambda c: leases.beat(c, alive.agent_id, ""))
     assert shown(ledger_db).reasons == ()
 
 
-def test_a_lost_agent_is_shown_until_its_tasks_are_recovered(ledger_db: LedgerDatabase) -> None:
-    """A bug once named the agent among the reasons for ten minutes after its tasks ran again.
+@pytest.mark.parametrize("seen_s", [13.0, 300.0])
+def test_a_lost_agent_is_a_reason_while_it_holds_tasks(
+    ledger_db: LedgerDatabase, seen_s: float
+) -> None:
+    """A bug once named it for ten minutes after its tasks ran again, and alerts went on as long.
 
-    Alerts continued for as long.
+    The agent itself stays in the list of agents.
     """
     first, _ = ledger_db.load("a", "b")
     ledger_db.agent("alive")
     lost = ledger_db.agent("lost")
     ledger_db.claimed(first, lost.next_owner())
     ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
-    ledger_db.ago(tables.agent.c.seen_at, agent_status.LOST_SHOWN_S + 60, lost.agent_id)
-    assert [reason.rpartition(",")[0] for reason in shown(ledger_db).reasons] == ["agent lost lost"]
+    ledger_db.ago(tables.agent.c.seen_at, seen_s, lost.agent_id)
+    found = shown(ledger_db)
+    assert found.reasons == (f"agent lost lost, {seen_s:.0f} s; its tasks are not reset yet",)
+    assert [agent["holds_tasks"] for agent in found.as_json()["agents"]] == [None, True]
 
     ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first]))
-    assert shown(ledger_db).reasons == ()
 
-    ledger_db.ago(tables.agent.c.seen_at, agent_status.LOST_SHOWN_S - 30, lost.agent_id)
-    assert [reason.rpartition(",")[0] for reason in shown(ledger_db).reasons] == ["agent lost lost"]
-    assert any(report.state == "lost" for report in shown(ledger_db).agents)
+    found = shown(ledger_db)
+    assert found.reasons == ()
+    assert [(agent.state, agent.holds_tasks) for agent in found.agents] == [
+        ("alive", None),
+        ("lost", False),
+    ]
+
+
+def test_the_worst_reason_of_group_agents_and_batches_comes_first(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """What stops most and needs a person is read first, wherever it was found."""
+    first, _ = ledger_db.load("a", "b")
+    batch_id = ledger_db.batch().id
+    lost, silent, waiting, parked = (
+        ledger_db.agent(name) for name in ("gone", "quiet", "first", "second")
+    )
+    ledger_db.claimed(first, lost.next_owner())
+    ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
+    ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
+    unknown = Reason(ReasonCode.TOPIC_UNKNOWN, "docllm.inbox")
+    money = Reason(ReasonCode.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
+    suspect = SuspectReport(9, BATCH, "k", 3, alone=True)
+    for lease, report in (
+        (waiting, AgentReport(reasons=(PAUSED, unknown), loop_age_s=20.0)),
+        (parked, AgentReport(reasons=(money,), suspects=(suspect,))),
+    ):
+        ledger_db.call(leases.beat, lease.agent_id, to_json(report))
+    ledger_db.run(
+        lambda c: c.execute(
+            insert(tables.guard).values(
+                group_name=GROUP, batch_id=batch_id, type="t", route="default", reason="10 of 10"
+            )
+        )
+    )
+
+    found = shown(ledger_db)
+
+    assert [wait.urgency.name for wait in found.waits] == [
+        "ROUTE_PARKED",
+        "TOPIC_UNKNOWN",
+        "GUARD_RAISED",
+        "LOOP_BLOCKED",
+        "AGENT_LOST",
+        "SUSPECT_RUNS",
+        "AGENT_SILENT",
+        "ROUTE_PAUSED",
+    ]
+    assert found.as_json()["reasons"] == [wait.text for wait in found.waits]
+    for lease in (waiting, parked):
+        ledger_db.run(lambda c, lease=lease: leases.stop(c, lease.agent_id))
+    assert [wait.urgency.name for wait in shown(ledger_db).waits] == [
+        "NO_AGENT",
+        "GUARD_RAISED",
+        "AGENT_LOST",
+        "AGENT_SILENT",
+    ]
 
 
 def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> None:
@@ -327,8 +385,9 @@ def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
 
     found = shown(ledger_db)
 
-    assert [reason.partition(",")[0] for reason in found.reasons[1:]] == [
+    assert [reason.partition(",")[0] for reason in found.reasons] == [
         "route b is parked",
+        "agent silent silent",
         "route default waits 20 s: RATE: 429",
         "route old waits 1 s",
     ]

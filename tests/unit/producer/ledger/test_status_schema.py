@@ -12,6 +12,8 @@ import orjson
 from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.batch_status import BatchStatus, _failures
 from producer.ledger.status import GroupStatus
+from producer.text.agent_report import Sentence
+from producer.text.urgency import Urgency
 from schemas.task.agent_report import (
     AgentReport,
     CallReport,
@@ -85,15 +87,17 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
         (
             AgentStatus(7, "host-1", AgentState.ALIVE, 0.3),
             AgentStatus(8, "host-2", AgentState.ALIVE, 0.3, "0.1.0", FULL_REPORT),
+            AgentStatus(9, "host-3", AgentState.LOST, 20.0, holds_tasks=True),
         ),
         (batch,),
         2,
-        ("no agent alive",),
+        (Sentence(Urgency.NO_AGENT, ("group", "docllm"), "no agent alive"),),
         (guard,),
     )
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
     described = json.loads(SCHEMA.read_text())["properties"]["agents"]["items"]
+    assert described["properties"].keys() == full.as_json()["agents"][0].keys()
     report = described["properties"]["report"]["properties"]
     assert report.keys() == {part.name for part in fields(AgentReport)}
     assert report["routes"]["items"]["properties"].keys() == {

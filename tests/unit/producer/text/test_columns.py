@@ -1,10 +1,22 @@
 """Tables that fit a width without cutting a figure."""
 
-from producer.text.columns import Column, fitted
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from producer.text import columns
+from producer.text.columns import Column
 
 NAME = Column("name", ("a-long-name", "b"), left=True, least=6)
 COUNT = Column("count", ("1000000", "2"))
 RATE = Column("rate", ("12.5", "0"))
+
+
+def fitted(
+    table: Sequence[Column], width: int, leaving: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    lines, gone = columns.fitted(table, width, leaving)
+    return [line.plain for line in lines], gone
 
 
 def test_a_table_with_room_is_whole() -> None:
@@ -65,3 +77,16 @@ def test_letters_of_two_columns_are_counted_so() -> None:
     lines, _ = fitted([Column("name", ("\u6587\u6863",), left=True), Column("n", ("1",))], 80, ())
 
     assert lines == ["name  n", "\u6587\u6863  1"]
+
+
+def test_a_figure_has_its_columns_colour() -> None:
+    """A zero is dim, so that no red zero alarms anybody; blanks have no colour of their own."""
+    dead = Column("dead", ("0", "12"), style="red")
+    (head, none, some), _ = columns.fitted([COUNT, dead], 80, ())
+
+    def styled(line: Text) -> list[tuple[str, str]]:
+        return [(line.plain[span.start : span.end].strip(), str(span.style)) for span in line.spans]
+
+    assert ("dead", "bold") in styled(head)
+    assert ("0", "dim") in styled(none)
+    assert ("12", "red") in styled(some)

@@ -1,0 +1,186 @@
+"""Shows the state of a group to a person: why work waits, the batches, and the agents.
+
+Colour marks what the words say already. There is no logic here. Anybody may have chosen a batch's
+name, and servers their errors, so nothing in them is markup, and none of their control characters
+reaches a terminal.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.text import Text
+
+from producer.ledger import agent_status
+from producer.ledger.agent_status import AgentState, AgentStatus
+from producer.ledger.batch_status import BatchStatus
+from producer.ledger.status import GroupStatus
+from producer.ledger.store import half_loaded_message
+from producer.screen.replays import unfinished_line
+from producer.text.agent_report import Sentence, call_text
+from producer.text.columns import Column, fitted
+from producer.text.printable import shown
+from schemas.task.agent_report import AgentReport
+from schemas.task.wording import counted
+
+SLOW_S = 10.0  # of the oldest call, from which on its task is named
+NAME_LEAST = 9  # eight letters and the mark that some are missing
+# The states of tasks: the heading, the name in the counts, and the colour.
+_STATES = (
+    ("total", "total", ""),
+    ("pending", "pending", ""),
+    ("running", "processing", "cyan"),
+    ("retrying", "retrying", "yellow"),
+    ("succeeded", "succeeded", "green"),
+    ("dead", "dead", "red"),
+    ("cancelled", "cancelled", "magenta"),
+)
+_LEAVING = (
+    "tokens",
+    "left",
+    "per s",
+    "state",
+    "retrying",
+    "running",
+    "cancelled",
+    "cost",
+    "pending",
+    "dead",
+    "succeeded",
+)
+_AGENT_STYLES = {
+    AgentState.ALIVE: "green",
+    AgentState.SILENT: "yellow",
+    AgentState.LOST: "red",
+    AgentState.STOPPED: "dim",
+}
+
+Commands = Callable[[str], str]
+
+
+def status_text(status: GroupStatus, width: int, commands: Commands = str) -> Text:
+    """Return the whole screen; `commands` spells the commands in a sentence.
+
+    The reasons why work waits come first, so that they are seen however many batches there are.
+    """
+    table, left_out = _table(status.batches, width)
+    room = f" (no room for {', '.join(left_out)}; --json has them)" if left_out else ""
+    title = Text(f"group {shown(status.group)}{room}", "bold")
+    reasons, ends, below = (
+        [Text(shown(commands(line)), style) for line, style in lines]
+        for lines in (_reasons(status), _ends(status), _below(status))
+    )
+    agents = [_agent_line(agent) for agent in status.agents]
+    return Text("\n").join([title, *reasons, *table, *ends, *agents, *below])
+
+
+def _reasons(status: GroupStatus) -> Iterator[tuple[str, str]]:
+    for wait in status.waits:
+        style = "bold red" if wait.urgency.needs_person else "yellow"
+        yield f"waiting: {wait.text}{_whose(wait, status.agents)}", style
+
+
+def _whose(wait: Sentence, agents: Sequence[AgentStatus]) -> str:
+    """Return how many of the agents report this reason, if not all of them do."""
+    alive = [agent for agent in agents if agent.works]
+    reporting = [
+        agent for agent in alive if any(said.about == wait.about for said in agent.reasons)
+    ]
+    names_it = len(reporting) == 1 and reporting[0].name in wait.text
+    if not reporting or len(reporting) == len(alive) or names_it:
+        return ""
+    if len(reporting) == 1:
+        return f" (agent {reporting[0].name})"
+    return f" ({len(reporting)} of {counted(len(alive), 'agent')})"
+
+
+# ---- batches
+
+
+def _table(batches: Sequence[BatchStatus], width: int) -> tuple[list[Text], list[str]]:
+    if not batches:
+        return [], []
+    names = tuple(shown(batch.name) for batch in batches)
+    columns = [Column("batch", names, left=True, least=NAME_LEAST), *_figures(batches)]
+    return fitted(columns, width, _LEAVING)
+
+
+def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
+    yield Column(
+        "state",
+        tuple("cancelled" if batch.cancelled else "" for batch in batches),
+        left=True,
+        style="magenta",
+    )
+    for name, state, style in _STATES:
+        yield Column(name, tuple(str(batch.counts[state]) for batch in batches), style=style)
+    yield Column("per s", tuple(f"{batch.rate_per_s:g}" for batch in batches))
+    yield Column("left", tuple(_time_left(batch.eta_s) for batch in batches))
+    yield Column("tokens", tuple(f"{batch.tokens_in}+{batch.tokens_out}" for batch in batches))
+    yield Column("cost", tuple(f"{batch.cost:.4f}" for batch in batches))
+
+
+def _time_left(eta_s: float | None) -> str:
+    if eta_s is None:
+        return "-"
+    minutes, seconds = divmod(int(eta_s), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
+    """Yield how often which error ended or delayed tasks, and which loads have not ended."""
+    for batch in status.batches:
+        for name, count in sorted(batch.failures.items()):
+            yield f"{count} {name}  ({batch.name})", "red" if name.startswith("dead ") else "yellow"
+    for batch in status.batches:
+        if batch.half_loaded:
+            yield half_loaded_message(batch.name), "yellow"
+
+
+# ---- agents
+
+
+def _agent_line(agent: AgentStatus) -> Text:
+    state, style = str(agent.state), _AGENT_STYLES[agent.state]
+    if agent.holds_tasks is False:
+        state, style = "lost, its tasks were reset", "dim"
+    call = agent.report.oldest_call if agent.report is not None else None
+    is_slow = call is not None and call.running_s >= SLOW_S
+    return Text.assemble(
+        f"agent {shown(agent.name)}: ",
+        (state, style),
+        f", seen {agent.silent_s:.0f} s ago",
+        (_work(agent), "yellow" if is_slow else ""),
+    )
+
+
+def _work(agent: AgentStatus) -> str:
+    """Return what an agent does. Of an agent that is gone, the last report says nothing now."""
+    report: AgentReport | None = agent.report
+    if report is None or agent.state in {AgentState.LOST, AgentState.STOPPED}:
+        return ""
+    call = report.oldest_call
+    oldest = ""
+    if call is not None:
+        oldest = call_text(call) if call.running_s >= SLOW_S else f"{call.running_s:.0f} s"
+        oldest = f", oldest call {oldest}"
+    leaving = ", draining" if report.draining else ""
+    return shown(f", {report.running} of {counted(report.slots, 'slot')}{leaving}{oldest}")
+
+
+# ---- everything else
+
+
+def _below(status: GroupStatus) -> Iterator[tuple[str, str]]:
+    """Yield the lines below the agents."""
+    for line in agent_status.outliers(status.agents):
+        yield line, "yellow"
+    if lag := agent_status.lag(status.agents):
+        behind = ", ".join(f"{count:,} in {name}" for name, count in lag.items())
+        yield f"records that wait: {behind}", ""
+    for run in status.replays:
+        yield unfinished_line(run), "cyan"
+    if status.orders:
+        wait = "waits" if status.orders == 1 else "wait"
+        yield f"{counted(status.orders, 'publish order')} {wait}", ""
+    if not status.batches:
+        advice = f"load one: python -m producer load FILE --group {status.group}"
+        yield f"no batch yet; {advice}", ""

@@ -1,0 +1,39 @@
+"""The order in which a person is told why work waits: first what needs a person most.
+
+Tested by tests/unit/producer/text/test_agent_report.py and tests/contract/test_ledger_status.py.
+"""
+
+from enum import IntEnum
+
+from schemas.task.agent_report import ReasonCode
+
+
+class Urgency(IntEnum):
+    """Kinds of reasons, the worst first: what stops most and does not mend itself."""
+
+    NO_AGENT = 0
+    ROUTE_PARKED = 1
+    TOPIC_UNKNOWN = 2
+    GUARD_RAISED = 3
+    LOOP_BLOCKED = 4
+    AGENT_LOST = 5  # it still holds tasks
+    ROUTE_STOPPED = 6
+    CALLS_HANG = 7
+    SUSPECT_RUNS = 8
+    AGENT_SILENT = 9
+    ROUTE_PAUSED = 10
+    ROUTES_LEFT_OUT = 11
+    OTHER = 12  # what an agent of another version says
+
+    @property
+    def needs_person(self) -> bool:
+        """Return whether somebody must act; the other kinds usually end by themselves."""
+        return self <= Urgency.LOOP_BLOCKED
+
+
+_OF_CODES: dict[str, Urgency] = {code: Urgency[code.name] for code in ReasonCode}
+
+
+def urgency_of(code: str) -> Urgency:
+    """Return the urgency of a reason that an agent reports."""
+    return _OF_CODES.get(code, Urgency.OTHER)

@@ -1,0 +1,276 @@
+"""The screen of `status`: what a person reads first, and that nothing in it is markup."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from producer.ledger.agent_status import AgentState, AgentStatus
+from producer.ledger.batch_status import BatchStatus
+from producer.ledger.status import GroupStatus
+from producer.screen.group_status import status_text
+from producer.text.agent_report import Sentence
+from producer.text.urgency import Urgency
+from schemas.task.agent_report import AgentReport, CallReport
+
+STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
+
+
+def group_with(batch: str) -> GroupStatus:
+    counts = dict.fromkeys(STATES, 0)
+    batch_status = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
+    agent = AgentStatus(1, batch, AgentState.ALIVE, 1.0, reasons=saying(batch))
+    return GroupStatus("g", "l", (agent,), (batch_status,), 0, saying(f"{batch} waits"))
+
+
+def saying(text: str) -> tuple[Sentence, ...]:
+    return (Sentence(Urgency.ROUTE_PAUSED, ("route", text), text),)
+
+
+def table(status: GroupStatus, width: int = 160) -> str:
+    out = StringIO()
+    console = Console(file=out, width=width)
+    console.print(status_text(status, console.width), soft_wrap=True)
+    return out.getvalue()
+
+
+def large(name: str, **counts: int) -> BatchStatus:
+    return BatchStatus(
+        name,
+        dict.fromkeys(STATES, 0) | counts,
+        123.45,
+        8100.0,
+        1_234_567_890,
+        987_654_321,
+        1148.1234,
+    )
+
+
+def large_group(*batches: BatchStatus) -> GroupStatus:
+    return GroupStatus("g", "l", (), batches, 0, ())
+
+
+@pytest.mark.parametrize(
+    "name", ["[/INST]", "report [draft]", "[red]x", ":smile:", "[link=http://h]x[/link]"]
+)
+def test_a_name_is_no_markup(name: str) -> None:
+    """A batch name is never read as markup.
+
+    A record of the inbox names its batch. One name would end `status` for the whole group, another
+    would be shown as something else.
+    """
+    assert name in table(group_with(name))
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_figure_of_a_million_tasks_is_cut(width: int) -> None:
+    """No figure of a million tasks is cut, since a cut figure is wrong.
+
+    The name is cut first, then columns that `--json` has too, which is said.
+    """
+    full = {state: 1_000_000 + place for place, state in enumerate(STATES)}
+    text = table(large_group(large("reports-of-a-whole-year", **full), large("b", total=7)), width)
+    head, *lines = text.splitlines()
+
+    assert all(str(count) in lines[1].split() for count in full.values())
+    assert lines[1].split()[-1] == "1148.1234"
+    assert lines[1].startswith("reports-")
+    assert max(map(len, lines)) <= width
+    assert head == (
+        "group g"
+        if width == 160
+        else f"group g (no room for {'tokens, left, per s' if width == 80 else 'tokens'}; "
+        "--json has them)"
+    )
+    assert all(not figure.endswith("…") for line in lines for figure in line.split()[1:])
+
+
+def test_the_usual_columns_fit_a_small_terminal() -> None:
+    """A column that is empty in every batch is dropped, so that rate and time left are seen."""
+    lines = table(
+        large_group(large("reports-of-a-year", total=1_000_000, pending=999_000, succeeded=1_000)),
+        80,
+    ).splitlines()
+
+    assert lines[1].split() == [
+        "batch",
+        "total",
+        "pending",
+        "succeeded",
+        "per",
+        "s",
+        "left",
+        "cost",
+    ]
+    assert lines[2].split()[1:] == ["1000000", "999000", "1000", "123.45", "2:15:00", "1148.1234"]
+
+
+def test_a_cancelled_batch_is_marked_beside_its_name() -> None:
+    """A cancelled batch is marked beside its name, even if no task waited.
+
+    If none was cancelled, nothing is said.
+    """
+    lines = table(
+        large_group(replace(large("a", total=1), cancelled=True), large("b", total=1))
+    ).splitlines()
+
+    assert lines[1].split()[:3] == ["batch", "state", "total"]
+    assert lines[2].split()[:3] == ["a", "cancelled", "1"]
+    assert lines[3].split()[:2] == ["b", "1"]
+    assert "state" not in table(large_group(large("b", total=1)))
+
+
+def test_no_control_character_of_a_name_reaches_a_terminal() -> None:
+    """Control characters of a name, which could move the cursor, do not reach the terminal."""
+    text = status_text(group_with("a\x1b[2J\nb\x9b1m"), 80).plain
+
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "a [2J b 1m" in text
+
+
+def test_reasons_come_first_and_once() -> None:
+    """Reasons stand above the batches, where thousands of batches hide none of them.
+
+    A reason of some of the agents names them; one of all agents does not.
+    """
+    waits = Sentence(Urgency.ROUTE_PAUSED, ("route_paused", "r"), "route r waits 2 s: RATE: 429")
+    stuck = Sentence(Urgency.LOOP_BLOCKED, ("blocked", "a"), "the event loop of a is blocked")
+    guard = Sentence(Urgency.GUARD_RAISED, ("guard", "night"), "guard of batch night: 10 of 10")
+    agents = [
+        AgentStatus(number, name, AgentState.ALIVE, 1.0, reasons=(waits,))
+        for number, name in enumerate("abc")
+    ]
+    group = GroupStatus("g", "l", tuple(agents), (large("night", total=1),), 0, (guard, waits))
+
+    def reasons(*, agents: Sequence[AgentStatus]) -> list[str]:
+        lines = status_text(replace(group, agents=tuple(agents)), 160).plain.splitlines()
+        return lines[1 : next(i for i, line in enumerate(lines) if line.startswith("batch"))]
+
+    assert reasons(agents=agents) == [f"waiting: {guard.text}", f"waiting: {waits.text}"]
+    calm = replace(agents[0], reasons=())
+    assert reasons(agents=[calm, *agents[1:]])[1] == f"waiting: {waits.text} (2 of 3 agents)"
+    assert reasons(agents=[calm, agents[1]])[1] == f"waiting: {waits.text} (agent b)"
+    group = replace(group, waits=(stuck,))
+    blocked = replace(agents[0], reasons=(stuck,))
+    assert reasons(agents=[blocked, *agents[1:]]) == [f"waiting: {stuck.text}"]
+
+
+def styled(text: Text, part: str) -> set[str]:
+    """Return the styles of a part of a text."""
+    place = text.plain.index(part)
+    return {
+        str(span.style)
+        for span in text.spans
+        if span.start <= place and place + len(part) <= span.end
+    }
+
+
+def test_colours_have_a_meaning() -> None:
+    """What needs a person is red, what ends by itself is yellow, and success is green."""
+    waits = tuple(
+        Sentence(urgency, (urgency.name, ""), f"{urgency.name} {urgency.value}")
+        for urgency in Urgency
+    )
+    agents = tuple(
+        AgentStatus(number, state, state, 1.0) for number, state in enumerate(AgentState)
+    )
+    batch = replace(
+        large("night", total=1201, succeeded=1001, dead=31, cancelled=17, processing=29),
+        failures={"dead AUTH": 31, "tried again RATE": 2},
+    )
+
+    text = status_text(GroupStatus("g", "l", agents, (batch,), 1, waits), 200)
+
+    for urgency in Urgency:
+        colour = "bold red" if urgency.needs_person else "yellow"
+        assert colour in styled(text, f"waiting: {urgency.name} "), urgency
+    for part, colour in (
+        ("1001", "green"),
+        ("31", "red"),
+        ("17", "magenta"),
+        ("29", "cyan"),
+        ("31 dead AUTH", "red"),
+        ("2 tried again RATE", "yellow"),
+    ):
+        assert colour in styled(text, part), part
+    for state, colour in zip(AgentState, ("green", "yellow", "red", "dim"), strict=True):
+        of_agent = text[text.plain.index(f"agent {state}: ") + len(f"agent {state}: ") :]
+        assert colour in styled(of_agent, str(state)), state
+
+
+def test_a_lost_agent_whose_tasks_are_back_is_no_alarm() -> None:
+    """It is said in words and dim; its last report says nothing about now."""
+    report = AgentReport(slots=64, running=3, oldest_call=CallReport(7, "b", "k", "r", 75.0))
+    lost = AgentStatus(1, "a", AgentState.LOST, 20.0, "1", report, holds_tasks=True)
+
+    assert lines_of(lost) == ["agent a: lost, seen 20 s ago"]
+    assert lines_of(replace(lost, holds_tasks=False)) == [
+        "agent a: lost, its tasks were reset, seen 20 s ago"
+    ]
+
+
+def test_one_thing_is_not_plural() -> None:
+    """One slot and one order are said in the singular."""
+    agent = AgentStatus(1, "a", AgentState.ALIVE, 1.0, "1", AgentReport(slots=1, running=1))
+    group = GroupStatus("g", "l", (agent,), (large("night", total=1),), 1, ())
+
+    assert below(group) == [
+        "agent a: alive, seen 1 s ago, 1 of 1 slot",
+        "1 publish order waits",
+    ]
+    assert below(replace(group, agents=(), orders=2000)) == ["2,000 publish orders wait"]
+
+
+def reporting(name: str, report: AgentReport, version: str = "1") -> AgentStatus:
+    return AgentStatus(1, name, AgentState.ALIVE, 1.0, version, report)
+
+
+def below(group: GroupStatus) -> list[str]:
+    """Return the lines below the table."""
+    return status_text(group, 160).plain.splitlines()[2 + len(group.batches) :]
+
+
+def lines_of(*agents: AgentStatus) -> list[str]:
+    return below(GroupStatus("g", "l", agents, (large("night", total=1),), 0, ()))
+
+
+@pytest.mark.parametrize(
+    ("running_s", "shown"), [(9.4, "9 s"), (75.0, "75 s: task k of batch b on route r")]
+)
+def test_an_agents_line_shows_its_slots_and_its_oldest_call(running_s: float, shown: str) -> None:
+    """The task of the oldest call is named once the call has run for some seconds."""
+    call = CallReport(7, "b", "k", "r", running_s)
+    report = AgentReport(slots=64, running=3, oldest_call=call, draining=True)
+
+    assert lines_of(reporting("a", report)) == [
+        f"agent a: alive, seen 1 s ago, 3 of 64 slots, draining, oldest call {shown}"
+    ]
+
+
+def test_agents_that_differ_from_the_others_are_named() -> None:
+    """Agents with other settings, or of another version, are named; equal ones are not."""
+    same = [reporting(name, AgentReport(settings="s")) for name in "abc"]
+    assert len(lines_of(*same)) == 3
+
+    odd = [reporting(name, AgentReport(settings="t"), version="2") for name in "de"]
+
+    assert lines_of(*odd, *same)[5:] == [
+        "d, e have another version than a",
+        "d, e have other settings than a",
+    ]
+    many = [reporting(f"d{number}", AgentReport(settings=f"{number}")) for number in range(7)]
+    assert lines_of(*many, *same)[10:] == [
+        "d0, d1, d2, d3, d4 and 2 more have other settings than a"
+    ]
+
+
+def test_records_that_wait_are_shown_by_topic() -> None:
+    """The lag of all living agents is added; a topic without lag is not news."""
+    lags: list[dict[str, int]] = [{"tasks": 1200, "inbox": 0}, {"tasks": 34, "retry.30s": 5}]
+
+    lines = lines_of(*(reporting(f"{lag}", AgentReport(lag=lag)) for lag in lags))
+
+    assert lines[2:] == ["records that wait: 1,234 in tasks, 5 in retry.30s"]
