@@ -152,7 +152,9 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     accounts = Accounts(
         config=parts.config,
         naming=routes.naming,
-        connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),
+        connect=lambda base_url, api_key, headers: ChatClient(
+            base_url=base_url, api_key=api_key, headers=headers
+        ),
     )
     locks, beats = agent_locks(parts), beat_database(parts)
     role = " (rehearsal LLM)" if rehearsal else ""
@@ -236,11 +238,11 @@ def _duties(
 
 
 def _rehearsed(config: Config) -> Config:
-    """Remove every route's address and key, so that no route can reach a provider."""
+    """Remove every route's address, key and headers, so that no route can reach a provider."""
     return replace(
         config,
         routes={
-            name: replace(route, base_url=None, api_key=None)
+            name: replace(route, base_url=None, api_key=None, headers=None, structured=None)
             for name, route in config.routes.items()
         },
     )

@@ -15,6 +15,7 @@ from typing import Protocol
 from agent.outcome import Outcome
 from producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
 from schemas.runtime.clock import Clock
+from schemas.settings.config import Structured
 from schemas.task.envelope import Publication, RawHeaders
 from schemas.task.failures import ErrorClass
 from schemas.task.rejected_record import RejectedRecord
@@ -386,9 +387,11 @@ class LLM(Protocol):
 class Account:
     """The means to call one route.
 
-    `model` is for tasks that name no model; None leaves the choice to the provider.
+    `model` is for tasks that name no model; None leaves the choice to the provider. `structured` is
+    the form in which the server takes a schema.
     """
 
     llm: LLM
     model: str | None
     timeout_s: float
+    structured: Structured = Structured.JSON_SCHEMA

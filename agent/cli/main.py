@@ -369,7 +369,7 @@ def _llm_settings(config: Config, options: argparse.Namespace) -> Iterator[LLMCo
 
 
 def _rehearsed(config: Config, url: str) -> LLMConfig:
-    return replace(config.llm, base_url=url, api_key=None, model="rehearsal")
+    return LLMConfig(base_url=url, model="rehearsal", timeout_s=config.llm.timeout_s)
 
 
 def _signals(limit_s: float) -> Stop:

@@ -18,5 +18,5 @@ async def chat(context: Context) -> Answer | Dead:
     if task.body is None and task.prompt is None:
         reason = f"the task has no prompt, and type {task.type} has no handler"
         return Dead(Failure(ErrorClass.NO_PROMPT, reason), context.spent)
-    body = chat_body(task, await context.document(), context.model)
+    body = chat_body(task, await context.document(), context.model, context.structured)
     return await context.complete(body, schema=task.schema, verbatim=task.body is not None)

@@ -18,7 +18,7 @@ from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeede
 from agent.ports import Account, Call, Clock, Reply
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
-from schemas.settings.config import Price, TypeConfig
+from schemas.settings.config import Price, Structured, TypeConfig
 from schemas.task.line import TaskLine
 from schemas.task.message_text import text_of
 
@@ -139,6 +139,11 @@ class Context:
     def model(self) -> str | None:
         """Return the model for tasks that name none."""
         return self._account.model
+
+    @property
+    def structured(self) -> Structured:
+        """Return the form in which the route's server takes a schema."""
+        return self._account.structured
 
     async def document(self) -> str | None:
         """Return the text of the task's input, or None if it has none.

@@ -8,6 +8,8 @@ from urllib.parse import quote
 import orjson
 
 from agent.handlers.documents import DocumentError
+from schemas.clients.structured_output import response_format
+from schemas.settings.config import Structured
 from schemas.task.failures import ErrorClass
 from schemas.task.line import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
 
@@ -15,11 +17,17 @@ _ID_CHARS = 512
 _DIGEST_BYTES = 16
 
 
-def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[str, Any]:
+def chat_body(
+    task: TaskLine,
+    document: str | None,
+    model: str | None,
+    structured: Structured = Structured.JSON_SCHEMA,
+) -> dict[str, Any]:
     """Return the body of the chat completion.
 
-    `model` is used if the task names none; without either, the body names no model. Raises
-    DocumentError if the prompt would be too long with its document.
+    `model` is used if the task names none; without either, the body names no model. `structured` is
+    the form in which the server takes a schema. Raises DocumentError if the prompt would be too
+    long with its document.
     """
     model_name = task.model or model
     model_field = {"model": model_name} if model_name else {}
@@ -28,7 +36,7 @@ def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[s
     return {
         **model_field,
         "messages": [_message(task, document)],
-        **_response_format(task),
+        **({} if task.schema is None else response_format(task.schema, structured)),
         **task.params,
     }
 
@@ -48,17 +56,6 @@ def _message(task: TaskLine, document: str | None) -> dict[str, str]:
             f"at most {MAX_PROMPT_CHARS} are sent",
         )
     return {"role": "user", "content": prompt.replace(PLACEHOLDER, document)}
-
-
-def _response_format(task: TaskLine) -> dict[str, Any]:
-    if task.schema is None:
-        return {}
-    return {
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": task.schema},
-        }
-    }
 
 
 def packed(body: Mapping[str, Any]) -> bytes:

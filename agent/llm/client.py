@@ -1,13 +1,13 @@
 """The port `LLM` on pyreqwest: one POST per call, no retries, no redirects.
 
 Every failure is a value. This module may not judge a status or interpret a body, but it masks its
-own key in every body that can be no completion. aiohttp could be used instead;
+own key and headers in every body that can be no completion. aiohttp could be used instead;
 `bench/llm_clients.py` compares the two.
 
 Tested by tests/contract/test_llm.py and tests/contract/test_llm_failures.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from pyreqwest.exceptions import PoolTimeoutError, PyreqwestError
@@ -18,7 +18,8 @@ from pyreqwest.response import Response
 from agent.ports import Call, CallFailed, Reply
 from schemas.clients.http import causes, connected, wants_login, why
 from schemas.clients.llm_address import endpoint
-from schemas.settings.config import Secret, authorization
+from schemas.settings.config import Secret
+from schemas.settings.headers import hidden, sent
 from schemas.task.failures import ErrorClass
 from schemas.task.untrusted import describe_error, is_panic
 from schemas.task.wording import TEXT_CHARS, masking
@@ -46,12 +47,13 @@ class ChatClient:
         *,
         base_url: str,
         api_key: Secret | None,
+        headers: Mapping[str, Secret] | None = None,
         connect_timeout_s: float = 10.0,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         self._url = endpoint(base_url)
-        self._authorization = authorization(api_key)
-        self._masked = masking("" if api_key is None else api_key.reveal().strip())
+        self._headers = sent(api_key, headers or {})
+        self._masked = masking(*hidden(api_key, headers or {}))
         self._max_reply_bytes = max_reply_bytes
         self._client = connected(self._url, timedelta(seconds=connect_timeout_s))
 
@@ -85,9 +87,8 @@ class ChatClient:
         builder = self._client.post(self._url).timeout(timeout)
         builder = builder.header("Content-Type", "application/json")
         builder = builder.header("X-Client-Request-Id", call.request_id)
-        if self._authorization is not None:
-            bearer = self._authorization.reveal()
-            builder = builder.header("Authorization", bearer, is_sensitive=True)
+        for name, value in self._headers.items():
+            builder = builder.header(name, value.reveal(), is_sensitive=True)
         # Nothing of the body is read ahead: a body that fails must not take the status and the
         # headers with it.
         return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()
@@ -107,7 +108,7 @@ class ChatClient:
         """Return the reply.
 
         A completion stays byte for byte as it is. In any other body a provider may repeat the key
-        that it refuses, so the key is masked.
+        or a header that it refuses, so these are masked.
         """
         completion = len(body) > _ERROR_PAGE_BYTES or b'"choices"' in body
         shown = body if completion else self._masked(body)

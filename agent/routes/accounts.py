@@ -4,7 +4,8 @@ The clients are made by the `connect` that is passed in.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 
 from agent.ports import LLM, Account
 from agent.routes.names import DEFAULT, RouteNames
@@ -13,11 +14,12 @@ from schemas.errors import ConfigError
 from schemas.settings.account import account
 from schemas.settings.config import Config, Secret
 
-Connect = Callable[[str, Secret | None], LLM]
+# Makes a client for an address, a key and headers.
+Connect = Callable[[str, Secret | None, Mapping[str, Secret]], LLM]
 
 
 class Accounts:
-    """The accounts of all routes, with one client for each address and key.
+    """The accounts of all routes, with one client for each address, key and headers.
 
     Raises ConfigError, which names the route, for a bad account.
     """
@@ -26,7 +28,7 @@ class Accounts:
         self._config = config
         self._naming = naming
         self._connect = connect
-        self._clients: dict[tuple[str, Secret | None], LLM] = {}
+        self._clients: dict[Hashable, LLM] = {}
         self._configured = {name: self._make(name) for name in naming.configured}
 
     def __call__(self, route: str) -> Account:
@@ -38,7 +40,7 @@ class Accounts:
         if configured is not None:
             return configured
         default = self._configured[DEFAULT]
-        return Account(default.llm, self._naming.model_of(route), default.timeout_s)
+        return replace(default, model=self._naming.model_of(route))
 
     async def close(self) -> None:
         """Close every client, even if closing another one fails.
@@ -54,18 +56,22 @@ class Accounts:
 
     def _make(self, name: str) -> Account:
         settings = account(self._config, name)
-        base_url, api_key = settings.base_url or "", settings.api_key
-        client = self._clients.get((base_url, api_key))
+        client = self._clients.get(settings.identity)
         if client is None:
             try:
-                client = self._clients[base_url, api_key] = self._connect(base_url, api_key)
+                client = self._connect(settings.base_url or "", settings.api_key, settings.headers)
             except ConfigError as error:
                 raise ConfigError(f"route {name}: {error}") from None
-        return Account(client, settings.model, settings.timeout_s)
+            self._clients[settings.identity] = client
+        return Account(client, settings.model, settings.timeout_s, settings.structured)
 
 
 def keys_in_clear(config: Config, proxies: Mapping[str, str]) -> list[str]:
-    """Return a warning for each address that the key of a route goes to unencrypted."""
+    """Return a warning for each address to which a route's key or headers go unencrypted."""
     accounts = [account(config, name) for name in (DEFAULT, *sorted(config.routes))]
-    addresses = dict.fromkeys(llm.base_url for llm in accounts if llm.base_url and llm.api_key)
-    return [warning for address in addresses if (warning := in_clear(address, proxies))]
+    has_key: dict[str, bool] = {}
+    for llm in accounts:
+        if llm.base_url and llm.has_secrets:
+            has_key[llm.base_url] = has_key.get(llm.base_url, False) or llm.api_key is not None
+    warnings = (in_clear(url, proxies, has_key=keyed) for url, keyed in has_key.items())
+    return [warning for warning in warnings if warning]

@@ -218,7 +218,7 @@ class Checks:
         )
 
     def _routes(self) -> list[Check]:
-        """Return a test for each route whose address, key or model differs from earlier ones.
+        """Return a test for each route whose account or model differs from earlier ones.
 
         The test `llm` covers the default route.
         """
@@ -232,7 +232,7 @@ class Checks:
 
 
 def _identity(llm: LLMConfig) -> tuple[object, ...]:
-    return llm.base_url, llm.api_key, llm.model
+    return llm.identity, llm.model, llm.structured
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,8 @@ from producer.text.printable import shown
 from schemas.clients import llm_address
 from schemas.clients.http import connected, why
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.settings.config import LLMConfig, authorization
+from schemas.settings.config import LLMConfig
+from schemas.settings.headers import hidden, sent
 from schemas.task.wording import one_line
 
 TIMEOUT_S = 60.0
@@ -85,8 +86,15 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
             f"{where} answers {status} with an error: {message}; {_advice(status, route, url)}"
         )
     success = f"{where} answers as {_model(where, body, address)}"
-    warning = llm_address.in_clear(url, getproxies_environment()) if llm.api_key else ""
-    return f"{success}; WARNING: {warning}" if warning else success
+    return f"{success}; WARNING: {warning}" if (warning := _in_clear(llm, url)) else success
+
+
+def _in_clear(llm: LLMConfig, url: str) -> str:
+    """Return a warning if the account's secrets go to its address unencrypted, else nothing."""
+    if not llm.has_secrets:
+        return ""
+    proxies = getproxies_environment()
+    return llm_address.in_clear(url, proxies, has_key=llm.api_key is not None)
 
 
 def _setting(route: str | None, key: str) -> str:
@@ -114,8 +122,8 @@ def _request(
     request = request.timeout(timedelta(seconds=timeout_s)).header(
         "Content-Type", "application/json"
     )
-    if (bearer := authorization(llm.api_key)) is not None:
-        request = request.header("Authorization", bearer.reveal(), is_sensitive=True)
+    for name, value in sent(llm.api_key, llm.headers).items():
+        request = request.header(name, value.reveal(), is_sensitive=True)
     # A broken body still leaves the status.
     return request.body_bytes(orjson.dumps(body)).streamed_read_buffer_limit(0).build_streamed()
 
@@ -181,9 +189,10 @@ def _first_message(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
 
 
 def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
-    """Yield the key and the values of the address's query, both as written and decoded."""
+    """Yield the key, the headers, and the values of the address's query as written and decoded."""
     if llm.api_key is not None and (key := llm.api_key.reveal().strip()):
         yield key
+    yield from (text for text in hidden(None, llm.headers) if len(text) >= _LEAST_SECRET)
     for pair in urlsplit(url).query.split("&"):
         value = pair.partition("=")[2] or pair
         yield from (text for text in {value, unquote_plus(value)} if len(text) >= _LEAST_SECRET)

@@ -65,9 +65,10 @@ def is_loopback(url: str) -> bool:
     return address.is_unspecified or (mapped or address).is_loopback
 
 
-def in_clear(url: str, proxies: Mapping[str, str]) -> str:
-    """Return a warning for an address to which a key goes unencrypted; empty for any other.
+def in_clear(url: str, proxies: Mapping[str, str], *, has_key: bool = True) -> str:
+    """Return a warning for an address to which secrets go unencrypted; empty for any other.
 
+    The secrets are the key, unless the account has none, and else the headers.
     `proxies` is what `urllib.request.getproxies_environment` returns. To an https:// address a
     proxy only passes on what it cannot read.
     """
@@ -79,7 +80,8 @@ def in_clear(url: str, proxies: Mapping[str, str]) -> str:
     through = ""
     if proxied and not bypassed:
         through = " and through the proxy of HTTP_PROXY or ALL_PROXY"
+    secrets = "the API key is" if has_key else "the headers of the account are"
     return (
-        f"the API key is sent to {parts.hostname} unencrypted{through}; "
+        f"{secrets} sent to {parts.hostname} unencrypted{through}; "
         "use an https:// address if there is one"
     )

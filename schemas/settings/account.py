@@ -1,6 +1,6 @@
 """The account of a route: its own settings, and those of `[llm]` that it may inherit."""
 
-from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RouteConfig
+from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RouteConfig, Structured
 
 
 def account(config: Config, route: str) -> LLMConfig:
@@ -14,11 +14,13 @@ def account(config: Config, route: str) -> LLMConfig:
     same_server = base_url == llm.base_url
     return LLMConfig(
         base_url=base_url,
-        # A key is only sent to the address that it was given for.
+        # A key is only sent to the address that it was given for, and so are headers.
         api_key=own.api_key or (llm.api_key if same_server else None),
         model=model,
         timeout_s=own.timeout_s or llm.timeout_s,
         # What one model takes says nothing about another one.
         context_tokens=own.context_tokens
         or (llm.context_tokens if same_server and model == llm.model else None),
+        headers=(llm.headers if same_server else {}) if own.headers is None else own.headers,
+        structured=own.structured or (llm.structured if same_server else Structured.JSON_SCHEMA),
     )

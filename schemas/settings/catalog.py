@@ -7,6 +7,8 @@ table.
 from dataclasses import dataclass
 
 from schemas.settings import kinds
+from schemas.settings.config import Structured
+from schemas.settings.headers import headers
 
 MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
@@ -56,6 +58,15 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         "context_tokens": NamedSetting(
             kinds.whole(1, MOST_TOKENS),
             "how many tokens the model takes; `llm.context_tokens` holds for `llm.model` only",
+        ),
+        "headers": NamedSetting(
+            headers,
+            "as `llm.headers`, which is the default if the route has the same address; a table of "
+            "the route's own replaces it",
+        ),
+        "structured": NamedSetting(
+            kinds.choice(Structured),
+            "as `llm.structured`, which is the default if the route has the same address",
         ),
     },
     "types": {
@@ -139,6 +150,21 @@ SETTINGS = {
             None,
             kinds.whole(1, MOST_TOKENS),
             "how many tokens the model takes",
+        ),
+        Setting(
+            "llm.headers",
+            None,
+            headers,
+            'table of headers for each call to that address, such as `{ "api-key" = "..." }`; '
+            "their values are never shown",
+        ),
+        Setting(
+            "llm.structured",
+            None,
+            kinds.choice(Structured),
+            "form in which the server takes a task's schema: `json_schema`, `json_object`, or "
+            "`none` for a server that takes none",
+            "json_schema",
         ),
         Setting(
             "agent.slots",

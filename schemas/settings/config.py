@@ -3,7 +3,9 @@
 `schemas/settings/sources.py` says where they come from, and in which order.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from schemas.errors import ConfigError
@@ -68,12 +70,21 @@ class KafkaConfig:
     client: dict[str, str] = field(default_factory=dict, repr=False)
 
 
+class Structured(StrEnum):
+    """The form in which a server is asked for an answer that fits a schema."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class LLMConfig:
     """The provider account.
 
     `base_url` ends before `/chat/completions`; None means that no LLM is configured.
-    `context_tokens`: how many tokens the model takes, None if unknown.
+    `context_tokens`: how many tokens the model takes, None if unknown. `headers` are sent with each
+    call.
     """
 
     base_url: str | None = None
@@ -81,6 +92,18 @@ class LLMConfig:
     model: str | None = None
     timeout_s: float = 600.0
     context_tokens: int | None = None
+    headers: dict[str, Secret] = field(default_factory=dict)
+    structured: Structured = Structured.JSON_SCHEMA
+
+    @property
+    def identity(self) -> Hashable:
+        """Return what is equal for accounts that one HTTP client can serve."""
+        return self.base_url or "", self.api_key, frozenset(self.headers.items())
+
+    @property
+    def has_secrets(self) -> bool:
+        """Return whether calls carry a key or headers of this account."""
+        return self.api_key is not None or bool(self.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +161,8 @@ class RouteConfig:
     """A provider account for one model.
 
     `model`: the name that tasks use, by default the route's name. A value of None is taken from
-    `[llm]`, except that the key of `[llm]` is only sent to the address of `[llm]`, and that its
-    `context_tokens` hold for its model only.
+    `[llm]`, but key, headers and `structured` only for the address of `[llm]`, and `context_tokens`
+    only for its model there. `headers` replace those of `[llm]`.
     """
 
     base_url: str | None = None
@@ -147,6 +170,8 @@ class RouteConfig:
     model: str | None = None
     timeout_s: float | None = None
     context_tokens: int | None = None
+    headers: dict[str, Secret] | None = None
+    structured: Structured | None = None
 
 
 @dataclass(frozen=True, slots=True)

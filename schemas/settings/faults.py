@@ -3,7 +3,9 @@
 No message holds a value.
 """
 
+from schemas.settings.account import account
 from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.settings.headers import AUTHORIZATION
 
 
 def contradictions(config: Config) -> list[str]:
@@ -53,6 +55,22 @@ def route_faults(config: Config) -> list[str]:
     ]
     fix = f"known are: {', '.join(routes)}; add its section [routes.NAME], or remove it"
     return faults + [f"types.{name}.route names no route; {fix}" for name in misrouted]
+
+
+def account_faults(config: Config) -> list[str]:
+    """Return the faults of accounts that have a key and the header in which it would be sent."""
+    faults = []
+    for name in sorted({DEFAULT_ROUTE, *config.routes}):
+        llm = account(config, name)
+        doubled = [header for header in llm.headers if header.lower() == AUTHORIZATION.lower()]
+        if llm.api_key is not None and doubled:
+            place = f"routes.{name}" if name in config.routes else "llm"
+            faults.append(
+                f"{place} has a key and the header {AUTHORIZATION}, in which the key is sent; "
+                "keep one of them: remove api_key (DOCLLM_LLM_API_KEY, OPENAI_API_KEY), "
+                f"or remove {AUTHORIZATION} from headers"
+            )
+    return faults
 
 
 def _idle_routes(config: Config) -> list[str]:

@@ -12,7 +12,7 @@ import re
 import shlex
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,17 @@ _PAIR = re.compile(r"\s*([\w\"'. -]+?)\s*=")
 class SettingFile:
     """A configuration file: its `values` by name, and the base folder of its paths.
 
-    The names of nested tables are joined by dots.
+    The names of nested tables are joined by dots. A table for which `whole` is true is a value of
+    its own; `whole` gets the table's names, from the outermost one.
     """
 
-    def __init__(self, path: Path, *, unnamed: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        unnamed: bool = False,
+        whole: Callable[[tuple[str, ...]], bool] = lambda _names: False,
+    ) -> None:
         """Read the file.
 
         Raises ConfigError if it cannot be read, or if it is `unnamed` and others may write to it.
@@ -40,7 +47,7 @@ class SettingFile:
                 if unnamed:
                     _require_trust(path, os.fstat(file.fileno()))
                 self._text = file.read()
-            self.values = _flat(tomllib.loads(self._text))
+            self.values = dict(_flat(tomllib.loads(self._text), whole))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -57,14 +64,17 @@ class SettingFile:
             ) from None
 
     def where(self, name: str) -> str:
-        """Return the file's name and, if it can be found, the line that sets `name`."""
+        """Return the file's name and, if it can be found, the line that sets `name`.
+
+        For a table that is a value, this is the line where it begins.
+        """
         table = ""
         for number, line in enumerate(self._text.splitlines(), 1):
             if header := _HEADER.match(line):
                 table = _unquoted(header[1])
             pair = _PAIR.match(line)
             position = ".".join(filter(None, (table, _unquoted(pair[1])))) if pair else table
-            if position == name:
+            if position == name or position.startswith(f"{name}."):
                 return f"{self.path.name} line {number}"
         return self.path.name
 
@@ -111,9 +121,14 @@ def _unquoted(name: str) -> str:
     return name.replace('"', "").replace("'", "").replace(" ", "")
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    values: dict[str, Any] = {}
+def _flat(
+    table: Mapping[str, Any],
+    whole: Callable[[tuple[str, ...]], bool],
+    names: tuple[str, ...] = (),
+) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
-        is_table = isinstance(value, dict) and value
-        values |= _flat(value, f"{prefix}{name}.") if is_table else {f"{prefix}{name}": value}
-    return values
+        path = (*names, name)
+        if isinstance(value, dict) and value and not whole(path):
+            yield from _flat(value, whole, path)
+        else:
+            yield ".".join(path), value

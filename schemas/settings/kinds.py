@@ -8,6 +8,7 @@ in the wrong place.
 import os
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -135,6 +136,18 @@ def tiers(value: Any) -> tuple[str, ...]:
 def names(value: Any) -> tuple[str, ...]:
     """Return names from a list, or from a text with commas."""
     return tuple(text(part) for part in _parts(value, ",", "a list of names"))
+
+
+def choice(values: type[StrEnum]) -> Check:
+    """Return a check for one of these words."""
+
+    def check(value: Any) -> StrEnum:
+        try:
+            return values(value)
+        except ValueError:
+            raise ValueError(f"write one of {', '.join(values)}, in quotes") from None
+
+    return check
 
 
 def function(value: Any) -> str:

@@ -27,7 +27,7 @@ from schemas.settings.config import (
     Secret,
     TypeConfig,
 )
-from schemas.settings.faults import contradictions, route_faults
+from schemas.settings.faults import account_faults, contradictions, route_faults
 from schemas.settings.file import FILE, SettingFile
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -79,7 +79,7 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
     if not (given.keys() - checked.keys()) & {"kafka.bootstrap", "database.url"}:
         faults += contradictions(config)
-    faults += route_faults(config)
+    faults += route_faults(config) + account_faults(config) + _header_faults(given, config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config
@@ -156,6 +156,29 @@ def _key_faults(given: Mapping[str, _GivenValue]) -> list[str]:
     ]
 
 
+def _header_faults(given: Mapping[str, _GivenValue], config: Config) -> list[str]:
+    """Refuse to send a key of the environment with headers of a file in the current folder.
+
+    Nobody named that file, and a gateway may forward the call to a host that a header names.
+    """
+    key = given.get("llm.api_key")
+    if config.llm.api_key is None or (key is not None and key.unnamed):
+        return []
+    # A route with its own key or address does not get this key.
+    routes = [
+        f"routes.{name}"
+        for name, route in config.routes.items()
+        if route.api_key is None and route.base_url in {None, config.llm.base_url}
+    ]
+    names = [f"{section}.headers" for section in ("llm", *routes)]
+    return [
+        f"{setting.where}: the key of {key.where if key else 'OPENAI_API_KEY'} would be sent with "
+        f"these {name}, but nobody named this file; name it if you trust it: --config {FILE}"
+        for name in names
+        if (setting := given.get(name)) is not None and setting.unnamed and setting.value
+    ]
+
+
 def _foreign(variable: str) -> bool:
     """Return whether tests or Kubernetes set this variable, though it looks like docllm's."""
     return variable.startswith(_TESTS) or _SERVICE.fullmatch(variable) is not None
@@ -166,7 +189,17 @@ def _file(named: object, cwd: Path) -> SettingFile | None:
         path = cwd / (kinds.path(named) if named else FILE)
     except ValueError as error:
         raise ConfigError(f"the configuration file's name is wrong; {error}") from None
-    return SettingFile(path, unnamed=not named) if named or _exists(path) else None
+    if not named and not _exists(path):
+        return None
+    return SettingFile(path, unnamed=not named, whole=_is_table)
+
+
+def _is_table(names: tuple[str, ...]) -> bool:
+    """Return whether this table of the file is the value of one setting."""
+    match names:
+        case ("llm", "headers") | ("routes", _, "headers"):
+            return True
+    return False
 
 
 def _exists(path: Path) -> bool:

@@ -21,17 +21,23 @@ _KEY = re.compile(
 _BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
-def masking(secret: str) -> Callable[[bytes], bytes]:
-    """Return a function that masks this secret in a body, even if JSON escapes its characters.
+def masking(*secrets: str) -> Callable[[bytes], bytes]:
+    """Return a function that masks these secrets in a body, even if JSON escapes their characters.
 
-    The secret may have any form. No repr shows it.
+    A secret may have any form. No repr shows it.
     """
-    if len(secret) < _LEAST_SECRET_CHARS:
+    long = [secret for secret in secrets if len(secret) >= _LEAST_SECRET_CHARS]
+    if not long:
         return bytes
-    pattern = re.compile(
-        "".join(rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x}))" for char in secret).encode()
-    )
+    # The longest first: it may hold another one.
+    alternatives = map(_escaped_or_not, sorted(long, key=len, reverse=True))
+    pattern = re.compile("|".join(alternatives).encode())
     return lambda body: pattern.sub(b"***", body)
+
+
+def _escaped_or_not(secret: str) -> str:
+    """Return a pattern of the text, with or without the escapes of JSON."""
+    return "".join(rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x}))" for char in secret)
 
 
 def counted(number: int, noun: str) -> str:

@@ -99,6 +99,26 @@ async def test_a_call_is_a_post_with_request_id_key_and_body() -> None:
     assert KEY.reveal() not in shown
 
 
+async def test_headers_of_the_account_go_with_each_call_and_are_not_shown() -> None:
+    """A gateway gets them as they were written; without a key there is no bearer."""
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await request(reader)).decode())
+        writer.write(response("200 OK", b"{}"))
+
+    given = {"api-key": Secret("azure-secret-1"), "User-Agent": Secret("own agent")}
+    async with server(serve) as url, client(url, api_key=None, headers=given) as llm:
+        await llm.complete(call())
+        shown = repr(vars(llm))
+
+    lines = heads[0].lower().split("\r\n")
+    assert "api-key: azure-secret-1" in lines
+    assert [line for line in lines if line.startswith("user-agent")] == ["user-agent: own agent"]
+    assert "authorization" not in heads[0].lower()
+    assert "azure-secret-1" not in shown
+
+
 async def test_a_connection_is_used_again() -> None:
     """Calls one after another share one connection."""
     connections = 0
@@ -246,5 +266,7 @@ def test_an_invalid_address_is_refused(url: str) -> None:
         Accounts(
             config=config,
             naming=RouteNames(config),
-            connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),
+            connect=lambda base_url, api_key, headers: ChatClient(
+                base_url=base_url, api_key=api_key, headers=headers
+            ),
         )

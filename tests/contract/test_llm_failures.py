@@ -244,6 +244,23 @@ async def test_a_key_that_the_provider_repeats_is_masked(status: str) -> None:
     assert reply.body == body.replace(key.encode(), b"***")
 
 
+@pytest.mark.parametrize("echo", ["Basic dXNlcjpwYXNz", "dXNlcjpwYXNz", "my azure secret"])
+async def test_a_header_that_the_provider_repeats_is_masked(echo: str) -> None:
+    """A header's value is as secret as the key, with its scheme and without."""
+    headers = {
+        "Authorization": Secret("Basic dXNlcjpwYXNz"),
+        "api-key": Secret("my azure secret"),
+    }
+    body = f'{{"error":{{"message":"wrong: {echo}","code":"invalid"}}}}'.encode()
+
+    reply = await ended(
+        answering(response("401 No", body)), api_key=Secret("sk-other-key"), headers=headers
+    )
+
+    assert isinstance(reply, Reply)
+    assert reply.body == body.replace(echo.encode(), b"***")
+
+
 async def test_a_completion_is_kept_as_it_came() -> None:
     """A paid answer is not changed, whatever it contains."""
     body = b'{"choices":[{"message":{"content":"my-own-key"}}]}'

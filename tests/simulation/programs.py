@@ -140,7 +140,7 @@ class AgentProgram(Program):
         accounts = Accounts(
             config=parts.config,
             naming=routes.naming,
-            connect=lambda _base_url, _api_key: machine.llm,
+            connect=lambda *_: machine.llm,
         )
         heartbeat = self._heartbeat(clock, latest.json)
         ids = TopicIds(family=parts.family, clock=clock, stored=await parts.family.require())

@@ -7,6 +7,7 @@ import pytest
 
 from agent.handlers import DocumentError
 from agent.handlers.request import chat_body, request_id
+from schemas.settings.config import Structured
 from schemas.task.line import parse
 from tests.support.handlers import OPENAI, TASK, handlers_harness
 
@@ -66,6 +67,28 @@ def test_params_and_schema_go_into_the_body() -> None:
     assert (body["temperature"], body["model"]) == (0, "mine")
     assert chosen["response_format"] == {"type": "json_object"}
     assert "model" not in chosen
+
+
+@pytest.mark.parametrize(
+    ("structured", "fields"),
+    [
+        (Structured.JSON_OBJECT, {"response_format": {"type": "json_object", "schema": SCHEMA}}),
+        (Structured.NONE, {}),
+    ],
+)
+def test_a_schema_is_sent_in_the_form_that_the_server_takes(
+    structured: Structured, fields: dict[str, Any]
+) -> None:
+    """A task's own response format wins over every form."""
+    task = parse(orjson.dumps(TASK | {"schema": SCHEMA}))
+    params = {"response_format": {"type": "text"}}
+    chosen = parse(orjson.dumps(TASK | {"schema": SCHEMA, "params": params}))
+
+    sent = chat_body(task, "d", "m", structured)
+
+    assert sent.keys() == {"model", "messages", *fields}
+    assert sent.get("response_format") == fields.get("response_format")
+    assert chat_body(chosen, "d", "m", structured)["response_format"] == {"type": "text"}
 
 
 def test_an_openai_lines_body_goes_as_it_is() -> None:

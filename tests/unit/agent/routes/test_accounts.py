@@ -1,16 +1,16 @@
 """The accounts of routes: their clients, and where their keys are sent."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from agent.ports import LLM, Call, CallFailed, Reply
 from agent.routes import RouteNames
-from agent.routes.accounts import Accounts, keys_in_clear
+from agent.routes.accounts import Accounts, Connect, keys_in_clear
 from schemas.errors import ConfigError
-from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
+from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, Structured
 from tests.support.routes import ROUTE
 
 CONFIG = Config(
@@ -28,6 +28,7 @@ OK = Reply(200, {}, b'{"choices": [{"message": {"content": "OK"}, "finish_reason
 class FakeLLM:
     address: str = ""
     key: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
     answer: Reply | CallFailed | Exception = OK
     calls: list[Call] = field(default_factory=list)
     closed: int = 0
@@ -45,11 +46,12 @@ class FakeLLM:
             raise RuntimeError("broken")
 
 
-def connected(made: list[FakeLLM]) -> Callable[[str, Secret | None], LLM]:
+def connected(made: list[FakeLLM]) -> Connect:
     """Return a `connect` function that records the clients it makes."""
 
-    def connect(base_url: str, api_key: Secret | None) -> LLM:
-        made.append(FakeLLM(base_url, api_key.reveal() if api_key else None))
+    def connect(base_url: str, api_key: Secret | None, headers: Mapping[str, Secret]) -> LLM:
+        shown = {name: value.reveal() for name, value in headers.items()}
+        made.append(FakeLLM(base_url, api_key.reveal() if api_key else None, shown))
         return made[-1]
 
     return connect
@@ -87,6 +89,44 @@ def test_a_key_is_sent_to_no_other_address() -> None:
     }
 
 
+def test_a_client_is_shared_by_routes_with_equal_address_key_and_headers() -> None:
+    """One route's headers must not go out with the calls of another."""
+    own = {"OpenAI-Organization": Secret("org-1")}
+    routes = {
+        "a": RouteConfig(headers=own),
+        "b": RouteConfig(headers=dict(own)),
+        "c": RouteConfig(headers={"OpenAI-Organization": Secret("org-2")}),
+        "d": RouteConfig(headers={}),
+    }
+    config = Config(llm=replace(CONFIG.llm, headers={"X-Title": Secret("all")}), routes=routes)
+    made: list[FakeLLM] = []
+    accounts = Accounts(config=config, naming=RouteNames(config), connect=connected(made))
+
+    clients = {name: accounts(name).llm for name in (ROUTE, *routes, "other/model")}
+
+    assert clients["a"] is clients["b"]
+    assert clients[ROUTE] is clients["other/model"]
+    assert sorted(str(client.headers) for client in made) == [
+        "{'OpenAI-Organization': 'org-1'}",
+        "{'OpenAI-Organization': 'org-2'}",
+        "{'X-Title': 'all'}",
+        "{}",
+    ]
+
+
+def test_a_route_has_the_form_of_structured_output_of_its_server() -> None:
+    """A model that nobody configured is asked as the default route is."""
+    routes = {"r": RouteConfig(structured=Structured.NONE)}
+    config = Config(llm=replace(CONFIG.llm, structured=Structured.JSON_OBJECT), routes=routes)
+    accounts = Accounts(config=config, naming=RouteNames(config), connect=connected([]))
+
+    assert [accounts(name).structured for name in (ROUTE, "r", "other/model")] == [
+        "json_object",
+        "none",
+        "json_object",
+    ]
+
+
 def test_each_client_is_closed_once() -> None:
     """Each client is closed once, though routes may share one."""
     made: list[FakeLLM] = []
@@ -122,10 +162,20 @@ def test_each_address_that_gets_a_key_in_clear_text_is_reported_once() -> None:
     assert addresses == ["the API key is sent to main", "the API key is sent to near"]
 
 
+def test_headers_in_clear_text_are_reported() -> None:
+    """They may be the key of the account."""
+    headers = {"api-key": Secret("k")}
+    config = Config(llm=LLMConfig(base_url="http://main", headers=headers))
+
+    (warning,) = keys_in_clear(config, {})
+
+    assert warning.startswith("the headers of the account are sent to main unencrypted")
+
+
 def test_a_bad_account_names_its_route() -> None:
     """A bad account is reported with its route when the agent starts, not at the first task."""
 
-    def refuse(base_url: str, _api_key: Secret | None) -> LLM:
+    def refuse(base_url: str, _api_key: Secret | None, _headers: Mapping[str, Secret]) -> LLM:
         if base_url == "http://local":
             raise ConfigError("this is no address; write another one")
         return FakeLLM()

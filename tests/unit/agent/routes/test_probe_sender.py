@@ -45,7 +45,7 @@ def due() -> Router:
 
 def prober(table: Router, llm: FakeLLM, at_s: float = 109.0) -> ProbeSender:
     config = Config(llm=LLMConfig(base_url="http://main", model="mini"))
-    accounts = Accounts(config=config, naming=table.naming, connect=lambda _url, _key: llm)
+    accounts = Accounts(config=config, naming=table.naming, connect=lambda *_: llm)
     return ProbeSender(routes=table, accounts=accounts, clock=StepClock(at_s))
 
 

@@ -6,7 +6,7 @@ from schemas.settings.config import Config
 
 def shown(value: object) -> str:
     """Return a default as the page of settings shows it."""
-    if value is None:
+    if value is None or value == {}:
         return ""
     if isinstance(value, bool):
         return str(value).lower()

@@ -13,13 +13,14 @@ from schemas.settings.config import (
     Price,
     RouteConfig,
     Secret,
+    Structured,
     TypeConfig,
 )
 from schemas.settings.digest import settings_digest
 
 CONFIG = Config(
     kafka=KafkaConfig("broker:9092", {"sasl.password": "pass", "group.protocol": "consumer"}),
-    llm=LLMConfig("http://llm/v1", Secret("key"), "model"),
+    llm=LLMConfig("http://llm/v1", Secret("key"), "model", headers={"api-key": Secret("header")}),
     database_url=Secret("mysql://user:pass@host/db"),
     prices={"a": Price(1.0, 2.0), "b": Price(3.0, 4.0)},
     routes={"r": RouteConfig(model="m")},
@@ -34,6 +35,7 @@ CONFIG = Config(
         replace(CONFIG, file=Path("/elsewhere/docllm.toml")),
         replace(CONFIG, prices=dict(reversed(CONFIG.prices.items()))),
         replace(CONFIG, llm=replace(CONFIG.llm, api_key=Secret("another"))),
+        replace(CONFIG, llm=replace(CONFIG.llm, headers={"api-key": Secret("another")})),
         replace(CONFIG, database_url=Secret("mysql://user:new@host/db")),
         replace(
             CONFIG, kafka=replace(CONFIG.kafka, client=CONFIG.kafka.client | {"sasl.password": "x"})
@@ -51,6 +53,8 @@ def test_equal_settings_have_equal_digests(same: Config) -> None:
     [
         replace(CONFIG, agent=AgentConfig(slots=65)),
         replace(CONFIG, llm=replace(CONFIG.llm, api_key=None)),
+        replace(CONFIG, llm=replace(CONFIG.llm, headers={"X-Key": Secret("header")})),
+        replace(CONFIG, llm=replace(CONFIG.llm, structured=Structured.NONE)),
         replace(CONFIG, prices={"a": Price(1.0, 2.0)}),
         replace(CONFIG, types={"t": TypeConfig(retry=("KeyError",))}),
         replace(CONFIG, data_dir=Path("elsewhere")),

@@ -110,3 +110,17 @@ def test_a_context_that_is_no_whole_number_of_tokens_is_refused(tmp_path: Path, 
         match=r"line 2: routes\.large\.context_tokens is wrong; write a whole number from 1 to",
     ):
         load_config(flags={}, environ={}, cwd=tmp_path)
+
+
+def test_the_form_of_structured_output_is_one_of_three(tmp_path: Path) -> None:
+    """Another word is refused with the known ones."""
+    (tmp_path / "docllm.toml").write_text("[routes.r]\nstructured = 'json_object'")
+    assert load_config(flags={}, environ={}, cwd=tmp_path).routes["r"].structured == "json_object"
+
+    (tmp_path / "docllm.toml").write_text("[routes.r]\nstructured = 'json'")
+    with pytest.raises(
+        ConfigError,
+        match=r"line 2: routes\.r\.structured is wrong; "
+        "write one of json_schema, json_object, none, in quotes",
+    ):
+        load_config(flags={}, environ={}, cwd=tmp_path)
