@@ -130,9 +130,10 @@ class Agent:
         await self._membership.leave()
 
     def summary(self, group: str) -> list[str]:
-        """Return what this agent did: one line for each class of dead tasks, then the counts."""
+        """Return what this agent did: its handlers' errors, its dead tasks by class, its counts."""
         where = f"; why tasks are dead: {look(group)}" if self._counts.dead else ""
-        return [*self._counts.deaths.all(group), self._counts.summary() + where]
+        errors = self._counts.handler_errors.lines()
+        return [*errors, *self._counts.deaths.all(group), self._counts.summary() + where]
 
     async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
         """Work until asked to stop, or until the work is done; then drain and leave.

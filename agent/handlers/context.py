@@ -5,7 +5,7 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -16,6 +16,7 @@ from agent.handlers.request import packed, request_id
 from agent.judge import Terms, Tier, one_line, outcome_of_failure
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Account, Call, Clock, Reply
+from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Price, Structured, TypeConfig
@@ -62,7 +63,7 @@ class Tools:
 
     `account` returns the account of a route. `apart` runs work that is too heavy for this process.
     `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with every
-    error that a handler raises.
+    error that a handler raises. `errors` logs those that a handler did not raise on purpose.
     """
 
     account: Callable[[str], Account]
@@ -74,6 +75,7 @@ class Tools:
     tiers: Sequence[Tier]
     types: Mapping[str, TypeConfig]
     failed: Callable[[BaseException], None] = lambda _error: None
+    errors: HandlerErrors = field(default_factory=HandlerErrors)
 
 
 @dataclass(frozen=True, slots=True)

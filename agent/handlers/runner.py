@@ -6,8 +6,6 @@ or a person's Ctrl-C. Anything else that a handler raises is its own counted fai
 """
 
 import asyncio
-import logging
-import traceback
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,16 +29,13 @@ from agent.handlers.documents import DocumentError
 from agent.judge import Action, action_of, one_line
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
-from producer.text.printable import FRAMES
+from agent.process.frames import frames_of_error, place_of, traceback_text
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
 from schemas.task.untrusted import contained, describe_error, described
 
-log = logging.getLogger(__name__)
-
 _PACK_FROM_BYTES = 4 << 10
 _ABANDONED = "something that the handler waited for was cancelled"
-_FRAMES = 20  # most frames of a traceback in the log
 
 
 class Handlers:
@@ -76,7 +71,28 @@ class Handlers:
             if is_to_end(error, attempt):
                 raise
             self._tools.failed(error)
-            return _raised(error, context, timed_out=limit.expired())
+            return self._raised(error, context, timed_out=limit.expired())
+
+    def _raised(self, raised: BaseException, context: Context, *, timed_out: bool) -> Outcome:
+        """Return the outcome of an attempt whose handler raised; log an error of its code."""
+        error = _cause(raised)
+        decided = _decided(error, context)
+        if decided is not None:
+            return decided
+        text = one_line(
+            "the handler did not end within its claim" if timed_out else _description(error)
+        )
+        given_up = not timed_out and action_of(error, context.rules) is Action.GIVE_UP
+        failure = Failure(ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER, text)
+        self._tools.errors.note(
+            task=context.name,
+            task_type=context.task.type,
+            failure=failure,
+            place=place_of(frames_of_error(error)),
+            frames=lambda: traceback_text(error),
+            now_s=self._tools.clock.now_s(),
+        )
+        return context.failed(failure)
 
 
 def _outcome(result: Any, context: Context) -> Outcome:
@@ -97,9 +113,8 @@ def _outcome(result: Any, context: Context) -> Outcome:
     return Succeeded(zlib.compress(body, 1), VALUE_ZLIB, context.spent)
 
 
-def _raised(raised: BaseException, context: Context, *, timed_out: bool) -> Outcome:
-    """Return the outcome of an attempt whose handler raised."""
-    error = _cause(raised)
+def _decided(error: BaseException, context: Context) -> Outcome | None:
+    """Return the outcome that an error of docllm's own stands for; None if it is another error."""
     if isinstance(error, CallRefusedError):
         return error.outcome
     if isinstance(error, LeaseLostError):
@@ -111,38 +126,13 @@ def _raised(raised: BaseException, context: Context, *, timed_out: bool) -> Outc
         return context.failed(failure, after_s=error.after_s)
     if isinstance(error, GiveUpError):
         return context.failed(Failure(ErrorClass.HANDLER_GAVE_UP, one_line(described(error))))
-    text = one_line(
-        "the handler did not end within its claim" if timed_out else _description(error)
-    )
-    log.warning(
-        "%s: handler of type %s failed: %s",
-        context.name,
-        context.task.type,
-        text,
-        extra={FRAMES: _frames_text(error)},
-    )
-    given_up = not timed_out and action_of(error, context.rules) is Action.GIVE_UP
-    error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
-    return context.failed(Failure(error_class, text))
+    return None
 
 
 def _description(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError) and not error.args:
         return f"{type(error).__name__}: {_ABANDONED}"
     return describe_error(error)
-
-
-def _frames_text(error: BaseException) -> str:
-    """Return the traceback from the handler on.
-
-    It leaves out the error's message, which may hold a secret.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    frames = traceback.StackSummary.from_list(frames[1:] if len(frames) > 1 else frames)
-    if len(frames) > _FRAMES:
-        both_ends = [*frames[: _FRAMES // 2], *frames[-_FRAMES // 2 :]]
-        frames = traceback.StackSummary.from_list(both_ends)
-    return "".join(frames.format()).rstrip()
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -16,6 +16,7 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.ports import Verdict
+from agent.reporting.handler_errors import HandlerErrors
 from producer.text.printable import log_to_stderr
 from schemas.task.wording import counted, one_line
 
@@ -113,6 +114,7 @@ class Counts:
     # Topics without the id that `topics apply` stored; they are not read.
     unknown_topics: set[str] = field(default_factory=set)
     deaths: Deaths = field(default_factory=Deaths)
+    handler_errors: HandlerErrors = field(default_factory=HandlerErrors)
 
     def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
         """Count a settlement."""

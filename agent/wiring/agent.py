@@ -173,7 +173,7 @@ def _execution(chosen: Chosen, common: Common, guards: GuardGate) -> Execution:
         size=chosen.parts.config.agent.slots,
         routes=chosen.routes,
         guards=guards,
-        handlers=_handlers(chosen, common.memory),
+        handlers=_handlers(chosen, common),
         group_size=limits.sqlite_group if sqlite else limits.group,
         reply_limit_bytes=chosen.reply_limit_bytes,
     )
@@ -218,7 +218,7 @@ def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:
     )
 
 
-def _handlers(chosen: Chosen, memory: MemoryWatch) -> Handlers:
+def _handlers(chosen: Chosen, common: Common) -> Handlers:
     config = chosen.parts.config
     tools = Tools(
         account=chosen.accounts,
@@ -229,7 +229,8 @@ def _handlers(chosen: Chosen, memory: MemoryWatch) -> Handlers:
         prices=config.prices,
         tiers=tiers_of(config.retry_tiers),
         types=config.types,
-        failed=memory.note,
+        failed=common.memory.note,
+        errors=common.counts.handler_errors,
     )
     return Handlers(tools=tools, by_type=registry.load(config.types))
 

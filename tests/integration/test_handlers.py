@@ -127,7 +127,12 @@ def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deplo
     }
     texts = ("Panic: index out of bounds", "SystemExit: 0")
     assert died == {("HANDLER", "exhausted", text) for text in texts}
-    assert 'invoices.py", line 13, in extract' in agent.err
+    # Each kind once with its traceback, and with its count at the end.
+    for line, text in ((14, texts[0]), (13, texts[1])):
+        place = f"invoices.py:{line}"
+        assert agent.err.count(f'invoices.py", line {line}, in extract') == 1
+        assert f"handler of type invoice failed at {place}: {text}" in agent.err
+        assert f"handler of type invoice failed 6 times at {place}" in agent.err
 
 
 def test_memory_that_runs_out_twice_drains_the_agent(embedded: Deployment) -> None:

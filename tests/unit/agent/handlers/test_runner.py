@@ -6,7 +6,7 @@ from concurrent.futures.process import BrokenProcessPool
 import orjson
 import pytest
 
-from agent.handlers import Context, DocumentError
+from agent.handlers import Context, DocumentError, GiveUpError, TryAgainError
 from agent.judge import Effect
 from agent.outcome import (
     VALUE,
@@ -328,19 +328,38 @@ def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, mes
     assert [outcome.spent.tokens_in for outcome in ended] == [10, 10]
 
 
-def test_the_log_says_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_once_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -> None:
     """The log has task, class, file and line of a handler's failure, with masked text."""
 
     async def fail(context: Context) -> None:
         raise KeyError(secret)
 
     secret = f"sk-{'abcdefgh'}"
-    handlers_harness(document=fail).run()
+    tried = handlers_harness(document=fail)
+    for _ in range(3):
+        tried.run()
 
-    first, frame, _ = ShownFormatter("%(message)s").format(caplog.records[0]).split("\n")
-    assert first == "task 7 (b/a/1): handler of type document failed: KeyError: '***'"
-    assert frame.lstrip() == f'File "{__file__}", line {fail.__code__.co_firstlineno + 1}, in fail'
+    (record,) = caplog.records
+    first, frame, _ = ShownFormatter("%(message)s").format(record).split("\n")
+    line = fail.__code__.co_firstlineno + 1
+    place = f"tests/unit/agent/handlers/test_runner.py:{line}"
+    assert first == f"task 7 (b/a/1): handler of type document failed at {place}: KeyError: '***'"
+    assert frame.lstrip() == f'File "{__file__}", line {line}, in fail'
     assert "abcdefgh" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [GiveUpError("junk"), TryAgainError("closed")])
+def test_a_handlers_decision_is_no_error_of_its_code(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a handler raises on purpose is stored with its task, and not logged."""
+
+    async def decide(context: Context) -> None:
+        raise error
+
+    handlers_harness(document=decide).run()
+
+    assert caplog.records == []
 
 
 def test_an_attempt_that_is_cancelled_ends() -> None:

@@ -1,0 +1,94 @@
+"""Logs the errors of handlers: the first of each kind with its traceback, then their count."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.outcome import Failure
+from producer.text.printable import FRAMES
+from schemas.task.fingerprint import fingerprint
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 60.0  # between two lines about one kind
+MOST_KINDS = 200
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Errors that are alike: of one type of task, at one place, with one fingerprint."""
+
+    task_type: str
+    place: str
+    first: str  # the task at which the traceback was logged
+    text: str
+    logged_s: float
+    count: int = 1
+
+    def line(self) -> str:
+        """Return how often this kind occurred."""
+        return (
+            f"handler of type {self.task_type} failed {self.count:,} times at {self.place}, the "
+            f"newest error: {self.text}; the traceback was logged with {self.first}"
+        )
+
+
+class HandlerErrors:
+    """The errors of an agent's handlers since its start.
+
+    Of more kinds than `most_kinds`, the newer ones are only counted.
+    """
+
+    def __init__(self, most_kinds: int = MOST_KINDS) -> None:
+        self._most_kinds = most_kinds
+        self._kinds: dict[tuple[str, str, bytes], _Kind] = {}
+        self._others = 0
+
+    def note(
+        self,
+        *,
+        task: str,
+        task_type: str,
+        failure: Failure,
+        place: str,
+        frames: Callable[[], str],
+        now_s: float,
+    ) -> None:
+        """Log an error with its traceback if it is the first of its kind, otherwise count it.
+
+        `task` names the task in a line of the log. `frames` returns the lines of the traceback.
+        """
+        text = failure.text
+        key = (task_type, place, fingerprint(failure.error_class, text))
+        kind = self._kinds.get(key)
+        if kind is not None:
+            self._count(kind, text, now_s)
+        elif len(self._kinds) < self._most_kinds:
+            self._kinds[key] = _Kind(task_type, place, task, text, now_s)
+            message = "%s: handler of type %s failed at %s: %s"
+            log.warning(message, task, task_type, place, text, extra={FRAMES: frames()})
+        else:
+            self._note_other()
+
+    def lines(self) -> list[str]:
+        """Return a line for each kind that occurred more than once, the most frequent first."""
+        kinds = sorted(self._kinds.values(), key=lambda kind: -kind.count)
+        lines = [kind.line() for kind in kinds if kind.count > 1]
+        if self._others:
+            lines.append(f"handlers failed {self._others:,} times in still other ways, not logged")
+        return lines
+
+    def _count(self, kind: _Kind, text: str, now_s: float) -> None:
+        kind.count += 1
+        kind.text = text
+        if now_s - kind.logged_s >= AGAIN_S:
+            kind.logged_s = now_s
+            log.warning("%s", kind.line())
+
+    def _note_other(self) -> None:
+        self._others += 1
+        if self._others == 1:
+            log.warning(
+                "handlers failed in %d different ways; errors of further kinds are only counted",
+                self._most_kinds,
+            )

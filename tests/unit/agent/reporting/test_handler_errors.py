@@ -1,0 +1,91 @@
+"""The first error of a kind is logged whole, and later ones are counted."""
+
+import pytest
+
+from agent.outcome import Failure
+from agent.reporting.handler_errors import AGAIN_S, HandlerErrors
+from producer.text.printable import ShownFormatter
+from schemas.task.failures import ErrorClass
+
+
+class Log:
+    """Notes errors at times of its own, and returns the lines that were logged since."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture, most_kinds: int = 9) -> None:
+        self._caplog = caplog
+        self.errors = HandlerErrors(most_kinds)
+        self.tracebacks = 0
+
+    def note(
+        self, task: str, text: str, now_s: float, place: str = "a.py:3", task_type: str = "invoice"
+    ) -> list[str]:
+        self._caplog.clear()
+        self.errors.note(
+            task=task,
+            task_type=task_type,
+            failure=Failure(ErrorClass.HANDLER, text),
+            place=place,
+            frames=self._frames,
+            now_s=now_s,
+        )
+        return [ShownFormatter("%(message)s").format(record) for record in self._caplog.records]
+
+    def _frames(self) -> str:
+        self.tracebacks += 1
+        return '  File "a.py", line 3, in extract\n    total["net"]'
+
+
+def counted(count: int) -> str:
+    return (
+        f"handler of type invoice failed {count} times at a.py:3, the newest error: "
+        f"KeyError: 'k{count + 6}'; the traceback was logged with task 7 (b/k7)"
+    )
+
+
+def test_the_traceback_of_a_kind_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Errors that differ in ids and numbers are one kind; its count follows once a minute."""
+    log = Log(caplog)
+
+    first = log.note("task 7 (b/k7)", "KeyError: 'k7'", 0.0)
+    silent = [log.note(f"task {i} (b/k{i})", f"KeyError: 'k{i}'", AGAIN_S - 1) for i in (8, 9)]
+    again = log.note("task 10 (b/k10)", "KeyError: 'k10'", AGAIN_S)
+
+    assert "\n".join(first) == (
+        "task 7 (b/k7): handler of type invoice failed at a.py:3: KeyError: 'k7'\n"
+        '      File "a.py", line 3, in extract\n'
+        '        total["net"]'
+    )
+    assert silent == [[], []]
+    assert again == [counted(4)]
+    assert log.note("task 11 (b/k11)", "KeyError: 'k11'", 2 * AGAIN_S - 1) == []
+    assert log.tracebacks == 1
+    assert log.errors.lines() == [counted(5)]
+
+
+def test_another_place_type_or_text_is_another_kind(caplog: pytest.LogCaptureFixture) -> None:
+    """Each has a traceback of its own; what occurred once is not repeated at the end."""
+    log = Log(caplog)
+
+    logged = [
+        *log.note("task 1 (b/1)", "KeyError: 'a'", 0.0),
+        *log.note("task 2 (b/2)", "KeyError: 'a'", 0.0, place="a.py:4"),
+        *log.note("task 3 (b/3)", "KeyError: 'a'", 0.0, task_type="letter"),
+        *log.note("task 4 (b/4)", "ValueError: no total", 0.0),
+    ]
+
+    assert len(logged) == log.tracebacks == 4
+    assert log.errors.lines() == []
+
+
+def test_very_many_kinds_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A handler may put words of its document into each message."""
+    log = Log(caplog, most_kinds=2)
+    words = "one two three four".split()
+
+    logged = [log.note("task 1 (b/1)", f"ValueError: {word}", 0.0) for word in words]
+
+    assert [len(lines) for lines in logged] == [1, 1, 1, 0]
+    assert logged[2] == [
+        "handlers failed in 2 different ways; errors of further kinds are only counted"
+    ]
+    assert log.errors.lines() == ["handlers failed 2 times in still other ways, not logged"]
