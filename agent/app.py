@@ -20,6 +20,7 @@ from agent.ledger import queries
 from agent.ledger.sql_ledger import Executors
 from agent.llm.client import ChatClient
 from agent.maintenance.duty import Round
+from agent.maintenance.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_rounds
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
@@ -147,7 +148,8 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         ThreadExecutor("documents", 4),
         ChildExecutor(),
     )
-    counts, latest = Counts(), LatestReport(clock=parts.clock)
+    counts, watch = Counts(), LoopWatch(clock=parts.clock)
+    latest = LatestReport(clock=parts.clock, blocked=watch.blocked)
     routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
     accounts = Accounts(
         config=parts.config,
@@ -194,6 +196,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             membership=beating,
             form=_form(parts.config, rehearsal=rehearsal),
             latest=latest,
+            watch=watch,
         )
         made = agent(chosen)
         # An agent that cannot be built, as with a broken handler, must not look alive.

@@ -5,6 +5,7 @@ A task runs under its claim's lease. Losing its partition does not end it.
 
 import asyncio
 import logging
+from typing import Any
 
 from agent.execution.admission import Admission, NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
@@ -16,9 +17,9 @@ from agent.judge import Tier
 from agent.judge.guard_rule import closed_text, moved
 from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
-from agent.process.containment import MemoryWatch, cancel, current_task, is_to_end
+from agent.process.containment import MemoryWatch, attempt_of, cancel, current_task, is_to_end
 from agent.reporting.telemetry import Counts
-from schemas.task.agent_report import CallReport
+from schemas.task.agent_report import BlockReport, CallReport
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import Guard
 
@@ -74,6 +75,15 @@ class Slots:
             route=delivery.route,
             running_s=self._clock.now_s() - delivery.claimed_s,
         )
+
+    def work_of(self, task: "asyncio.Task[Any]") -> BlockReport | None:
+        """Return which task of a batch an asyncio task works for, from any thread; or None."""
+        attempt = attempt_of(task)
+        running = list(self._running.items())  # in one step, since the loop may change it
+        row = next((delivery.row for delivery, run in running if run is attempt), None)
+        if row is None:
+            return None
+        return BlockReport(task=row.task_id, batch=row.batch, key=row.key_text, type=row.type)
 
     def start(self, delivery: Delivery) -> None:
         """Run a claimed delivery, or settle it at once if it needs no run or may not start.

@@ -63,7 +63,7 @@ class Handlers:
         handler = self._by_type.get(context.task.type, chat)
         limit = asyncio.timeout(left_s + HANDLER_GRACE_S)
         attempt = current_task()
-        enter_handler()
+        enter_handler(attempt)
         try:
             async with limit:
                 return _outcome(await handler(context), context)

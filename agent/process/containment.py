@@ -18,7 +18,8 @@ from schemas.task.untrusted import ContainedError, describe_error, is_interrupt
 AGAIN_WITHIN_S = 60.0
 
 _cancelled: WeakSet["asyncio.Task[Any]"] = WeakSet()
-_in_handler: ContextVar[bool] = ContextVar("in_handler", default=False)
+# The attempt whose handler runs in the present context.
+_in_handler: ContextVar["asyncio.Task[Any] | None"] = ContextVar("in_handler", default=None)
 
 
 def cancel(attempt: "asyncio.Task[Any]") -> None:
@@ -50,9 +51,18 @@ def current_task() -> "asyncio.Task[Any] | None":
         return None
 
 
-def enter_handler() -> None:
-    """Contain the tasks that the current task starts from now on, because it runs a handler."""
-    _in_handler.set(True)
+def enter_handler(attempt: "asyncio.Task[Any] | None") -> None:
+    """Contain the tasks that `attempt`, the current task, starts from now on: it runs a handler."""
+    _in_handler.set(attempt)
+
+
+def attempt_of(task: "asyncio.Task[Any]") -> "asyncio.Task[Any]":
+    """Return the attempt whose handler started a task; a task that no handler started is its own.
+
+    Any thread may call it.
+    """
+    coro = task.get_coro()
+    return coro.attempt if isinstance(coro, _Part) else task
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -67,7 +77,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "asyncio.Task[Any]":
-    return asyncio.Task(_Part(coro) if _in_handler.get() else coro, loop=loop, **options)
+    attempt = _in_handler.get()
+    return asyncio.Task(coro if attempt is None else _Part(coro, attempt), loop=loop, **options)
 
 
 class _Part(Coroutine[Any, Any, Any]):
@@ -76,8 +87,9 @@ class _Part(Coroutine[Any, Any, Any]):
     Errors that would end the event loop become an Exception.
     """
 
-    def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, coro: Coroutine[Any, Any, Any], attempt: "asyncio.Task[Any]") -> None:
         self._coro = coro
+        self.attempt = attempt
 
     def __await__(self) -> Generator[Any, Any, Any]:
         raise AssertionError("only a task runs it")

@@ -23,6 +23,7 @@ from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.maintenance.duty import Round
 from agent.maintenance.group_work import GroupWork
 from agent.maintenance.guard_keeper import GuardKeeper
+from agent.maintenance.loop_watch import LoopWatch
 from agent.maintenance.reporter import Reporter
 from agent.maintenance.resume_listener import ResumeListener
 from agent.maintenance.rounds import repair_rounds
@@ -52,6 +53,7 @@ class Chosen:
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
     reads documents, `apart` runs work that is too heavy for this process. `duties` run beside the
     agent's own. `form` is a report with what does not change, `latest` takes the reports.
+    `watch` watches the event loop; a simulation has none.
     """
 
     parts: Parts
@@ -72,6 +74,7 @@ class Chosen:
     membership: Membership
     form: AgentReport
     latest: LatestReport
+    watch: LoopWatch | None = None
 
 
 def agent(chosen: Chosen) -> Agent:
@@ -120,6 +123,7 @@ def agent(chosen: Chosen) -> Agent:
             *_route_duties(chosen, guards, common.publishing),
             common.memory.run,
             _reporter(chosen, common, executing).run,
+            *_watches(chosen, executing),
         ),
         clock=common.clock,
         counts=common.counts,
@@ -139,6 +143,11 @@ def _reporter(chosen: Chosen, common: Common, executing: Execution) -> Reporter:
         counts=common.counts,
         clock=common.clock,
     )
+
+
+def _watches(chosen: Chosen, executing: Execution) -> Sequence[Round]:
+    watch = chosen.watch
+    return () if watch is None else (lambda: watch.run(executing.slots.work_of),)
 
 
 def _common(chosen: Chosen, publishing: Publishing) -> Common:

@@ -5,7 +5,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from producer.text.urgency import Urgency, urgency_of
-from schemas.task.agent_report import AgentReport, CallReport, Reason, ReasonCode, SuspectReport
+from schemas.task.agent_report import (
+    AgentReport,
+    BlockReport,
+    CallReport,
+    Reason,
+    ReasonCode,
+    SuspectReport,
+)
 from schemas.task.wording import counted
 
 BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
@@ -32,10 +39,20 @@ def sentences(report: AgentReport, group: str) -> list[Sentence]:
 
 def blocked(report: AgentReport, name: str) -> list[Sentence]:
     """Return that the agent's event loop is blocked, if it is."""
-    if report.loop_age_s <= BLOCKED_S:
+    if report.blocked_by is not None:
+        block = blocking_text(report.blocked_by)
+    elif report.loop_age_s > BLOCKED_S:
+        block = f"for {report.loop_age_s:.0f} s"
+    else:
         return []
-    text = f"the event loop of {name} has been blocked for {report.loop_age_s:.0f} s"
-    return [Sentence(Urgency.LOOP_BLOCKED, ("blocked", name), text)]
+    text = f"the event loop of {name} has been blocked {block}"
+    return [Sentence(Urgency.LOOP_BLOCKED, ("blocked", name), text[:SENTENCE_CHARS])]
+
+
+def blocking_text(block: BlockReport) -> str:
+    """Return for how long an event loop has been blocked, by which task and where."""
+    who = f" by task {block.key} of batch {block.batch}, type {block.type}," if block.task else ""
+    return f"for {block.blocked_s:.0f} s{who} at {block.place}"
 
 
 def foreign_notice(text: str) -> list[Sentence]:

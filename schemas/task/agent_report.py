@@ -98,6 +98,21 @@ class SuspectReport:
     alone: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BlockReport:
+    """The task that blocks the agent's event loop; the first four are empty if no task does.
+
+    `place` is the file and line of the code that blocks.
+    """
+
+    task: int = 0
+    batch: str = ""
+    key: str = ""
+    type: str = ""
+    place: str = ""
+    blocked_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReport:
     """One agent, as its main loop saw it `loop_age_s` before the heartbeat.
@@ -129,6 +144,7 @@ class AgentReport:
     program: str = ""
     revision: str = ""
     loop_age_s: float = 0.0
+    blocked_by: BlockReport | None = None
 
 
 def to_json(report: AgentReport) -> str:
@@ -157,7 +173,7 @@ def from_json(raw: str | None) -> AgentReport | None:
 
 def _report(values: Mapping[str, Any], most: int) -> AgentReport:
     routes, left_out = _rows(values.get("routes"), _route), _count(values.get("routes_left_out"))
-    call = values.get("oldest_call")
+    call, block = values.get("oldest_call"), values.get("blocked_by")
     return AgentReport(
         version=_count(values.get("version")),
         slots=_count(values.get("slots")),
@@ -175,6 +191,7 @@ def _report(values: Mapping[str, Any], most: int) -> AgentReport:
         program=_text(values.get("program"), _WORD_CHARS),
         revision=_text(values.get("revision"), _WORD_CHARS),
         loop_age_s=_number(values.get("loop_age_s")),
+        blocked_by=_block(block) if isinstance(block, dict) else None,
     )
 
 
@@ -210,6 +227,17 @@ def _call(row: Mapping[str, Any]) -> CallReport:
         key=_text(row.get("key"), _BATCH_CHARS),
         route=_text(row.get("route"), _NAME_CHARS),
         running_s=_number(row.get("running_s")),
+    )
+
+
+def _block(row: Mapping[str, Any]) -> BlockReport:
+    return BlockReport(
+        task=_count(row.get("task")),
+        batch=_text(row.get("batch"), _BATCH_CHARS),
+        key=_text(row.get("key"), _BATCH_CHARS),
+        type=_text(row.get("type"), _NAME_CHARS),
+        place=_text(row.get("place"), _TEXT_CHARS),
+        blocked_s=_number(row.get("blocked_s")),
     )
 
 

@@ -46,14 +46,14 @@ def _cancel_unheard() -> AbstractContextManager[Any]:
     return patched(claims, "_row", lambda columns: replace(row(columns), cancelled=False))
 
 
-def _raised_again(error: BaseException, _context: Any, *, late: bool) -> Any:
+def _raised_again(_self: Any, error: BaseException, _context: Any, *, timed_out: bool) -> Any:
     raise error
 
 
 def _panics_free() -> AbstractContextManager[Any]:
     """A panic is taken for a bug of ours, and bugs of ours never count."""
     stack = ExitStack()
-    stack.enter_context(patched(runner, "_raised", _raised_again))
+    stack.enter_context(patched(runner.Handlers, "_raised", _raised_again))
     stack.enter_context(patched(uncounted_ends, "FREE_ENDS", 1 << 30))
     stack.enter_context(patched(slots, "INTERNAL_S", 1.0))
     return stack

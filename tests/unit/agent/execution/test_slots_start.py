@@ -8,6 +8,7 @@ import pytest
 
 from agent.inflight.delivery import Delivery
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
+from schemas.task.agent_report import BlockReport
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started
 
@@ -70,3 +71,28 @@ def test_a_claim_that_needs_no_call_is_settled_at_once(
 
     assert isinstance(outcome, kind)
     assert harness.counts.attempts == 0
+
+
+def test_the_task_that_an_asyncio_task_works_for_is_found() -> None:
+    """Whoever watches the loop sees an asyncio task, and names the task of the batch."""
+    found: list[BlockReport | None] = []
+
+    async def act() -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        found.append(slots[0].work_of(task))
+        return GOOD
+
+    harness, slots = SlotsHarness(routes(), act), []
+
+    async def run() -> None:
+        slots.append(harness.slots())
+        slots[0].start(claimed(5, harness.clock.now_s()))
+        await slots[0].drain(5.0)
+        own = asyncio.current_task()
+        assert own is not None
+        found.append(slots[0].work_of(own))
+
+    asyncio.run(run())
+
+    assert found == [BlockReport(task=5, batch="b", key="k", type="document"), None]

@@ -9,6 +9,7 @@ import pytest
 from agent.process.containment import (
     AGAIN_WITHIN_S,
     MemoryWatch,
+    attempt_of,
     cancel,
     enter_handler,
     is_to_end,
@@ -144,7 +145,7 @@ def test_no_task_of_a_handler_ends_the_event_loop(
     """The library passes both on to the loop, which ends the agent and every call in it."""
 
     async def handle() -> list[str]:
-        enter_handler()
+        enter_handler(asyncio.current_task())
         with pytest.raises((ContainedError, ExceptionGroup)) as raised:
             await act()
         return [str(leaf) for leaf in leaf_errors(raised.value)]
@@ -157,7 +158,7 @@ def test_a_handlers_task_that_is_cancelled_before_it_begins_logs_nothing() -> No
     """Its coroutine is closed as asyncio would close it."""
 
     async def handle() -> bool:
-        enter_handler()
+        enter_handler(asyncio.current_task())
         part = asyncio.create_task(interrupt())
         part.cancel()
         await asyncio.wait([part])
@@ -166,3 +167,30 @@ def test_a_handlers_task_that_is_cancelled_before_it_begins_logs_nothing() -> No
     with warnings.catch_warnings(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         warnings.simplefilter("error")
         assert runner.run(handle())
+
+
+def test_a_task_of_a_handler_belongs_to_its_attempt() -> None:
+    """Also the tasks of its tasks; a task that no handler started belongs to itself."""
+    owners: list[asyncio.Task[object]] = []
+
+    async def part() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        owners.append(attempt_of(task))
+
+    async def parts() -> None:
+        await part()
+        await asyncio.create_task(part())
+
+    async def attempt() -> None:
+        enter_handler(asyncio.current_task())
+        await asyncio.create_task(parts())
+
+    async def run() -> bool:
+        running = asyncio.create_task(attempt())
+        await running
+        await (other := asyncio.create_task(part()))
+        return owners == [running, running, other]
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(run())

@@ -96,7 +96,7 @@ def test_the_stack_of_a_handlers_own_task_begins_in_its_code() -> None:
         texts.append(frames_text(frames))
 
     async def attempt() -> None:
-        enter_handler()
+        enter_handler(asyncio.current_task())
         await asyncio.create_task(part())
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from agent.reporting.latest_report import LatestReport
-from schemas.task.agent_report import AgentReport, from_json
+from schemas.task.agent_report import AgentReport, BlockReport, from_json
 from tests.support.clock import HandClock
 
 
@@ -20,3 +20,14 @@ def test_a_report_grows_old_while_the_main_loop_is_blocked() -> None:
     assert from_json(latest.json()) == replace(report, loop_age_s=12.3)
     latest.put(report)
     assert latest.get() == report
+
+
+def test_a_report_says_what_blocks_the_main_loop() -> None:
+    """The loop itself cannot say so; whoever watches it does."""
+    blocks = [BlockReport(7, "night", "k", "invoice", "invoices.py:7", 2.5)]
+    latest = LatestReport(clock=HandClock(), blocked=lambda: blocks[0] if blocks else None)
+    latest.put(AgentReport())
+
+    assert from_json(latest.json()) == AgentReport(blocked_by=blocks[0])
+    blocks.clear()
+    assert latest.get() == AgentReport()

@@ -3,7 +3,7 @@
 import pytest
 
 from producer.text.agent_report import blocked, foreign_notice, joined, sentences
-from schemas.task.agent_report import AgentReport, Reason, ReasonCode, SuspectReport
+from schemas.task.agent_report import AgentReport, BlockReport, Reason, ReasonCode, SuspectReport
 
 
 def said(*reasons: Reason) -> list[str]:
@@ -82,6 +82,20 @@ def test_a_loop_is_blocked_after_some_seconds() -> None:
     assert blocked(AgentReport(loop_age_s=5.0), "a") == []
     assert joined(blocked(AgentReport(loop_age_s=5.1), "a")) == (
         "the event loop of a has been blocked for 5 s"
+    )
+
+
+def test_what_blocks_a_loop_is_named() -> None:
+    """A task is named with its type and place; other code by its place alone."""
+    block = BlockReport(7, "night", "k", "invoice", "invoices.py:7", 12.4)
+
+    assert joined(blocked(AgentReport(blocked_by=block), "a")) == (
+        "the event loop of a has been blocked for 12 s by task k of batch night, type invoice, "
+        "at invoices.py:7"
+    )
+    block = BlockReport(place="x.py:1", blocked_s=2.0)
+    assert joined(blocked(AgentReport(blocked_by=block), "a")) == (
+        "the event loop of a has been blocked for 2 s at x.py:1"
     )
 
 

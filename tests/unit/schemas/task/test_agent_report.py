@@ -13,6 +13,7 @@ from schemas.task.agent_report import (
     MOST_ROUTES,
     MOST_TYPES,
     AgentReport,
+    BlockReport,
     CallReport,
     Reason,
     ReasonCode,
@@ -38,6 +39,7 @@ FULL = AgentReport(
     program="0.1.0",
     revision="0005",
     loop_age_s=0.4,
+    blocked_by=BlockReport(7, "night", "c.txt", "invoice", "invoices.py:7", 2.5),
 )
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -106,6 +108,7 @@ def test_numbers_lists_and_texts_are_bounded() -> None:
         busy={f"route {number}": number for number in range(100)},
         routes=[{"name": "n" * 100}] * 50,
         reasons=[{"text": "t" * 400}] * 10,
+        blocked_by={"place": "p" * 400, "type": "t" * 400},
     )
 
     assert report.slots == 2**63 - 1
@@ -113,6 +116,7 @@ def test_numbers_lists_and_texts_are_bounded() -> None:
     assert (len(report.routes), report.routes_left_out) == (MOST_ROUTES, 34)
     assert len(report.routes[0].name) == 64
     assert len(report.reasons[0].text) == 300
+    assert report.blocked_by == BlockReport(place="p" * 300, type="t" * 64)
 
 
 @given(st.dictionaries(st.sampled_from([part.name for part in fields(AgentReport)]), ANYTHING))
