@@ -38,8 +38,8 @@ HUNG_S = 30.0  # calls that run for less are not reported, however short answers
 _CLASSES: frozenset[str] = frozenset(ErrorClass)
 PAY = "pay, or raise the limit, then run"
 CORRECT = (
-    "correct its key, model or address; if you change the agents' configuration, restart the "
-    "agents; if you correct it at the provider, run"
+    "correct its key, model or address, then restart the agents, since they read their settings "
+    "only when they start; if you corrected it at the provider instead, run"
 )
 
 

@@ -13,10 +13,12 @@ from schemas.task.agent_report import (
     ReasonCode,
     SuspectReport,
 )
+from schemas.task.failures import ErrorClass
 from schemas.task.wording import counted
 
 BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
 SENTENCE_CHARS = 300
+_CORRECT = "correct its key, model or address and restart the agents"
 
 
 class Sentence(NamedTuple):
@@ -90,7 +92,8 @@ def _text(reason: Reason, group: str) -> str:
         case ReasonCode.ROUTE_PARKED:
             command = f"python -m agent resume {shlex.quote(reason.name)} --group {group}"
             next_try = f"next try in {reason.seconds:.0f} s or by {command}"
-            return f"route {reason.name} is parked, {next_try}: {why}"
+            fix = "" if reason.error_class == ErrorClass.MONEY else f"{_CORRECT}, "
+            return f"route {reason.name} is parked, {fix}{next_try}: {why}"
         case ReasonCode.ROUTE_STOPPED | ReasonCode.ROUTE_PAUSED:
             waits = f"waits {reason.seconds:.0f} s" if reason.seconds > 0 else "tries one call"
             return f"route {reason.name} {waits}: {why}"

@@ -185,8 +185,8 @@ def test_a_refusal_ends_a_stop() -> None:
     ("error_class", "what"),
     [
         ("MONEY", "pay, or raise the limit, then run"),
-        ("AUTH", "if you correct it at the provider, run"),
-        ("AUTH", "if you change the agents' configuration, restart the agents"),
+        ("AUTH", "if you corrected it at the provider instead, run"),
+        ("AUTH", "correct its key, model or address, then restart the agents"),
     ],
 )
 def test_a_locked_account_parks_the_route(
@@ -209,9 +209,9 @@ def test_a_locked_account_parks_the_route(
     assert f"parked: {error_class}: said the provider; " in message.message
     assert what in message.message
     assert message.message.endswith(" run: python -m agent resume default --group g")
-    assert "is parked, next try in 40 s or by python -m agent resume default --group g" in notice(
-        table, 180.0
-    )
+    next_try = "next try in 40 s or by python -m agent resume default --group g"
+    fix = "correct its key, model or address and restart the agents, "
+    assert f"is parked, {fix if error_class == 'AUTH' else ''}{next_try}" in notice(table, 180.0)
 
 
 @pytest.mark.parametrize("between", [GOOD, failed("BAD_OUTPUT")])

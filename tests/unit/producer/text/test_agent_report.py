@@ -21,6 +21,13 @@ def said(*reasons: Reason) -> list[str]:
             ),
         ),
         (
+            Reason(ReasonCode.ROUTE_PARKED, "gpt", "AUTH", "401: who", seconds=9.6),
+            (
+                "route gpt is parked, correct its key, model or address and restart the agents, "
+                "next try in 10 s or by python -m agent resume gpt --group g: AUTH: 401: who"
+            ),
+        ),
+        (
             Reason(ReasonCode.ROUTE_STOPPED, "default", "SERVER", "503", seconds=2.0),
             "route default waits 2 s: SERVER: 503",
         ),
