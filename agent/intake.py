@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from agent.execution.publishing import Publishing
-from agent.inflight.decoder import rejected_record
+from agent.inflight.decoder import letter_record, rejected_record
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.ports import (
     Assigned,
     Clock,
     Event,
+    Letters,
     Record,
     Recreated,
     RejectedRecord,
@@ -35,7 +36,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Config
-from schemas.task.envelope import record_bytes
+from schemas.task.envelope import is_letter, record_bytes
 from schemas.task.failures import Disposition
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Intake:
         *,
         partitions: Partitions,
         transactions: Transactions,
+        letters: Letters,
         apart: Executor,
         clock: Clock,
         counts: Counts,
@@ -63,6 +65,7 @@ class Intake:
     ) -> None:
         self._partitions = partitions
         self._transactions = transactions
+        self._letters = letters
         self._apart = apart
         self._clock = clock
         self._counts = counts
@@ -137,7 +140,7 @@ class Intake:
         tasks_of: dict[str, list[tuple[Record, store.NewTask]]] = {}
         rejected: list[RejectedRecord] = []
         began_s = self._clock.now_s()
-        for record in records:
+        for record in await self._without_letters(records):
             line = await self._read(record)
             if isinstance(line, str):
                 rejected.append(rejected_record(record, line))
@@ -163,6 +166,22 @@ class Intake:
         for record in records:
             self._partitions.finish_record(record.partition, record.offset)
         self._partitions.flush()
+
+    async def _without_letters(self, records: Sequence[Record]) -> list[Record]:
+        """Return the records that are no dead letters of the ledger's tasks."""
+        letters = [letter_record(record) for record in records if is_letter(record.headers)]
+        if not letters:
+            return list(records)
+        strangers = {
+            (stranger.topic, stranger.partition, stranger.offset)
+            for stranger in await self._letters.take(letters)
+        }
+        return [
+            record
+            for record in records
+            if not is_letter(record.headers)
+            or (record.partition.topic, record.partition.number, record.offset) in strangers
+        ]
 
     async def _read(self, record: Record) -> foreign_records.Line:
         """Return the batch and the task of a record, or why it is no task line."""

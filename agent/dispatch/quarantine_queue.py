@@ -1,6 +1,7 @@
 """The quarantine queue: rejected records that name no trustworthy task.
 
-A record is finished once the quarantine has it, and not before.
+A record is finished once the quarantine has it, and not before. A dead letter that was written back
+is no publication either, but names its task: it is not quarantined.
 """
 
 import logging
@@ -12,7 +13,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.ports import ClaimAnswer, Ledger, Record, RejectedRecord
+from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
 from schemas.runtime import crash
 from schemas.task.envelope import record_bytes
@@ -31,6 +32,7 @@ class QuarantineQueue:
         self,
         *,
         ledger: Ledger,
+        letters: Letters,
         partitions: Partitions,
         table: InFlightTable,
         counts: Counts,
@@ -38,6 +40,7 @@ class QuarantineQueue:
         limits: Limits,
     ) -> None:
         self._ledger = ledger
+        self._letters = letters
         self._partitions = partitions
         self._table = table
         self._counts = counts
@@ -104,9 +107,10 @@ class QuarantineQueue:
         """Write the queued records to the quarantine, then finish them."""
         while self._rejected:
             batch = self._page()
-            orders = await self._ledger.quarantine([rejected for rejected, _ in batch])
+            strangers = await self._letters.take([rejected for rejected, _ in batch])
+            orders = await self._ledger.quarantine(strangers) if strangers else []
             crash.reach("quarantine.kept")
-            for rejected, record in batch:
+            for rejected in strangers:
                 log.warning(
                     "%s/%d/%d is quarantined: %s",
                     rejected.topic,
@@ -114,12 +118,13 @@ class QuarantineQueue:
                     rejected.offset,
                     rejected.reason,
                 )
+            for rejected, record in batch:
                 self._partitions.finish_record(record.partition, record.offset)
                 if isinstance(record, Delivery):
                     self._table.end(record)
                 else:
                     self.bytes -= _size(rejected)
-            self._counts.quarantined += len(batch)
+            self._counts.quarantined += len(strangers)
             self._partitions.flush()
             self._publishing.send(orders)
 

@@ -13,6 +13,7 @@ from schemas.task.envelope import (
     NotOursError,
     decode,
     digest,
+    is_letter,
 )
 from schemas.task.failures import Disposition
 from schemas.task.untrusted import contained, describe_error
@@ -49,6 +50,8 @@ class RecordDecoder:
                 f"belongs to ledger {publication.ledger}, group {publication.group}",
                 Disposition.REJECTED,
             )
+        if is_letter(record.headers):
+            return letter_record(record)
         if len(record.key or b"") > MAX_KEY_BYTES:
             return rejected_record(
                 record,
@@ -92,6 +95,13 @@ def rejected_record(
         record.headers,
         reason,
         disposition,
+    )
+
+
+def letter_record(record: Record) -> RejectedRecord:
+    """Return a dead letter that was written back, which is rejected if no task of ours has it."""
+    return rejected_record(
+        record, "is a dead letter, but of no task that the ledger has", Disposition.REJECTED
     )
 
 

@@ -19,6 +19,7 @@ from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.judge import tiers_of
+from agent.ledger.returned_letters import ReturnedLetters
 from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.maintenance.duty import Round
 from agent.maintenance.group_work import GroupWork
@@ -161,6 +162,13 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
             executors=chosen.executors,
             longest_tier=longest_tier,
         ),
+        letters=ReturnedLetters(
+            transactions=parts.transactions,
+            clock=parts.clock,
+            group=parts.topics.group,
+            ledger_id=parts.ledger_id,
+            redrive=parts.config.inbox.redrive,
+        ),
         leases=chosen.heartbeat,
         publishing=publishing,
         wakeups=Wakeups(),
@@ -215,6 +223,7 @@ def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:
     return Intake(
         partitions=partitions,
         transactions=parts.transactions,
+        letters=common.letters,
         apart=chosen.apart,
         clock=parts.clock,
         counts=chosen.counts,

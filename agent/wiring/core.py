@@ -30,7 +30,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.judge import Tier
 from agent.lease import Leases
-from agent.ports import Clock, Ledger
+from agent.ports import Clock, Ledger, Letters
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
@@ -42,6 +42,7 @@ class Common:
     """The parts that are made first, because several others use them."""
 
     ledger: Ledger
+    letters: Letters
     leases: Leases
     publishing: Publishing
     wakeups: Wakeups
@@ -137,6 +138,7 @@ def dispatch(
     table = InFlightTable(limits=limits)
     quarantine = QuarantineQueue(
         ledger=ledger,
+        letters=common.letters,
         partitions=partitions,
         table=table,
         counts=common.counts,

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select, update
 
 from producer.ledger import outbox
 from producer.ports import Order
+from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import quarantine
 from schemas.task.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
@@ -29,12 +30,15 @@ BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
 KEPT_BATCH_BYTES = 1000  # of a batch name; a larger value cannot be a name
 OWN_PREFIX = "docllm-"
+LETTER_HEADER = "docllm-quarantine"  # of a record's dead letter: the row's id
+_MAX_DIGITS = 18
 
 
 def keep(connection: Connection, group: str, records: Sequence[RejectedRecord]) -> list[Order]:
     """Store rejected records; return the order for the dead letters of the new ones.
 
-    A record that is stored already is only counted once more.
+    A record that is stored already is only counted once more, and so is its dead letter if another
+    tool writes it back.
     """
     items = []
     for record in records:
@@ -45,6 +49,7 @@ def keep(connection: Connection, group: str, records: Sequence[RejectedRecord]) 
             quarantine.c.record_offset == record.offset,
         )
         stored_id = connection.execute(select(quarantine.c.id).where(*position)).scalar()
+        stored_id = stored_id or _of_letter(connection, group, record)
         if stored_id is not None:
             connection.execute(
                 update(quarantine)
@@ -56,6 +61,25 @@ def keep(connection: Connection, group: str, records: Sequence[RejectedRecord]) 
         row_id = connection.execute(select(quarantine.c.id).where(*position)).scalar_one()
         items.append((outbox.QUARANTINE, row_id, 0))
     return outbox.place(connection, group, "dlq", items)
+
+
+def _of_letter(connection: Connection, group: str, record: RejectedRecord) -> int | None:
+    """Return the row whose dead letter the record is, written back unchanged; None if it is none.
+
+    The row has its letter already.
+    """
+    named = dict(record.headers)
+    number = named.get(LETTER_HEADER) or b""
+    if not number.isdigit() or len(number) > _MAX_DIGITS:
+        return None
+    if named.get("docllm-ledger") != ledger_id(connection).encode():
+        return None
+    query = select(quarantine.c.id, quarantine.c.record_value).where(
+        quarantine.c.id == int(number), quarantine.c.group_name == group
+    )
+    row = connection.execute(query).first()
+    unchanged = row is not None and record.value in {None, row.record_value}
+    return row.id if row is not None and unchanged else None
 
 
 def undeliverable(

@@ -219,6 +219,14 @@ SETTINGS = {
             "true",
         ),
         Setting(
+            "inbox.redrive",
+            None,
+            kinds.truth,
+            "whether a dead letter that another tool writes back, to the inbox or to the topic it "
+            "came from, replays its task",
+            "false",
+        ),
+        Setting(
             "documents.roots",
             "DOCLLM_DOCUMENT_ROOTS",
             kinds.paths,

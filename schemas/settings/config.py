@@ -135,9 +135,13 @@ class GuardConfig:
 
 @dataclass(frozen=True, slots=True)
 class InboxConfig:
-    """`enabled`: whether agents read the group's inbox."""
+    """`enabled`: whether agents read the group's inbox.
+
+    `redrive`: whether a dead letter that another tool writes back replays its task.
+    """
 
     enabled: bool = True
+    redrive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ MAX_KEY_BYTES = 191
 
 RawHeaders = Sequence[tuple[str, bytes | None]]
 BATCH_HEADER = "docllm-batch"
+TASK_HEADER = "docllm-task"
+DISPOSITION_HEADER = "docllm-disposition"  # of dead letters alone
 UNREADABLE = "docllm-unreadable"  # replaces headers if the name of one of them is not text
 _MAX_DIGITS = 18
 _HEADER_BYTES = 200  # memory that Python needs for a header besides its name and value
@@ -125,6 +127,11 @@ def decode(headers: RawHeaders | None) -> Publication:
         due_ms=_number(own, "docllm-due-ms", 0),
         origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
     )
+
+
+def is_letter(headers: RawHeaders) -> bool:
+    """Return whether a record's headers are those of a task's dead letter."""
+    return {TASK_HEADER, DISPOSITION_HEADER} <= {name for name, _ in headers}
 
 
 def _own_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:

@@ -11,12 +11,14 @@ import pytest
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.intake import Intake
+from agent.ledger.returned_letters import ReturnedLetters
 from agent.ports import Assigned, Partition, Record
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import cancel, store
 from schemas.ledger import tables
+from schemas.ledger.migrations import ledger_id
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Config
@@ -49,6 +51,13 @@ async def take_in(ledger_db: LedgerDatabase, *values: bytes) -> Source:
         partitions=Partitions({INBOX.topic: source}, limits=Limits()),
         limits=Limits(),
         transactions=ledger_db.transactions,
+        letters=ReturnedLetters(
+            transactions=ledger_db.transactions,
+            clock=SystemClock(),
+            group=GROUP,
+            ledger_id=ledger_db.run(ledger_id),
+            redrive=False,
+        ),
         apart=InlineExecutor(),
         clock=SystemClock(),
         counts=Counts(),

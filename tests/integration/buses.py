@@ -49,6 +49,10 @@ class Bus(Protocol):
         """Return the records of a dead-letter topic."""
         ...
 
+    def copies(self, topic: str) -> list[Outgoing]:
+        """Return the records of a topic, as a tool that copies them would write them."""
+        ...
+
     def write(self, records: Sequence[Outgoing]) -> None:
         """Write records as a producer that does not know docllm."""
         ...
@@ -86,20 +90,23 @@ class EmbeddedBus:
 
     def letters(self, topic: str) -> list[Letter]:
         """Read the topic from its low watermarks on."""
+        return [letter(record.key, record.value, record.headers) for record in self.copies(topic)]
+
+    def copies(self, topic: str) -> list[Outgoing]:
+        """Read the topic from its low watermarks on."""
         file = BusFile(self._path)
         try:
             ids = file.all(
                 "SELECT p.id, p.low FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?",
                 (topic,),
             )
-            records = [
-                record
+            return [
+                Outgoing(topic, record.key, record.value, with_values(record.headers))
                 for key, low in ids
                 for record in log.read(file, key, low, records=100_000, size_bytes=1 << 30)
             ]
         finally:
             file.close()
-        return [letter(record.key, record.value, record.headers) for record in records]
 
     def write(self, records: Sequence[Outgoing]) -> None:
         """Write through the publisher, which takes any record."""
@@ -145,8 +152,12 @@ class KafkaBus:
 
     def letters(self, topic: str) -> list[Letter]:
         """Read the topic from its beginning to its end."""
+        return [letter(record.key, record.value, record.headers) for record in self.copies(topic)]
+
+    def copies(self, topic: str) -> list[Outgoing]:
+        """Read the topic from its beginning to its end."""
         return [
-            letter(record.key(), record.value(), headers_of(record))
+            Outgoing(topic, record.key(), record.value(), with_values(headers_of(record)))
             for record in self._records(topic)
         ]
 
@@ -232,6 +243,11 @@ class KafkaBus:
 def headers_of(record: Message) -> list[tuple[str, bytes | None]]:
     """Return a record's headers; the client's own types allow what no broker sends."""
     return cast("list[tuple[str, bytes | None]]", record.headers() or [])
+
+
+def with_values(headers: RawHeaders) -> list[tuple[str, bytes]]:
+    """Return the headers that have a value."""
+    return [(name, value) for name, value in headers if value is not None]
 
 
 def letter(key: bytes | None, value: bytes | None, headers: RawHeaders) -> Letter:

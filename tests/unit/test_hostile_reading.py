@@ -70,7 +70,7 @@ def line(key: str, **fields: Any) -> bytes:
 
 def intake(memory: MemoryWatch | None = None) -> Intake:
     parts: dict[str, Any] = {
-        name: MagicMock() for name in ("transactions", "publishing", "failures")
+        name: MagicMock() for name in ("transactions", "letters", "publishing", "failures")
     }
     return Intake(
         partitions=Partitions({}, limits=Limits()),

@@ -38,6 +38,7 @@ def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, Failures]:
         name: MagicMock()
         for name in (
             "transactions",
+            "letters",
             "apart",
             "clock",
             "config",

@@ -25,7 +25,7 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Assigned, Ledger, Record, Source, Verdict
+from agent.ports import Assigned, Ledger, Letters, Record, Source, Verdict
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
@@ -145,6 +145,7 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
     dispatch = core.dispatch(
         Common(
             ledger=cast("Ledger", None),
+            letters=cast("Letters", None),
             leases=cast("Leases", SimpleNamespace(current=Lease(1, 0.0))),
             publishing=cast("Publishing", None),
             wakeups=Wakeups(),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
@@ -45,6 +45,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         name: MagicMock()
         for name in (
             "ledger",
+            "letters",
             "leases",
             "publishing",
             "lost_records",
@@ -56,6 +57,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         )
     }
     parts["clock"].now_s.return_value = 0.0
+    parts["letters"].take = AsyncMock(side_effect=list)
     naming = MagicMock()
     naming.name_of.return_value = "route"
     dispatch = core.dispatch(

@@ -41,6 +41,7 @@ def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
     table = InFlightTable(limits=LIMITS)
     aside = QuarantineQueue(
         ledger=MagicMock(),
+        letters=MagicMock(),
         partitions=MagicMock(),
         table=table,
         counts=MagicMock(),
@@ -89,6 +90,7 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
     )
     aside = QuarantineQueue(
         ledger=ledger,
+        letters=AsyncMock(take=AsyncMock(side_effect=list)),
         partitions=partitions,
         table=table,
         counts=MagicMock(),
@@ -121,6 +123,7 @@ def test_large_records_are_kept_a_few_at_a_time() -> None:
     """Large records are stored a few at a time: a hundred would be one transaction of 300 MiB."""
     aside = QuarantineQueue(
         ledger=MagicMock(),
+        letters=MagicMock(),
         partitions=MagicMock(),
         table=MagicMock(),
         counts=MagicMock(),

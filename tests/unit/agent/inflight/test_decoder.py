@@ -5,7 +5,7 @@ import pytest
 
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
-from agent.ports import Record
+from agent.ports import Record, RejectedRecord
 from agent.routes import RouteNames
 from schemas.settings.config import Config
 from schemas.task.envelope import Publication, encode
@@ -27,3 +27,17 @@ def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) 
 
     assert isinstance(read, Delivery)
     assert read.route == route
+
+
+def test_a_dead_letter_that_was_written_back_is_no_publication() -> None:
+    """A dead letter on the topic that it came from is never taken for a record of its task."""
+    arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
+    headers = [
+        *encode(Publication("00" * 16, "g", "b", 7, 0)),
+        ("docllm-disposition", b"permanent"),
+    ]
+
+    read = arrivals.read(Record(PARTITION, 0, 0, None, b"{}", headers))
+
+    assert isinstance(read, RejectedRecord)
+    assert read.headers == headers

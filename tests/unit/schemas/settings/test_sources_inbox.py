@@ -20,11 +20,17 @@ def test_an_inbox_is_read_unless_it_is_closed(tmp_path: Path) -> None:
     assert not load(tmp_path, "[inbox]\nenabled = false").inbox.enabled
 
 
+def test_letters_that_come_back_replay_nothing_unless_that_is_wanted(tmp_path: Path) -> None:
+    """Whoever can write to the topics could otherwise have each dead task run again."""
+    assert not load(tmp_path, "").inbox.redrive
+    assert load(tmp_path, "[inbox]\nredrive = true").inbox.redrive
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("enabled = 'no'", "inbox.enabled is wrong; write true or false, without quotes"),
-        ("redrive = true", "inbox.redrive is unknown"),
+        ("redrive = 1", "inbox.redrive is wrong; write true or false, without quotes"),
         ("max_backlog = 5", "inbox.max_backlog is unknown"),
     ],
 )

@@ -1,0 +1,118 @@
+"""Takes the dead letters that other people's tools write back.
+
+Such a letter never makes a second task or a second letter. With `[inbox] redrive` it replays its
+task, otherwise the log has the command that does.
+
+Tested by tests/contract/test_ledger_returned.py.
+"""
+
+import logging
+import shlex
+from collections.abc import Sequence
+
+from agent.ports import Clock, RejectedRecord
+from producer.ledger.replay_runs import CAP
+from producer.replay import returned
+from producer.replay.returned import LetterVerdict, ReturnedLetter, Standing
+from producer.text.printable import shown
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.task.envelope import decode, is_letter
+from schemas.task.untrusted import contained
+
+log = logging.getLogger(__name__)
+
+LOGGED = 10  # letters in each span of LOGGED_S
+LOGGED_S = 60.0
+
+
+class ReturnedLetters:
+    """The dead letters that come back to one group."""
+
+    def __init__(
+        self, *, transactions: Transactions, clock: Clock, group: str, ledger_id: str, redrive: bool
+    ) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._group = group
+        self._ledger_id = ledger_id
+        self._redrive = redrive
+        self._logged = 0
+        self._logged_since_s = float("-inf")
+
+    async def take(self, records: Sequence[RejectedRecord]) -> list[RejectedRecord]:
+        """Take the letters of tasks that the ledger has; return the other records."""
+        letters = {
+            position: letter
+            for position, record in enumerate(records)
+            if (letter := self._letter(record)) is not None
+        }
+        if not letters:
+            return list(records)
+        verdicts = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
+        crash.reach("letters.judged")
+        strangers = []
+        for position, record in enumerate(records):
+            verdict = verdicts.get(position)
+            if verdict is None or verdict.standing is Standing.STRANGER:
+                strangers.append(record)
+            else:
+                self._log(verdict, record.topic)
+        return strangers
+
+    async def _judge(self, letters: Sequence[ReturnedLetter]) -> list[LetterVerdict]:
+        if self._redrive:
+            return await self._transactions.write(returned.redrive, self._group, letters)
+        return await self._transactions.read(returned.judge, self._group, letters)
+
+    def _letter(self, record: RejectedRecord) -> ReturnedLetter | None:
+        """Return the letter that a record is, None if it is none of this ledger and group."""
+        if not is_letter(record.headers):
+            return None
+        try:
+            with contained():
+                publication = decode(record.headers)
+        except Exception:  # noqa: BLE001 - whatever it is, the quarantine takes it
+            return None
+        if publication.ledger != self._ledger_id or publication.group != self._group:
+            return None
+        return ReturnedLetter(publication.task_id, publication.fence, record.value)
+
+    def _log(self, verdict: LetterVerdict, topic: str) -> None:
+        text = self._text(verdict)
+        if text is None or not self._may_log():
+            return
+        subject = f"task {shown(verdict.key)}, batch {shown(verdict.batch)},"
+        log.warning("a dead letter of %s came back to %s: %s", subject, topic, text)
+
+    def _text(self, verdict: LetterVerdict) -> str | None:
+        """Return what becomes of a letter and what a person may do; None if nothing is to do."""
+        options = f"--group {self._group} --id {shlex.quote(verdict.key)}"
+        command = f"python -m producer replay {options} --batch {shlex.quote(verdict.batch)}"
+        match verdict.standing:
+            case Standing.DEAD if self._redrive:
+                return "its task is replayed"
+            case Standing.DEAD:
+                return (
+                    f"its task stays dead; to replay it, run: {shown(command)}; "
+                    "to have such letters replayed, set redrive = true in [inbox]"
+                )
+            case Standing.CAPPED:
+                return (
+                    f"its task was replayed {CAP} times and stays dead; to replay it once more, "
+                    f"run: {shown(command)} --cap {CAP + 1}"
+                )
+            case Standing.CLOSED:
+                return "its task stays dead, because its batch is cancelled"
+            case _:
+                return None
+
+    def _may_log(self) -> bool:
+        """Return whether one more letter may be logged: a few in each minute are."""
+        now_s = self._clock.now_s()
+        if now_s - self._logged_since_s >= LOGGED_S:
+            self._logged, self._logged_since_s = 0, now_s
+        self._logged += 1
+        if self._logged == LOGGED + 1:
+            log.warning("more dead letters came back; they are handled alike, and not logged")
+        return self._logged <= LOGGED
