@@ -11,9 +11,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from schemas.errors import ConfigError
+from schemas.settings import server_options
 from schemas.settings.config import Secret
 from schemas.task.topics import duration_s
 
@@ -41,17 +42,6 @@ _UNDOTTED = ("debug", "log_level")  # other names without a dot, such as `error_
 # the password.
 _SERVER = re.compile(
     r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?"
-)
-# PyMySQL takes more options, and some of them would silently turn TLS off: it reads the text
-# "false" in ssl_disabled=false as true.
-_SERVER_OPTIONS = (
-    "ssl_ca",
-    "ssl_capath",
-    "ssl_cert",
-    "ssl_key",
-    "ssl_cipher",
-    "ssl_check_hostname",
-    "unix_socket",
 )
 _DRIVERS = {
     "mysql": "mysql+pymysql",
@@ -163,7 +153,7 @@ def database_url(value: Any) -> Secret:
     if not separator or scheme not in _DRIVERS:
         raise ValueError("write mysql://USER:PASSWORD@HOST:3306/DATABASE (MariaDB too)")
     if scheme != "sqlite":
-        _check_server(address)
+        address = _server(address)
     return Secret(f"{_DRIVERS[scheme]}://{address}")
 
 
@@ -202,24 +192,19 @@ def client_setting(name: str) -> Check:
     return check
 
 
-def _check_server(address: str) -> None:
+def _server(address: str) -> str:
+    """Return the address of a server as the driver gets it."""
     parts = _SERVER.fullmatch(address)
     if parts is None:
         raise ValueError(
             "name the database at the end, and write %40 for an @ in the password: "
             "mysql://USER:PASSWORD@HOST:3306/DATABASE"
         )
-    options = dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
-    if options.keys() - set(_SERVER_OPTIONS):
-        raise ValueError(f"after '?' write {', '.join(_SERVER_OPTIONS)} and nothing else")
-    names_authority = "ssl_ca" in options or "ssl_capath" in options
-    if any(name.startswith("ssl_") for name in options) and not names_authority:
-        raise ValueError(
-            "without ssl_ca=FILE after '?' any server would be trusted; "
-            "name the file with the authority's certificate"
-        )
-    if options.get("ssl_check_hostname", "true") not in {"true", "false"}:
-        raise ValueError("write ssl_check_hostname=true or ssl_check_hostname=false")
+    if parts["options"] is None:
+        return address
+    options = server_options.read(parts["options"])
+    bare = address[: parts.start("options") - 1]
+    return f"{bare}?{options}" if options else bare
 
 
 def _number(value: Any, kind: type[int | float]) -> int | float | None:
