@@ -361,13 +361,15 @@ class Call:
 class Reply:
     """The provider's answer, whatever its status.
 
-    Header names are lower case. `cut` means that an error's body did not arrive completely.
+    Header names are lower case. `cut` means that an error's body did not arrive completely, and
+    `unversioned` that the refusing address names no version, such as `/v1`.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     cut: bool = False
+    unversioned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from schemas.task.untrusted import contained
 from schemas.task.wording import one_line
 
 _SUCCESS = range(200, 300)
+_NOT_FOUND = 404
 # These statuses may concern one task alone: a firewall, or a model that only this task names. 401
 # concerns the key, which all tasks share.
 _MAY_BE_OF_ONE_TASK = frozenset({400, 403, 404})
@@ -112,9 +113,12 @@ def classified(answer: Reply) -> Failure:
     """Return the failure of an unsuccessful reply, by its status alone if its body fails."""
     try:
         with contained():
-            return signals.classify(answer.status, answer.body, cut=answer.cut)
+            failure = signals.classify(answer.status, answer.body, cut=answer.cut)
     except Exception:  # noqa: BLE001 - the status alone says what the route must know
-        return signals.classify(answer.status, b"")
+        failure = signals.classify(answer.status, b"")
+    if answer.status == _NOT_FOUND and answer.unversioned:
+        return replace(failure, text=one_line(f"{failure.text} (does base_url lack /v1?)"))
+    return failure
 
 
 def outcome_of_failure(

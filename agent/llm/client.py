@@ -17,7 +17,7 @@ from pyreqwest.response import Response
 
 from agent.ports import Call, CallFailed, Reply
 from schemas.clients.http import causes, connected, wants_login, why
-from schemas.clients.llm_address import endpoint
+from schemas.clients.llm_address import endpoint, lacks_version
 from schemas.settings.config import Secret
 from schemas.settings.headers import hidden, sent
 from schemas.task.failures import ErrorClass
@@ -52,6 +52,7 @@ class ChatClient:
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         self._url = endpoint(base_url)
+        self._unversioned = lacks_version(self._url)
         self._headers = sent(api_key, headers or {})
         self._masked = masking(*hidden(api_key, headers or {}))
         self._max_reply_bytes = max_reply_bytes
@@ -63,7 +64,9 @@ class ChatClient:
             async with self._request(call) as response:
                 if response.status not in _SUCCESS:
                     page, cut = await _error_page(response)
-                    return Reply(response.status, _headers(response), self._masked(page), cut)
+                    page = self._masked(page)
+                    headers = _headers(response)
+                    return Reply(response.status, headers, page, cut, self._unversioned)
                 body = await self._read(response)
                 if body is None:
                     return _too_large(self._max_reply_bytes)

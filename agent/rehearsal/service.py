@@ -36,9 +36,10 @@ class Service:
         """Return the answer to a request."""
         path = request.path.partition("?")[0]
         match request.method, path:
-            case "POST", _ if path.endswith("/chat/completions"):
+            # A base URL without /v1 fails here as it fails at most servers.
+            case "POST", _ if path.endswith("/v1/chat/completions"):
                 return self._call(request)
-            case "GET", _ if path.endswith("/models"):
+            case "GET", _ if path.endswith("/v1/models"):
                 return ResponsePlan(
                     response(
                         _OK,

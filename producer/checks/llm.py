@@ -1,7 +1,8 @@
 """The LLM test of `producer check`: the cheapest call, made the way agents call.
 
-It goes to the address that agents use. Neither the key nor the address's query is ever shown. The
-server's text is made safe for a terminal.
+It goes to the address that agents use. Where the server refuses it, other calls find out which
+setting would work. Neither the key nor the address's query is ever shown. The server's text is made
+safe for a terminal.
 """
 
 import re
@@ -12,50 +13,44 @@ from urllib.parse import unquote_plus, urlsplit
 from urllib.request import getproxies_environment
 
 import orjson
-from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
-from pyreqwest.request import RequestBuilder, StreamRequest
-from pyreqwest.response import Response
 
+from producer.checks.llm_call import Answer, Caller
 from producer.text.printable import shown
 from schemas.clients import llm_address
 from schemas.clients.http import connected, why
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.settings.config import LLMConfig
-from schemas.settings.headers import hidden, sent
+from schemas.settings.config import LLMConfig, Structured
+from schemas.settings.headers import hidden
 from schemas.task.wording import one_line
 
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
-_MOST_BYTES = 1 << 20  # of a body that are read
 # Characters shown of a model's name, of an error of the client, of the provider's message.
 _MODEL_SHOWN = 191
 _WHY_SHOWN = 500
 _MESSAGE_SHOWN = 200
 # HTTP statuses.
-_SUCCESS = range(200, 300)
 _REDIRECTS = range(300, 400)
 _TROUBLES = range(500, 600)
 _BAD_REQUEST = 400
 _NOT_ALLOWED = (401, 403)
 _NO_SUCH = 404
+_UNPROCESSABLE = 422
 _TOO_MANY = 429
-_CHEAP = {"max_tokens": 16}
+# What servers write of a form of structured output that they do not know, some under a 422 or 500.
+_FORM = re.compile(rb"(?i)response.?format|json.?schema|json.?object|structured|grammar")
 # The names under which providers put the message of an error, and how deep they nest it.
 _MESSAGES = ("error", "message", "detail", "msg")
 _MESSAGE_DEPTH = 5
-_VERSION = re.compile("/v[0-9]")  # a version in the path of an address
 _LEAST_SECRET = 4  # characters; a shorter part of a query is a version or a switch
 
 
 async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TIMEOUT_S) -> str:
-    """Return which model answers.
+    """Return which model answers, and warnings.
 
     `route` is the route whose settings the advice names, None for `[llm]`. `timeout_s` limits each
     whole call.
-
-    Some models refuse a request that limits the answer, and agents do not limit it. After a 400 the
-    call is therefore repeated without the limit.
 
     Raises ConfigError for an unusable address or key, UnreachableError, and UnsafeStateError if the
     answer is a refusal.
@@ -64,29 +59,84 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
     where, address = llm_address.shown(url), _setting(route, "base_url")
     try:
         async with connected(url, timedelta(seconds=CONNECT_TIMEOUT_S)) as client:
-            status, body = await _call_once(client, url, llm, timeout_s, _CHEAP)
-            if status == _BAD_REQUEST:
-                status, body = await _call_once(client, url, llm, timeout_s, {})
+            caller = Caller(client, llm, timeout_s)
+            answer, form = await _answered(caller, url)
+            versioned = await _versioned(caller, url, answer)
     except PyreqwestError as error:
         raise UnreachableError(
             f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check {address}"
         ) from None
+    _require_answer(answer, llm, route, url, versioned)
+    success = f"{where} answers as {_model(where, answer.body, address)}"
+    warnings = filter(None, (_in_clear(llm, url), _other_form(llm, route, form)))
+    return "; WARNING: ".join((success, *warnings))
+
+
+async def _answered(caller: Caller, url: str) -> tuple[Answer, Structured]:
+    """Return the answer to the first call that the server takes, and its form.
+
+    Some models refuse a request that limits the answer, and agents do not limit it. After a 400 the
+    call is therefore repeated without the limit, and then in the other forms of structured output.
+    """
+    configured = caller.llm.structured
+    answer = await caller.call(url, configured)
+    if answer.status == _BAD_REQUEST:
+        answer = await caller.call(url, configured, limited=False)
+    if not _may_refuse_form(answer):
+        return answer, configured
+    for form in Structured:
+        if form is not configured:
+            other = await caller.call(url, form)
+            if other.is_success:
+                return other, form
+    return answer, configured
+
+
+def _may_refuse_form(answer: Answer) -> bool:
+    """Return whether the form of structured output may be what the server refuses."""
+    if answer.status == _BAD_REQUEST:
+        return True
+    named = _FORM.search(answer.body) is not None
+    return named and (answer.status == _UNPROCESSABLE or answer.status in _TROUBLES)
+
+
+async def _versioned(caller: Caller, url: str, answer: Answer) -> str:
+    """Return the address with `/v1` if the server answers there and not here; else empty."""
+    if answer.status != _NO_SUCH or not llm_address.lacks_version(url):
+        return ""
+    base_url = llm_address.with_version(url)
+    try:
+        there, _form = await _answered(caller, llm_address.endpoint(base_url))
+    except PyreqwestError:  # the first answer says more
+        return ""
+    return llm_address.shown(base_url) if there.is_success else ""
+
+
+def _require_answer(
+    answer: Answer, llm: LLMConfig, route: str | None, url: str, versioned: str
+) -> None:
+    """Raise UnsafeStateError, with advice, if the answer is a refusal."""
+    where, status = llm_address.shown(url), answer.status
+    address = _setting(route, "base_url")
     if status in _REDIRECTS:
         raise UnsafeStateError(
             f"{where} answers {status}, a redirect, which docllm does not follow; check {address}"
         )
-    if status not in _SUCCESS:
-        message = _message(body, llm, url)
+    if versioned:
+        raise UnsafeStateError(
+            f"{where} answers {status}, but {versioned} works; set {address} to {versioned}"
+            f"{' with the same query' if '?' in url else ''}"
+        )
+    if not answer.is_success:
+        message = _message(answer.body, llm, url)
         raise UnsafeStateError(
             f"{where} answers {status}{': ' if message else ''}{message}; "
             f"{_advice(status, route, url)}"
         )
-    if message := _message_of_failure(body, llm, url):
+    if message := _message_of_failure(answer.body, llm, url):
         raise UnsafeStateError(
             f"{where} answers {status} with an error: {message}; {_advice(status, route, url)}"
         )
-    success = f"{where} answers as {_model(where, body, address)}"
-    return f"{success}; WARNING: {warning}" if (warning := _in_clear(llm, url)) else success
 
 
 def _in_clear(llm: LLMConfig, url: str) -> str:
@@ -97,53 +147,20 @@ def _in_clear(llm: LLMConfig, url: str) -> str:
     return llm_address.in_clear(url, proxies, has_key=llm.api_key is not None)
 
 
+def _other_form(llm: LLMConfig, route: str | None, form: Structured) -> str:
+    """Return a warning if the server takes a schema in another form than the configured one."""
+    if form is llm.structured:
+        return ""
+    section = "llm" if route is None else f"routes.{route}"
+    return (
+        f'it refuses structured output as {llm.structured}; write structured = "{form}" '
+        f"under [{section}], because tasks with a schema would fail"
+    )
+
+
 def _setting(route: str | None, key: str) -> str:
     """Return the name of the setting to check."""
     return f"DOCLLM_LLM_{key.upper()}" if route is None else f"routes.{route}.{key}"
-
-
-async def _call_once(
-    client: Client, url: str, llm: LLMConfig, timeout_s: float, limit: dict[str, int]
-) -> tuple[int, bytes]:
-    """Return the response's status and body."""
-    async with _request(client.post(url), llm, timeout_s, limit) as response:
-        return response.status, await _read(response)
-
-
-def _request(
-    request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict[str, int]
-) -> StreamRequest:
-    """Ask for one word.
-
-    Without a configured model the provider chooses one, as it does when agents call.
-    """
-    chosen = {"model": llm.model} if llm.model else {}
-    body = {**chosen, "messages": [{"role": "user", "content": "Say ok."}], **limit}
-    request = request.timeout(timedelta(seconds=timeout_s)).header(
-        "Content-Type", "application/json"
-    )
-    for name, value in sent(llm.api_key, llm.headers).items():
-        request = request.header(name, value.reveal(), is_sensitive=True)
-    # A broken body still leaves the status.
-    return request.body_bytes(orjson.dumps(body)).streamed_read_buffer_limit(0).build_streamed()
-
-
-async def _read(response: Response) -> bytes:
-    """Return the body, up to the size of a completion of a few words.
-
-    If the body of a refusal breaks off, the part that arrived is returned.
-    """
-    body = b""
-    try:
-        while len(body) < _MOST_BYTES:
-            piece = await response.body_reader.read_chunk()
-            if piece is None:
-                break
-            body += bytes(piece)
-    except PyreqwestError:
-        if response.status in _SUCCESS:
-            raise
-    return body
 
 
 def _message(body: bytes, llm: LLMConfig, url: str) -> str:
@@ -202,7 +219,7 @@ def _advice(status: int, route: str | None, url: str) -> str:
     if status in _NOT_ALLOWED:
         return f"check {_setting(route, 'api_key')}"
     if status == _NO_SUCH:
-        lacking = "" if _VERSION.search(urlsplit(url).path) else "; does the address lack /v1?"
+        lacking = "; does the address lack /v1?" if llm_address.lacks_version(url) else ""
         return f"check {_setting(route, 'base_url')} and {_setting(route, 'model')}{lacking}"
     if status == _TOO_MANY:
         return "wait, or raise the account's limit or quota"

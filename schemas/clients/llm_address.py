@@ -9,6 +9,7 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 from schemas.errors import ConfigError
 
 _PATH = "/chat/completions"
+_VERSION = re.compile("/v[0-9]")
 # An example that was copied unchanged, such as http://{host}/v1.
 _NO_HOST = re.compile(r"[\s\"%<>\\^`{|}]")
 
@@ -31,6 +32,18 @@ def endpoint(base_url: str) -> str:
         )
     path = url.path.rstrip("/").removesuffix(_PATH) + _PATH
     return urlunsplit((url.scheme, url.netloc, path, url.query, ""))
+
+
+def lacks_version(url: str) -> bool:
+    """Return whether the URL's path names no version, such as `/v1`; most servers need one."""
+    return _VERSION.search(urlsplit(url).path) is None
+
+
+def with_version(url: str) -> str:
+    """Return the base URL of an endpoint with `/v1` at the end of its path."""
+    parts = urlsplit(url)
+    path = parts.path.removesuffix(_PATH) + "/v1"
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 
 def _split(text: str) -> SplitResult | None:

@@ -4,6 +4,8 @@ It shows neither a secret nor a terminal code.
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,7 +13,7 @@ import pytest
 
 from producer.checks.llm import ask
 from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
-from schemas.settings.config import LLMConfig, Secret
+from schemas.settings.config import LLMConfig, Secret, Structured
 from tests.contract.http_servers import Serve, response, server
 
 WELL = b'{"model":"m","choices":[{"message":{"content":null},"finish_reason":"length"}]}'
@@ -30,6 +32,29 @@ def answering(answer: bytes, heads: list[bytes]) -> Serve:
 async def asked(answer: bytes, heads: list[bytes], query: str = "") -> str:
     async with server(answering(answer, heads)) as url:
         return await ask(LLMConfig(base_url=url + query, api_key=KEY, model="m"))
+
+
+Answering = Callable[[str, dict[str, Any]], bytes]
+
+
+def deciding(answer: Answering, calls: list[tuple[str, dict[str, Any]]]) -> Serve:
+    """Return a server that answers by path and body, and notes both."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            body = orjson.loads(await reader.readexactly(length))
+            path = head.split(b" ")[1].decode()
+            calls.append((path, body))
+            writer.write(answer(path, body))
+            await writer.drain()
+
+    return serve
+
+
+def form_of(body: dict[str, Any]) -> str:
+    return str(body.get("response_format", {}).get("type", "none"))
 
 
 async def bodies_of(answers: list[bytes], model: str | None = "m") -> list[dict[str, Any]]:
@@ -199,6 +224,99 @@ def test_a_model_that_takes_no_limit_is_asked_again_without() -> None:
         False,
     ]
     assert ["max_tokens" in body for body in asyncio.run(bodies_of([well]))] == [True]
+
+
+@pytest.mark.parametrize(
+    ("known", "refusal", "tried"),
+    [
+        ("json_schema", "400 Bad Request", ["json_schema"]),
+        ("json_object", "400 Bad Request", ["json_schema", "json_schema", "json_object"]),
+        ("none", "400 Bad Request", ["json_schema", "json_schema", "json_object", "none"]),
+        # As llama.cpp's Python server answers.
+        ("json_object", "500 Oops", ["json_schema", "json_object"]),
+        ("none", "422 No", ["json_schema", "json_object", "none"]),
+    ],
+)
+async def test_the_form_of_structured_output_that_works_is_found(
+    known: str, refusal: str, tried: list[str]
+) -> None:
+    """A server of another form would refuse each task with a schema.
+
+    One that takes the configured form is asked once. Each call asks for a few tokens, except the
+    one that finds out whether the limit was refused.
+    """
+    calls: list[tuple[str, dict[str, Any]]] = []
+    wrong = b'{"error":{"message":"1 validation error: response_format.type"}}'
+
+    def answer(_path: str, body: dict[str, Any]) -> bytes:
+        taken = form_of(body) in {known, "none"}
+        return response("200 OK", WELL) if taken else response(refusal, wrong)
+
+    async with server(deciding(answer, calls)) as url:
+        text = await ask(LLMConfig(base_url=url, api_key=KEY, model="m"))
+
+    assert [form_of(body) for _, body in calls] == tried
+    assert [body for _, body in calls if "max_tokens" not in body] == (
+        [calls[1][1]] if refusal.startswith("400") and known != "json_schema" else []
+    )
+    advice = f'; WARNING: it refuses structured output as json_schema; write structured = "{known}"'
+    assert (f"{advice} under [llm]" in text) == (known != "json_schema")
+    assert " answers as m" in text
+
+
+async def test_the_configured_form_is_what_agents_send() -> None:
+    """The schema stands where llama.cpp's Python server takes it; a route names its section."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    def answer(_path: str, body: dict[str, Any]) -> bytes:
+        return response("200 OK" if form_of(body) == "none" else "400 No", WELL)
+
+    llm = LLMConfig(model="m", structured=Structured.JSON_OBJECT)
+    async with server(deciding(answer, calls)) as url:
+        text = await ask(replace(llm, base_url=url), "fast")
+
+    schema = calls[0][1]["response_format"]["schema"]
+    assert schema["properties"] == {"ok": {"type": "boolean"}}
+    assert [form_of(body) for _, body in calls] == ["json_object"] * 2 + ["json_schema", "none"]
+    assert 'as json_object; write structured = "none" under [routes.fast]' in text
+
+
+async def test_headers_of_the_account_are_sent_and_masked() -> None:
+    """`check` calls as agents do, and a server that repeats a header shows it to nobody."""
+    heads: list[bytes] = []
+    headers = {"api-key": Secret("azure-secret-1"), "Authorization": Secret("Basic dXNlcg==")}
+    echo = response("401 No", b'{"error":{"message":"no azure-secret-1, no dXNlcg=="}}')
+
+    async with server(answering(echo, heads)) as url:
+        with pytest.raises(UnsafeStateError) as refused:
+            await ask(LLMConfig(base_url=url, model="m", headers=headers))
+
+    assert b"api-key: azure-secret-1" in heads[0].lower()
+    assert b"authorization: basic dxnlcg==" in heads[0].lower()
+    assert "answers 401: no ***, no ***; check" in str(refused.value)
+
+
+@pytest.mark.parametrize("query", ["", "?key=hunter2"])
+async def test_an_address_without_its_version_is_tried_with_it(query: str) -> None:
+    """Most servers answer below /v1 alone, and their 404 does not say so."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    def answer(path: str, _body: dict[str, Any]) -> bytes:
+        there = path.startswith("/v1/chat/completions")
+        return response("200 OK", WELL) if there else response("404 Not Found", b"{}")
+
+    async with server(deciding(answer, calls)) as url:
+        base_url = url.removesuffix("/v1")
+        with pytest.raises(UnsafeStateError) as refused:
+            await ask(LLMConfig(base_url=base_url + "/" + query, api_key=KEY, model="m"))
+
+    end = f"{base_url}/v1 works; set DOCLLM_LLM_BASE_URL to {base_url}/v1"
+    assert str(refused.value).endswith(end + (" with the same query" if query else ""))
+    assert [path for path, _ in calls] == [
+        f"/chat/completions{query}",
+        f"/v1/chat/completions{query}",
+    ]
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("status", [401, 404, 422, 429, 500])

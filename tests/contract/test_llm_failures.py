@@ -261,6 +261,20 @@ async def test_a_header_that_the_provider_repeats_is_masked(echo: str) -> None:
     assert reply.body == body.replace(echo.encode(), b"***")
 
 
+@pytest.mark.parametrize(("path", "unversioned"), [("", False), ("/openai", True)])
+async def test_a_refusal_says_whether_the_address_names_a_version(
+    path: str, *, unversioned: bool
+) -> None:
+    """The judge hints at a forgotten /v1."""
+    async with server(answering(response("404 Not Found", b"{}"))) as url:
+        base_url = url.removesuffix("/v1") + path if path else url
+        async with client(base_url) as llm:
+            reply = await llm.complete(call())
+
+    assert isinstance(reply, Reply)
+    assert reply.unversioned is unversioned
+
+
 async def test_a_completion_is_kept_as_it_came() -> None:
     """A paid answer is not changed, whatever it contains."""
     body = b'{"choices":[{"message":{"content":"my-own-key"}}]}'

@@ -173,6 +173,26 @@ def test_tokens_of_a_bad_answer_are_counted() -> None:
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == (12, 3)
 
 
+@pytest.mark.parametrize(
+    ("status", "unversioned", "text"),
+    [
+        (404, True, "404: Not Found (does base_url lack /v1?)"),
+        (404, False, "404: Not Found"),
+        (401, True, "401: Not Found"),
+    ],
+)
+def test_a_404_of_an_address_without_its_version_says_so(
+    status: int, *, unversioned: bool, text: str
+) -> None:
+    """The provider's own words do not, and the route parks for a person who reads them."""
+    reply = Reply(status, {}, b'{"detail":"Not Found"}', unversioned=unversioned)
+
+    outcome = judge(reply, TERMS)
+
+    assert isinstance(outcome, Snooze)
+    assert outcome.failure.text == text
+
+
 def test_without_a_providers_id_ours_is_the_trace() -> None:
     """If the provider gives a call no id, our request id is the trace."""
     assert judge(CallFailed("NETWORK", "x"), TERMS).spent.trace_id == "b/t#1"

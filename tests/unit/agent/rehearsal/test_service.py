@@ -222,6 +222,8 @@ def test_unknown_paths_are_refused() -> None:
 
     assert get(made, "/v1/models")["data"][0]["id"] == "rehearsal"
     assert status_of(made.plan(Request("GET", "/v2", {}, b""))) == 404
+    # As at most servers, for a base URL without /v1.
+    assert status_of(made.plan(Request("POST", "/chat/completions", {}, b"{}"))) == 404
     assert [
         status_of(made.plan(Request("POST", "/v1/chat/completions", {}, body)))
         for body in (b"{", b"{}", b"[]", b'{"messages":[]}')
