@@ -8,11 +8,17 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import Table
+from sqlalchemy.dialects import mysql
+
+from schemas.ledger.tables import metadata
 from schemas.settings.catalog import NAMED, SETTINGS
+from schemas.task.states import Status
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-PAGES = ("settings.md",)
+PAGES = ("settings.md", "tables.md")
 PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
 PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME"}
 
@@ -61,6 +67,27 @@ def named_settings() -> str:
     )
 
 
+def states() -> str:
+    """Return the table of a task's states."""
+    return table(("number", "state"), ((str(int(state)), state.name.lower()) for state in Status))
+
+
+def ledger_tables() -> str:
+    """Return a section for each table of the ledger."""
+    return "\n".join(map(_ledger_table, metadata.tables.values()))
+
+
+def _ledger_table(each: Table[Any]) -> str:
+    key = [column.name for column in each.primary_key]
+    rows = (
+        (code(column.name), str(column.type.compile(mysql.dialect())).lower(), column.doc or "")
+        for column in each.columns
+    )
+    meaning = f"{each.info['doc'][0].upper()}{each.info['doc'][1:]}."
+    keys = f"Primary key: {', '.join(map(code, key))}."
+    return f"### {each.name}\n\n{meaning} {keys}\n\n{table(('column', 'type', 'meaning'), rows)}"
+
+
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table in Markdown."""
     lines = [_row(head), re.sub(r"[^|]+", "---", _row(head)), *map(_row, rows)]
@@ -76,7 +103,12 @@ def _row(cells: Iterable[str]) -> str:
     return re.sub(r"\|\s+(?=\|)", "| ", f"| {' | '.join(cells)} |")
 
 
-PARTS: dict[str, Callable[[], str]] = {"settings": settings, "named settings": named_settings}
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "named settings": named_settings,
+    "states": states,
+    "tables": ledger_tables,
+}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

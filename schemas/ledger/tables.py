@@ -1,7 +1,8 @@
 """The ledger's tables, as `migrations/` makes them.
 
 Rows that change often have a fixed width and are NOT NULL with sentinels, because a NULL that
-becomes a value moves the row. Text is in other tables.
+becomes a value moves the row. Text is in other tables. `doc` is for the page of tables and changes
+no statement.
 
 Tested by tests/integration/test_migrations.py.
 """
@@ -32,118 +33,161 @@ _OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _table(title: str, *parts: Column[Any] | Index | UniqueConstraint) -> Table[Any]:
+def _table(title: str, doc: str, *parts: Column[Any] | Index | UniqueConstraint) -> Table[Any]:
     # If SQLite reused an id, a relay could delete the wrong publish order.
     counted = any(isinstance(part, Column) and part.autoincrement is True for part in parts)
-    return Table(title, metadata, *parts, sqlite_autoincrement=counted, **_OPTIONS)
+    return Table(
+        title, metadata, *parts, info={"doc": doc}, sqlite_autoincrement=counted, **_OPTIONS
+    )
 
 
-def _key(title: str = "id", *, auto: bool = False) -> Column[int]:
-    return Column(title, BigId, primary_key=True, autoincrement=auto)
+def _key(title: str = "id", *, doc: str, auto: bool = False) -> Column[int]:
+    return Column(title, BigId, primary_key=True, autoincrement=auto, doc=doc)
 
 
-def _count(title: str, default: int = 0) -> Column[int]:
-    return Column(title, SmallInteger, nullable=False, server_default=text(str(default)))
+def _count(title: str, default: int = 0, *, doc: str) -> Column[int]:
+    return Column(title, SmallInteger, nullable=False, server_default=text(str(default)), doc=doc)
 
 
-def _big(title: str) -> Column[int]:
-    return Column(title, BigId, nullable=False, server_default=text("0"))
+def _big(title: str, *, doc: str) -> Column[int]:
+    return Column(title, BigId, nullable=False, server_default=text("0"), doc=doc)
 
 
-def _word(title: str, length: int) -> Column[str]:
-    return Column(title, name(length), nullable=False, server_default=text("''"))
+def _word(title: str, length: int, *, doc: str) -> Column[str]:
+    return Column(title, name(length), nullable=False, server_default=text("''"), doc=doc)
 
 
-def _key_word(title: str, length: int) -> Column[str]:
-    return Column(title, name(length), primary_key=True)
+def _key_word(title: str, length: int, *, doc: str) -> Column[str]:
+    return Column(title, name(length), primary_key=True, doc=doc)
 
 
-def _now(title: str = "created_at") -> Column[Any]:
-    return Column(title, UtcTime, nullable=False, server_default=utc_default())
+def _now(title: str = "created_at", *, doc: str) -> Column[Any]:
+    return Column(title, UtcTime, nullable=False, server_default=utc_default(), doc=doc)
 
 
-def _at(title: str, otherwise: str) -> Column[Any]:
+def _at(title: str, otherwise: str, *, doc: str) -> Column[Any]:
     """Return a column for a time that is not always known."""
-    return Column(title, UtcTime, nullable=False, server_default=text(f"'{otherwise}'"))
+    return Column(title, UtcTime, nullable=False, server_default=text(f"'{otherwise}'"), doc=doc)
 
 
 ledger = _table(
     "ledger",
-    Column("ledger_id", binary(16), primary_key=True),
-    # The oldest schema revision whose programs can work with the present schema.
-    _word("compatible_from", 32),
+    "the ledger itself: one row",
+    Column(
+        "ledger_id",
+        binary(16),
+        primary_key=True,
+        doc="random id, by which records name their ledger",
+    ),
+    _word(
+        "compatible_from",
+        32,
+        doc="oldest schema revision whose programs can work with the present schema",
+    ),
 )
 
 group_info = _table(
     "group_info",
-    Column("group_name", name(100), primary_key=True),
-    _word("cluster_id", 100),
-    Column("topic_ids", LongText, nullable=False),
+    "one row for each group: the Kafka cluster and the topics on which it runs",
+    Column("group_name", name(100), primary_key=True, doc="the group"),
+    _word("cluster_id", 100, doc="id of the Kafka cluster"),
+    Column("topic_ids", LongText, nullable=False, doc="ids of the group's topics, as JSON"),
 )
 
 id_block = _table(
-    "id_block", Column("name", name(32), primary_key=True), Column("next", BigId, nullable=False)
+    "id_block",
+    "counters from which loads take numbers; also locks for work of one agent at a time",
+    Column("name", name(32), primary_key=True, doc="what is counted"),
+    Column("next", BigId, nullable=False, doc="next free number"),
 )
 
 agent = _table(
     "agent",
-    _key(),
-    _word("name", 191),
-    _word("group_name", 100),
-    _word("version", 32),
-    _word("notice", 500),
-    _now("started_at"),
-    _now("seen_at"),
-    _now("steady_since"),
-    Column("stopped_at", UtcTime),
-    Column("lost_at", UtcTime),
-    # What the agent said with its last heartbeat, as JSON: `schemas/task/agent_report.py`.
-    Column("report", LongText),
-    _word("revision", 32),  # the schema revision that the agent works with
+    "one row for each agent that has run",
+    _key(doc="number of the agent"),
+    _word("name", 191, doc="host and process, `HOST:PID`"),
+    _word("group_name", 100, doc="the group"),
+    _word("version", 32, doc="version of docllm"),
+    _word("notice", 500, doc="what the agent says in `status`"),
+    _now("started_at", doc="when it started"),
+    _now("seen_at", doc="its last heartbeat"),
+    _now("steady_since", doc="since when its heartbeats have come without a gap"),
+    Column(
+        "stopped_at", UtcTime, doc="when it ended in order; NULL while it runs or if it was lost"
+    ),
+    Column("lost_at", UtcTime, doc="when another agent declared it lost"),
+    Column("report", LongText, doc="what it said with its last heartbeat, as JSON"),
+    _word("revision", 32, doc="schema revision that it works with"),
     Index("ix_agent_group", "group_name", "seen_at"),
 )
 
 batch = _table(
     "batch",
-    _key(auto=True),
-    Column("name", name(191), nullable=False, unique=True),
-    _word("group_name", 100),
-    _now(),
-    Column("closed_at", UtcTime),
-    Column("cancelled_at", UtcTime),
-    Column("archived_at", UtcTime),
-    _word("note", 500),
-    Column("options", LongText),  # what holds for all tasks of the batch, as JSON
+    "one row for each batch",
+    _key(auto=True, doc="number of the batch"),
+    Column("name", name(191), nullable=False, unique=True, doc="name, unique over all groups"),
+    _word("group_name", 100, doc="the group"),
+    _now(doc="when its first load began"),
+    Column(
+        "closed_at",
+        UtcTime,
+        doc="when its last load ended; NULL while a load runs or was interrupted",
+    ),
+    Column("cancelled_at", UtcTime, doc="when it was cancelled"),
+    Column("archived_at", UtcTime, doc="when it was put away; nothing sets it yet"),
+    _word("note", 500, doc="who made it: empty for a load"),
+    Column(
+        "options", LongText, doc="what holds for all of its tasks, as JSON; nothing sets it yet"
+    ),
 )
 
 task = _table(
     "task",
-    _key(),
-    Column("batch_id", BigId, nullable=False),
-    Column("task_key", varbinary(191), nullable=False),
-    Column("digest", binary(16), nullable=False),
-    _word("type", 64),
-    _word("tenant", 64),
-    Column("status", Tiny, nullable=False, server_default=text("0")),
-    _count("attempt"),
-    _count("max_attempts", 5),
-    _count("lease_losses"),
-    _count("replays"),
-    Column("fence", Integer, nullable=False, server_default=text("0")),
-    _big("owner"),
-    # When the task waits: its earliest next claim. While it is processing: the hard deadline of its
-    # claim. When it is final: NEVER.
-    _now("due_at"),
-    _at("expires_at", NEVER),
-    _now(),
-    # The destination of the task's newest record, as in `outbox`; empty in rows of older versions.
-    _word("carrier", 64),
-    # The route of the last attempt that ended otherwise than in success. A count of a task that
-    # enters or leaves a final state names this route.
-    _word("route", 64),
-    _big("parent_id"),  # the task that ordered this one
-    _count("depth"),  # how many ancestors it has
-    _at("claimed_at", LONG_AGO),  # when its last claim was made
+    "one row for each task: its state",
+    _key(doc="number of the task, in the order of loading"),
+    Column("batch_id", BigId, nullable=False, doc="the batch"),
+    Column("task_key", varbinary(191), nullable=False, doc="the line's `id`, as UTF-8 bytes"),
+    Column(
+        "digest", binary(16), nullable=False, doc="of key and line, by which a line is recognized"
+    ),
+    _word("type", 64, doc="the task's type"),
+    _word("tenant", 64, doc="the task's tenant"),
+    Column(
+        "status",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="state of the task; see States",
+    ),
+    _count("attempt", doc="attempts that have counted"),
+    _count("max_attempts", 5, doc="most attempts that may count"),
+    _count("lease_losses", doc="how many agents were lost over it"),
+    _count("replays", doc="how often it was replayed"),
+    Column(
+        "fence",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        doc="number of its newest publication; an older record is stale",
+    ),
+    _big("owner", doc="the claim that holds it, 0 for none; the agent's id is `owner >> 24`"),
+    _now(
+        "due_at",
+        doc="while it waits: its earliest next claim. While it is processing: the hard "
+        "deadline of its claim. When it is final: the year 9999",
+    ),
+    _at("expires_at", NEVER, doc="the line's `deadline`; the year 9999 for none"),
+    _now(doc="when it was loaded"),
+    _word(
+        "carrier",
+        64,
+        doc="topic that carries its newest record, without the group; empty in rows of "
+        "older versions",
+    ),
+    _word("route", 64, doc="route of the last attempt that did not succeed"),
+    _big("parent_id", doc="the task that ordered this one, 0 for none"),
+    _count("depth", doc="how many ancestors it has"),
+    _at("claimed_at", LONG_AGO, doc="when its last claim was made"),
     UniqueConstraint("batch_id", "task_key", name="uq_task_key"),
     Index("ix_task_due", "status", "due_at"),
     Index("ix_task_open", "batch_id", "status", "due_at"),
@@ -152,80 +196,102 @@ task = _table(
 
 task_input = _table(
     "task_input",
-    _key("task_id"),
-    Column("raw_key", Blob),
-    Column("headers", Blob),
-    Column("body", Blob, nullable=False),
+    "one row for each task: what was loaded",
+    _key("task_id", doc="the task"),
+    Column("raw_key", Blob, doc="key of the inbox record, if the task came from there"),
+    Column("headers", Blob, doc="headers of that record"),
+    Column("body", Blob, nullable=False, doc="the task line, byte for byte"),
 )
 
 task_result = _table(
     "task_result",
-    _key("task_id"),
-    _big("owner"),
-    _now(),
-    _word("model", 191),
-    _big("tokens_in"),
-    _big("tokens_out"),
-    _big("cost_micro"),
-    _word("trace_id", 191),
-    _big("duration_ms"),
-    Column("codec", Tiny, nullable=False, server_default=text("0")),
-    Column("body", Blob, nullable=False),
-    _word("route", 64),
-    _big("tokens_cached"),  # of `tokens_in`
-    _big("unsure_micro"),  # of `cost_micro`: estimated, because no usage is known
+    "one row for each task that succeeded",
+    _key("task_id", doc="the task"),
+    _big("owner", doc="the claim that succeeded"),
+    _now(doc="when the result was stored"),
+    _word("model", 191, doc="the model that answered"),
+    _big("tokens_in", doc="tokens of the prompt"),
+    _big("tokens_out", doc="tokens of the answer"),
+    _big("cost_micro", doc="cost in millionths of the currency"),
+    _word("trace_id", 191, doc="the id of the last call, the provider's if it sent one"),
+    _big("duration_ms", doc="how long the attempt took"),
+    Column(
+        "codec",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="0: an answer of a provider; 1: the same, zlib; 2: a JSON value of a handler; "
+        "3: the same, zlib",
+    ),
+    Column("body", Blob, nullable=False, doc="the answer"),
+    _word("route", 64, doc="the route"),
+    _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
+    _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
 )
 
 task_attempt = _table(
     "task_attempt",
-    _key(auto=True),
-    Column("task_id", BigId, nullable=False),
-    _big("owner"),
-    _count("attempt"),
-    Column("fence", Integer, nullable=False),
-    _word("outcome", 32),
-    _word("error_class", 64),
-    _word("error_text", 2000),
-    _word("trace_id", 191),
-    _now("started_at"),
-    _big("duration_ms"),
-    _big("tokens_in"),
-    _big("tokens_out"),
-    _big("cost_micro"),
-    _word("route", 64),
-    _big("tokens_cached"),  # of `tokens_in`
-    _big("unsure_micro"),  # of `cost_micro`: estimated, because no usage is known
-    _word("model", 191),
+    "one row for each attempt that ended otherwise than in success",
+    _key(auto=True, doc="number of the attempt"),
+    Column("task_id", BigId, nullable=False, doc="the task"),
+    _big("owner", doc="the claim"),
+    _count("attempt", doc="how many attempts had counted before it"),
+    Column("fence", Integer, nullable=False, doc="publication that was tried"),
+    _word(
+        "outcome",
+        32,
+        doc="how it ended: `retry`, `snooze`, `moved`, `dead`, `cancelled` or `released`",
+    ),
+    _word("error_class", 64, doc="class of the error"),
+    _word("error_text", 2000, doc="text of the error"),
+    _word("trace_id", 191, doc="the id of the last call, the provider's if it sent one"),
+    _now("started_at", doc="when it began"),
+    _big("duration_ms", doc="how long the attempt took"),
+    _big("tokens_in", doc="tokens of the prompt"),
+    _big("tokens_out", doc="tokens of the answer"),
+    _big("cost_micro", doc="cost in millionths of the currency"),
+    _word("route", 64, doc="the route"),
+    _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
+    _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _word("model", 191, doc="the model that was called"),
     Index("ix_attempt_task", "task_id", "owner"),
 )
 
 dead_letter = _table(
     "dead_letter",
-    _key("task_id"),
-    Column("fence", Integer, nullable=False),
-    _word("disposition", 32),
-    _word("error_class", 64),
-    Column("fingerprint", binary(16), nullable=False),
-    _word("error_text", 2000),
-    _now("died_at"),
-    _word("origin_topic", 249),
-    Column("origin_partition", Integer, nullable=False, server_default=text("-1")),
-    Column("origin_offset", BigId, nullable=False, server_default=text("-1")),
-    Column("origin_timestamp_ms", BigId, nullable=False, server_default=text("0")),
+    "one row for each task that is dead now; a replay removes it",
+    _key("task_id", doc="the task"),
+    Column("fence", Integer, nullable=False, doc="publication that died"),
+    _word("disposition", 32, doc="why the task was given up"),
+    _word("error_class", 64, doc="class of the error"),
+    Column(
+        "fingerprint",
+        binary(16),
+        nullable=False,
+        doc="the same for errors that differ only in numbers and names",
+    ),
+    _word("error_text", 2000, doc="text of the error"),
+    _now("died_at", doc="when the task died"),
+    _word("origin_topic", 249, doc="topic of the record whose attempt failed"),
+    Column(
+        "origin_partition", Integer, nullable=False, server_default=text("-1"), doc="its partition"
+    ),
+    Column("origin_offset", BigId, nullable=False, server_default=text("-1"), doc="its offset"),
+    Column(
+        "origin_timestamp_ms", BigId, nullable=False, server_default=text("0"), doc="its timestamp"
+    ),
     # Copied from the task, so that no screen reads a row of `task` for each dead letter.
-    _big("batch_id"),
-    _word("type", 64),
-    _word("tenant", 64),
-    _count("replays"),
-    _at("expires_at", NEVER),
-    # Of the last attempt.
-    _word("route", 64),
-    _word("model", 191),
-    # The sums over all attempts of the task.
-    _big("attempts"),
-    _big("tokens_in"),
-    _big("tokens_out"),
-    _big("cost_micro"),
+    _big("batch_id", doc="the batch"),
+    _word("type", 64, doc="the task's type"),
+    _word("tenant", 64, doc="the task's tenant"),
+    _count("replays", doc="how often the task had been replayed"),
+    _at("expires_at", NEVER, doc="the task's deadline"),
+    _word("route", 64, doc="route of the last attempt"),
+    _word("model", 191, doc="model of the last attempt"),
+    _big("attempts", doc="attempts of the task, counted or not"),
+    _big("tokens_in", doc="tokens of all prompts"),
+    _big("tokens_out", doc="tokens of all answers"),
+    _big("cost_micro", doc="cost of all attempts, in millionths"),
     Index("ix_dead_fingerprint", "fingerprint"),
     Index("ix_dead_group", "batch_id", "fingerprint", "disposition"),
     Index("ix_dead_died", "died_at"),
@@ -235,60 +301,72 @@ dead_letter = _table(
 
 quarantine = _table(
     "quarantine",
-    _key(auto=True),
-    _word("group_name", 100),
-    _word("topic_id", 64),
-    _word("topic", 249),
-    Column("part", Integer, nullable=False),
-    Column("record_offset", BigId, nullable=False),
-    Column("record_key", Blob),
-    Column("record_value", Blob),
-    Column("value_digest", binary(16)),
-    Column("headers", Blob),
-    _word("disposition", 32),
-    _word("error_text", 2000),
-    _now(),
-    Column("seen", Integer, nullable=False, server_default=text("1")),
-    Column("fingerprint", binary(16)),
-    Column("replayed_at", UtcTime),
+    "one row for each record that is no task",
+    _key(auto=True, doc="number of the record"),
+    _word("group_name", 100, doc="the group"),
+    _word("topic_id", 64, doc="id of the topic"),
+    _word("topic", 249, doc="topic"),
+    Column("part", Integer, nullable=False, doc="partition"),
+    Column("record_offset", BigId, nullable=False, doc="offset"),
+    Column("record_key", Blob, doc="key of the record"),
+    Column("record_value", Blob, doc="value of the record, or its beginning"),
+    Column("value_digest", binary(16), doc="BLAKE2b-128 of the whole value, if it was cut"),
+    Column("headers", Blob, doc="headers of the record"),
+    _word("disposition", 32, doc="`undecodable` or `rejected`"),
+    _word("error_text", 2000, doc="why it is no task"),
+    _now(doc="when it was first seen"),
+    Column("seen", Integer, nullable=False, server_default=text("1"), doc="how often it was read"),
+    Column(
+        "fingerprint", binary(16), doc="the same for errors that differ only in numbers and names"
+    ),
+    Column("replayed_at", UtcTime, doc="when it became a task after all"),
     UniqueConstraint("topic_id", "topic", "part", "record_offset", name="uq_quarantine_record"),
 )
 
 outbox = _table(
     "outbox",
-    _key(auto=True),
-    _word("group_name", 100),
-    _word("destination", 64),
-    _now("due_at"),
-    Column("items", Blob, nullable=False),
+    "one row for each order to publish records that has not been carried out",
+    _key(auto=True, doc="number of the order"),
+    _word("group_name", 100, doc="the group"),
+    _word("destination", 64, doc="topic, without the group"),
+    _now("due_at", doc="from when on it is carried out"),
+    Column("items", Blob, nullable=False, doc="the tasks and their fences, packed"),
     Index("ix_outbox_due", "group_name", "due_at"),
 )
 
 tally = _table(
     "tally",
-    _key(auto=True),
-    _now(),
-    Column("batch_id", BigId, nullable=False),
-    _word("type", 64),
-    _word("route", 64),
-    Column("state", Tiny, nullable=False),
-    _word("outcome", 64),
-    Column("fingerprint", binary(16), nullable=False),
-    Column("delta", BigId, nullable=False),
-    _big("tokens_in"),
-    _big("tokens_out"),
-    _big("cost_micro"),
-    _word("disposition", 32),  # of a death
-    _word("model", 191),
-    _word("tenant", 64),
-    _big("tokens_cached"),
-    _big("unsure_micro"),
-    # Of tasks that died or were replayed: the sums over all their attempts, with the sign of
-    # `delta`. The columns without `dead_` have the attempt that is counted here.
-    _big("dead_attempts"),
-    _big("dead_tokens_in"),
-    _big("dead_tokens_out"),
-    _big("dead_cost_micro"),
+    "one row for each change of state that `status` has not summed up yet",
+    _key(auto=True, doc="number of the row"),
+    _now(doc="when the change happened"),
+    Column("batch_id", BigId, nullable=False, doc="the batch"),
+    _word("type", 64, doc="the task's type"),
+    _word("route", 64, doc="the route of the change"),
+    Column("state", Tiny, nullable=False, doc="state that tasks entered or left; see States"),
+    _word(
+        "outcome",
+        64,
+        doc="`loaded`, `replayed`, `succeeded`, `cancelled`, `probe`, or the class of the error",
+    ),
+    Column("fingerprint", binary(16), nullable=False, doc="of the error, if there is one"),
+    Column(
+        "delta", BigId, nullable=False, doc="tasks that entered the state, negative if they left it"
+    ),
+    _big("tokens_in", doc="tokens of the prompt"),
+    _big("tokens_out", doc="tokens of the answer"),
+    _big("cost_micro", doc="cost in millionths of the currency"),
+    _word("disposition", 32, doc="of a death"),
+    _word("model", 191, doc="the model that answered"),
+    _word("tenant", 64, doc="the task's tenant"),
+    _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
+    _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _big(
+        "dead_attempts",
+        doc="of tasks that died or were replayed: all of their attempts, with the sign of `delta`",
+    ),
+    _big("dead_tokens_in", doc="the same for tokens of prompts"),
+    _big("dead_tokens_out", doc="the same for tokens of answers"),
+    _big("dead_cost_micro", doc="the same for cost"),
     Index("ix_tally_batch", "batch_id", "created_at"),
     Index("ix_tally_key", "batch_id", "type", "route", "created_at"),
     Index("ix_tally_created", "created_at"),
@@ -299,153 +377,210 @@ tally = _table(
 
 tally_sum = _table(
     "tally_sum",
-    _key("batch_id"),
-    _key_word("type", 64),
-    _key_word("route", 64),
-    _key_word("model", 191),
-    _key_word("tenant", 64),
-    Column("state", Tiny, primary_key=True, autoincrement=False),
-    _key_word("outcome", 64),
-    _key_word("disposition", 32),
-    _big("delta"),
-    _big("entered"),  # the sum of the positive deltas: it never falls
-    _big("tokens_in"),
-    _big("tokens_out"),
-    _big("tokens_cached"),
-    _big("cost_micro"),
-    _big("unsure_micro"),
-    _at("newest_at", LONG_AGO),  # of the newest row with a positive delta
+    "sums of `tally` for each batch, by what the columns of the key say",
+    _key("batch_id", doc="the batch"),
+    _key_word("type", 64, doc="the task's type"),
+    _key_word("route", 64, doc="the route"),
+    _key_word("model", 191, doc="the model that answered"),
+    _key_word("tenant", 64, doc="the task's tenant"),
+    Column(
+        "state", Tiny, primary_key=True, autoincrement=False, doc="state of the tasks; see States"
+    ),
+    _key_word("outcome", 64, doc="as in `tally`"),
+    _key_word("disposition", 32, doc="of deaths"),
+    _big("delta", doc="tasks in the state now"),
+    _big("entered", doc="tasks that entered the state; it never falls"),
+    _big("tokens_in", doc="tokens of the prompt"),
+    _big("tokens_out", doc="tokens of the answer"),
+    _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
+    _big("cost_micro", doc="cost in millionths of the currency"),
+    _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _at("newest_at", LONG_AGO, doc="when the newest of them entered"),
 )
 
 failure_group = _table(
     "failure_group",
-    _key("batch_id"),
-    _key_word("type", 64),
-    _key_word("tenant", 64),
-    _key_word("route", 64),
-    _key_word("disposition", 32),
-    Column("fingerprint", binary(16), primary_key=True),
-    _word("error_class", 64),
-    _big("dead"),  # how many tasks are dead now
-    _big("entered"),  # how many died; it never falls
-    _at("first_at", NEVER),
-    _at("last_at", LONG_AGO),
-    _big("sample_task"),  # one of the tasks that died; it may be replayed by now
-    # The sums over all attempts of the tasks that are dead now.
-    _big("attempts"),
-    _big("tokens_in"),
-    _big("tokens_out"),
-    _big("cost_micro"),
+    "sums of `tally` for each error that has made tasks dead",
+    _key("batch_id", doc="the batch"),
+    _key_word("type", 64, doc="the task's type"),
+    _key_word("tenant", 64, doc="the task's tenant"),
+    _key_word("route", 64, doc="the route"),
+    _key_word("disposition", 32, doc="why the task was given up"),
+    Column(
+        "fingerprint",
+        binary(16),
+        primary_key=True,
+        doc="the same for errors that differ only in numbers and names",
+    ),
+    _word("error_class", 64, doc="class of the error"),
+    _big("dead", doc="tasks that are dead now"),
+    _big("entered", doc="tasks that died; it never falls"),
+    _at("first_at", NEVER, doc="when the first of them died"),
+    _at("last_at", LONG_AGO, doc="when the last of them died"),
+    _big("sample_task", doc="one of the tasks that died; it may be replayed by now"),
+    _big("attempts", doc="attempts of the tasks that are dead now"),
+    _big("tokens_in", doc="tokens of their prompts"),
+    _big("tokens_out", doc="tokens of their answers"),
+    _big("cost_micro", doc="their cost, in millionths"),
     Index("ix_failure_fingerprint", "fingerprint"),
 )
 
 tally_series = _table(
     "tally_series",
-    _key_word("group_name", 100),
-    Column("width_s", SmallInteger, primary_key=True, autoincrement=False),  # 60 or 3600
-    Column("starts_at", UtcTime, primary_key=True),
-    _key_word("route", 64),
-    Column("state", Tiny, primary_key=True, autoincrement=False),
-    _key_word("outcome", 64),
-    _big("entered"),
-    _big("tokens_in"),
-    _big("tokens_out"),
-    _big("cost_micro"),
+    "sums of `tally` for each minute and each hour of a group",
+    _key_word("group_name", 100, doc="the group"),
+    Column("width_s", SmallInteger, primary_key=True, autoincrement=False, doc="60 or 3600"),
+    Column("starts_at", UtcTime, primary_key=True, doc="when the minute or hour begins"),
+    _key_word("route", 64, doc="the route"),
+    Column(
+        "state",
+        Tiny,
+        primary_key=True,
+        autoincrement=False,
+        doc="state that tasks entered; see States",
+    ),
+    _key_word("outcome", 64, doc="as in `tally`"),
+    _big("entered", doc="tasks that entered the state"),
+    _big("tokens_in", doc="tokens of the prompt"),
+    _big("tokens_out", doc="tokens of the answer"),
+    _big("cost_micro", doc="cost in millionths of the currency"),
     Index("ix_series_time", "width_s", "starts_at"),
 )
 
 audit = _table(
     "audit",
-    _key(auto=True),
-    _now(),
-    _word("actor", 191),
-    _word("action", 64),
-    _word("detail", 2000),
-    _word("group_name", 100),
-    _word("kind", 32),  # of the object: batch, task, guard, replay, route, topic
-    _word("object", 191),  # its name or number
-    _big("items"),  # how many tasks or records it concerns
-    _word("origin", 16),  # cli or agent; later api
+    "one row for each order of a person, or of an agent in place of one",
+    _key(auto=True, doc="number of the row"),
+    _now(doc="when"),
+    _word("actor", 191, doc="who: `USER@HOST`"),
+    _word("action", 64, doc="what was done"),
+    _word("detail", 2000, doc="the rest, for people"),
+    _word("group_name", 100, doc="the group"),
+    _word("kind", 32, doc="of the object: batch, task, guard, replay, route, topic"),
+    _word("object", 191, doc="its name or number"),
+    _big("items", doc="how many tasks or records it concerns"),
+    _word("origin", 16, doc="`cli` or `agent`"),
     Index("ix_audit_group", "group_name", "created_at"),
 )
 
 replay_run = _table(
     "replay_run",
-    _key(auto=True),
-    _word("group_name", 100),
-    _now(),
-    _word("actor", 191),
-    Column("selection", LongText, nullable=False),
-    Column("stored_at", UtcTime),  # all items are stored: from here on the run can only be resumed
-    _now("next_at"),  # when the run's rate lets the next items pass
-    Column("ended_at", UtcTime),
+    "one row for each replay",
+    _key(auto=True, doc="number of the replay"),
+    _word("group_name", 100, doc="the group"),
+    _now(doc="when it was ordered"),
+    _word("actor", 191, doc="who ordered it"),
+    Column("selection", LongText, nullable=False, doc="what was selected, as JSON"),
+    Column(
+        "stored_at",
+        UtcTime,
+        doc="when all of its items were stored; from then on it can only be resumed",
+    ),
+    _now("next_at", doc="when its rate lets the next items pass"),
+    Column("ended_at", UtcTime, doc="when it ended"),
     # How many items there are, and how many of them are in each state that ends their wait.
-    _big("total"),
-    _big("replayed"),
-    _big("skipped"),
-    _big("unread"),
+    _big("total", doc="items"),
+    _big("replayed", doc="items that run again"),
+    _big("skipped", doc="items that need no replay any more"),
+    _big("unread", doc="records that are still no task"),
     Index("ix_replay_open", "group_name", "ended_at"),
 )
 
 replay_item = _table(
     "replay_item",
-    _key("run_id"),
-    # As in an order's items: task or quarantine.
-    Column("kind", Tiny, primary_key=True, autoincrement=False),
-    _key("item_id"),
-    Column("fence", Integer, nullable=False),  # of the death that is replayed
-    Column("state", Tiny, nullable=False, server_default=text("0")),
-    _word("reason", 500),  # why a record is still no task
+    "one row for each task or record of a replay",
+    _key("run_id", doc="the replay"),
+    Column(
+        "kind",
+        Tiny,
+        primary_key=True,
+        autoincrement=False,
+        doc="0: task; 1: record of the quarantine",
+    ),
+    _key("item_id", doc="number of the task or record"),
+    Column("fence", Integer, nullable=False, doc="the death that is replayed"),
+    Column(
+        "state",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="0: waits; 1: replayed; 2: skipped; 3: unread",
+    ),
+    _word("reason", 500, doc="why a record is still no task"),
     Index("ix_replay_state", "run_id", "state", "kind", "item_id"),
 )
 
 guard = _table(
     "guard",
-    _key(auto=True),
-    _word("group_name", 100),
-    _big("batch_id"),
-    _word("type", 64),
-    _word("route", 64),
-    _word("cause", 32),
-    _word("reason", 500),
-    _now("raised_at"),
-    # Without a look: when the next look, or the next prompt to the route, is due. During a look:
-    # when the look began, or when tasks were last called up for it.
-    _now("probe_at"),
-    _big("probe_task"),  # nothing reads or writes it: the tasks of a look are in `guard_look`
-    Column("opened_at", UtcTime),
-    # When all tasks that the guard moved were called up, after it was opened.
-    Column("called_at", UtcTime),
-    Column("look_size", Integer, nullable=False, server_default=text("1")),
-    # Free places; -1: no look.
-    Column("look_left", Integer, nullable=False, server_default=text("-1")),
-    # When the present look began; without one, when the last look ended or the guard was raised.
-    _at("look_at", LONG_AGO),
-    # Whether the route worked when the look began.
-    Column("vouched", Tiny, nullable=False, server_default=text("0")),
+    "one row for each guard, raised or opened",
+    _key(auto=True, doc="number of the guard"),
+    _word("group_name", 100, doc="the group"),
+    _big("batch_id", doc="the batch that is held back"),
+    _word("type", 64, doc="its type"),
+    _word("route", 64, doc="its route"),
+    _word("cause", 32, doc="why the guard was raised; see Failures"),
+    _word("reason", 500, doc="the same, for people"),
+    _now("raised_at", doc="when it was raised"),
+    _now(
+        "probe_at",
+        doc="without a look: when the next look, or the next prompt to the route, is due. "
+        "During a look: when it began, or when tasks were last called up for it",
+    ),
+    _big("probe_task", doc="not used"),
+    Column("opened_at", UtcTime, doc="when it was opened"),
+    Column("called_at", UtcTime, doc="when all tasks that it had moved were called up"),
+    Column(
+        "look_size",
+        Integer,
+        nullable=False,
+        server_default=text("1"),
+        doc="tasks that the next look tries",
+    ),
+    Column(
+        "look_left",
+        Integer,
+        nullable=False,
+        server_default=text("-1"),
+        doc="free places of the present look; -1: no look",
+    ),
+    _at(
+        "look_at",
+        LONG_AGO,
+        doc="when the present look began; without one, when the last one ended or the "
+        "guard was raised",
+    ),
+    Column(
+        "vouched",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="1 if the route worked when the look began",
+    ),
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
 )
 
 guard_look = _table(
     "guard_look",
-    _key("guard_id"),
-    _key("task_id"),
-    # Of the task when it joined; it rises when an attempt fails.
-    Column("fence", Integer, nullable=False),
+    "one row for each task of the present look of a guard",
+    _key("guard_id", doc="the guard"),
+    _key("task_id", doc="the task"),
+    Column("fence", Integer, nullable=False, doc="of the task when it joined"),
     Index("ix_guard_look_task", "task_id"),
 )
 
 route_resume = _table(
     "route_resume",
-    Column("group_name", name(100), primary_key=True),
-    Column("route", name(64), primary_key=True),
-    _now("resumed_at"),
+    "one row for each route that a person resumed",
+    Column("group_name", name(100), primary_key=True, doc="the group"),
+    Column("route", name(64), primary_key=True, doc="the route"),
+    _now("resumed_at", doc="when"),
 )
 
 task_loss = _table(
     "task_loss",
-    _key("task_id"),
-    _key("agent_id"),
-    _now(),
+    "one row for each agent that was lost over a task",
+    _key("task_id", doc="the task"),
+    _key("agent_id", doc="the agent that was lost"),
+    _now(doc="when"),
     Index("ix_task_loss_agent", "agent_id"),
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.ledger.tables import metadata
 from tools import reference
 
 
@@ -11,6 +12,16 @@ from tools import reference
 def test_a_page_is_what_the_code_gives(page: str) -> None:
     """`python -m tools.reference` writes a stale page anew."""
     assert reference.text(page) == reference.filled(reference.text(page))
+
+
+def test_each_table_and_column_has_a_meaning() -> None:
+    """A reader of the ledger finds what each column holds, in one cell of the page."""
+    meanings = [
+        meaning
+        for table in metadata.tables.values()
+        for meaning in (table.info["doc"], *(column.doc for column in table.columns))
+    ]
+    assert [meaning for meaning in meanings if not meaning or "|" in meaning] == []
 
 
 def test_a_stale_page_is_named_and_written(
