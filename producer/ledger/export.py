@@ -138,7 +138,8 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
     query = select(*columns).select_from(joined).where(task.c.id.in_(ids)).order_by(task.c.id)
     rows = connection.execute(query).all()
     spent = _spent(connection, ids)
-    return [_task(row, spent.get(row.id, (0, 0, 0))) for row in rows]
+    traces = _last_traces(connection, [row.id for row in rows if row.status == Status.DEAD])
+    return [_task(row, spent.get(row.id, (0, 0, 0)), traces.get(row.id, "")) for row in rows]
 
 
 def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
@@ -152,7 +153,20 @@ def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, i
     return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)}
 
 
-def _task(row: Row[Any], spent: tuple[int, int, int]) -> Ended:
+def _last_traces(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
+    """Return the trace id of each task's last attempt that did not succeed."""
+    if not ids:
+        return {}
+    attempts = task_attempt.c
+    query = (
+        select(attempts.task_id, attempts.trace_id)
+        .where(attempts.task_id.in_(ids))
+        .order_by(attempts.id)
+    )
+    return {row.task_id: row.trace_id for row in connection.execute(query)}
+
+
+def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Ended:
     status = Status(row.status)
     tokens_in, tokens_out, cost_micro = spent
     return Ended(
@@ -165,7 +179,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int]) -> Ended:
         tokens_out=tokens_out + (row.result_tokens_out or 0),
         cost_micro=cost_micro + (row.result_cost_micro or 0),
         result=_result(row) if status == Status.SUCCEEDED else None,
-        letter=Letter(row.error_class, row.error_text, row.died_at)
+        letter=Letter(row.error_class, row.error_text, row.died_at, last_trace)
         if status == Status.DEAD
         else None,
     )

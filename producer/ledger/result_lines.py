@@ -3,6 +3,7 @@
 Pure: no database, no file.
 """
 
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,6 +20,25 @@ from schemas.task.untrusted import describe_error
 from schemas.task.wording import one_line
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+# How an agent writes a provider's refusal: status, code if there is one, message.
+_REFUSAL = re.compile(
+    r"(?P<status>[45][0-9]{2})(?: (?P<code>[^\s:]+))?: (?P<message>.*)", re.DOTALL
+)
+_CLASSES_OF_REFUSALS = frozenset(
+    {
+        ErrorClass.RATE,
+        ErrorClass.RAMP,
+        ErrorClass.CAPACITY,
+        ErrorClass.MONEY,
+        ErrorClass.AUTH,
+        ErrorClass.SERVER,
+        ErrorClass.AMBIGUOUS,
+        ErrorClass.BAD_OUTPUT,
+        ErrorClass.TOO_LONG,
+        ErrorClass.FILTERED,
+        ErrorClass.BAD_REQUEST,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +54,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """Why a dead task was given up."""
+    """Why a dead task was given up; `trace_id` is that of its last attempt."""
 
     error_class: str
     error_text: str
     died_at: datetime | None
+    trace_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +128,37 @@ def openai_line(task: Ended) -> bytes | None:
             "body": _completion(task.result),
         }
     elif task.letter is not None:
-        error = {"code": task.letter.error_class, "message": task.letter.error_text}
+        response = _refusal(task.letter)
+        if response is None:
+            error = {"code": task.letter.error_class, "message": task.letter.error_text}
     elif task.status == Status.CANCELLED:
         error = {"code": "cancelled", "message": "the task was cancelled"}
     else:
         return None
     head = {"id": f"batch_req_{task.task_id}", "custom_id": task.key}
     return _line(head | {"response": response, "error": error})
+
+
+def _refusal(letter: Letter) -> dict[str, Any] | None:
+    """Return the provider's refusal, None if the task died of something else.
+
+    The body has the code and the message that the ledger keeps; a long message is cut.
+    """
+    refusal = _REFUSAL.fullmatch(letter.error_text)
+    if refusal is None or letter.error_class not in _CLASSES_OF_REFUSALS:
+        return None
+    code = refusal["code"]
+    error = {
+        "message": refusal["message"],
+        "type": code or letter.error_class,
+        "param": None,
+        "code": code,
+    }
+    return {
+        "status_code": int(refusal["status"]),
+        "request_id": letter.trace_id,
+        "body": {"error": error},
+    }
 
 
 def unreadable(task: Ended, error: Exception) -> Ended:

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from producer.ledger import export as exports
 from producer.ledger.export import export, unfinished
@@ -259,6 +259,57 @@ def test_the_openai_file_holds_whole_completions_and_errors(filled: Filled) -> N
         {"code": "BAD_REQUEST", "message": "no such model"},
     )
     assert (cancelled["custom_id"], cancelled["error"]["code"]) == ("e", "cancelled")
+
+
+def test_the_openai_file_has_the_providers_refusal(filled: Filled) -> None:
+    """A refusal stands where OpenAI's own files have it, with the id of the last attempt.
+
+    What is no answer of the provider is an error of the line, whatever its text looks like.
+    """
+    texts = {
+        "coded": ("BAD_REQUEST", "400 invalid_value: Invalid 'n': too large."),
+        "plain": ("SERVER", "503: upstream: down"),
+        "cut": ("NETWORK", "no connection: refused"),
+        "handler": ("HANDLER", "500 ValueError: not a reply"),
+    }
+    for key, (error_class, error_text) in texts.items():
+        task_id = filled.dead(key, attempt=2)
+        for trace_id in ("req-first", f"req-{key}"):
+            attempt = {"task_id": task_id, "fence": 0, "trace_id": trace_id, "started_at": ENDED}
+            filled.write(task_attempt, attempt)
+        with filled.database.engine.begin() as connection:
+            connection.execute(
+                update(dead_letter)
+                .where(dead_letter.c.task_id == task_id)
+                .values(error_class=error_class, error_text=error_text)
+            )
+
+    by_id = {line["custom_id"]: line for line in lines(filled, openai=True)}
+
+    assert by_id["coded"]["error"] is None
+    assert by_id["coded"]["response"] == {
+        "status_code": 400,
+        "request_id": "req-coded",
+        "body": {
+            "error": {
+                "message": "Invalid 'n': too large.",
+                "type": "invalid_value",
+                "param": None,
+                "code": "invalid_value",
+            }
+        },
+    }
+    assert by_id["plain"]["response"]["status_code"] == 503
+    assert by_id["plain"]["response"]["body"]["error"] == {
+        "message": "upstream: down",
+        "type": "SERVER",
+        "param": None,
+        "code": None,
+    }
+    for key in ("cut", "handler"):
+        error_class, error_text = texts[key]
+        assert by_id[key]["response"] is None
+        assert by_id[key]["error"] == {"code": error_class, "message": error_text}
 
 
 def test_a_completion_of_one_line_is_exported_byte_for_byte(filled: Filled) -> None:
