@@ -8,7 +8,7 @@ Tested by tests/contract/test_ledger_scale.py.
 from collections.abc import Mapping
 from datetime import timedelta
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Select, select, update
 
 from agent.judge import Tier
 from agent.lease import Lease
@@ -18,7 +18,14 @@ from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Claimable, Row, Settlement
 from bench.filling import BATCHES, GROUP, TYPE, batch_name, fingerprint_of, key_of
 from bench.reads import Work
-from producer.ledger import batch_ids, cancel, dead_letters, selection_query, status
+from producer.ledger import (
+    batch_ids,
+    batch_status,
+    cancel,
+    dead_letters,
+    selection_query,
+    status,
+)
 from producer.ledger.replay_runs import ReplayRequest
 from producer.ledger.selection import Selection
 from producer.replay import plan, runs
@@ -57,6 +64,7 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "export start": lambda c: batch_ids.id_range(c, BATCHES),
         "status": lambda c: status.read(c, GROUP),
         "status --batch": lambda c: status.read(c, GROUP, last),
+        "status: what ended in ten minutes": lambda c: batch_status.paces(c, _batches()),
         "any_dead": lambda c: dead_letters.any_dead(c, GROUP),
         "dead list": lambda c: _listed(c, Selection()),
         "dead list --batch": lambda c: _listed(c, Selection(batch=last)),
@@ -72,6 +80,10 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "replay: store a page": lambda c: _stored(c, Selection()),
         "replay: store a page --since 2000": lambda c: _stored(c, Selection(since=LONG_AGO_TIME)),
     }
+
+
+def _batches() -> Select[int]:
+    return select(tables.batch.c.id).where(tables.batch.c.group_name == GROUP)
 
 
 def _guard(batch_id: int) -> Guard:

@@ -63,7 +63,12 @@ def _may_be_live() -> bool:
 
 
 def _screen(group_status: statuses.GroupStatus, options: argparse.Namespace, width: int) -> Text:
-    return status_text(group_status, width, lambda text: with_config(text, options.config))
+    return status_text(
+        group_status,
+        width,
+        lambda text: with_config(text, options.config),
+        sys.stdout.encoding,
+    )
 
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:

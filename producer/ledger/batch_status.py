@@ -13,12 +13,12 @@ from sqlalchemy import Connection, Row, Select, func, select
 
 from producer.ledger import store
 from producer.ledger import tally as counts
-from schemas.ledger.sql import seconds_until, utc_after
+from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
 from schemas.task.failures import ErrorClass, TallyOutcome
 from schemas.task.states import Status
 
-RATE_WINDOW_S = 60.0
+MINUTES = 10  # that are looked back
 COUNTED_MOST = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
 _NO_FAILURES = frozenset({*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE})
@@ -27,7 +27,11 @@ _FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """One batch. `cost` is in the currency's unit; `eta_s` is None while nothing moves."""
+    """One batch. `cost` is in the currency's unit; `eta_s` is None while nothing moves.
+
+    `per_minute` has the tasks that ended in each of the last ten minutes, oldest first; the last
+    one is the minute until now. It is empty if none ended.
+    """
 
     name: str
     counts: dict[str, int]
@@ -40,6 +44,7 @@ class BatchStatus:
     cancelled: bool = False
     half_loaded: bool = False
     origin: str = "load"
+    per_minute: tuple[int, ...] = ()
 
     @property
     def open(self) -> int:
@@ -54,12 +59,16 @@ def read(connection: Connection, group: str, name: str | None = None) -> list[Ba
         chosen = chosen.where(batch.c.name == name)
     rows = connection.execute(chosen.order_by(batch.c.id)).all()
     ids = chosen.with_only_columns(batch.c.id)
-    sums, rates = _sums(connection, ids), _rates(connection, ids)
+    sums, pace_of = _sums(connection, ids), paces(connection, ids)
     running = _running(connection, sums)
     half_loaded = set(store.half_loaded(connection, group))
     return [
         _batch_status(
-            row, sums.get(row.id, ()), rates.get(row.id, 0.0), running.get(row.id, {}), half_loaded
+            row,
+            sums.get(row.id, ()),
+            pace_of.get(row.id, STILL),
+            running.get(row.id, {}),
+            half_loaded,
         )
         for row in rows
     ]
@@ -122,24 +131,46 @@ def _sums(connection: Connection, batches: Select[Any]) -> dict[int, list[Any]]:
     return sums
 
 
-def _rates(connection: Connection, batches: Select[Any]) -> dict[int, float]:
-    """Return how many tasks of each batch end in a second. The tally has the last minutes."""
-    recent = (
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many tasks of a batch end: in a second of the last minute, and in each minute."""
+
+    per_s: float = 0.0
+    per_minute: tuple[int, ...] = ()
+
+
+STILL = Pace()
+
+
+def paces(connection: Connection, batches: Select[Any]) -> dict[int, Pace]:
+    """Return how many tasks of each batch ended lately. The tally has the last minutes."""
+    age_min = minutes_since(tally.c.created_at).label("age_min")
+    ended = (
         tally.c.batch_id.in_(batches),
-        tally.c.created_at > utc_after(-RATE_WINDOW_S),
+        tally.c.created_at > utc_after(-60.0 * MINUTES),
         tally.c.state.in_(_FINAL),
         tally.c.delta > 0,
     )
-    oldest_s = func.min(seconds_until(tally.c.created_at))
-    query = select(tally.c.batch_id, func.sum(tally.c.delta).label("n"), oldest_s.label("oldest_s"))
-    rows = connection.execute(query.where(*recent).group_by(tally.c.batch_id))
-    return {row.batch_id: round(int(row.n) / max(1.0, -float(row.oldest_s)), 2) for row in rows}
+    oldest_s = func.min(seconds_until(tally.c.created_at)).label("oldest_s")
+    query = select(tally.c.batch_id, age_min, func.sum(tally.c.delta).label("n"), oldest_s)
+    minutes: dict[int, dict[int, Any]] = {}
+    for row in connection.execute(query.where(*ended).group_by(tally.c.batch_id, age_min)):
+        minutes.setdefault(row.batch_id, {})[row.age_min] = row
+    return {batch_id: _pace(rows) for batch_id, rows in minutes.items()}
+
+
+def _pace(minutes: Mapping[int, Any]) -> Pace:
+    """Return the pace from the counts by minute, by age."""
+    last = minutes.get(0)
+    per_s = 0.0 if last is None else round(int(last.n) / max(1.0, -float(last.oldest_s)), 2)
+    ages = reversed(range(MINUTES))
+    return Pace(per_s, tuple(int(minutes[age].n) if age in minutes else 0 for age in ages))
 
 
 def _batch_status(
     row: Row[Any],
     all_sums: Sequence[Any],
-    rate: float,
+    pace: Pace,
     running: Mapping[str, int],
     half_loaded: Collection[str],
 ) -> BatchStatus:
@@ -148,8 +179,8 @@ def _batch_status(
     return BatchStatus(
         name=row.name,
         counts=counts,
-        rate_per_s=rate,
-        eta_s=round(waiting / rate, 1) if rate > 0 else (0.0 if waiting == 0 else None),
+        rate_per_s=pace.per_s,
+        eta_s=_eta_s(waiting, pace.per_s),
         tokens_in=int(sum(sums.tokens_in for sums in all_sums)),
         tokens_out=int(sum(sums.tokens_out for sums in all_sums)),
         cost=float(sum(sums.cost_micro for sums in all_sums)) / 1e6,
@@ -157,7 +188,14 @@ def _batch_status(
         cancelled=row.cancelled_at is not None,
         half_loaded=row.name in half_loaded,
         origin=store.Origin(row.note).name.lower(),
+        per_minute=pace.per_minute,
     )
+
+
+def _eta_s(waiting: int, per_s: float) -> float | None:
+    if waiting == 0:
+        return 0.0
+    return round(waiting / per_s, 1) if per_s > 0 else None
 
 
 def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:

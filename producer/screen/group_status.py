@@ -18,6 +18,7 @@ from producer.screen.replays import unfinished_line
 from producer.text.agent_report import Sentence, call_text
 from producer.text.columns import Column, fitted
 from producer.text.printable import shown
+from producer.text.sparkline import sparkline
 from schemas.task.agent_report import AgentReport
 from schemas.task.wording import counted
 
@@ -33,8 +34,10 @@ _STATES = (
     ("dead", "dead", "red"),
     ("cancelled", "cancelled", "magenta"),
 )
+TREND = "10 min"  # the heading of the sparklines
 _LEAVING = (
     "tokens",
+    TREND,
     "left",
     "per s",
     "state",
@@ -56,12 +59,16 @@ _AGENT_STYLES = {
 Commands = Callable[[str], str]
 
 
-def status_text(status: GroupStatus, width: int, commands: Commands = str) -> Text:
-    """Return the whole screen; `commands` spells the commands in a sentence.
+def status_text(
+    status: GroupStatus, width: int, commands: Commands = str, encoding: str | None = "utf-8"
+) -> Text:
+    """Return the whole screen, at most `width` columns wide, except for sentences.
 
     The reasons why work waits come first, so that they are seen however many batches there are.
+    `commands` spells the commands in a sentence; `encoding` is that of the output, which may have
+    no blocks to draw with.
     """
-    table, left_out = _table(status.batches, width)
+    table, left_out = _table(status.batches, width, encoding)
     room = f" (no room for {', '.join(left_out)}; --json has them)" if left_out else ""
     title = Text(f"group {shown(status.group)}{room}", "bold")
     reasons, ends, below = (
@@ -95,11 +102,18 @@ def _whose(wait: Sentence, agents: Sequence[AgentStatus]) -> str:
 # ---- batches
 
 
-def _table(batches: Sequence[BatchStatus], width: int) -> tuple[list[Text], list[str]]:
+def _table(
+    batches: Sequence[BatchStatus], width: int, encoding: str | None
+) -> tuple[list[Text], list[str]]:
     if not batches:
         return [], []
     names = tuple(shown(batch.name) for batch in batches)
-    columns = [Column("batch", names, left=True, least=NAME_LEAST), *_figures(batches)]
+    trend = tuple(sparkline(batch.per_minute, encoding) for batch in batches)
+    columns = [
+        Column("batch", names, left=True, least=NAME_LEAST),
+        *_figures(batches),
+        Column(TREND, trend, left=True, style="cyan"),
+    ]
     return fitted(columns, width, _LEAVING)
 
 

@@ -71,7 +71,7 @@ def suspect_text(suspect: SuspectReport) -> str:
     """Return which crash suspect runs."""
     where = "alone in its agent" if suspect.alone else "as the only suspect of its agent"
     return (
-        f"task {suspect.task} of batch {suspect.batch} runs {where}: "
+        f"task {suspect.key or suspect.task} of batch {suspect.batch} runs {where}: "
         f"{suspect.losses} agents were lost over it"
     )
 

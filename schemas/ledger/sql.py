@@ -95,6 +95,13 @@ class seconds_until(FunctionElement[float]):  # noqa: N801 - reads as the SQL fu
     inherit_cache = True
 
 
+class minutes_since(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is
+    """The whole minutes from a column's time to the database's time; 0 in the first minute."""
+
+    type = Integer()
+    inherit_cache = True
+
+
 @compiles(utc_now)
 def _utc_now(_element: utc_now, _compiler: SQLCompiler, **_kw: Any) -> str:
     return "UTC_TIMESTAMP(6)"
@@ -136,6 +143,18 @@ def _seconds_until(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> 
 @compiles(seconds_until, "sqlite")
 def _seconds_until_sqlite(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> str:
     return f"((julianday({compiler.process(element.clauses, **kw)}) - julianday('now')) * 86400.0)"
+
+
+@compiles(minutes_since)
+def _minutes_since(element: minutes_since, compiler: SQLCompiler, **kw: Any) -> str:
+    time = compiler.process(element.clauses, **kw)
+    return f"TIMESTAMPDIFF(MINUTE, {time}, UTC_TIMESTAMP(6))"
+
+
+@compiles(minutes_since, "sqlite")
+def _minutes_since_sqlite(element: minutes_since, compiler: SQLCompiler, **kw: Any) -> str:
+    time = compiler.process(element.clauses, **kw)
+    return f"CAST((julianday('now') - julianday({time})) * 1440.0 AS INTEGER)"
 
 
 def insert_new(connection: Connection, table: Table[Any]) -> Insert:

@@ -199,8 +199,8 @@ SETTINGS = {
             "agent.compact_after_s",
             None,
             kinds.real(1, 86_400),
-            "age from which on counts are moved into sums, in seconds; guards look back ten "
-            "minutes, and see less with less",
+            "age from which on counts are moved into sums, in seconds; guards and `status` look "
+            "back ten minutes, and see less with less",
             "900",
         ),
         Setting(

@@ -201,6 +201,32 @@ def test_a_rate_gives_an_end(ledger_db: LedgerDatabase) -> None:
     assert counted.eta_s == pytest.approx(1 / counted.rate_per_s, rel=0.1)
 
 
+def test_what_ended_is_counted_by_minute(ledger_db: LedgerDatabase) -> None:
+    """The last number is the minute until now; what ended earlier than ten minutes ago is gone.
+
+    Attempts that ended no task, and replays, do not count. The rate is that of the last minute.
+    """
+    ids = ledger_db.load(*"abcdefg")
+    assert batch(ledger_db).per_minute == ()
+    other, still = ledger_db.load("a", into="other")[0], ledger_db.load("a", into="still")[0]
+    ends = [(ids[0], SUCCEEDED, 20), (ids[1], DEAD, 30), (ids[2], SUCCEEDED, 90)]
+    ends += [(ids[3], SUCCEEDED, 570), (ids[4], SUCCEEDED, 630), (ids[5], RETRY, 90)]
+    for task_id, outcome, ended_s in [*ends, (other, SUCCEEDED, 150), (still, RETRY, 5)]:
+        before = {row.id for row in ledger_db.rows(tables.tally)}
+        settled(ledger_db, task_id, outcome)
+        for row in ledger_db.rows(tables.tally):
+            if row.id not in before:
+                ledger_db.ago(tables.tally.c.created_at, ended_s, row.id)
+
+    found = {one.name: one for one in shown(ledger_db).batches}
+
+    assert found[BATCH].per_minute == (1, 0, 0, 0, 0, 0, 0, 0, 1, 2)
+    assert found["other"].per_minute == (0, 0, 0, 0, 0, 0, 0, 1, 0, 0)
+    assert found["still"].per_minute == ()
+    assert found[BATCH].rate_per_s == pytest.approx(2 / 30, abs=0.02)
+    assert found["other"].rate_per_s == 0.0
+
+
 def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     """Another group's batches, agents and orders are not shown.
 

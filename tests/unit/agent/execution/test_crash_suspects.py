@@ -52,6 +52,6 @@ def test_the_log_names_the_suspect_that_runs(caplog: pytest.LogCaptureFixture) -
         suspects.warn(delivery)
 
     assert caplog.messages == [
-        "task 2 of batch b runs as the only suspect of its agent: 2 agents were lost over it",
-        "task 4 of batch b runs alone in its agent: 3 agents were lost over it",
+        "task k of batch b runs as the only suspect of its agent: 2 agents were lost over it",
+        "task k of batch b runs alone in its agent: 3 agents were lost over it",
     ]

@@ -91,5 +91,5 @@ def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
     notice = asyncio.run(start())
 
-    assert notice == "task 0 of batch b runs alone in its agent: 3 agents were lost over it"
+    assert notice == "task k of batch b runs alone in its agent: 3 agents were lost over it"
     assert notice in caplog.text

@@ -66,6 +66,7 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
         {"dead BAD_REQUEST": 1, "tried again RATE": 2},
         cancelled=True,
         half_loaded=True,
+        per_minute=(0, 0, 0, 0, 0, 0, 0, 1, 0, 2),
     )
     # As it is read.
     guard = Guard(
@@ -96,6 +97,8 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
     )
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
+    batches = json.loads(SCHEMA.read_text())["properties"]["batches"]["items"]["properties"]
+    assert batches.keys() == {part.name for part in fields(BatchStatus)}
     described = json.loads(SCHEMA.read_text())["properties"]["agents"]["items"]
     assert described["properties"].keys() == full.as_json()["agents"][0].keys()
     report = described["properties"]["report"]["properties"]

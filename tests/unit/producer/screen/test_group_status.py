@@ -108,6 +108,53 @@ def test_the_usual_columns_fit_a_small_terminal() -> None:
     assert lines[2].split()[1:] == ["1000000", "999000", "1000", "123.45", "2:15:00", "1148.1234"]
 
 
+MINUTES = (0, 0, 0, 10, 20, 40, 80, 80, 40, 10)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bars"),
+    [("utf-8", "...\u2581\u2582\u2584\u2588\u2588\u2584\u2581"), ("ascii", "...:-+@@+:")],
+)
+def test_what_ended_in_ten_minutes_is_a_sparkline(encoding: str, bars: str) -> None:
+    """A batch without work in that time has none; the column is there if any batch has one."""
+    lively = replace(large("a", total=400), per_minute=MINUTES)
+    still = large("b", total=1)
+    group = large_group(lively, still)
+
+    head, first, second = status_text(group, 120, encoding=encoding).plain.splitlines()[1:]
+
+    assert head.endswith("  10 min")
+    assert first.endswith(f"  {bars}")
+    assert second.endswith("1148.1234")
+    assert "10 min" not in status_text(large_group(still), 120).plain
+
+
+def test_a_small_batch_has_its_sparkline_on_a_small_terminal() -> None:
+    """Where it has no room it leaves before any figure does, and the title says so."""
+    small = BatchStatus(
+        "reports",
+        dict.fromkeys(STATES, 0)
+        | {"total": 1000, "pending": 500, "processing": 64, "succeeded": 430, "dead": 6},
+        4.2,
+        87.0,
+        120_000,
+        20_000,
+        1.2345,
+        per_minute=MINUTES,
+    )
+    title, head, row = status_text(large_group(small), 80).plain.splitlines()
+    assert (head[-6:], row[-1], max(map(len, (title, head, row))) <= 80) == (
+        "10 min",
+        "\u2581",
+        True,
+    )
+
+    title, head, row = status_text(large_group(small), 70).plain.splitlines()
+    assert "no room for tokens, 10 min; --json has them" in title
+    assert head.split()[-1] == "cost"
+    assert max(map(len, (head, row))) <= 70
+
+
 def test_a_cancelled_batch_is_marked_beside_its_name() -> None:
     """A cancelled batch is marked beside its name, even if no task waited.
 

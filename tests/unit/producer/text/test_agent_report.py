@@ -74,7 +74,7 @@ def test_the_worst_reason_comes_first() -> None:
         ("routes_left_out", "r"),
         ("newer", "r"),
     ]
-    assert "task 7 of batch night runs alone in its agent: 3 agents were lost over it" in joined(
+    assert "task k of batch night runs alone in its agent: 3 agents were lost over it" in joined(
         sentences(report, "g")
     )
 
