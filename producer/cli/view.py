@@ -51,7 +51,7 @@ async def status(config: Config, options: argparse.Namespace) -> int:
             await _live(parts, options)
         else:
             group_status = await _read(parts, options)
-            say_styled(_screen(group_status, options, width()))
+            say_styled(_screen(group_status, options, width(), sys.stdout.encoding))
             if config.embedded and not group_status.batches:
                 note(f"looked in {config.data_dir.resolve()}")
     return 0
@@ -62,12 +62,17 @@ def _may_be_live() -> bool:
     return sys.stdout.isatty() and not Console().is_dumb_terminal
 
 
-def _screen(group_status: statuses.GroupStatus, options: argparse.Namespace, width: int) -> Text:
+def _screen(
+    group_status: statuses.GroupStatus,
+    options: argparse.Namespace,
+    width: int,
+    encoding: str | None,
+) -> Text:
     return status_text(
         group_status,
         width,
         lambda text: with_config(text, options.config),
-        sys.stdout.encoding,
+        encoding,
     )
 
 
@@ -94,11 +99,12 @@ async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.Gro
 
 async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     """Refresh until every task is final, or until Ctrl-C."""
-    console = Console()
+    console, encoding = Console(), sys.stdout.encoding  # Live replaces stdout
     with Live(console=console, auto_refresh=False) as live:
         while True:
             group_status = await _read(parts, options)
-            live.update(_screen(group_status, options, console.width), refresh=True)
+            screen = _screen(group_status, options, console.width, encoding)
+            live.update(screen, refresh=True)
             if not any(batch.open for batch in group_status.batches):
                 return
             await asyncio.sleep(REFRESH_S)

@@ -88,7 +88,7 @@ def test_a_killed_agent_is_a_reason_until_its_tasks_run_again(deployment: Deploy
     The killed agent stays in the list, with words that say that nothing waits for it.
     """
     deployment.llm("--latency", "600")
-    deployment.load(8)
+    deployment.load(60)  # enough for the partitions of both
     victim, survivor = (deployment.agent("--slots", "4") for _ in range(2))
     for agent in (victim, survivor):
         deployment.until(
