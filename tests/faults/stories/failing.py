@@ -1,5 +1,7 @@
 """Deaths on the failure path: in replays, in loads from the dead-letter topic, over guards."""
 
+from dataclasses import replace
+
 from sqlalchemy import text
 
 from producer.replay.runs import STORED_PAGE
@@ -9,7 +11,7 @@ from tests.faults.installation import Installation
 from tests.integration.deployment import BATCH, task_line
 from tests.integration.installations import prepare
 
-TASKS = 40
+TASKS, FEW = 40, 5
 RATE = 4  # so that a replay has ten pages
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 
@@ -38,6 +40,26 @@ def replaying(installation: Installation) -> None:
         (Status.SUCCEEDED, 1),
         (Status.CANCELLED, 0),
     }
+
+
+def writing_back(installation: Installation) -> None:
+    """Letters that come back replay their tasks once, whoever dies over them."""
+    deployment = installation.deployment
+    with (deployment.folder / "docllm.toml").open("a") as toml:
+        toml.write("[inbox]\nredrive = true\n")
+    llm = deployment.llm("--latency", "0", "--faults", "413=1")
+    deployment.load(FEW)
+    installation.recover()
+    llm.dial()
+    letters = deployment.bus.copies(deployment.topics.name("dlq"))
+    for destination in ("inbox", "tasks"):
+        topic = deployment.topics.name(destination)
+        deployment.bus.write([replace(letter, topic=topic) for letter in letters])
+        installation.crash_agent("letters.judged")
+    installation.age_orders()
+    run = installation.recover()
+    assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1)}
+    assert len(llm.calls()) == 2 * FEW
 
 
 def loading_back(installation: Installation) -> None:
