@@ -1,22 +1,32 @@
-"""`python -m agent`: starts the command line.
+"""`python -m agent`: signals and standard files, then the command that the arguments name.
 
 A process that is asked to leave while it still loads its code ends at once, because nothing has
 begun. So does `resume` at any time: it is one transaction, which is either made or not.
 """
 
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 from agent.process.signals import stops
 from schemas.runtime.starting import INTERRUPTED, end, leave_on, take_standard_files
 
-if __name__ == "__main__":
-    if sys.argv[1:2] != ["rehearsal-llm"]:
-        leave_on(stops(), INTERRUPTED if sys.argv[1:2] == ["resume"] else 0)
+
+def start(argv: Sequence[str]) -> NoReturn:
+    """Run one command as a program of its own."""
+    if argv[:1] != ["rehearsal-llm"]:
+        leave_on(stops(), INTERRUPTED if argv[:1] == ["resume"] else 0)
     take_standard_files()
 
-    from agent.cli.main import main
-    from agent.process.drain_watchdog import leave_after
+    from agent.cli.parser import parsed  # noqa: PLC0415 - the signals count first
 
-    code = main(sys.argv[1:])
+    options = parsed(argv)
+    from agent.process.drain_watchdog import leave_after  # noqa: PLC0415
+
+    code = options.run(options, argv)
     leave_after(lambda: code)
     end(stops(), code)
+
+
+if __name__ == "__main__":
+    start(sys.argv[1:])

@@ -26,7 +26,7 @@ from agent.ports import LLM, Call, CallFailed, Reply
 from schemas.task.failures import ErrorClass
 
 ROOT = Path(__file__).parents[1]
-SERVER = "import sys; from agent.rehearsal import run; sys.exit(run(sys.argv[1:]))"
+SERVER = "from agent.cli.parser import main; import sys; main(['rehearsal-llm', *sys.argv[1:]])"
 PROMPT = "Summarize: " + "The harvest of this year costs more than the last one. " * 36
 
 

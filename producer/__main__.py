@@ -1,344 +1,40 @@
-"""`python -m producer`: parses the arguments and runs the command."""
+"""`python -m producer`: signals and standard files, then the command that the arguments name.
+
+A command's code is imported when it is known that the command runs. A process that is asked to
+leave before that ends at once, because nothing has begun.
+"""
 
 import signal
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 from schemas.runtime.starting import INTERRUPTED, leave_on, take_standard_files
 
-if __name__ == "__main__":
+
+def start(argv: Sequence[str]) -> NoReturn:
+    """Run one command as a program of its own."""
     # A shell starts background jobs with SIGINT ignored.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         leave_on([signal.SIGINT], INTERRUPTED)
     take_standard_files()
 
-import argparse
-import asyncio
-import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NoReturn
+    from producer.cli.parser import parser  # noqa: PLC0415 - the signals count first
 
-import uvloop
+    options = parser().parse_args(argv)
+    from producer.cli.running import run  # noqa: PLC0415
 
-from producer.cli import admin, cancel, dead, guard, load, replay, view
-from producer.cli.arguments import (
-    MOST,
-    MOST_PARTITIONS,
-    MOST_REPLICAS,
-    group,
-    named,
-    per_second,
-    type_name,
-    up_to,
-    written,
-)
-from producer.cli.selection_options import add_selection
-from producer.input.rejects import MAX_REJECTS
-from producer.ledger.replay_runs import CAP
-from producer.screen.output import complain, note
-from producer.text.printable import log_to_stderr, shown_traceback
-from schemas.errors import DocllmError
-from schemas.runtime.next_command import with_config
-from schemas.settings.sources import current_folder, load_config
-from schemas.version import VERSION
-
-EXAMPLES = """\
-examples:
-  python -m producer load tasks.jsonl                    '-' is standard input
-  python -m producer load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
-  python -m producer status                              --json for scripts
-  python -m producer export --batch tasks results.jsonl  --format openai
-  python -m producer cancel --batch tasks                end waiting tasks
-  python -m producer dead list                           why tasks died
-  python -m producer replay --batch tasks --dry-run      what would run again
-  python -m producer guard list                          what is held back
-  python -m producer migrate                             prepare a database
-  python -m producer topics apply                        prepare a Kafka cluster
-  python -m producer check                               test all servers
-
-exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
-            4 wrong schema or topics, 5 internal, 130 interrupted
-"""
+    options.run = options.run.function()
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(run(options))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; return its exit code."""
-    options = _parser().parse_args(argv)
-    log_to_stderr("%(message)s", "WARNING", options.config)
-    try:
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            # Let asyncio handle the interrupt.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        config = load_config(
-            flags={"config": options.config}, environ=os.environ, cwd=current_folder()
-        )
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return int(runner.run(options.run(config, options)))
-    except DocllmError as error:
-        complain(with_config(str(error), options.config))
-        return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.flush()
-        # Everything is closed but a thread that may wait for standard input; it would hold up the
-        # exit.
-        os._exit(INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
-        note(shown_traceback(error))
-        return DocllmError.exit_code
+    """Run one command in a process that keeps its signals; return the exit code."""
+    from producer.cli.parser import parser  # noqa: PLC0415 - a program has its signals first
+    from producer.cli.running import run  # noqa: PLC0415
 
-
-def _parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
-    )
-    shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
-    parser = argparse.ArgumentParser(
-        "python -m producer",
-        description="Load tasks, show their state, export their results.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def command(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
-        described = f"{text[0].upper()}{text[1:]}. {more}".strip()
-        return commands.add_parser(name, parents=[shared], help=text, description=described)
-
-    _add_load(
-        command(
-            "load",
-            "load tasks from a file, stdin or documents",
-            "Loading the same input again loads what is missing.",
-        )
-    )
-    _add_status(
-        command(
-            "status",
-            "show counts, rate, agents, failures, why nothing runs",
-            "Live on a terminal, plain in a pipe.",
-        )
-    )
-    _add_export(command("export", "write the results", "In the order of loading, at any time."))
-    _add_cancel(
-        command("cancel", "end a batch or a task that should not run", "Running tasks finish.")
-    )
-    _add_dead(
-        commands.add_parser(
-            "dead", help="show dead letters, and why their tasks died", description=dead.DEAD
-        ),
-        shared,
-    )
-    _add_replay(
-        command(
-            "replay",
-            "try dead letters again",
-            "Agents apply a stored replay, even after this command ended.",
-        )
-    )
-    _add_guard(
-        commands.add_parser(
-            "guard", help="show or open batches that are held back", description=guard.GUARD
-        ),
-        shared,
-    )
-    _add_topics(command("topics", "create, grow or compare the group's topics"))
-    command("migrate", "update the ledger's schema to this version").set_defaults(run=admin.migrate)
-    command(
-        "check",
-        "test servers, schema, topics, LLM",
-        "Calls each LLM once, with a few tokens.",
-    ).set_defaults(run=admin.check)
-    return parser
-
-
-def _add_load(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE",
-        help="task lines of docllm or of the OpenAI batch API; '-' for stdin",
-    )
-    parser.add_argument("--batch", metavar="NAME", help="name of the batch (the file's base name)")
-    parser.add_argument(
-        "--documents",
-        metavar="DIR|GLOB",
-        help="one task for each document instead of a file of lines",
-    )
-    parser.add_argument(
-        "--prompt",
-        type=written,
-        metavar="TEXT",
-        help="for --documents: the prompt, with {document} where the text goes",
-    )
-    parser.add_argument("--model", type=written, help="for --documents: the model")
-    parser.add_argument(
-        "--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer"
-    )
-    parser.add_argument(
-        "--by-uri",
-        action="store_true",
-        help="for --documents: let the agent read every document from its path",
-    )
-    parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load only the first N")
-    parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
-    parser.add_argument(
-        "--allow-type",
-        action="append",
-        default=[],
-        type=type_name,
-        metavar="TYPE",
-        help="load lines of a type that only your agents know; may be repeated",
-    )
-    parser.add_argument(
-        "--max-rejects",
-        type=up_to(MOST, least=0),
-        default=MAX_REJECTS,
-        metavar="N",
-        help=f"stop when more than N lines are bad ({MAX_REJECTS:,}; 0: never)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="check and estimate, load nothing")
-    parser.set_defaults(run=load.load)
-
-
-def _add_status(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch")
-    parser.add_argument("--json", action="store_true", help="for scripts")
-    parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
-    parser.set_defaults(run=view.status)
-
-
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "output",
-        nargs="?",
-        metavar="FILE",
-        help="file that appears when it is complete; '-' or none: stdout",
-    )
-    parser.add_argument(
-        "--batch", type=named, metavar="NAME", help="only this batch (all of the group)"
-    )
-    parser.add_argument(
-        "--format",
-        choices=["docllm", "openai"],
-        default="docllm",
-        help="openai: the batch API's output file",
-    )
-    parser.set_defaults(run=view.export)
-
-
-def _add_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--batch",
-        type=named,
-        metavar="NAME",
-        help="the whole batch; nothing can be loaded into it afterwards",
-    )
-    parser.add_argument(
-        "--id",
-        type=named,
-        metavar="ID",
-        help="one task; add --batch if several batches have the id",
-    )
-    parser.set_defaults(run=cancel.cancel)
-
-
-def _add_replay(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add_selection(parser)
-    add("--all", action="store_true", help="every dead letter of the group")
-    add(
-        "--cancelled",
-        action="store_true",
-        help="cancelled tasks instead; opens their batches again",
-    )
-    add("--dry-run", action="store_true", help="show counts and cost, change nothing")
-    add("--rate", type=per_second, metavar="N/s", help="replay at most N tasks a second")
-    add(
-        "--cap",
-        type=up_to(MOST),
-        metavar="N",
-        help=f"skip tasks that were replayed N times ({CAP})",
-    )
-    add("--yes", action="store_true", help="do not ask; needed without a terminal")
-    add("--resume", action="store_true", help="only follow unfinished replays")
-    add("--list", action="store_true", help="show the latest replays and how far they are")
-    add(
-        "--from-topic",
-        type=named,
-        nargs="?",
-        const=True,
-        metavar="TOPIC",
-        help="load dead letters back from a topic (<group>.dlq), for a lost ledger",
-    )
-    add("--force", action="store_true", help="for --from-topic: even letters of this ledger")
-    parser.set_defaults(run=replay.replay)
-
-
-def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listed = actions.add_parser(
-        "list",
-        parents=[shared],
-        help="show groups of one error, the largest first",
-        description=dead.LIST,
-    )
-    add_selection(listed)
-    listed.add_argument("--json", action="store_true", help="for scripts, with all groups")
-    listed.set_defaults(run=dead.list_groups)
-    shown = actions.add_parser(
-        "show",
-        parents=[shared],
-        help="show everything about one task or record",
-        description=dead.SHOW,
-    )
-    shown.add_argument(
-        "id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record"
-    )
-    shown.add_argument(
-        "--batch", type=named, metavar="NAME", help="the batch, if several have the id"
-    )
-    shown.add_argument("--json", action="store_true", help="for scripts, with the whole input")
-    shown.set_defaults(run=dead.show)
-
-
-def _add_guard(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listed = actions.add_parser(
-        "list", parents=[shared], help="show what is held back, and why", description=guard.LIST
-    )
-    listed.add_argument("batch", nargs="?", type=named, metavar="BATCH", help="only this batch")
-    listed.add_argument("--json", action="store_true", help="for scripts")
-    listed.set_defaults(run=guard.list_guards)
-    opened = actions.add_parser(
-        "open", parents=[shared], help="let a batch run again", description=guard.OPEN
-    )
-    opened.add_argument("batch", type=named, metavar="BATCH", help="the batch to let run again")
-    opened.add_argument("--type", type=named, help="only its tasks of this type")
-    opened.add_argument("--route", type=named, help="only its tasks of this route")
-    opened.set_defaults(run=guard.open_guards)
-
-
-def _add_topics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
-        choices=["apply", "check"],
-        help="apply: create and grow; check: print differences, then exit 4",
-    )
-    parser.add_argument(
-        "--partitions",
-        type=up_to(MOST_PARTITIONS),
-        metavar="N",
-        help="partitions of each topic (12; embedded 4); never lowered",
-    )
-    parser.add_argument(
-        "--replication-factor",
-        type=up_to(MOST_REPLICAS),
-        metavar="N",
-        help="copies of each partition (the broker's default)",
-    )
-    parser.set_defaults(run=admin.topics)
+    return run(parser().parse_args(argv))
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:
@@ -347,5 +43,4 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
-    sys.exit(main(sys.argv[1:]))
+    start(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The command line of `python -m agent`: arguments, signals and exit codes.
+"""Runs what `python -m agent` was asked for: signals, exit codes, child processes.
 
 The module `app` builds what a command starts.
 """
@@ -16,9 +16,8 @@ from dataclasses import replace
 from typing import Any, NoReturn
 from urllib.request import getproxies_environment
 
-from agent import app, rehearsal
+from agent import app
 from agent.agent import Agent, Stop
-from agent.cli import resume
 from agent.process import child_process, drain_watchdog
 from agent.process.child_process import ParentPipe, Word
 from agent.process.clock_jump import wait_for_backward_jump
@@ -29,7 +28,6 @@ from agent.rehearsal.child import rehearsal_child
 from agent.reporting.telemetry import configure_logging
 from agent.routes.accounts import keys_in_clear
 from producer.app import opened
-from producer.cli.arguments import group, up_to
 from producer.text.printable import shown_lines
 from schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
 from schemas.runtime import collector
@@ -39,39 +37,18 @@ from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import Config, LLMConfig
 from schemas.settings.sources import current_folder, load_config, require_llm
 from schemas.task.untrusted import is_interrupt
-from schemas.version import VERSION
 
 log = logging.getLogger("agent")  # the name that its log lines begin with
 
-_MAX_PROCESSES = 1000
 # Files open besides the connections of calls: ledger, bus, Kafka, documents, locks.
 _OTHER_FILES = 256
-EXAMPLES = """\
-examples:
-  python -m agent --group docllm               run until told to stop (Ctrl-C)
-  python -m agent --group docllm --until-done  end when every task is final
-  python -m agent --until-done --rehearsal     without a provider, for a trial
-  python -m agent --processes 4 --slots 200    four agents, 200 calls each
-  python -m agent reaper --group docllm        only repair, take no tasks
-  python -m agent resume ROUTE --group docllm  let a parked route take calls
-  python -m agent rehearsal-llm --port 8000    an OpenAI-compatible server
-
-exit codes: 0 done or drained, 1 a task is dead (--fail-on-dead), 2 usage,
-            3 a server cannot be reached, 4 wrong schema or topics,
-            5 internal, 130 forced by a third signal
-"""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run one command; return its exit code."""
-    if argv[:1] == ["rehearsal-llm"]:
-        return rehearsal.run(argv[1:])
-    if argv[:1] == ["resume"]:
-        return resume.run(argv[1:])
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.fail_on_dead and not options.until_done:
-        parser.error("--fail-on-dead needs --until-done")
+def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Run an agent, its parent process or a reaper; return the exit code.
+
+    `argv` is what the options were read from, for child processes.
+    """
     configure_logging(options.log_level, options.child, options.config)
     command = _reap if options.command == "reaper" else _run
     try:
@@ -119,71 +96,6 @@ def _ended(options: argparse.Namespace, code: int) -> int:
     """Return the exit code, and tell the parent that this exit is the agent's own."""
     ParentPipe(options.report).say(Word.ENDED)
     return code
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m agent",
-        description="Take tasks from a group's topics, call the LLM, store the results.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("command", nargs="?", type=_command, default="run", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
-    )
-    parser.add_argument("--slots", metavar="N", help="most calls in flight at once (64)")
-    parser.add_argument(
-        "--processes",
-        type=up_to(_MAX_PROCESSES),
-        metavar="N",
-        help="run N agents as child processes; restart one that dies",
-    )
-    parser.add_argument(
-        "--until-done", action="store_true", help="end when every task of the group is final"
-    )
-    parser.add_argument(
-        "--fail-on-dead",
-        action="store_true",
-        help="with --until-done: exit code 1 if a task of the group is dead",
-    )
-    parser.add_argument(
-        "--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process"
-    )
-    parser.add_argument(
-        "--rehearsal-options",
-        default="",
-        metavar="TEXT",
-        help="its options, for example '--latency 1 --faults 429=0.05'",
-    )
-    # Added by a supervisor: the agent's number.
-    parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)
-    # Added by a supervisor: the descriptor for status words.
-    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
-    # Added by a supervisor: the rehearsal LLM of all its agents.
-    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)
-    parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
-    parser.add_argument(
-        "--log-level",
-        default="INFO",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        help="what to log (INFO)",
-    )
-    parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
-    return parser
-
-
-def _command(text: str) -> str:
-    """Return the command; refuse unknown ones, and commands that must come before all options."""
-    if text in {"resume", "rehearsal-llm"}:
-        raise argparse.ArgumentTypeError(
-            f"{text} must come before all options: python -m agent {text} --help"
-        )
-    if text not in {"run", "reaper"}:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a command; known are run, reaper, resume and rehearsal-llm"
-        )
-    return text
 
 
 def _flags(options: argparse.Namespace) -> dict[str, object]:

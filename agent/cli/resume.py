@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from agent.ledger.route_resumes import resume, routes_in_use
 from agent.routes import RouteNames
 from producer.app import opened_ledger
-from producer.cli import arguments
 from producer.cli.cancel import actor
 from producer.screen.output import complain, note, say
 from producer.text.printable import log_to_stderr, shown_traceback
@@ -24,9 +23,8 @@ from schemas.settings.sources import current_folder, load_config
 MOST_SHOWN = 20
 
 
-def run(argv: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     """Resume a route; return the exit code."""
-    options = _parser().parse_args(argv)
     log_to_stderr("%(message)s", "WARNING", options.config)
     try:
         config = load_config(
@@ -40,29 +38,6 @@ def run(argv: Sequence[str]) -> int:
         note(shown_traceback(error))
         return DocllmError.exit_code
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m agent resume",
-        description="Let a parked or stopped route take calls again at once, and record that in "
-        "the table audit. Agents read a changed key, model or address when they start: after such "
-        "a change, restart them instead.",
-    )
-    parser.add_argument(
-        "route",
-        type=arguments.written,
-        metavar="ROUTE",
-        help="name of the route, as the log and status show it",
-    )
-    parser.add_argument(
-        "--group",
-        type=arguments.group,
-        default="docllm",
-        help="consumer group and topic prefix (docllm)",
-    )
-    parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
-    return parser
 
 
 async def _resume(config: Config, group: str, route: str) -> str:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from agent.ports import Clock, RejectedRecord
-from producer.ledger.replay_runs import CAP
+from producer.limits import CAP
 from producer.replay import returned
 from producer.replay.returned import LetterVerdict, ReturnedLetter, Standing
 from producer.text.printable import shown

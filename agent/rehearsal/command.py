@@ -1,4 +1,4 @@
-"""`python -m agent rehearsal-llm`: its options, its socket, its end by signal."""
+"""`python -m agent rehearsal-llm`: its socket, its end by signal."""
 
 import argparse
 import asyncio
@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import uvloop
 
@@ -21,12 +20,10 @@ from schemas.runtime.clock import SystemClock
 
 _RANGE = re.compile(r"([0-9]*\.?[0-9]+)(?:-([0-9]*\.?[0-9]+))?")
 _BACKLOG = 4096
-_MOST_PORT = 65_535
 
 
-def run(argv: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; print the base URL first. Return the exit code."""
-    options = _parser().parse_args(argv)
     try:
         dialed, latency_s = faults.parse(options.faults), _latency(options.latency)
     except ConfigError as wrong:
@@ -55,56 +52,6 @@ def _run(options: argparse.Namespace, dialed: faults.Faults, latency_s: tuple[fl
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(service, options.host, options.port))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m agent rehearsal-llm",
-        description="Serve an OpenAI-compatible API without a model.",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    parser.add_argument(
-        "--port",
-        type=_port,
-        default=0,
-        help="port to listen on (0: a free one; the first line shows it)",
-    )
-    parser.add_argument(
-        "--latency",
-        default="0.2",
-        metavar="S|S-S",
-        help="duration of a call in seconds, or a range (0.2)",
-    )
-    parser.add_argument(
-        "--faults",
-        default="",
-        metavar="NAME=SHARE,...",
-        help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="with the same seed, the same call meets the same fault"
-    )
-    # It ends with the agent that started it.
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call"
-    )
-    return parser
-
-
-def _port(text: str) -> int:
-    """Return a port; raise the error that argparse shows.
-
-    A larger number would silently be cut to another port.
-    """
-    if not (
-        text.isascii()
-        and text.isdecimal()
-        and len(text) <= len(str(_MOST_PORT))
-        and int(text) <= _MOST_PORT
-    ):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_MOST_PORT}")
-    return int(text)
 
 
 def _latency(text: str) -> tuple[float, float]:

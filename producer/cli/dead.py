@@ -22,16 +22,6 @@ PIPED_WIDTH = 500
 GROUPS_SHOWN = 40
 
 
-DEAD = "Show dead letters and quarantined records, and why their tasks died."
-LIST = (
-    "Show groups of one error and disposition: how many, since when, at what cost, and an example."
-)
-SHOW = (
-    "Show everything about one task or record: state, attempts with error, trace id and cost, "
-    "dead letter, input."
-)
-
-
 async def list_groups(config: Config, options: argparse.Namespace) -> int:
     """List the selected dead letters in groups of one error."""
 

@@ -15,11 +15,6 @@ from schemas.settings.config import Config
 from schemas.task.guard import Guard
 
 VERSION = 1
-GUARD = (
-    "Show which batches are held back because nearly all their tasks failed, or let them run again."
-)
-LIST = "Show which batches are held back because nearly all their tasks failed, and why."
-OPEN = "Let the tasks of a batch that is held back run again."
 
 
 async def list_guards(config: Config, options: argparse.Namespace) -> int:

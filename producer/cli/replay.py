@@ -12,9 +12,10 @@ from producer.cli.dead import width
 from producer.cli.selection_options import read_selection
 from producer.input.estimate import Estimate
 from producer.ledger import history, reopen, replay_runs
-from producer.ledger.replay_runs import CAP, ItemState, ReplayRequest, Run
+from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
 from producer.ledger.selection import RECORD
 from producer.ledger.store import Batch
+from producer.limits import CAP
 from producer.replay import plan as replay_plan
 from producer.replay import runs as storing
 from producer.replay.applier import make_applier

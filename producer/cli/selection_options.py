@@ -1,11 +1,10 @@
-"""The options that select dead letters, the same for every command that uses them."""
+"""Reads the options that select dead letters, the same for every command that uses them."""
 
 import argparse
 from collections.abc import Sequence
 from datetime import datetime
 
-from producer.cli.arguments import MOST, named, up_to
-from producer.ledger.selection import DISPOSITIONS, RECORD, Selection
+from producer.ledger.selection import RECORD, Selection
 from producer.ledger.selection_query import now
 from producer.ledger.store import find_batch
 from producer.text.times import moment
@@ -13,36 +12,6 @@ from schemas.errors import ConfigError
 from schemas.ledger.database import Connection
 
 _MOST_DIGITS = 18
-
-
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Add the selection options to a parser."""
-    add = parser.add_argument
-    add(
-        "--disposition",
-        action="append",
-        choices=DISPOSITIONS,
-        metavar="D",
-        help=f"why it died: {', '.join(DISPOSITIONS)}; may be repeated",
-    )
-    add(
-        "--fingerprint",
-        type=named,
-        metavar="HEX",
-        help="the error, as `dead list` shows it; its first 6 digits suffice",
-    )
-    add("--batch", type=named, metavar="NAME", help="tasks of this batch")
-    add("--type", type=named, metavar="TYPE", help="tasks of this type")
-    add("--tenant", type=named, metavar="NAME", help="tasks of this tenant")
-    add(
-        "--since",
-        type=named,
-        metavar="TIME",
-        help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z",
-    )
-    add("--until", type=named, metavar="TIME", help="died before then")
-    add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")
-    add("--limit", type=up_to(MOST), metavar="N", help="only the first N")
 
 
 def read_selection(connection: Connection, options: argparse.Namespace) -> Selection:

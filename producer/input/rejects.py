@@ -15,12 +15,12 @@ from typing import BinaryIO, Self
 import orjson
 
 from producer.input.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
+from producer.limits import MAX_REJECTS
 from producer.text.output_file import whole_file
 from producer.text.private_files import FILE_MODE
 from schemas.errors import ConfigError, InputError
 from schemas.task.envelope import MAX_TASK_BYTES
 
-MAX_REJECTS = 10_000  # more rejects have one cause, which nobody repairs line by line
 MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
 _LONGEST_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name
 

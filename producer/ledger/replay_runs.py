@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from producer.ledger.outbox import QUARANTINE
 from producer.ledger.selection import Selection, from_json
+from producer.limits import CAP
 from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import agent, replay_item, replay_run
 
-CAP = 3
 ALIVE_S = 6.0  # after its last heartbeat, in which an agent is expected to apply replays
 
 

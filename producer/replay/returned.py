@@ -18,8 +18,9 @@ from sqlalchemy import Connection, insert, select
 from producer.ledger import audit
 from producer.ledger.audit import AGENT, AuditKind
 from producer.ledger.outbox import TASK
-from producer.ledger.replay_runs import CAP, ItemState, ReplayRequest
+from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ledger.selection import Selection
+from producer.limits import CAP
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, replay_item, replay_run, task

@@ -10,6 +10,7 @@ from agent.outcome import Dead, Failure, Outcome
 from producer.ledger import outbox, quarantine, replay_runs, status
 from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
 from producer.ledger.selection import Selection
+from producer.limits import CAP
 from producer.replay import runs, tasks
 from producer.replay.runs import Cursor, Page
 from schemas.ledger import tables
@@ -79,7 +80,7 @@ def stored(ledger_db: LedgerDatabase, request: ReplayRequest, actor: str = "ann"
 
 
 def request(**options: Any) -> ReplayRequest:
-    cap = options.pop("cap", replay_runs.CAP)
+    cap = options.pop("cap", CAP)
     return ReplayRequest(Selection(**options), cap)
 
 

@@ -6,7 +6,7 @@ from tests.integration.deployment import Deployment
 # The parts of an agent as they are, but for a bug that shows while calls are in flight.
 WITH_A_BUG = """
 import sys
-from agent.cli.main import main
+from agent.cli.parser import main
 from agent.execution.admission import Admission
 
 room = Admission.room

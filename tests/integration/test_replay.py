@@ -353,7 +353,7 @@ def test_usage_errors_have_their_exit_code_and_advice(embedded: Deployment) -> N
             2,
             "--fingerprint",
         ),
-        (["replay", "--disposition", "sad", "--yes"], 2, "invalid choice"),
+        (["replay", "--disposition", "sad", "--yes"], 2, "'sad' is not a choice"),
         (["replay", "--since", "then", "--yes"], 2, "is not a time"),
         (["replay", "--from-topic", "nowhere", "--yes"], 2, "no topic nowhere"),
         (["replay", "--from-topic", "--yes"], 2, "of this ledger"),

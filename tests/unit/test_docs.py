@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main as agent
-from agent.cli import resume
+from agent.cli import parser as agent
 from agent.handlers import registry
 from agent.judge.classes import CLASSES, Action
-from agent.rehearsal import command as rehearsal
 from producer import __main__ as producer
+from producer.cli.parser import parser
 from schemas import errors
 from schemas.clients.kafka import CONSUMER_PROMISES, EXECUTING, PRODUCER_PROMISES, SET_BY_DOCLLM
 from schemas.runtime.starting import INTERRUPTED
@@ -44,7 +43,7 @@ ARCHITECTURE = "docs/explanation/architecture.md"
 PROOF = "docs/explanation/proof.md"
 EVERYTHING = "\n".join(TEXTS.values())
 HELP_LINES, HELP_COLUMNS = 40, 80
-SUBPROGRAMS = {"rehearsal-llm": rehearsal._parser, "resume": resume._parser}
+SUBPROGRAMS = {"rehearsal-llm": agent.rehearsal_parser, "resume": agent.resume_parser}
 COMMENT_OR_SHELL = re.compile(r"\s+#.*|\s+[<>|].*|\s*;.*|\s*&&.*")
 
 
@@ -100,8 +99,8 @@ PROOFS = {
 
 def parser_of(words: list[str]) -> ArgumentParser:
     if words[2] == "producer":
-        return producer._parser()
-    return SUBPROGRAMS.get(words[3], agent._parser)() if len(words) > 3 else agent._parser()
+        return parser()
+    return SUBPROGRAMS.get(words[3], agent.run_parser)() if len(words) > 3 else agent.run_parser()
 
 
 @pytest.mark.parametrize(("line", "shown"), helps())
@@ -132,7 +131,7 @@ def subcommands(line: str, parser: ArgumentParser) -> list[str]:
 
 def test_every_command_is_shown() -> None:
     """The page of commands leaves no command out."""
-    names = [f"{line} --help" for line in subcommands("python -m producer", producer._parser())]
+    names = [f"{line} --help" for line in subcommands("python -m producer", parser())]
     wanted = {
         "python -m producer --help",
         *names,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main, resume
+from agent.cli import parser
 from producer import __main__ as producer
 from producer.app import is_bus_missing, is_ledger_missing, opened_ledger
 from schemas.errors import ConfigError, UnreachableError
@@ -141,7 +141,11 @@ def test_an_invalid_ledger_file_names_the_setting_of_the_data_folder(tmp_path: P
 
 @pytest.mark.parametrize(
     "run",
-    [lambda: producer.main(["status"]), lambda: main.main([]), lambda: resume.run(["default"])],
+    [
+        lambda: producer.main(["status"]),
+        lambda: parser.main([]),
+        lambda: parser.main(["resume", "default"]),
+    ],
 )
 def test_a_current_folder_that_was_deleted_is_usage(
     tmp_path: Path,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import main
+from agent.cli.parser import run_parser
 from schemas.settings.config import Config
 
 
@@ -31,48 +32,18 @@ def test_arguments_added_by_the_parent_process_count(
 
     class Parent:
         def __init__(self, *, command: Callable[[int, int], Sequence[str]], **_: object) -> None:
-            parsed.append(main._parser().parse_args(command(2, 9)[4:]))
+            parsed.append(run_parser().parse_args(command(2, 9)[4:]))
 
         def run(self) -> int:
             return 0
 
     monkeypatch.setattr(main, "Supervisor", Parent)
-    options = main._parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
+    options = run_parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
 
     assert main._supervise(Config(), options, line.split()) == 0
     assert [
         (arguments.child, arguments.rehearsal_url, arguments.command) for arguments in parsed
     ] == [(2, "http://127.0.0.1:1/v1", "run")]
-
-
-@pytest.mark.parametrize("command", ["resume", "rehearsal-llm"])
-def test_the_error_for_a_misplaced_command_names_its_place(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The error for a command behind an option says where the command belongs.
-
-    The error used to call the command unknown, though `--help` names it.
-    """
-    with pytest.raises(SystemExit, match="2"):
-        main._parser().parse_args(["--group", "g", command])
-
-    assert (
-        f"{command} must come before all options: python -m agent {command} --help"
-        in capsys.readouterr().err
-    )
-
-
-def test_the_error_for_an_unknown_command_lists_all_commands(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The error for an unknown command lists all commands."""
-    with pytest.raises(SystemExit, match="2"):
-        main._parser().parse_args(["reap"])
-
-    assert (
-        "'reap' is not a command; known are run, reaper, resume and rehearsal-llm"
-        in capsys.readouterr().err
-    )
 
 
 ALLOW = """

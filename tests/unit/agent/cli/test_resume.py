@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main as agent
+from agent.cli import parser as agent
 from agent.cli import resume
 
 HERE = Path(__file__).parents[4]

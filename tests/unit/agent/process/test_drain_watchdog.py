@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.cli import main
+from agent.cli import main, parser
 from agent.process import drain_watchdog
 from schemas.errors import DocllmError
 
@@ -142,4 +142,4 @@ def test_any_end_of_the_event_loop_is_an_internal_error(
     monkeypatch.setattr(main, "configure_logging", lambda *_: None)
     monkeypatch.chdir(tmp_path)
 
-    assert main.main([]) == DocllmError.exit_code
+    assert parser.main([]) == DocllmError.exit_code

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.rehearsal import run
+from agent.cli.parser import main
 from agent.rehearsal.child import rehearsal_child
 from schemas.errors import ConfigError
 
@@ -12,7 +12,7 @@ from schemas.errors import ConfigError
 )
 def test_options_that_are_wrong(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong option is exit code 2 with the right form."""
-    assert run(options) == 2
+    assert main(["rehearsal-llm", *options]) == 2
     assert capsys.readouterr().err
 
 
@@ -25,7 +25,7 @@ def test_options_with_an_open_quote_are_usage() -> None:
 def test_an_invalid_port_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """An invalid port is refused. The rehearsal LLM used to listen on what was left of it."""
     with pytest.raises(SystemExit) as ended:
-        run(["--port", "99999"])
+        main(["rehearsal-llm", "--port", "99999"])
 
     assert ended.value.code == 2
     assert "'99999' is not a port" in capsys.readouterr().err

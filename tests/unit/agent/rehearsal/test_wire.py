@@ -133,8 +133,8 @@ def test_a_response_has_its_length() -> None:
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Start the rehearsal LLM as a program with a log; return its base URL."""
-    code = "import sys; from agent.rehearsal import run; sys.exit(run(sys.argv[1:]))"
-    options = ["--latency", "0", "--log", str(tmp_path / "calls.jsonl")]
+    code = "import sys; from agent.cli.parser import main; sys.exit(main(sys.argv[1:]))"
+    options = ["rehearsal-llm", "--latency", "0", "--log", str(tmp_path / "calls.jsonl")]
     child = subprocess.Popen(
         [sys.executable, "-c", code, *options],
         cwd=Path(__file__).parents[4],

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from producer.__main__ import _parser
 from producer.app import opened
 from producer.checks import checks
 from producer.cli import admin
+from producer.cli.parser import parser
 from schemas.settings.config import Config
 from schemas.settings.sources import load_config
 
@@ -23,7 +23,7 @@ def configured(folder: Path, toml: str = LLM, **environ: str) -> Config:
 
 
 def check(config: Config, *arguments: str) -> int:
-    return asyncio.run(admin.check(config, _parser().parse_args(["check", *arguments])))
+    return asyncio.run(admin.check(config, parser().parse_args(["check", *arguments])))
 
 
 async def make(config: Config) -> None:

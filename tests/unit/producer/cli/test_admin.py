@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from producer.__main__ import _parser
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.cli import admin
+from producer.cli.parser import parser
 from producer.ports import TopicState
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
@@ -17,7 +17,7 @@ from schemas.settings.sources import load_config
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> int:
-    options = _parser().parse_args(("topics", *arguments))
+    options = parser().parse_args(("topics", *arguments))
     return int(
         asyncio.run(options.run(load_config(flags={}, environ=environ, cwd=folder), options))
     )
@@ -99,7 +99,7 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
         == "topic docllm.dlq: retention.ms is unknown (the broker hides it), must be -1\n"
     )
 
-    options = _parser().parse_args(["check"])
+    options = parser().parse_args(["check"])
     asyncio.run(options.run(load_config(flags={}, environ={}, cwd=tmp_path), options))
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "topics:" in line)
     assert line.startswith("ok ")
@@ -111,7 +111,7 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
 
 def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
     """Embedded topics have few partitions, because every agent looks at all in every turn."""
-    options = _parser().parse_args(["topics", "apply", "--partitions", "5000"])
+    options = parser().parse_args(["topics", "apply", "--partitions", "5000"])
 
     with pytest.raises(ConfigError, match="--partitions 5000: embedded topics have 1000 at most"):
         asyncio.run(admin.topics(Config(data_dir=tmp_path), options))

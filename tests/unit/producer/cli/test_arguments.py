@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from producer.__main__ import _parser
 from producer.cli import arguments
+from producer.cli.parser import parser
 
 
 @pytest.mark.parametrize(("text", "rate"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])
@@ -65,7 +65,7 @@ def test_a_value_that_nothing_can_be_made_of_is_refused(
     Such values used to end in a traceback, or in a command that did nothing and returned 0.
     """
     with pytest.raises(SystemExit) as ended:
-        _parser().parse_args(line.split())
+        parser().parse_args(line.split())
 
     assert ended.value.code == 2
     assert "argument " in capsys.readouterr().err

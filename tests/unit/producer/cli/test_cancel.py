@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from producer.__main__ import _parser
 from producer.cli import load
 from producer.cli.cancel import actor
+from producer.cli.parser import parser
 from schemas.settings.sources import load_config
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return int(asyncio.run(options.run(load_config(flags={}, environ={}, cwd=folder), options)))
 
 

@@ -8,14 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 ASK = """
 import argparse, signal, sys
-from producer import __main__ as program
 from producer.cli.confirm import agreed
+from producer.cli.running import run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-run = lambda config, options: agreed(options, "replay 3 tasks?")
-options = argparse.Namespace(config=None, yes=False, run=run)
-program._parser = lambda: argparse.Namespace(parse_args=lambda _: options)
-sys.exit(program.main([]))
+command = lambda config, options: agreed(options, "replay 3 tasks?")
+sys.exit(run(argparse.Namespace(config=None, yes=False, run=command)))
 """
 
 

@@ -5,8 +5,8 @@ import asyncio
 
 import pytest
 
-from producer.__main__ import _parser
 from producer.cli import from_topic, replay
+from producer.cli.parser import parser
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
 
@@ -24,9 +24,9 @@ def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(from_topic, "load", load)
     line = ["replay", "--from-topic", "--disposition", "rejected"]
-    asyncio.run(replay.replay(Config(), _parser().parse_args(line)))
+    asyncio.run(replay.replay(Config(), parser().parse_args(line)))
     assert taken == [["rejected"]]
 
     for other in (["--batch", "b"], ["--all"], ["--resume"]):
         with pytest.raises(ConfigError, match="takes no other options"):
-            asyncio.run(replay.replay(Config(), _parser().parse_args([*line, *other])))
+            asyncio.run(replay.replay(Config(), parser().parse_args([*line, *other])))

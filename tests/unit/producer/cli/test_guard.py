@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.__main__ import _parser
+from producer.cli.parser import parser
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_a_batchs_guards_are_named_in_any_order(line: str) -> None:
 
     `argparse` refuses an optional argument that follows an option, but the batch is required.
     """
-    options = _parser().parse_args(line.split())
+    options = parser().parse_args(line.split())
 
     assert (options.batch, options.type, options.route, options.group) == (
         "night",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from producer.__main__ import _parser
 from producer.cli import load
+from producer.cli.parser import parser
 from schemas.errors import UnsafeStateError
 from schemas.settings.sources import load_config
 
@@ -18,7 +18,7 @@ FIRST, SECOND = b'{"id":"a","prompt":"x"}\n', b'{"id":"b","prompt":"x"}\n'
 
 def run(folder: Path, *arguments: str) -> int:
     config = load_config(flags={}, environ={}, cwd=folder)
-    return asyncio.run(load.load(config, _parser().parse_args(["load", *arguments])))
+    return asyncio.run(load.load(config, parser().parse_args(["load", *arguments])))
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_documents_that_agents_may_not_read_are_reported(
     assert (
         asyncio.run(
             load.load(
-                config, _parser().parse_args(["load", "--documents", str(other_folder), *question])
+                config, parser().parse_args(["load", "--documents", str(other_folder), *question])
             )
         )
         == 0
@@ -200,7 +200,7 @@ def test_a_cancelled_batch_takes_no_load_and_a_dry_run_says_so(
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(FIRST)
     assert run(tmp_path, str(path)) == 0
-    cancel = _parser().parse_args(["cancel", "--batch", "tasks"])
+    cancel = parser().parse_args(["cancel", "--batch", "tasks"])
     assert asyncio.run(cancel.run(load_config(flags={}, environ={}, cwd=tmp_path), cancel)) == 0
 
     with pytest.raises(

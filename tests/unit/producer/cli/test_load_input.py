@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.__main__ import _parser
 from producer.cli.load_input import Input
+from producer.cli.parser import parser
 from producer.input.lines import Good
 from schemas.errors import ConfigError
 from schemas.settings.sources import load_config
@@ -22,7 +22,7 @@ LINE = b'{"id":"%d","prompt":"x"}\n'
 def given(folder: Path, stack: ExitStack, *arguments: str) -> Input:
     return Input(
         load_config(flags={}, environ={}, cwd=folder),
-        _parser().parse_args(["load", *arguments]),
+        parser().parse_args(["load", *arguments]),
         stack,
     )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from producer.__main__ import _parser
 from producer.cli import load, replay
+from producer.cli.parser import parser
 from producer.ledger import tally
 from producer.ledger.replay_runs import ReplayRequest
 from producer.ledger.selection import Selection
@@ -38,7 +38,7 @@ def config_of(folder: Path) -> Config:
 
 
 def run(folder: Path, *arguments: str) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return int(asyncio.run(options.run(config_of(folder), options)))
 
 
@@ -147,7 +147,7 @@ def test_a_rate_of_less_than_one_an_hour_is_refused(
     first.
     """
     with pytest.raises(SystemExit) as ended:
-        _parser().parse_args(["replay", "--all", "--rate", rate])
+        parser().parse_args(["replay", "--all", "--rate", rate])
 
     assert (ended.value.code, "less than one an hour" in capsys.readouterr().err) == (2, True)
 
@@ -163,7 +163,7 @@ def test_a_rate_that_would_not_be_kept_is_refused(
 
     A resumed replay uses its stored rate, and dead letters are loaded without a rate limit.
     """
-    options = _parser().parse_args(["replay", *mode, *option])
+    options = parser().parse_args(["replay", *mode, *option])
 
     with pytest.raises(
         ConfigError, match=rf"^{mode[0]} takes no other options, because .*; leave out {option[0]}$"

@@ -5,13 +5,14 @@ import argparse
 import pytest
 
 from producer.cli import selection_options
+from producer.cli.parser import add_selection
 from producer.ledger.selection import Selection
 from tests.unit.producer.ledger.test_selection import NOW
 
 
 def parsed(*words: str) -> Selection:
     parser = argparse.ArgumentParser()
-    selection_options.add_selection(parser)
+    add_selection(parser)
     return selection_options.selection(parser.parse_args(words), NOW)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from producer.__main__ import _parser
 from producer.cli import load
+from producer.cli.parser import parser
 from producer.ledger.store import batches_of
 from schemas.ledger.database import Database
 from schemas.ledger.tables import task
@@ -23,7 +23,7 @@ def config_of(folder: Path) -> Config:
 
 
 def run(folder: Path, *arguments: str) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return int(asyncio.run(options.run(config_of(folder), options)))
 
 

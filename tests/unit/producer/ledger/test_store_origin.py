@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from producer.__main__ import _parser
 from producer.app import opened
 from producer.cli import load
+from producer.cli.parser import parser
 from producer.ledger import quarantine, status, store
 from producer.ledger.store import (
     Origin,
@@ -44,7 +44,7 @@ def run(database: Database, work: Callable[[Connection], object]) -> object:
 
 def loading(folder: Path, *arguments: str) -> int:
     (folder / "tasks.jsonl").write_bytes(LINE)
-    options = _parser().parse_args(["load", str(folder / "tasks.jsonl"), *arguments])
+    options = parser().parse_args(["load", str(folder / "tasks.jsonl"), *arguments])
     return asyncio.run(load.load(load_config(flags={}, environ={}, cwd=folder), options))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main as agent
+from agent.cli import parser as agent
 from agent.reporting.telemetry import configure_logging
 from producer import __main__ as producer
 from producer.cli import load

@@ -1,0 +1,112 @@
+"""The parser of every command line: exact names, errors that name the nearest one.
+
+It imports nothing slow, and a command's own module only when the command runs. So `--help` and
+`--version` answer at once.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from producer.text.printable import shown
+from schemas.version import VERSION
+
+_Options = TypeVar("_Options")
+_MOST_READ = 100  # characters of a word; comparing takes time that grows with the square
+
+
+class Imported:
+    """A function that is named as `package.module:function`, and imported when it is called."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, *values: Any) -> Any:
+        """Import the function and call it."""
+        return self.function()(*values)
+
+    def function(self) -> Any:
+        """Import the function and return it."""
+        module, _, name = self.path.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes whole option names only, and repeats what it refuses.
+
+    Its subcommands have parsers of the same kind.
+    """
+
+    def __init__(self, prog: str | None = None, **settings: Any) -> None:
+        if "epilog" in settings:  # its lines are as they shall be
+            settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, allow_abbrev=False, **settings)
+
+    def add_version(self) -> None:
+        """Add the option that prints the version."""
+        self.add_argument("--version", action="version", version=f"docllm {VERSION}")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: _Options | None = None
+    ) -> tuple[_Options, list[str]]:
+        """Parse the arguments; an argument that this command does not know is an error.
+
+        An unknown option is found first, because its value would be taken for a command.
+        """
+        if args is not None:
+            self._refuse_unknown(self._options_of(args))
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self._refuse_unknown(word for word in unknown if word.startswith("-"))
+            self.error(f"unexpected argument {unknown[0]!r}")
+        return options, []  # type: ignore[return-value]
+
+    def _options_of(self, words: Sequence[str]) -> Iterable[str]:
+        """Yield the words that can only be options of this command, not of its subcommands."""
+        for word in words:
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                return
+            if word.startswith("--") and " " not in word:
+                yield word
+
+    def _refuse_unknown(self, words: Iterable[str]) -> None:
+        known = self._option_string_actions
+        for word in words:
+            name = word.partition("=")[0]
+            if name not in known:
+                names = [each for each in known if each.startswith("--")]
+                self.error(f"unknown option {name}{nearest(name, names)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice, and name the nearest choice."""
+        choices = action.choices
+        if choices is None or value in choices:
+            return
+        names = [str(choice) for choice in choices]
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+            self.error(not_a_command(str(value), names))
+        raise argparse.ArgumentError(
+            action, f"{value!r} is not a choice{nearest(str(value), names)}"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and how to get help, and end with exit code 2."""
+        self.print_usage(sys.stderr)
+        self.exit(2, f"error: {shown(message)}\nfor help: {self.prog} --help\n")
+
+
+def not_a_command(word: str, commands: Sequence[str]) -> str:
+    """Return the error for a word that names no command."""
+    return f"{word!r} is not a command{nearest(word, commands)}"
+
+
+def nearest(word: str, names: Sequence[str]) -> str:
+    """Return the question for the nearest name, or the list of names; empty without names."""
+    import difflib  # noqa: PLC0415 - errors alone need it
+
+    matches = difflib.get_close_matches(word[:_MOST_READ], names, 1)
+    if matches:
+        return f"; did you mean {matches[0]}?"
+    return f"; known are: {', '.join(names)}" if names else ""

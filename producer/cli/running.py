@@ -1,0 +1,44 @@
+"""Runs a command of `python -m producer` in an event loop; its errors become exit codes.
+
+Tested by tests/integration/test_cli.py and tests/unit/producer/cli/test_confirm.py.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+
+import uvloop
+
+from producer.screen.output import complain, note
+from producer.text.printable import log_to_stderr, shown_traceback
+from schemas.errors import DocllmError
+from schemas.runtime.next_command import with_config
+from schemas.runtime.starting import INTERRUPTED
+from schemas.settings.sources import current_folder, load_config
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command that the options name; return its exit code."""
+    log_to_stderr("%(message)s", "WARNING", options.config)
+    try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            # Let asyncio handle the interrupt.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        config = load_config(
+            flags={"config": options.config}, environ=os.environ, cwd=current_folder()
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return int(runner.run(options.run(config, options)))
+    except DocllmError as error:
+        complain(with_config(str(error), options.config))
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.flush()
+        # Everything is closed but a thread that may wait for standard input; it would hold up the
+        # exit.
+        os._exit(INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
+        note(shown_traceback(error))
+        return DocllmError.exit_code

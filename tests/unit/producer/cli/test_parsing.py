@@ -1,0 +1,64 @@
+"""The parser that all commands share: what it loads, and how it refuses words."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from producer.cli.parsing import Imported, nearest
+
+ROOT = Path(__file__).parents[4]
+SLOW = {
+    "sqlalchemy",
+    "alembic",
+    "redis",
+    "confluent_kafka",
+    "pyreqwest",
+    "rich",
+    "pymysql",
+    "uvloop",
+}
+LOADED = """
+import atexit, runpy, sys
+atexit.register(lambda: print("\\n" + " ".join(sys.modules)))
+module, *sys.argv[1:] = sys.argv[1:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+@pytest.mark.parametrize(
+    "program",
+    ["producer", "producer status", "producer dead show", "agent", "agent resume"],
+)
+def test_a_help_loads_no_library(program: str, option: str) -> None:
+    """A help and the version load none of the libraries that take most of a start."""
+    if option == "--version" and program not in {"producer", "agent"}:
+        return
+
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *program.split(), option],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert "producer" in loaded
+    assert loaded & SLOW == set()
+
+
+def test_a_function_is_imported_by_its_first_call() -> None:
+    """The module of a function is imported when the function is called."""
+    joined = Imported("posixpath:join")
+
+    assert joined("a", "b") == "a/b"
+
+
+def test_the_nearest_name_or_all_names_are_shown() -> None:
+    """A word near to a name gets that name; any other word gets all names."""
+    assert nearest("stauts", ["load", "status"]) == "; did you mean status?"
+    assert nearest("x", ["load", "status"]) == "; known are: load, status"
+    assert nearest("x", []) == ""
