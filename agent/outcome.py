@@ -3,7 +3,7 @@
 The judge makes them, settles write them, and nothing else decides.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.failures import Disposition, ErrorClass
@@ -51,10 +51,14 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason of a failed attempt: a class of the judge's table, and a text for a person."""
+    """The reason of a failed attempt: a class of the judge's table, and a text for a person.
+
+    `traceback` shows where the code of a handler failed, if that was the reason.
+    """
 
     error_class: ErrorClass
     text: str
+    traceback: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from agent.judge.guard_rule import closed_text, moved
 from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
 from agent.process.containment import MemoryWatch, attempt_of, cancel, current_task, is_to_end
+from agent.process.frames import traceback_text
 from agent.reporting.telemetry import Counts
 from schemas.task.agent_report import BlockReport, CallReport
 from schemas.task.failures import Disposition, ErrorClass
@@ -151,7 +152,9 @@ class Slots:
             if is_to_end(error, attempt):
                 raise
             outcome = Snooze(
-                Failure(ErrorClass.INTERNAL, type(error).__name__), delivery.spent, INTERNAL_S
+                Failure(ErrorClass.INTERNAL, type(error).__name__, traceback_text(error)),
+                delivery.spent,
+                INTERNAL_S,
             )
             self._memory.note(error)
             log.exception("the attempt at task %d ended in a bug", delivery.task_id)

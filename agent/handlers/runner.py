@@ -83,13 +83,13 @@ class Handlers:
             "the handler did not end within its claim" if timed_out else _description(error)
         )
         given_up = not timed_out and action_of(error, context.rules) is Action.GIVE_UP
-        failure = Failure(ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER, text)
+        error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
+        failure = Failure(error_class, text, traceback_text(error))
         self._tools.errors.note(
             task=context.name,
             task_type=context.task.type,
             failure=failure,
             place=place_of(frames_of_error(error)),
-            frames=lambda: traceback_text(error),
             now_s=self._tools.clock.now_s(),
         )
         return context.failed(failure)
@@ -122,10 +122,11 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
     if isinstance(error, TryAgainError):
-        failure = Failure(ErrorClass.HANDLER, one_line(described(error)))
+        failure = Failure(ErrorClass.HANDLER, one_line(described(error)), traceback_text(error))
         return context.failed(failure, after_s=error.after_s)
     if isinstance(error, GiveUpError):
-        return context.failed(Failure(ErrorClass.HANDLER_GAVE_UP, one_line(described(error))))
+        text = one_line(described(error))
+        return context.failed(Failure(ErrorClass.HANDLER_GAVE_UP, text, traceback_text(error)))
     return None
 
 

@@ -17,6 +17,7 @@ from agent.ports import Settlement
 from producer.ledger import tally
 from producer.ledger.tally import TallyChange, TallyKey
 from schemas.task.failures import AttemptOutcome, TallyOutcome
+from schemas.task.packed_text import packed
 from schemas.task.states import Status
 
 _NAME_CHARS = 191
@@ -87,6 +88,7 @@ def letter(settlement: Settlement, outcome: Dead) -> Letter:
         "origin_timestamp_ms": timestamp_ms,
         "route": settlement.route,
         "model": _model(outcome.spent),
+        "traceback": packed(failure.traceback),
     }
 
 

@@ -1,7 +1,6 @@
 """Logs the errors of handlers: the first of each kind with its traceback, then their count."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.outcome import Failure
@@ -51,12 +50,11 @@ class HandlerErrors:
         task_type: str,
         failure: Failure,
         place: str,
-        frames: Callable[[], str],
         now_s: float,
     ) -> None:
         """Log an error with its traceback if it is the first of its kind, otherwise count it.
 
-        `task` names the task in a line of the log. `frames` returns the lines of the traceback.
+        `task` names the task in a line of the log.
         """
         text = failure.text
         key = (task_type, place, fingerprint(failure.error_class, text))
@@ -66,7 +64,7 @@ class HandlerErrors:
         elif len(self._kinds) < self._most_kinds:
             self._kinds[key] = _Kind(task_type, place, task, text, now_s)
             message = "%s: handler of type %s failed at %s: %s"
-            log.warning(message, task, task_type, place, text, extra={FRAMES: frames()})
+            log.warning(message, task, task_type, place, text, extra={FRAMES: failure.traceback})
         else:
             self._note_other()
 

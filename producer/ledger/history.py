@@ -22,6 +22,7 @@ from schemas.ledger.tables import (
     task_input,
     task_result,
 )
+from schemas.task.packed_text import text_of_packed
 from schemas.task.states import Status
 
 _NO_HEADERS = b"[]"
@@ -55,7 +56,10 @@ class PastAttempt:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a dead task was given up, and the record that failed."""
+    """Why a dead task was given up, and the record that failed.
+
+    `traceback` has the lines of code at which its last attempt failed, if that is known.
+    """
 
     fence: int
     disposition: str
@@ -68,6 +72,7 @@ class DeadLetter:
     origin_offset: int
     route: str = ""
     model: str = ""
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +218,7 @@ def _letter(connection: Connection, task_id: int) -> DeadLetter | None:
         *origin,
         row.route,
         row.model,
+        text_of_packed(row.traceback),
     )
 
 

@@ -25,6 +25,7 @@ from schemas.task.wording import counted
 FINGERPRINT_SHOWN = 8
 INPUT_SHOWN = 1000
 ERROR_SHOWN = 500
+TRACEBACK_LINES = 200
 OTHER_ERRORS = "other errors"
 CLASS_LEAST = 12  # a narrower column of error classes says nothing
 MICRO = 1_000_000
@@ -184,6 +185,10 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
             f"fence {letter.fence}"
         )
     yield f"    {shown(letter.error, ERROR_SHOWN)}"
+    if letter.traceback:
+        yield "    where its last attempt failed:"
+        for line in letter.traceback.split("\n")[:TRACEBACK_LINES]:
+            yield f"    {shown(line, ERROR_SHOWN)}"
 
 
 def _result_line(result: StoredResult) -> str:

@@ -292,6 +292,11 @@ dead_letter = _table(
     _big("tokens_in", doc="tokens of all prompts"),
     _big("tokens_out", doc="tokens of all answers"),
     _big("cost_micro", doc="cost of all attempts, in millionths"),
+    Column(
+        "traceback",
+        Blob,
+        doc="where the code of a handler failed in the last attempt, by zlib",
+    ),
     Index("ix_dead_fingerprint", "fingerprint"),
     Index("ix_dead_group", "batch_id", "fingerprint", "disposition"),
     Index("ix_dead_died", "died_at"),

@@ -77,6 +77,20 @@ def test_one_error_is_one_group(ledger_db: LedgerDatabase) -> None:
     assert (bad.count, bad.example.batch, bad.example.error_class) == (1, "other", "BAD_REQUEST")
 
 
+def test_the_traceback_of_a_handlers_failure_is_kept(ledger_db: LedgerDatabase) -> None:
+    """Each dead task has its own; a death without a traceback has none."""
+    text = '  File "invoices.py", line 3, in extract\n    total["ü"]\n' * 40
+    (failed,) = dead(ledger_db, "a", outcome=Dead(Failure("HANDLER", "KeyError", text), SPENT))
+    (refused,) = dead(ledger_db, "b")
+
+    shown = [ledger_db.call(history.story, GROUP, BATCH, key) for key in ("a", "b")]
+
+    assert [story.letter.traceback for story in shown if story and story.letter] == [text, ""]
+    sizes = {row.task_id: len(row.traceback or b"") for row in ledger_db.rows(tables.dead_letter)}
+    assert 0 < sizes[failed] < len(text) // 4
+    assert sizes[refused] == 0
+
+
 def test_a_disposition_parts_a_group(ledger_db: LedgerDatabase) -> None:
     """For a person the same error with two dispositions is two things."""
     dead(ledger_db, "a", outcome=EXPIRED)

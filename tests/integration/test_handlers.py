@@ -133,6 +133,13 @@ def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deplo
         assert agent.err.count(f'invoices.py", line {line}, in extract') == 1
         assert f"handler of type invoice failed at {place}: {text}" in agent.err
         assert f"handler of type invoice failed 6 times at {place}" in agent.err
+    shown = embedded.producer("dead", "show", "exit 1")
+    document = orjson.loads(embedded.producer("dead", "show", "panic 1", "--json"))
+    assert "\n    where its last attempt failed:\n" in shown
+    assert 'invoices.py", line 13, in extract\n        sys.exit(0)\n' in shown
+    assert document["letter"]["traceback"].endswith(
+        'invoices.py", line 14, in extract\n    raise Panic("index out of bounds")'
+    )
 
 
 def test_memory_that_runs_out_twice_drains_the_agent(embedded: Deployment) -> None:

@@ -16,6 +16,10 @@ from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 
 _numbers = count(1)
+# As an agent of schema 0005 writes a dead letter.
+WRITTEN_BEFORE = (
+    "INSERT INTO dead_letter (task_id, fence, fingerprint) VALUES (:task_id, :fence, :fingerprint)"
+)
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "mysql"])
@@ -257,6 +261,34 @@ def test_times_are_utc_whatever_the_servers_zone(opened: Callable[[], Database])
             database.run(lambda c: c.execute(text("SELECT @@global.time_zone")).scalar())
             == "+05:00"
         )
+
+
+def test_an_agent_of_the_version_before_runs_on_while_a_column_is_added_at_once(
+    opened: Callable[[], Database],
+) -> None:
+    """The upgrade from 0005 neither rewrites the dead letters nor stops an agent."""
+    database = opened()
+    migrations.migrate(database)
+    agent = {"id": 1, "name": "host:1", "group_name": "g", "version": "0.1.0", "revision": "0005"}
+    database.run(lambda c: c.execute(tables.agent.insert(), agent))
+    for step in (
+        "ALTER TABLE dead_letter DROP COLUMN traceback",
+        "UPDATE alembic_version SET version_num = '0005'",
+    ):
+        database.run(lambda c, step=step: c.execute(text(step)))  # type: ignore[misc]
+    letter = {"task_id": 1, "fence": 0, "fingerprint": b"f" * 16}
+    database.run(lambda c: c.execute(text(WRITTEN_BEFORE), letter))
+
+    if not database.sqlite:  # which only notes a new column
+        at_once = "ALTER TABLE dead_letter ADD COLUMN seen_at_once LONGBLOB, ALGORITHM=INSTANT"
+        database.run(lambda c: c.execute(text(at_once)))
+    assert migrations.migrate(database) == ("0005", migrations.own_revision())
+    database.run(lambda c: c.execute(text(WRITTEN_BEFORE), letter | {"task_id": 2}))
+
+    tracebacks = database.run(lambda c: c.execute(text("SELECT traceback FROM dead_letter")).all())
+    assert [tuple(row) for row in tracebacks] == [(None,), (None,)]
+    (row,) = database.run(lambda c: c.execute(tables.agent.select()).all())
+    assert (row.lost_at, row.stopped_at) == (None, None)
 
 
 def test_an_empty_database_is_refused_with_the_command(opened: Callable[[], Database]) -> None:

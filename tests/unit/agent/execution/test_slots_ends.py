@@ -67,6 +67,7 @@ def test_a_bug_of_ours_is_settled_with_the_cost_so_far(error: BaseException) -> 
         ErrorClass.INTERNAL,
         type(error).__name__,
     )
+    assert outcome.failure.traceback.endswith(", in act\n    raise error")
     assert outcome.spent == PAID
 
 

@@ -338,6 +338,21 @@ def test_the_json_of_a_story_is_whole() -> None:
     assert document["result"] is None
 
 
+def test_the_traceback_of_a_dead_task_is_shown_with_its_lines() -> None:
+    """A line for each of its lines, none of which a terminal acts on; the JSON has it as it is."""
+    text = f'  File "a.py", line 3, in extract\n    {ESCAPES}'
+    story = replace(STORY, letter=replace(LETTER, traceback=text))
+
+    lines = list(story_lines(story))
+
+    assert printable(lines)
+    start = lines.index("    where its last attempt failed:")
+    assert lines[start + 1] == '      File "a.py", line 3, in extract'
+    assert lines[start + 2].startswith("        a [31mred")
+    assert story_json(story)["letter"]["traceback"] == text
+    assert "    where its last attempt failed:" not in list(story_lines(STORY))
+
+
 def test_the_json_of_a_record_is_whole() -> None:
     """Its bytes, its headers, and whether its value was cut."""
     document = orjson.loads(orjson.dumps(record_json(RECORD)))

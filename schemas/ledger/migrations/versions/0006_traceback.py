@@ -1,0 +1,14 @@
+"""The traceback of the attempt of which a task died. Every database adds the column at once."""
+
+import sqlalchemy as sa
+
+from schemas.ledger.migrations.steps import add_column
+from schemas.ledger.sql import Blob
+
+revision = "0006"
+down_revision = "0005"
+
+
+def upgrade() -> None:
+    """Add the column; agents of the version before leave it empty."""
+    add_column("dead_letter", sa.Column("traceback", Blob))
