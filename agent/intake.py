@@ -71,6 +71,7 @@ class Intake:
         self._counts = counts
         self._group = group
         self._max_attempts_of = config.max_attempts_of
+        self._joins = config.inbox.join_batches
         self._publishing = publishing
         self._failures = failures
         self._memory = memory
@@ -216,7 +217,7 @@ class Intake:
 
     async def _store(self, batch_name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
         batch = await self._transactions.write(
-            store.open_batch, batch_name, self._group, store.Origin.INBOX
+            store.open_batch, batch_name, self._group, store.Origin.INBOX, joins=self._joins
         )
         crash.reach("intake.batch_made")
         first = await self._transactions.write(store.take_ids, len(tasks))

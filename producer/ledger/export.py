@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, and_, func, select
 
+from producer.ledger import store
 from producer.ledger.batch_ids import id_range
 from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
-from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
+from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.states import OPEN, Status
 from schemas.task.untrusted import contained, describe_error
 from schemas.task.wording import one_line
@@ -25,6 +26,8 @@ Answer = TypeVar("Answer")
 
 _PAGE = 500
 _PAGE_BYTES = 8 << 20
+# Only a task that a record brought has headers. Nobody knows who made a batch that was loaded back.
+_OF_INBOX = and_(task_input.c.headers.is_not(None), batch.c.note != store.Origin.LETTERS.value)
 
 
 class Read(Protocol):
@@ -124,6 +127,7 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
     result = [column.label(f"result_{column.name}") for column in task_result.c]
     letter = [dead_letter.c.error_class, dead_letter.c.error_text, dead_letter.c.died_at]
     joined = task.join(task_input, task_input.c.task_id == task.c.id)
+    joined = joined.outerjoin(batch, batch.c.id == task.c.batch_id)
     joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
     joined = joined.outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
     columns = (
@@ -132,6 +136,7 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
         task.c.status,
         task.c.attempt,
         task_input.c.body,
+        _OF_INBOX.label("of_inbox"),
         *result,
         *letter,
     )
@@ -182,6 +187,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Ended:
         letter=Letter(row.error_class, row.error_text, row.died_at, last_trace)
         if status == Status.DEAD
         else None,
+        of_inbox=bool(row.of_inbox),
     )
 
 

@@ -66,7 +66,8 @@ class Letter:
 class Ended:
     """A task as an export sees it.
 
-    Times are UTC without a zone. Tokens and cost are the sums over all attempts.
+    Times are UTC without a zone. Tokens and cost are the sums over all attempts. `of_inbox`: a
+    record of the inbox brought the task, so whoever may write there chose its id.
     """
 
     task_id: int
@@ -79,6 +80,7 @@ class Ended:
     cost_micro: int
     result: Result | None
     letter: Letter | None
+    of_inbox: bool = False
 
     @property
     def ended_at(self) -> datetime | None:
@@ -99,6 +101,7 @@ def attempts_of(counted: int, status: Status) -> int:
 def docllm_line(task: Ended) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
     result, letter, ended_at = task.result, task.letter, task.ended_at
+    origin = {"origin": "inbox"} if task.of_inbox else {}
     return _line(
         {
             "id": task.key,
@@ -112,6 +115,7 @@ def docllm_line(task: Ended) -> bytes | None:
             "cost": task.cost_micro / 1_000_000,
             "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
         }
+        | origin
     )
 
 

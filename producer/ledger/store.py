@@ -96,26 +96,34 @@ def direct_batch(group: str) -> str:
 
 
 def open_batch(
-    connection: Connection, name: str, group: str, origin: Origin = Origin.LOAD
+    connection: Connection,
+    name: str,
+    group: str,
+    origin: Origin = Origin.LOAD,
+    *,
+    joins: bool = False,
 ) -> Batch:
     """Return the batch of this name; create it if it is missing. Raises what `own_batch` raises."""
-    existing = own_batch(connection, name, group, origin)
+    existing = own_batch(connection, name, group, origin, joins=joins)
     if existing is None:
         connection.execute(
             insert_new(connection, batch), {"name": name, "group_name": group, "note": origin.value}
         )
-        existing = own_batch(connection, name, group, origin)
+        existing = own_batch(connection, name, group, origin, joins=joins)
     if existing is None:
         raise UnsafeStateError(f"batch {name!r} cannot be made")
     return existing
 
 
-def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> Batch | None:
+def own_batch(
+    connection: Connection, name: str, group: str, origin: Origin, *, joins: bool = False
+) -> Batch | None:
     """Return the batch of this name, or None if it does not exist.
 
     Raises ConfigError if the batch belongs to another group, and UnsafeStateError if it takes no
     tasks of this origin. Someone with write access to the inbox must neither add to a loaded batch
-    nor take its ids first. A batch that came back from dead letters takes tasks of both origins,
+    nor take its ids first, unless the configuration lets its records join (`joins`). A batch that
+    came back from dead letters takes tasks of both origins,
     because nobody knows who made it.
     """
     existing = find_batch(connection, name)
@@ -130,10 +138,11 @@ def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> 
             f"batch {name!r} holds tasks of the inbox, whose ids other programs choose; "
             "load into another one with --batch"
         )
-    if origin.foreign and existing is not None and existing.origin is Origin.LOAD and not foreign:
+    is_loaded = existing is not None and existing.origin is Origin.LOAD and not foreign
+    if origin.foreign and is_loaded and not joins:
         raise UnsafeStateError(
             f"batch {name!r} was made by a load and takes no record of the inbox; "
-            "name another one in docllm-batch"
+            "name another one in docllm-batch, or set join_batches = true in [inbox]"
         )
     return existing
 

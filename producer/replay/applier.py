@@ -55,12 +55,19 @@ class Applier:
     """Applies the runs of one group."""
 
     def __init__(
-        self, *, transactions: Transactions, relay: Relay, group: str, reader: RecordReader
+        self,
+        *,
+        transactions: Transactions,
+        relay: Relay,
+        group: str,
+        reader: RecordReader,
+        joins: bool = False,
     ) -> None:
         self._transactions = transactions
         self._relay = relay
         self._group = group
         self._reader = reader
+        self._joins = joins
 
     async def advance(self, run: Run, place: Place) -> Step:
         """Apply the next page of a run, or end the run if none of its items waits."""
@@ -104,6 +111,10 @@ class Applier:
 
         Their tasks' ids are taken in a transaction of their own, so that its lock delays nobody.
         """
+        if run.request.rate is not None:  # before records are read in vain
+            wait_s = await self._transactions.write(_wait_s, run)
+            if wait_s > 0:
+                return Page(after, 0, wait_s=wait_s)
         size = _page_size(run, RECORDS)
         rows = await self._transactions.read(records.kept, run.id, after, size)
         if not rows:
@@ -114,7 +125,9 @@ class Applier:
         def apply(connection: Connection) -> Page:
             if (wait_s := _wait_s(connection, run)) > 0:
                 return Page(after, 0, wait_s=wait_s)
-            page = records.apply(connection, self._group, run.id, lines, first_id)
+            page = records.apply(
+                connection, self._group, run.id, lines, first_id, joins=self._joins
+            )
             _note_let_through(connection, run, page)
             return page
 
@@ -132,7 +145,11 @@ def make_applier(
         failed=failed,
     )
     return Applier(
-        transactions=parts.transactions, relay=relay, group=parts.topics.group, reader=reader
+        transactions=parts.transactions,
+        relay=relay,
+        group=parts.topics.group,
+        reader=reader,
+        joins=parts.config.inbox.join_batches,
     )
 
 

@@ -35,12 +35,18 @@ def kept(connection: Connection, run_id: int, after: int, limit: int) -> Sequenc
 
 
 def apply(
-    connection: Connection, group: str, run_id: int, lines: Mapping[int, Line], first_id: int
+    connection: Connection,
+    group: str,
+    run_id: int,
+    lines: Mapping[int, Line],
+    first_id: int,
+    *,
+    joins: bool = False,
 ) -> Page:
     """Replay records that were read; the new tasks get ids from `first_id` on, one a record.
 
     If an earlier try used the ids and its answer was lost, the page is empty: the next records need
-    ids of their own.
+    ids of their own. With `joins`, records may add to loaded batches, as the inbox's may.
     """
     if store.any_used(connection, range(first_id, first_id + len(lines))):
         return Page(min(lines) - 1, 0)
@@ -56,7 +62,7 @@ def apply(
             by_batch.setdefault(line[0], []).append((number, line[1]))
     orders: list[Order] = []
     for name, of_batch in sorted(by_batch.items()):
-        orders += _accept(connection, group, name, of_batch, reasons, first_id)
+        orders += _accept(connection, group, name, of_batch, reasons, first_id, joins=joins)
         first_id += len(of_batch)
     accepted = set(waiting) - reasons.keys()
     replayed = quarantine.c.id.in_(sorted(accepted))
@@ -88,11 +94,13 @@ def _accept(
     of_batch: Sequence[tuple[int, store.NewTask]],
     reasons: Reasons,
     first_id: int,
+    *,
+    joins: bool = False,
 ) -> Sequence[Order]:
     """Accept tasks into their batch; note the records that the batch refuses."""
     tasks = [task for _, task in of_batch]
     try:
-        into = store.open_batch(connection, name, group, store.Origin.QUARANTINE)
+        into = store.open_batch(connection, name, group, store.Origin.QUARANTINE, joins=joins)
         accepted = store.accept(connection, into, tasks, first_id)
     except (ConfigError, UnsafeStateError) as error:
         reasons |= dict.fromkeys((number for number, _ in of_batch), str(error))

@@ -219,6 +219,13 @@ SETTINGS = {
             "true",
         ),
         Setting(
+            "inbox.join_batches",
+            None,
+            kinds.truth,
+            "whether records of the inbox may add tasks to batches that `load` made",
+            "false",
+        ),
+        Setting(
             "inbox.redrive",
             None,
             kinds.truth,

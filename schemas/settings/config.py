@@ -137,10 +137,12 @@ class GuardConfig:
 class InboxConfig:
     """`enabled`: whether agents read the group's inbox.
 
-    `redrive`: whether a dead letter that another tool writes back replays its task.
+    `join_batches`: whether its records may add to batches that `load` made. `redrive`: whether a
+    dead letter that another tool writes back replays its task.
     """
 
     enabled: bool = True
+    join_batches: bool = False
     redrive: bool = False
 
 

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -62,7 +60,7 @@ async def take_in(ledger_db: LedgerDatabase, *values: bytes) -> Source:
         clock=SystemClock(),
         counts=Counts(),
         group=GROUP,
-        config=cast("Config", SimpleNamespace(max_attempts_of=lambda _kind: 5)),
+        config=Config(),
         publishing=MagicMock(),
         failures=Failures(),
         memory=MemoryWatch(SystemClock()),

@@ -249,7 +249,7 @@ def test_an_inbox_that_is_closed_is_not_read(embedded: Deployment) -> None:
 
 
 def test_a_line_of_the_inbox_adds_to_no_batch_that_was_loaded(embedded: Deployment) -> None:
-    """A line of the inbox adds to no batch that was loaded.
+    """A line of the inbox adds to no batch that was loaded, unless that is configured.
 
     Its result used to be exported as the loaded line's: one header named the batch, and the line's
     id came first.
@@ -266,3 +266,9 @@ def test_a_line_of_the_inbox_adds_to_no_batch_that_was_loaded(embedded: Deployme
     assert [task.name for task in embedded.ledger.tasks()] == [f"{BATCH}/t0"]
     (kept,) = embedded.ledger.quarantined()
     assert (kept.disposition, kept.record_value) == ("rejected", line(7))
+
+    (embedded.folder / "docllm.toml").write_text("[inbox]\njoin_batches = true\n")
+    embedded.bus.write(forged)
+    embedded.until_done()
+    lines = map(orjson.loads, embedded.producer("export", "--batch", BATCH).splitlines())
+    assert [(line["id"], line.get("origin")) for line in lines] == [("t0", None), ("t7", "inbox")]

@@ -4,8 +4,7 @@ import asyncio
 import io
 import signal
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
 import orjson
@@ -79,7 +78,7 @@ def intake(memory: MemoryWatch | None = None) -> Intake:
         clock=SystemClock(),
         counts=Counts(),
         group="g",
-        config=cast("Config", SimpleNamespace(max_attempts_of=lambda _kind: 5)),
+        config=Config(),
         memory=memory or MemoryWatch(SystemClock()),
         **parts,
     )

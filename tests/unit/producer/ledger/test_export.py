@@ -17,6 +17,7 @@ from producer.ledger import export as exports
 from producer.ledger.export import export, unfinished
 from producer.ledger.history import story
 from producer.ledger.result_lines import docllm_line, openai_line
+from producer.ledger.store import Origin
 from schemas.ledger.database import Database
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
@@ -357,6 +358,36 @@ def test_large_results_come_in_small_groups(
 
     assert len(lines(filled)) == 5
     assert read == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("note", "headers", "origin"),
+    [
+        (Origin.INBOX, b"[]", "inbox"),
+        (Origin.LOAD, b"[]", "inbox"),
+        (Origin.LOAD, None, None),
+        (Origin.LETTERS, b"[]", None),
+    ],
+)
+def test_a_task_that_a_record_brought_shows_its_origin(
+    filled: Filled, note: Origin, headers: bytes | None, origin: str | None
+) -> None:
+    """A result of the inbox is told from a load's, whatever batch it is in; OpenAI's file has none.
+
+    Nobody knows who made a batch that was loaded back from dead letters.
+    """
+    filled.write(batch, {"id": 1, "name": "b", "group_name": "g", "note": note.value})
+    task_id = filled.succeeded("a", completion("x"))
+    of_task = task_input.c.task_id == task_id
+    filled.database.run(
+        lambda c: c.execute(update(task_input).where(of_task).values(headers=headers))
+    )
+    validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
+
+    (line,) = lines(filled)
+
+    assert line.get("origin") == origin
+    assert list(validator.iter_errors(line)) == []
 
 
 def test_every_line_fits_the_published_schema(filled: Filled) -> None:

@@ -75,6 +75,16 @@ def test_a_foreign_record_adds_to_no_loaded_batch(database: Database, origin: Or
         run(database, lambda c: open_batch(c, "reports", "g", origin))
 
 
+@pytest.mark.parametrize("origin", [Origin.INBOX, Origin.QUARANTINE])
+def test_a_foreign_record_joins_a_loaded_batch_where_that_is_configured(
+    database: Database, origin: Origin
+) -> None:
+    """With `join_batches`, records add to loaded batches, which stay those of a load."""
+    made = run(database, lambda c: open_batch(c, "reports", "g"))
+
+    assert run(database, lambda c: open_batch(c, "reports", "g", origin, joins=True)) == made
+
+
 @pytest.mark.parametrize("maker", [Origin.INBOX, Origin.QUARANTINE])
 @pytest.mark.parametrize("adder", [Origin.INBOX, Origin.QUARANTINE, Origin.LETTERS])
 def test_foreign_records_share_their_batches(

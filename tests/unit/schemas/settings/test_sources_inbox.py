@@ -20,6 +20,12 @@ def test_an_inbox_is_read_unless_it_is_closed(tmp_path: Path) -> None:
     assert not load(tmp_path, "[inbox]\nenabled = false").inbox.enabled
 
 
+def test_records_join_no_loaded_batch_unless_that_is_wanted(tmp_path: Path) -> None:
+    """Whoever can write to the inbox could otherwise add to any batch."""
+    assert not load(tmp_path, "").inbox.join_batches
+    assert load(tmp_path, "[inbox]\njoin_batches = true").inbox.join_batches
+
+
 def test_letters_that_come_back_replay_nothing_unless_that_is_wanted(tmp_path: Path) -> None:
     """Whoever can write to the topics could otherwise have each dead task run again."""
     assert not load(tmp_path, "").inbox.redrive
