@@ -12,12 +12,13 @@ from enum import Enum
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
+from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
 from agent.lease import Leases
 from agent.outcome import Outcome
 from agent.ports import Clock
 from agent.routes import Router, Ticket
-from schemas.task.agent_report import SuspectReport
+from schemas.task.agent_report import Reason, SuspectReport
 from schemas.task.guard import Guard
 
 
@@ -47,6 +48,13 @@ class NotAdmitted(Enum):
     ROUTE = "its route takes no call now"
 
 
+@dataclass(frozen=True, slots=True)
+class TypeUnknown:
+    """This agent does not know the type of a claimed task, which must wait for one that does."""
+
+    name: str
+
+
 class Admission:
     """The rules by which the slots of one agent are filled."""
 
@@ -59,6 +67,7 @@ class Admission:
         guards: GuardGate,
         suspects: CrashSuspects,
         settler: Settler,
+        unknown_types: UnknownTypes,
         clock: Clock,
     ) -> None:
         self.slots = slots
@@ -67,6 +76,7 @@ class Admission:
         self._guards = guards
         self._suspects = suspects
         self._settler = settler
+        self._unknown_types = unknown_types
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._closed = False
@@ -129,23 +139,38 @@ class Admission:
         """Return the crash suspects that run, for the agent's report."""
         return self._suspects.reports
 
+    def reasons(self, now_s: float) -> list[Reason]:
+        """Return why tasks wait that this agent may never run, for the agent's report."""
+        return self._unknown_types.reasons(now_s)
+
     # ---- before an attempt
 
-    def grant(self, delivery: Delivery) -> Permit | Guard | NotAdmitted:
-        """Decide about a claimed task: it may run now, a guard stops it, or it is given back."""
-        now_s, row = self._clock.now_s(), delivery.row
+    def grant(self, delivery: Delivery) -> Permit | Guard | TypeUnknown | NotAdmitted:
+        """Decide about a claimed task: it may run now, it has to wait, or it is given back.
+
+        A task of an unknown type waits whatever its guard says, since it could only fail a look.
+        """
+        now_s = self._clock.now_s()
         if self._closed:
             return NotAdmitted.CLOSED
         if not delivery.leased(now_s):
             return NotAdmitted.LEASE
         if not self._suspects.may_run(delivery):
             return NotAdmitted.SUSPECT
-        if row is not None and (guard := self._guards.stops(row, delivery.route)):
-            return guard
+        if (reason := self._reason_to_wait(delivery)) is not None:
+            return reason
         ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)
         if ticket is None:
             return NotAdmitted.ROUTE
         return Permit(ticket, self._routes.answered_since(delivery.route, delivery.refused_s))
+
+    def _reason_to_wait(self, delivery: Delivery) -> Guard | TypeUnknown | None:
+        row = delivery.row
+        if row is None:
+            return None
+        if not self._unknown_types.knows(row.type):
+            return TypeUnknown(row.type)
+        return self._guards.stops(row, delivery.route)
 
     def ended(self, permit: Permit, outcome: Outcome) -> Outcome:
         """Take a permit back; return the outcome to settle.

@@ -67,8 +67,12 @@ class GuardGate:
                 self._granted.add(task_id)
                 return None
             self._asked[guard.id] += guard.look_size  # other agents have filled the look
-        await self._clock.sleep(self._wait_s())
+        await self.wait_to_move()
         return moved(Failure(ErrorClass.GUARD, guard.reason), Spent(), self._longest_tier, task_id)
+
+    async def wait_to_move(self) -> None:
+        """Wait until one more task may move to a tier: at most MOVES_PER_S do in a second."""
+        await self._clock.sleep(self._wait_s())
 
     def _may_ask(self, guard: Guard, task_id: int) -> bool:
         """Return whether to ask the ledger for a place in the look.

@@ -7,10 +7,11 @@ import asyncio
 import logging
 from typing import Any
 
-from agent.execution.admission import Admission, NotAdmitted, Permit
+from agent.execution.admission import Admission, NotAdmitted, Permit, TypeUnknown
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
+from agent.execution.unknown_types import UnknownTypes
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.judge import Tier
@@ -42,6 +43,7 @@ class Slots:
         worker: Worker,
         settler: Settler,
         longest_tier: Tier,
+        unknown_types: UnknownTypes,
         clock: Clock,
         counts: Counts,
         memory: MemoryWatch,
@@ -53,6 +55,7 @@ class Slots:
         self._worker = worker
         self._settler = settler
         self._longest_tier = longest_tier
+        self._unknown_types = unknown_types
         self._clock = clock
         self._counts = counts
         self._memory = memory
@@ -137,13 +140,13 @@ class Slots:
                 len(self._running),
             )
 
-    def _start(self, delivery: Delivery, decision: Permit | Guard) -> None:
+    def _start(self, delivery: Delivery, decision: Permit | Guard | TypeUnknown) -> None:
         delivery.state = DeliveryState.RUNNING
         self._admission.enter(delivery)
         run = self._run(delivery, decision)
         self._running[delivery] = asyncio.get_running_loop().create_task(run)
 
-    async def _run(self, delivery: Delivery, decision: Permit | Guard) -> None:
+    async def _run(self, delivery: Delivery, decision: Permit | Guard | TypeUnknown) -> None:
         delivery.spent, attempt = Spent(), current_task()
         outcome: Outcome | None = None
         try:
@@ -165,9 +168,12 @@ class Slots:
             self._freed.set()
 
     async def _pass_guard_and_attempt(
-        self, delivery: Delivery, decision: Permit | Guard | NotAdmitted
+        self, delivery: Delivery, decision: Permit | Guard | TypeUnknown | NotAdmitted
     ) -> Outcome:
-        """Wait for the task's turn if a guard stops it, then run the attempt if it may start."""
+        """Wait for the task's turn if it is stopped, then run the attempt if it may start."""
+        if isinstance(decision, TypeUnknown):
+            await self._guards.wait_to_move()
+            return self._unknown_types.hold(delivery)
         if isinstance(decision, Guard):
             stopped = await self._guards.admit_to_look_or_move(decision, delivery.task_id)
             if stopped is not None:

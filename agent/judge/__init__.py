@@ -6,12 +6,13 @@ Nothing here reads a clock, draws a random number or calls a server.
 from agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
 from agent.judge.judge import Terms, judge, outcome_of_failure, unjudged
 from agent.judge.rules import action_of
-from agent.judge.tiers import Tier, tiers_of
+from agent.judge.tiers import SPREAD, Tier, tiers_of
 from schemas.task.fingerprint import fingerprint
 from schemas.task.wording import one_line
 
 __all__ = [
     "CLASSES",
+    "SPREAD",
     "Action",
     "ClassRule",
     "Effect",

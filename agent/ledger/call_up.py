@@ -1,4 +1,4 @@
-"""Calls up tasks that wait in a tier because their route was closed, as SQL.
+"""Calls up tasks that wait in a tier for an open route or for an agent that knows their type.
 
 Any number of agents may do this: each statement checks its own condition, so a task is called up
 once and the other agents find nothing to do. Tasks that wait for another reason are left alone.
@@ -43,7 +43,13 @@ _AFTER_CURSOR = and_(
     bindparam("due_at") <= _DUE, or_(bindparam("due_at") < _DUE, task.c.id > bindparam("after_id"))
 )
 _MOVES = (
-    select(task_attempt.c.task_id, task_attempt.c.fence, task_attempt.c.error_text)
+    select(
+        task_attempt.c.task_id,
+        task_attempt.c.fence,
+        task_attempt.c.error_class,
+        task_attempt.c.error_text,
+        task.c.type,
+    )
     .join(task, task.c.id == task_attempt.c.task_id)
     .join(batch, batch.c.id == task.c.batch_id)
     .where(
@@ -52,7 +58,7 @@ _MOVES = (
     )
     .where(
         task_attempt.c.outcome == AttemptOutcome.MOVED,
-        task_attempt.c.error_class == ErrorClass.ROUTE,
+        task_attempt.c.error_class.in_((ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE)),
     )
 )
 
@@ -79,8 +85,12 @@ def step(
     is_wanted: Callable[[str], bool],
     limit: int,
     cursor: CallUpCursor | None,
+    knows_type: Callable[[str], bool] = lambda _: False,
 ) -> CallUpPage:
-    """Call up at most `limit` tasks of wanted routes from the page of tasks after `cursor`."""
+    """Call up at most `limit` tasks from the page of tasks after `cursor`.
+
+    These are tasks of wanted routes, and tasks whose type was unknown and is known here.
+    """
     query = _WAITING.limit(SCAN)
     if cursor is None:
         rows = connection.execute(query).all()
@@ -88,7 +98,15 @@ def step(
         rows = connection.execute(
             query.where(_AFTER_CURSOR), {"due_at": cursor.due_at, "after_id": cursor.task_id}
         ).all()
-    moves = _moves(connection, group, [row.id for row in rows], is_wanted)
+    moves = {
+        (move.task_id, move.fence + 1)
+        for move in _moves(connection, group, [row.id for row in rows])
+        if (
+            knows_type(move.type)
+            if move.error_class == ErrorClass.UNKNOWN_TYPE
+            else is_wanted(_route_of(move.error_text))
+        )
+    }
     moved = [row for row in rows if (row.id, row.fence) in moves]
     fences = {(row.id, row.fence) for row in moved[:limit]}
     is_called = task.c.id.in_(sorted(task_id for task_id, _ in fences))
@@ -103,14 +121,11 @@ def _cursor_at(connection: Connection, row: Row[Any]) -> CallUpCursor:
     return CallUpCursor(row.due_at.isoformat(" ", exact), row.id)
 
 
-def _moves(
-    connection: Connection, group: str, ids: Sequence[int], is_wanted: Callable[[str], bool]
-) -> set[tuple[int, int]]:
-    """Return (task, fence) of tasks that last were moved because a wanted route was closed."""
+def _moves(connection: Connection, group: str, ids: Sequence[int]) -> Sequence[Any]:
+    """Return the moves of these tasks for a closed route or an unknown type."""
     if not ids:
-        return set()
-    rows = connection.execute(_MOVES, {"ids": sorted(ids), "of_group": group}).all()
-    return {(row.task_id, row.fence + 1) for row in rows if is_wanted(_route_of(row.error_text))}
+        return ()
+    return connection.execute(_MOVES, {"ids": sorted(ids), "of_group": group}).all()
 
 
 def _route_of(text: str) -> str:

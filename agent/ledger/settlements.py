@@ -92,7 +92,7 @@ _SNOOZE = (
     .where(task.c.id == bindparam("of_task"))
     .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
-_UNTRIED = (ErrorClass.GUARD, ErrorClass.ROUTE)
+_UNTRIED = (ErrorClass.GUARD, ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE)
 _FORMER_MOVES = (
     select(task_attempt.c.id)
     .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))

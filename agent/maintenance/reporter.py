@@ -78,4 +78,5 @@ class Reporter:
     def _reasons(self, now_s: float) -> Iterator[Reason]:
         for topic in sorted(self._counts.unknown_topics):
             yield Reason(ReasonCode.TOPIC_UNKNOWN, topic)
+        yield from self._admission.reasons(now_s)
         yield from self._routes.reasons(now_s)

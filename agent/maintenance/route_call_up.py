@@ -1,9 +1,10 @@
-"""The duty that calls up tasks that wait in a tier for a closed route, once the route opens.
+"""The duty that calls up tasks that wait in a tier, once a route opens or an agent starts.
 
 Tested by tests/contract/test_ledger_call_up.py.
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from agent.execution.publishing import Publishing
@@ -28,7 +29,7 @@ class RouteCallUp:
     """Walks through the waiting tasks at the agent's start and whenever a route opens.
 
     At the start it calls up tasks of every open route, because nothing tells which routes were
-    closed before.
+    closed before, and tasks whose type other agents did not know, if this one does.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class RouteCallUp:
         clock: Clock,
         group: str,
         routes: Router,
+        knows_type: Callable[[str], bool],
         publishing: Publishing,
     ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._group = group
         self._routes = routes
+        self._knows_type = knows_type
         self._publishing = publishing
         self._duty = Duty(name="calling up tasks of open routes", work=self.look, clock=clock)
         self._closed: set[str] = set()
@@ -85,12 +88,12 @@ class RouteCallUp:
         for _ in range(STEPS):
             limit = FEW if self._trial else MANY
             page = await self._transactions.write(
-                call_up.step, self._group, self._wanted, limit, self._cursor
+                call_up.step, self._group, self._wanted, limit, self._cursor, self._knows_type
             )
             self._cursor = page.cursor
             if page.orders:
                 count = sum(len(order.items) for order in page.orders)
-                log.info("%d tasks that waited for a closed route run again", count)
+                log.info("%d tasks run again: their route is open, or their type known here", count)
                 self._publishing.send(page.orders)
             if page.orders and self._trial:
                 self._trial, self._walking, self._from_s = False, False, now_s + TRIAL_S

@@ -12,6 +12,7 @@ from agent.deadline import DEADLINE_MARGIN_S
 from agent.dispatch.records import Wakeups
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
+from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Documents, Handlers, registry
 from agent.handlers.context import Tools
 from agent.inflight.decoder import RecordDecoder
@@ -185,12 +186,18 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
 
 def _execution(chosen: Chosen, common: Common, guards: GuardGate) -> Execution:
     limits, sqlite = chosen.limits, chosen.parts.transactions.database.sqlite
+    unknown_types = UnknownTypes(
+        knows=chosen.parts.config.knows_type,
+        tiers=tiers_of(chosen.parts.topics.tiers),
+        clock=common.clock,
+    )
     return execution(
         common,
         size=chosen.parts.config.agent.slots,
         routes=chosen.routes,
         guards=guards,
         handlers=_handlers(chosen, common),
+        unknown_types=unknown_types,
         group_size=limits.sqlite_group if sqlite else limits.group,
         reply_limit_bytes=chosen.reply_limit_bytes,
     )
@@ -270,6 +277,11 @@ def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> 
     )
     listener = ResumeListener(transactions=transactions, clock=clock, group=group, routes=routes)
     call_up = RouteCallUp(
-        transactions=transactions, clock=clock, group=group, routes=routes, publishing=publishing
+        transactions=transactions,
+        clock=clock,
+        group=group,
+        routes=routes,
+        knows_type=parts.config.knows_type,
+        publishing=publishing,
     )
     return (keeper.run, prober.run, listener.run, call_up.run)

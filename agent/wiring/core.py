@@ -22,6 +22,7 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
+from agent.execution.unknown_types import UnknownTypes
 from agent.execution.worker import Worker
 from agent.handlers import Handlers
 from agent.inflight.decoder import RecordDecoder
@@ -72,6 +73,7 @@ def execution(
     routes: Router,
     guards: GuardGate,
     handlers: Handlers,
+    unknown_types: UnknownTypes,
     group_size: int,
     reply_limit_bytes: int,
 ) -> Execution:
@@ -93,6 +95,7 @@ def execution(
         guards=guards,
         suspects=suspects,
         settler=settler,
+        unknown_types=unknown_types,
         clock=clock,
     )
     slots = Slots(
@@ -102,6 +105,7 @@ def execution(
         worker=Worker(handlers=handlers, clock=clock, deadline_s=common.deadline_s),
         settler=settler,
         longest_tier=common.longest_tier,
+        unknown_types=unknown_types,
         clock=clock,
         counts=common.counts,
         memory=common.memory,

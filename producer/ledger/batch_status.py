@@ -21,7 +21,9 @@ from schemas.task.states import Status
 MINUTES = 10  # that are looked back
 COUNTED_MOST = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
-_NO_FAILURES = frozenset({*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE})
+_NO_FAILURES = frozenset(
+    {*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE}
+)
 _FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
 
 

@@ -63,7 +63,10 @@ def write(
         if row is not None and row.fence == item[2] and row.status not in FINAL:
             due_ms = int((utc_s + max(0.0, row.due_in_s)) * 1000)
             headers = encode(_publication(row, ledger, topics.group, due_ms))
-            records[item] = Outgoing(topic, row.task_key, row.body, headers)
+            # In a tier, other turns meet other agents: one of them may know a type that this one
+            # does not.
+            turn = 0 if order.destination == "tasks" else row.fence
+            records[item] = Outgoing(topic, row.task_key, row.body, headers, turn)
     return records
 
 
@@ -78,6 +81,7 @@ def pointer(record: Outgoing) -> Outgoing:
         record.key,
         None,
         [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % size)],
+        record.turn,
     )
 
 

@@ -21,6 +21,14 @@ SENTENCE_CHARS = 300
 _CORRECT = "correct its key, model or address and restart the agents"
 
 
+_UNKNOWN: dict[str, str] = {
+    ReasonCode.TOPIC_UNKNOWN: "topic {name} paused: it is missing or was created again, run: "
+    "python -m producer topics apply",
+    ReasonCode.TYPE_UNKNOWN: "tasks of type {name} wait for an agent that knows it: add "
+    "[types.{name}] to the agents' settings and restart them",
+}
+
+
 class Sentence(NamedTuple):
     """A reason in words; `about` is equal for the same trouble."""
 
@@ -102,11 +110,8 @@ def _text(reason: Reason, group: str) -> str:
             usual_s = reason.usual_s
             usual = "" if usual_s is None else f", usually they take {usual_s:.1f} s"
             return f"route {reason.name}: {calls} been running for {reason.seconds:.0f} s{usual}"
-        case ReasonCode.TOPIC_UNKNOWN:
-            return (
-                f"topic {reason.name} paused: it is missing or was created again, run: "
-                "python -m producer topics apply"
-            )
+        case ReasonCode.TOPIC_UNKNOWN | ReasonCode.TYPE_UNKNOWN as code:
+            return _UNKNOWN[code].format(name=reason.name)
         case ReasonCode.ROUTES_LEFT_OUT:
             return f"{counted(reason.count, 'more route')} wait"
         case _:

@@ -15,15 +15,16 @@ class Urgency(IntEnum):
     ROUTE_PARKED = 1
     TOPIC_UNKNOWN = 2
     GUARD_RAISED = 3
-    LOOP_BLOCKED = 4
-    AGENT_LOST = 5  # it still holds tasks
-    ROUTE_STOPPED = 6
-    CALLS_HANG = 7
-    SUSPECT_RUNS = 8
-    AGENT_SILENT = 9
-    ROUTE_PAUSED = 10
-    ROUTES_LEFT_OUT = 11
-    OTHER = 12  # what an agent of another version says
+    TYPE_UNKNOWN = 4
+    LOOP_BLOCKED = 5
+    AGENT_LOST = 6  # it still holds tasks
+    ROUTE_STOPPED = 7
+    CALLS_HANG = 8
+    SUSPECT_RUNS = 9
+    AGENT_SILENT = 10
+    ROUTE_PAUSED = 11
+    ROUTES_LEFT_OUT = 12
+    OTHER = 13  # what an agent of another version says
 
     @property
     def needs_person(self) -> bool:

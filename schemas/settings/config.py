@@ -227,6 +227,10 @@ class Config:
         """Return the types of task that have a meaning here: built-in and configured ones."""
         return BUILT_IN | self.types.keys()
 
+    def knows_type(self, name: str) -> bool:
+        """Return whether a type of task has a meaning here."""
+        return name in BUILT_IN or name in self.types
+
     def max_attempts_of(self, task_type: str) -> int:
         """Return how many attempts a task of this type may have, unless its line says otherwise."""
         settings = self.types.get(task_type)

@@ -35,6 +35,7 @@ class ReasonCode(StrEnum):
 
     ROUTE_PARKED = "route_parked"
     TOPIC_UNKNOWN = "topic_unknown"
+    TYPE_UNKNOWN = "type_unknown"
     ROUTE_STOPPED = "route_stopped"
     CALLS_HANG = "calls_hang"
     ROUTE_PAUSED = "route_paused"
@@ -45,9 +46,9 @@ class ReasonCode(StrEnum):
 class Reason:
     """One reason why something does not run.
 
-    `code` is a `ReasonCode`, unless a newer agent has another one. `name` is the route or topic.
-    `text` is a server's own text, on one line. `seconds` is the time until the next try; of calls
-    that hang it is the age of the oldest, and `usual_s` is what calls usually take.
+    `code` is a `ReasonCode`, unless a newer agent has another one. `name` is the route, the topic
+    or the type. `text` is a server's own text, on one line. `seconds` is the time until the next
+    try; of calls that hang it is the age of the oldest, and `usual_s` is what calls usually take.
     """
 
     code: str

@@ -32,12 +32,17 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: RawHeaders) ->
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One record to publish."""
+    """One record to publish.
+
+    The key decides the partition, unless `turn` is set: then key and turn do. So each turn of the
+    same key takes a partition of its own.
+    """
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes]]
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

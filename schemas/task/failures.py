@@ -65,6 +65,7 @@ class ErrorClass(StrEnum):
     CANCELLED = "CANCELLED", "the batch was cancelled during the attempt"
     GUARD = "GUARD", "no attempt: the guard of its batch, type and route is raised"
     ROUTE = "ROUTE", "no attempt: its route is closed"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE", "no attempt: its agent's settings have no section for its type"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
     UNDECODABLE = "UNDECODABLE", "the record is not a task line, or no publication of docllm"
     REJECTED = "REJECTED", "the record names no task of this ledger and group"

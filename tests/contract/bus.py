@@ -21,7 +21,7 @@ from agent.ports import (
     Source,
     SourceFailed,
 )
-from producer.bus.embedded.murmur2 import partition_of
+from producer.bus.murmur2 import partition_of
 from producer.ports import Publisher, TopicAdmin
 from schemas.task.envelope import Outgoing
 from tests.contract.parts import Parts

@@ -110,6 +110,19 @@ def test_the_newest_attempt_decides(ledger_db: LedgerDatabase) -> None:
     assert walk(ledger_db) == []
 
 
+async def test_an_agent_that_knows_a_type_calls_up_its_tasks_at_its_start(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """Tasks whose type other agents did not know run at once, and not within the hour."""
+    unknown = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that had it knows type document")
+    ids = ending(ledger_db, 2, lambda task_id: moved(unknown, SPENT, LONGEST, task_id))
+    assert walk(ledger_db) == walk(ledger_db, lambda _route: True) == []
+
+    assert await ObservedCallUp(ledger_db, types=("another",)).look(30) == []
+
+    assert sorted(await ObservedCallUp(ledger_db, types=("document",)).look(30)) == sorted(ids)
+
+
 def test_many_agents_call_a_task_up_once(ledger_db: LedgerDatabase) -> None:
     """The second agent sees that the task is due already."""
     ids = waiting(ledger_db, 5)
@@ -171,6 +184,7 @@ class ObservedCallUp:
     """The duty of one agent, and the orders that it wrote."""
 
     ledger_db: LedgerDatabase
+    types: tuple[str, ...] = ()
     table: Router = field(default_factory=lambda: routes(slots=3))
     clock: HandClock = field(default_factory=HandClock)
     orders: list[Order] = field(default_factory=list)
@@ -182,6 +196,7 @@ class ObservedCallUp:
             clock=self.clock,
             group=GROUP,
             routes=self.table,
+            knows_type=self.types.__contains__,
             publishing=cast("Publishing", SimpleNamespace(send=self.orders.extend)),
         )
 

@@ -2,7 +2,7 @@
 
 import os
 
-from producer.bus.embedded.murmur2 import partition_of
+from producer.bus.murmur2 import partition_of
 from tests.contract.bus import opened, texts
 from tests.contract.parts import Parts
 

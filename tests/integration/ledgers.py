@@ -46,6 +46,12 @@ class LedgerView:
         rows = self._all(select(task.c.status, func.count().label("n")).group_by(task.c.status))
         return counts | {Status(row.status).name.lower(): row.n for row in rows}
 
+    def carriers(self, state: str) -> Mapping[str, int]:
+        """Return the number of tasks in a state by the topic that carries their newest record."""
+        query = select(task.c.carrier, func.count().label("n")).group_by(task.c.carrier)
+        of_state = query.where(task.c.status == int(Status[state.upper()]))
+        return {row.carrier: row.n for row in self._all(of_state)}
+
     def open(self) -> int:
         """Return how many tasks are not final."""
         counts = self.counts()

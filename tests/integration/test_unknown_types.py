@@ -1,4 +1,4 @@
-"""A type that nobody knows: `load` refuses it."""
+"""A type that nobody knows: `load` refuses it, and an agent that does not know it holds it."""
 
 import signal
 
@@ -76,3 +76,59 @@ def test_the_types_of_an_agent_are_known_without_a_setting(embedded: Deployment)
     assert done.code == 0, done
     assert other.code == 1, other
     assert "type 'invoice' is unknown" in other.err
+
+
+def _ends(deployment: Deployment) -> dict[str, tuple[str, object]]:
+    lines = map(orjson.loads, deployment.producer("export", "--batch", BATCH).splitlines())
+    return {line["id"]: (line["status"], line["result"]) for line in lines}
+
+
+def test_a_task_of_an_unknown_type_waits_until_an_agent_knows_it(embedded: Deployment) -> None:
+    """It is not run as a completion, log and status name it, and a restart with a section helps.
+
+    Tasks of other types are not held up.
+    """
+    llm = embedded.llm("--latency", "0")
+    embedded.use_tiers("2s", "1h")
+    lines = [task_line(0), task_line(1, type="invoice"), task_line(2, type="invoice")]
+    path = str(embedded.write_lines(lines))
+    embedded.producer("load", path, "--allow-type", "invoice")
+    ignorant = embedded.agent("--until-done")
+    embedded.until(lambda: embedded.ledger.counts()["retrying"] == 2, "two held tasks")
+    embedded.until(lambda: embedded.ledger.counts()["succeeded"] == 1, "the other task")
+    embedded.until(lambda: "[types.invoice]" in ignorant.err, "a warning")
+    embedded.until(
+        lambda: embedded.ledger.carriers("retrying") == {"retry.1h": 2}, "the longest tier"
+    )
+
+    reasons = embedded.status()["reasons"]
+
+    assert ignorant.running
+    assert any("[types.invoice] to the agents' settings and restart" in text for text in reasons)
+    ignorant.signal(signal.SIGTERM)
+    assert ignorant.wait() == 0
+    settings(embedded, KNOWN)
+    embedded.until_done()
+    ends = _ends(embedded)
+    assert [ends[line["id"]] for line in lines[1:]] == [("succeeded", "handled")] * 2
+    assert len(llm.calls()) == 1
+    assert all(task.attempt == 0 for task in embedded.ledger.tasks())
+
+
+def test_a_mixed_group_runs_every_task(deployment: Deployment) -> None:
+    """One agent knows the type and another does not: each task comes to the one that knows it."""
+    llm = deployment.llm("--latency", "0")
+    deployment.use_tiers("1s", "2s")
+    path = str(deployment.write_lines(task_line(number, type="invoice") for number in range(40)))
+    deployment.producer("load", path, "--allow-type", "invoice")
+    settings(deployment, "")
+    ignorant = deployment.agent()
+    deployment.until(lambda: deployment.ledger.counts()["retrying"] == 40, "held tasks")
+    settings(deployment, KNOWN)
+    knowing = deployment.agent("--until-done")
+
+    assert knowing.wait() == 0
+
+    assert ignorant.running
+    assert set(_ends(deployment).values()) == {("succeeded", "handled")}
+    assert llm.calls() == []

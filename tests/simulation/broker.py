@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from producer.bus.embedded.balance import Share, balance
-from producer.bus.embedded.murmur2 import partition_of
+from producer.bus.murmur2 import partition_of
 from schemas.task.envelope import Outgoing
 from tests.simulation.eventloop import Process
 
@@ -221,7 +221,7 @@ class Broker:
         number = (
             self.rng.randrange(len(logs))
             if record.key is None
-            else partition_of(record.key, len(logs))
+            else partition_of(record.key, len(logs), record.turn)
         )
         logs[number].records.append(
             Stored(int(self.utc_s() * 1000), record.key, record.value, record.headers, self.turn())

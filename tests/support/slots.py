@@ -12,6 +12,7 @@ from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
+from agent.execution.unknown_types import UnknownTypes
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
@@ -27,7 +28,7 @@ from schemas.task.guard import Guard, GuardCause
 from tests.support.routes import ROUTE
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
-LONGEST = Tier("1h", 3600.0)
+SHORTEST, LONGEST = Tier("30s", 30.0), Tier("1h", 3600.0)
 RAISED = Guard(
     id=1,
     batch_id=1,
@@ -97,6 +98,9 @@ class SlotsHarness:
             Counts(),
         )
         self.clock = SystemClock()
+        self.unknown_types = UnknownTypes(
+            knows=lambda name: name == "document", tiers=[SHORTEST, LONGEST], clock=self.clock
+        )
         self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=looks(join_look))
 
     def admission(self, suspects: CrashSuspects) -> Admission:
@@ -109,6 +113,7 @@ class SlotsHarness:
             guards=self.guards,
             suspects=suspects,
             settler=cast("Settler", self.settler),
+            unknown_types=self.unknown_types,
             clock=self.clock,
         )
 
@@ -122,6 +127,7 @@ class SlotsHarness:
             settler=cast("Settler", self.settler),
             guards=self.guards,
             longest_tier=LONGEST,
+            unknown_types=self.unknown_types,
             clock=self.clock,
             counts=self.counts,
             memory=MemoryWatch(self.clock),
@@ -142,10 +148,16 @@ class SlotsHarness:
 
 
 def claimed(
-    task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False
+    task_id: int,
+    now_s: float,
+    *,
+    batch_id: int = 1,
+    lease_losses: int = 0,
+    expired: bool = False,
+    type_name: str = "document",
 ) -> Delivery:
     """Return a delivery that was just claimed."""
-    row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0.0, expired, "document", b"k", "b")
+    row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0.0, expired, type_name, b"k", "b")
     delivery = Delivery(
         PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE
     )

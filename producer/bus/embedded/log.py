@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.murmur2 import partition_of
+from producer.bus.murmur2 import partition_of
 from producer.ports import Refusal
 from schemas.task.envelope import Outgoing, RawHeaders
 
@@ -110,7 +110,7 @@ class _Appender:
         chosen = (
             self._rng.randrange(len(partitions))
             if record.key is None
-            else partition_of(record.key, len(partitions))
+            else partition_of(record.key, len(partitions), record.turn)
         )
         partition = partitions[chosen]
         rows.append(

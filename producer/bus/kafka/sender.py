@@ -14,6 +14,7 @@ from contextlib import suppress
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
+from producer.bus.murmur2 import partition_of
 from producer.ports import Refusal
 from schemas.clients.kafka import MESSAGE_TIMEOUT_MS, producer_settings, refused_setting
 from schemas.runtime.clock import Clock
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 SEND_S = MESSAGE_TIMEOUT_MS / 1000 + 1
 POLL_S = 0.1
+COUNT_S = 1.0  # the longest wait for a topic's number of partitions
+BY_KEY = -1  # the client chooses the partition by the key
 # Errors whose cause is the record itself.
 PERMANENT = {
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -50,6 +53,7 @@ class Sender:
         self._failures: Failures = {}
         self._broken = False
         self._troubles: set[int] = set()  # kinds of trouble logged since the last delivery
+        self._partitions: dict[str, int] = {}  # how many a topic has, 0 if nobody could say
         self._producer = self._open()
 
     def serve(self) -> None:
@@ -109,9 +113,12 @@ class Sender:
 
     def _produce(self, record: Outgoing, end_s: float) -> Refusal | None:
         headers: list[tuple[str, str | bytes | None]] = [*record.headers]
+        partition = self._partition(record)
         while True:
             try:
-                self._producer.produce(record.topic, record.value, record.key, headers=headers)
+                self._producer.produce(
+                    record.topic, record.value, record.key, partition, headers=headers
+                )
             except BufferError:
                 if self._clock.now_s() > end_s:
                     return Refusal("the local queue is full", permanent=False)
@@ -120,6 +127,23 @@ class Sender:
                 return self._refusal(error.args[0])
             else:
                 return None
+
+    def _partition(self, record: Outgoing) -> int:
+        """Return the partition of a record that does not go by its key alone."""
+        if not record.turn or record.key is None:
+            return BY_KEY
+        if record.topic not in self._partitions:
+            self._partitions[record.topic] = self._count_partitions(record.topic)
+        count = self._partitions[record.topic]
+        return partition_of(record.key, count, record.turn) if count else BY_KEY
+
+    def _count_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 if no broker says so in time."""
+        try:
+            found = self._producer.list_topics(topic, COUNT_S).topics.get(topic)
+        except KafkaException:
+            return 0
+        return 0 if found is None else len(found.partitions)
 
     def _flush(self, end_s: float) -> None:
         if self._producer.flush(max(end_s - self._clock.now_s(), POLL_S)):
@@ -132,6 +156,7 @@ class Sender:
 
         Equal records all count as failed, which at worst sends one of them again.
         """
+        self._partitions.pop(record.topic, None)  # a topic that was made again may have fewer
         error = self._failures.get((record.topic, record.key, record.value))
         return None if error is None else self._refusal(error)
 

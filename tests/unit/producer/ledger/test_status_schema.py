@@ -123,6 +123,7 @@ def test_the_schema_describes_failures() -> None:
         (Status.PENDING, "RATE"),
         (Status.RETRYING, ErrorClass.GUARD),
         (Status.RETRYING, ErrorClass.ROUTE),
+        (Status.RETRYING, ErrorClass.UNKNOWN_TYPE),
         (Status.SUCCEEDED, "succeeded"),
     ]
     failures = _failures(

@@ -51,6 +51,13 @@ def said(*reasons: Reason) -> list[str]:
             ),
         ),
         (Reason(ReasonCode.ROUTES_LEFT_OUT, count=3), "3 more routes wait"),
+        (
+            Reason(ReasonCode.TYPE_UNKNOWN, "invoice"),
+            (
+                "tasks of type invoice wait for an agent that knows it: add [types.invoice] to the "
+                "agents' settings and restart them"
+            ),
+        ),
         (Reason("out_of_budget", "night", text="0.00"), "out_of_budget night 0.00"),
     ],
 )

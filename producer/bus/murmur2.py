@@ -21,6 +21,11 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition of a key among `partitions`, as Kafka's default partitioner does."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+def partition_of(key: bytes, partitions: int, turn: int = 0) -> int:
+    """Return the partition of a key among `partitions`, as Kafka's default partitioner does.
+
+    With a `turn`, the partition is another one for each turn.
+    """
+    # No sum: turns may rise by two, and one agent may have every second partition.
+    hashed = key + b"\0%d" % turn if turn else key
+    return (murmur2(hashed) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,62 @@
+"""Holds the tasks whose type this agent does not know.
+
+Such a task is neither run as something else nor given up: another agent may know its type, or this
+one after a change of its settings. So it waits in the retry tiers, one after the other and then in
+the longest one again and again, and no attempt is counted. In a tier, its records take other
+partitions in turn, so that it comes to another agent of a mixed group.
+"""
+
+from collections.abc import Callable, Sequence
+
+from agent.inflight.delivery import Delivery
+from agent.judge import SPREAD, Tier
+from agent.judge.guard_rule import moved
+from agent.outcome import Failure, Moved, Spent
+from agent.ports import Clock
+from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.failures import ErrorClass
+
+REMEMBERED = 20  # names of unknown types; they come from tasks, so there may be any number
+SHOWN = 5
+_SLACK_S = 60.0  # after a task is due, until it has surely come back to some agent
+
+
+class UnknownTypes:
+    """The unknown types that an agent has met. `tiers` are the retry tiers, the shortest first."""
+
+    def __init__(
+        self, *, knows: Callable[[str], bool], tiers: Sequence[Tier], clock: Clock
+    ) -> None:
+        self.knows = knows
+        self._tiers = tiers
+        self._clock = clock
+        self._until_s: dict[str, float] = {}  # how long a type is shown, the last one met last
+
+    def hold(self, delivery: Delivery) -> Moved:
+        """Return the outcome of a claimed task of an unknown type: it waits in the next tier."""
+        row = delivery.row
+        if row is None:
+            raise AssertionError(f"task {delivery.task_id} is not claimed")
+        tier = self._next_tier(delivery.partition.topic)
+        self._remember(row.type, tier.delay_s * (1 + SPREAD) + _SLACK_S)
+        failure = Failure(ErrorClass.UNKNOWN_TYPE, f"no agent that had it knows type {row.type}")
+        return moved(failure, Spent(), tier, row.task_id)
+
+    def reasons(self, now_s: float) -> list[Reason]:
+        """Return which types wait, for the agent's report."""
+        self._until_s = {name: end_s for name, end_s in self._until_s.items() if end_s > now_s}
+        return [Reason(ReasonCode.TYPE_UNKNOWN, name) for name in sorted(self._until_s)[:SHOWN]]
+
+    def _next_tier(self, topic: str) -> Tier:
+        """Return the tier after that of a record's topic, at most the longest one."""
+        came_from = topic.rpartition(".")[2]
+        if came_from == "tasks":
+            return self._tiers[0]
+        later = [number for number, tier in enumerate(self._tiers) if tier.name == came_from]
+        return self._tiers[min(later[0] + 1, len(self._tiers) - 1)] if later else self._tiers[-1]
+
+    def _remember(self, name: str, for_s: float) -> None:
+        until_s = max(self._until_s.pop(name, 0.0), self._clock.now_s() + for_s)
+        self._until_s[name] = until_s
+        if len(self._until_s) > REMEMBERED:
+            del self._until_s[next(iter(self._until_s))]

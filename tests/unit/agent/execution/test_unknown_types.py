@@ -1,0 +1,128 @@
+"""A task of an unknown type waits: it is not run as something else, and it is not given up."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from agent.execution.admission import TypeUnknown
+from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.unknown_types import REMEMBERED, SHOWN, UnknownTypes
+from agent.judge import tiers_of
+from agent.outcome import Cancelled, Dead, Moved, Outcome
+from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.failures import ErrorClass
+from tests.support.clock import HandClock
+from tests.support.routes import GOOD, routes
+from tests.support.slots import PARTITION, RAISED, SlotsHarness, claimed, ending
+
+TIERS = tiers_of(["30s", "5m", "1h"])
+
+
+def unknown(clock: HandClock | None = None) -> UnknownTypes:
+    return UnknownTypes(knows=lambda name: name == "a", tiers=TIERS, clock=clock or HandClock())
+
+
+def held(types: UnknownTypes, topic: str, name: str = "b") -> Moved:
+    delivery = claimed(1, 0.0, type_name=name)
+    delivery.partition = replace(PARTITION, topic=topic)
+    return types.hold(delivery)
+
+
+@pytest.mark.parametrize(
+    ("topic", "tier"),
+    [
+        ("g.tasks", "30s"),
+        ("g.retry.30s", "5m"),
+        ("g.retry.5m", "1h"),
+        ("g.retry.1h", "1h"),
+        ("g.retry.7m", "1h"),  # an old tier
+        ("g.5m.tasks", "30s"),
+    ],
+)
+def test_it_waits_in_the_tier_after_the_one_it_came_from(topic: str, tier: str) -> None:
+    """Another agent may know the type, so it is tried soon at first, and then seldom."""
+    moved = held(unknown(), topic)
+
+    delay_s = {tier.name: tier.delay_s for tier in TIERS}[tier]
+    assert (moved.tier, moved.failure.error_class) == (tier, ErrorClass.UNKNOWN_TYPE)
+    assert delay_s <= moved.delay_s <= 1.2 * delay_s
+    assert not moved.spent.called
+
+
+def test_the_report_names_the_type_until_its_tasks_have_come_back() -> None:
+    """The reason stays while tasks wait, and goes when they no longer come."""
+    clock = HandClock()
+    types = unknown(clock)
+    held(types, "g.tasks")
+
+    assert types.reasons(clock.now_s()) == [Reason(ReasonCode.TYPE_UNKNOWN, "b")]
+    clock.at_s += 95
+    assert types.reasons(clock.now_s()) != []
+    clock.at_s += 2
+    assert types.reasons(clock.now_s()) == []
+
+
+def test_any_number_of_names_fills_no_memory() -> None:
+    """Names come from tasks: some are remembered, and fewer are shown."""
+    types = unknown()
+    for number in range(10 * REMEMBERED):
+        held(types, "g.tasks", f"name-{number}")
+
+    assert len(types.reasons(0.0)) == SHOWN
+    assert len(types._until_s) == REMEMBERED
+
+
+def ran(harness: SlotsHarness, **given: object) -> list[Outcome]:
+    async def run() -> None:
+        slots = harness.slots()
+        slots.start(claimed(1, harness.clock.now_s(), type_name="later", **given))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        await slots.drain(5.0)
+
+    harness.guards.replace([RAISED])
+    asyncio.run(run())
+    return harness.settler.outcomes
+
+
+def test_no_call_is_made_for_it() -> None:
+    """No attempt begins, whatever the guard of its key says."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+
+    (outcome,) = ran(harness)
+
+    assert isinstance(outcome, Moved)
+    assert (outcome.tier, outcome.failure.error_class) == ("30s", ErrorClass.UNKNOWN_TYPE)
+    assert harness.counts.attempts == 0
+    assert harness.worker.limits_s == []
+
+
+def test_admission_gives_the_type_as_the_reason() -> None:
+    """The route's ticket is not taken, and the agent's report has the type."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([])
+    admission = harness.admission(CrashSuspects())
+
+    decision = admission.grant(claimed(1, harness.clock.now_s(), type_name="later"))
+
+    assert decision == TypeUnknown("later")
+    assert all(route.idle for route in harness.table)
+
+
+def test_an_expired_task_of_an_unknown_type_is_dead() -> None:
+    """Its deadline ends the wait."""
+    (outcome,) = ran(SlotsHarness(routes(), ending(GOOD)), expired=True)
+
+    assert isinstance(outcome, Dead)
+
+
+def test_a_cancelled_task_of_an_unknown_type_is_cancelled() -> None:
+    """The cancel of its batch ends the wait."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    delivery = claimed(1, harness.clock.now_s(), type_name="later")
+    assert delivery.row is not None
+    delivery.row = replace(delivery.row, cancelled=True)
+
+    harness.slots().start(delivery)
+
+    assert [type(outcome) for outcome in harness.settler.outcomes] == [Cancelled]
