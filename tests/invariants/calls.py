@@ -263,6 +263,8 @@ def _not_allowed(call: Call, run: Evidence) -> str:
         return f"its claim was of {claim.owner}, which had been declared lost"
     if claim.cancelled:
         return "its batch was cancelled when it was claimed"
+    if not claim.known:
+        return "its program did not know the task's type"
     return "its deadline had passed when it was claimed" if claim.expired else ""
 
 

@@ -160,7 +160,7 @@ class Claim:
     """What the ledger said of a task when a call for it began, and which program called.
 
     `expired`, `cancelled`: the task's deadline had passed, or its batch was cancelled, when it was
-    claimed.
+    claimed. `known`: the program knew the task's type.
     """
 
     program: str
@@ -168,6 +168,7 @@ class Claim:
     owner: int
     expired: bool = False
     cancelled: bool = False
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

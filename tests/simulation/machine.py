@@ -36,9 +36,15 @@ LEDGER_ID = bytes(range(16)).hex()
 LLM_TIMEOUT_S, DRAIN_S = 20.0, 5.0
 TIERS, NEW_TIERS = ("5s", "20s"), ("8s",)
 SLOW, OTHER = "slow", "other"  # a route that is configured, and one that only tasks name
+LATER = "later"  # a type that half of the agents know from the start, and all of them at the end
 HANDLED = ("raises", "kills", "waits", "hangs", "panics")
 PROBE_S = 8.0
 COMPACT_AFTER_S = 10.0
+
+
+def knows_later(program: str) -> bool:
+    """Return whether an agent's first settings have the type that others lack."""
+    return program.endswith(("0", "2", "4", "6", "8"))
 
 
 @dataclass(slots=True)

@@ -84,7 +84,7 @@ USUAL = {
 RARE = {
     "raises": 0.12, "broken": 0.1, "kills": 0.04, "waits": 0.05, "hangs": 0.02, "deadline": 0.1,
     "future": 0.1, "panics": 0.1, "refused": 0.06,
-    UNREADABLE: 0.1, UNDECODABLE: 0.1, MISJUDGED: 0.1,
+    UNREADABLE: 0.1, UNDECODABLE: 0.1, MISJUDGED: 0.1, "later": 0.1,
 }  # fmt: skip
 
 # Limits of a run's agents that are small enough to be reached. Half of the runs have some of them.

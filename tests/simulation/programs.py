@@ -23,11 +23,12 @@ from producer.ledger import store
 from producer.loading.loader import Loader
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
+from schemas.settings.config import TypeConfig
 from schemas.task.agent_report import AgentReport
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
-from tests.simulation.machine import BATCH, DRAIN_S, GROUP, Machine
+from tests.simulation.machine import BATCH, DRAIN_S, GROUP, LATER, Machine, knows_later
 
 Result = TypeVar("Result")
 REPLY_LIMIT_BYTES = 2500
@@ -99,6 +100,7 @@ class AgentProgram(Program):
         self.sources: list[SimSource] = []
         self._stop = Stop()
         self._good = good
+        self.types: dict[str, TypeConfig] = {}
         super().__init__(machine, name, self._run())
 
     def stop(self) -> None:
@@ -118,6 +120,10 @@ class AgentProgram(Program):
         """
         return [stop for stop in self.main.stops if stop[0] < self._beats_from_s] + self.beat.stops
 
+    def learn(self) -> None:
+        """Know every type, as after a restart with other settings."""
+        self.types[LATER] = TypeConfig()
+
     def freeze(self) -> None:
         """Freeze it, as SIGSTOP would."""
         self._machine.loop.freeze(self.main)
@@ -134,6 +140,9 @@ class AgentProgram(Program):
         clock = parts.clock
         assert isinstance(clock, VirtualClock)
         self.clock = clock
+        self.types = parts.config.types
+        if knows_later(self.name) or self._good():
+            self.learn()
         self.counts = counts = Counts()
         latest = LatestReport(clock=clock)
         routes = Router(config=parts.config, group=parts.topics.group, jitter=machine.rng.random)

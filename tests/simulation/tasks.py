@@ -9,7 +9,7 @@ import orjson
 from producer.input.lines import Good
 from schemas.task.line import parse
 from tests.simulation.eventloop import EPOCH_S
-from tests.simulation.machine import HANDLED
+from tests.simulation.machine import HANDLED, LATER
 from tests.simulation.mishaps import MISJUDGED, UNREADABLE
 
 FUTURE = "future"  # of a format that only an update understands
@@ -37,7 +37,7 @@ def _line(
     number: int, key: str, kind: str, rng: random.Random, models: Sequence[str], horizon_s: float
 ) -> Good:
     line = {"id": key, "prompt": "Sum {document}", "input": {"text": f"text {number}"}}
-    if kind in HANDLED:
+    if kind in {*HANDLED, LATER}:
         line["type"] = kind
     if kind == "schema":
         line["schema"] = _SCHEMA

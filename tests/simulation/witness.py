@@ -28,7 +28,8 @@ from tests.invariants.happened import (
 from tests.simulation import watch
 from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
-from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, TIERS
+from tests.simulation.machine import BATCH, GROUP, LATER, LEDGER_ID, TIERS, knows_later
+from tests.simulation.provider import Made
 from tests.simulation.store import TURN, seconds
 from tests.simulation.tasks import OF_THE_INBOX
 
@@ -362,13 +363,26 @@ class _Witness:
                 claimed = claims.get((made.task_id, made.owner))
                 expired = claimed is not None and seconds(made.expires_at) - EPOCH_S < claimed.at_s
                 cancelled = claimed is not None and self._cancelled(made.batch_id, claimed.order)
-                claim = Claim(made.program, Status(made.status), made.owner, expired, cancelled)
+                claim = Claim(
+                    made.program,
+                    Status(made.status),
+                    made.owner,
+                    expired,
+                    cancelled,
+                    self._known(made),
+                )
             status = int(made.ended) if made.ended.isdigit() else 0
             yield Call(
                 made.name, made.at_s, made.ended_s, status, made.utc_s - EPOCH_S, made.label,
                 order=made.turn, task_id=made.task_id, route=made.route, claim=claim,
                 good=made.good and _PLAIN.search(made.name) is not None,
             )  # fmt: skip
+
+    def _known(self, made: Made) -> bool:
+        """Return whether the program that called knew the type of its task."""
+        if f"{LATER}-" not in made.name or made.at_s >= self._world.well_s:
+            return True
+        return knows_later(made.program)
 
     def _cancelled(self, batch_id: int, order: float) -> bool:
         changes = [cancelled for turn, cancelled in self._cancels[batch_id] if turn < order]

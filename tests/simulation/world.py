@@ -5,6 +5,7 @@ Then everything must end, and every agent must leave when it is asked to.
 
 import gc
 import logging
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -96,6 +97,7 @@ class World:
         self.commits: list[tuple[int, str, Cursor, int]] = []
         self.revoked_s: dict[str, list[float]] = defaultdict(list)  # by program
         self.cancelled = self.leaving = self.well = False
+        self.well_s = math.inf
         self.crashes = list(plan.crashes)
         self.armed: list[list[Any]] = []  # point, passes left
         self.seen: Counter[str] = Counter()
@@ -188,7 +190,9 @@ class World:
         self.say("no more faults")
         self.weather.clear()
         self.armed.clear()
-        self.well = True
+        self.well, self.well_s = True, self.loop.time()
+        for agent in self.agents:
+            agent.learn()
         self.outages = [outage.until(self.loop.time()) for outage in self.outages]
         self._events.heal()
         staying = [agent for agent in self.agents if agent.running and agent.asked_s is None]

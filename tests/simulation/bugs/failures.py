@@ -8,6 +8,7 @@ from unittest.mock import patch
 from sqlalchemy import bindparam, update
 
 from agent.execution import slots
+from agent.execution.admission import Admission
 from agent.handlers import runner
 from agent.judge import guard_rule
 from agent.judge.classes import CLASSES, Action
@@ -23,6 +24,7 @@ from tests.simulation.bugs.stages import (
     ALL_REFUSED,
     CANCELLED,
     OUTAGES,
+    UNKNOWN_TYPE,
     UNPAID,
 )
 
@@ -44,6 +46,10 @@ def _outage_counted() -> AbstractContextManager[Any]:
 def _cancel_unheard() -> AbstractContextManager[Any]:
     row = claims._row
     return patched(claims, "_row", lambda columns: replace(row(columns), cancelled=False))
+
+
+def _any_type(self: Admission, delivery: Any) -> Any:
+    return self._guards.stops(delivery.row, delivery.route)
 
 
 def _raised_again(_self: Any, error: BaseException, _context: Any, *, timed_out: bool) -> Any:
@@ -92,4 +98,7 @@ BUGS = {
     "a death does not count": Bug("P5", replaced(settlements, "_DIE", _DIE)),
     "a panic never counts": Bug("P4", _panics_free, ALL_PANIC),
     "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),
+    "an unknown type runs as a completion": Bug(
+        "P4", replaced(Admission, "_reason_to_wait", _any_type), UNKNOWN_TYPE
+    ),
 }

@@ -110,3 +110,5 @@ CLOSED_ROUTE: Stage = {
     "limits": SMALL["limits"]
     | {"shelve_after_s": 0.5, "move_after_s": 2.0, "crowd": 0, "move_page": 3},
 }
+# Half of the agents do not know the type of half of the tasks.
+UNKNOWN_TYPE: Stage = {**_BUSY, **_PLAIN, "kinds": {"t": 1, "later": 1}, "events": []}
