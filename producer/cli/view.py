@@ -67,12 +67,14 @@ def _screen(
     options: argparse.Namespace,
     width: int,
     encoding: str | None,
+    height: int | None = None,
 ) -> Text:
     return status_text(
         group_status,
         width,
         lambda text: with_config(text, options.config),
         encoding,
+        height,
     )
 
 
@@ -103,7 +105,7 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             group_status = await _read(parts, options)
-            screen = _screen(group_status, options, console.width, encoding)
+            screen = _screen(group_status, options, console.width, encoding, console.height)
             live.update(screen, refresh=True)
             if not any(batch.open for batch in group_status.batches):
                 return

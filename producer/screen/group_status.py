@@ -6,6 +6,7 @@ reaches a terminal.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.text import Text
 
@@ -60,14 +61,19 @@ Commands = Callable[[str], str]
 
 
 def status_text(
-    status: GroupStatus, width: int, commands: Commands = str, encoding: str | None = "utf-8"
+    status: GroupStatus,
+    width: int,
+    commands: Commands = str,
+    encoding: str | None = "utf-8",
+    height: int | None = None,
 ) -> Text:
     """Return the whole screen, at most `width` columns wide, except for sentences.
 
     The reasons why work waits come first, so that they are seen however many batches there are.
     `commands` spells the commands in a sentence; `encoding` is that of the output, which may have
-    no blocks to draw with.
+    no blocks to draw with. With a `height`, batches without work are left out that do not fit.
     """
+    status, hidden = (status, 0) if height is None else _fitting(status, width, height)
     table, left_out = _table(status.batches, width, encoding)
     room = f" (no room for {', '.join(left_out)}; --json has them)" if left_out else ""
     title = Text(f"group {shown(status.group)}{room}", "bold")
@@ -76,7 +82,8 @@ def status_text(
         for lines in (_reasons(status), _ends(status), _below(status))
     )
     agents = [_agent_line(agent) for agent in status.agents]
-    return Text("\n").join([title, *reasons, *table, *ends, *agents, *below])
+    more = [_more(hidden)] if hidden else []
+    return Text("\n").join([title, *reasons, *table, *more, *ends, *agents, *below])
 
 
 def _reasons(status: GroupStatus) -> Iterator[tuple[str, str]]:
@@ -100,6 +107,49 @@ def _whose(wait: Sentence, agents: Sequence[AgentStatus]) -> str:
 
 
 # ---- batches
+
+
+def _fitting(status: GroupStatus, width: int, height: int) -> tuple[GroupStatus, int]:
+    """Return the status with the batches that fit a screen, and how many others there are.
+
+    Open batches go first, then those with work lately, then the newest. At least one is shown.
+    """
+    batches = status.batches
+    room = height - _rows(status_text(replace(status, batches=()), width), width)
+    if sum(map(_rows_of, batches)) <= room:
+        return status, 0
+    room -= 1  # a line says that others are left out
+    places = sorted(
+        range(len(batches)), key=lambda place: (_work_in(batches[place]), place), reverse=True
+    )
+    chosen: list[int] = []
+    for place in places:
+        room -= _rows_of(batches[place])
+        if room < 0 and chosen:
+            break
+        chosen.append(place)
+    shown_batches = tuple(batches[place] for place in sorted(chosen))
+    return replace(status, batches=shown_batches), len(batches) - len(chosen)
+
+
+def _rows_of(batch: BatchStatus) -> int:
+    return 1 + len(batch.failures) + batch.half_loaded
+
+
+def _work_in(batch: BatchStatus) -> int:
+    if batch.open or batch.half_loaded:
+        return 2
+    return 1 if batch.per_minute else 0
+
+
+def _rows(text: Text, width: int) -> int:
+    """Return how many rows of a terminal a text takes."""
+    return sum(max(1, -(-line.cell_len // width)) for line in text.split("\n"))
+
+
+def _more(hidden: int) -> Text:
+    batches = "1 more batch has" if hidden == 1 else f"{hidden:,} more batches have"
+    return Text(f"{batches} no room here; status --once shows all", "dim")
 
 
 def _table(

@@ -155,6 +155,32 @@ def test_a_small_batch_has_its_sparkline_on_a_small_terminal() -> None:
     assert max(map(len, (head, row))) <= 70
 
 
+def test_a_screen_has_the_batches_with_work() -> None:
+    """A live screen cannot be scrolled: batches without work leave, the oldest first."""
+    batches = [large(f"b{number:03}", total=1, succeeded=1) for number in range(100)]
+    batches[3] = large("b003", total=2, pending=2)
+    batches[4] = replace(batches[4], per_minute=MINUTES)
+    batches[50] = replace(batches[50], failures={"dead AUTH": 1})
+    wait = Sentence(Urgency.NO_AGENT, ("group", "g"), "no agent alive " + "x" * 100)
+    group = replace(large_group(*batches), waits=(wait,))
+
+    def lines(status: GroupStatus, height: int) -> list[str]:
+        return status_text(status, 80, height=height).plain.splitlines()
+
+    found = lines(group, 12)
+    assert [line[:4] for line in found if line.startswith("b0")] == [
+        "b003",
+        "b004",
+        *(f"b{number:03}" for number in range(95, 100)),
+    ]
+    assert found[-1] == "93 more batches have no room here; status --once shows all"
+    assert len(found) + 1 == 12  # the reason takes two rows
+    assert len(lines(group, 200)) == 104  # all of them, and the line about dead tasks
+    assert len(lines(large_group(*batches[:3]), 5)) == 5
+    assert lines(group, 3)[3].startswith("b003")
+    assert lines(large_group(*batches[:2]), 3)[-1].startswith("1 more batch has no room here")
+
+
 def test_a_cancelled_batch_is_marked_beside_its_name() -> None:
     """A cancelled batch is marked beside its name, even if no task waited.
 
