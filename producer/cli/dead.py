@@ -7,13 +7,15 @@ import argparse
 import shutil
 import sys
 
+from rich.text import Text
+
 from producer.app import SCREEN_S, opened_ledger
 from producer.cli.selection_options import read_selection, record_number, several
 from producer.ledger import history
 from producer.ledger.dead_letters import Group, listed
 from producer.ledger.selection import Selection
 from producer.screen import dead_letters
-from producer.screen.output import complain, note, say, say_json
+from producer.screen.output import complain, note, say, say_json, say_styled
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
@@ -40,7 +42,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
             + (f" with {selection}" if selection.narrows else "")
         )
     else:
-        say("\n".join(dead_letters.groups_lines(groups[:GROUPS_SHOWN], width())))
+        say_styled(Text("\n").join(dead_letters.groups_text(groups[:GROUPS_SHOWN], width())))
         if len(groups) > GROUPS_SHOWN:
             note(f"... and {len(groups) - GROUPS_SHOWN} more groups; --json shows all of them")
     return 0

@@ -3,11 +3,13 @@
 import argparse
 from collections.abc import Sequence
 
+from rich.text import Text
+
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.cancel import actor
 from producer.ledger import guards
 from producer.ledger.store import require_batch
-from producer.screen.output import complain, note, say, say_json
+from producer.screen.output import complain, note, say, say_json, say_styled
 from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
@@ -40,11 +42,19 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
         say_json(document)
         return 0
     for guard in raised:
-        reason = shown(f"{guard.key}: {guard.reason}")
-        say(f"{reason}; raised {guard.raised_at:%Y-%m-%d %H:%M:%S} UTC; {guard.ahead}")
+        say_styled(_line(guard))
     advice = f"to let one run again: python -m producer guard open BATCH --group {options.group}"
     note(with_config(advice, options.config) if raised else "no guard is raised")
     return 0
+
+
+def _line(guard: Guard) -> Text:
+    """Return a guard as a line; what waits is red, as in `status`."""
+    raised = f"{guard.raised_at:%Y-%m-%d %H:%M:%S} UTC"
+    return Text.assemble(
+        (shown(guard.key), "bold red"),
+        f": {shown(guard.reason)}; raised {raised}; {guard.ahead}",
+    )
 
 
 async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:

@@ -166,7 +166,8 @@ def _report_export(counts: Sequence[tuple[str, Counter[Status]]], output: str | 
     if waiting:
         unfinished = sum(exports.unfinished(states) for _, states in waiting)
         note(
-            f"incomplete: {unfinished} of {total} tasks are not final yet; "
+            f"incomplete: {unfinished} of {total} {'task' if total == 1 else 'tasks'} "
+            f"{'is' if unfinished == 1 else 'are'} not final yet; "
             "export again when they are"
         )
     for name, states in waiting[:INCOMPLETE_SHOWN]:
@@ -174,4 +175,4 @@ def _report_export(counts: Sequence[tuple[str, Counter[Status]]], output: str | 
     if len(waiting) > INCOMPLETE_SHOWN:
         note(f"  and {len(waiting) - INCOMPLETE_SHOWN} more")
     if output is not None and counts:
-        note(f"{total} tasks written to {output}")
+        note(f"{total} {'task' if total == 1 else 'tasks'} written to {output}")

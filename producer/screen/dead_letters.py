@@ -10,6 +10,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from rich.text import Text
+
 from producer.ledger.dead_letters import Group
 from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, StoredResult, Story
 from producer.ledger.quarantine import headers_of
@@ -50,18 +52,24 @@ def _group_json(letters: Group) -> dict[str, Any]:
 
 
 def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
+    """Yield the lines of `groups_text` without colours."""
+    return (line.plain for line in groups_text(groups, width))
+
+
+def groups_text(groups: Sequence[Group], width: int) -> Iterator[Text]:
     """Yield a table of at most `width` columns.
 
-    Each group has a line of figures, and under it its example.
+    Each group has a line of figures, and under it its example. What is dead is red, as in `status`.
     """
     columns = [
-        Column("count", tuple(str(letters.count) for letters in groups)),
+        Column("count", tuple(str(letters.count) for letters in groups), style="red"),
         Column("disposition", tuple(letters.disposition for letters in groups), left=True),
         Column(
             "class",
             tuple(shown(letters.example.error_class, 64) for letters in groups),
             left=True,
             least=CLASS_LEAST,
+            style="bold",
         ),
         Column(
             "fingerprint",
@@ -73,10 +81,10 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
         Column("cost", tuple(money(letters.spent.cost_micro) for letters in groups)),
     ]
     (names, *lines), _ = fitted(columns, width, _LEAVING)
-    yield names.plain
+    yield names
     for line, letters in zip(lines, groups, strict=True):
-        yield line.plain
-        yield shortened(f"{' ' * columns[0].size}  {_example(letters)}", width)
+        yield line
+        yield Text(shortened(f"{' ' * columns[0].size}  {_example(letters)}", width))
 
 
 def _fingerprint(fingerprint: str) -> str:
@@ -229,7 +237,7 @@ def record_lines(record: QuarantinedRecord) -> Iterator[str]:
     yield f"{RECORD}{record.number}: {record.disposition}{replayed}"
     yield (
         f"  its record: {shown(record.topic, 249)}/{record.partition}/{record.offset}, "
-        f"quarantined {written(record.created_at)}, seen {record.seen} times"
+        f"quarantined {written(record.created_at)}, seen {counted(record.seen, 'time')}"
     )
     yield f"  fingerprint {record.fingerprint}: {shown(record.error, ERROR_SHOWN)}"
     yield f"  key: {'none' if record.key is None else _preview(record.key)}"

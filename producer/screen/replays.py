@@ -28,7 +28,7 @@ def plan_lines(
         late = f"{MOST:,} or more" if plan.late == MOST else plan.late
         yield f"  {late} of them are past their deadline and will end as expired again"
     if plan.capped:
-        at_cap = f"{plan.capped} at the cap of {request.cap} replays"
+        at_cap = f"{plan.capped} at the cap of {counted(request.cap, 'replay')}"
         yield f"left: {at_cap}; raise --cap to take them too"
     if plan.closed:
         yield (
@@ -37,7 +37,7 @@ def plan_lines(
         )
     if plan.quarantined:
         yield (
-            f"left: {plan.quarantined} quarantined records; "
+            f"left: {counted(plan.quarantined, 'quarantined record')}; "
             "--disposition undecodable or rejected takes them"
         )
     if plan.tasks:
@@ -65,11 +65,16 @@ def result(run: Run) -> str:
         run.counts.get(state, 0)
         for state in (ItemState.REPLAYED, ItemState.SKIPPED, ItemState.UNREAD)
     )
-    parts = [f"{replayed} {'are tasks now' if _only_records(run.request) else 'wait again'}"]
+    one = replayed == 1
+    if _only_records(run.request):
+        parts = ["1 is a task now" if one else f"{replayed} are tasks now"]
+    else:
+        parts = ["1 waits again" if one else f"{replayed} wait again"]
     if skipped:
         parts.append(f"{skipped} passed over: changed meanwhile, or their batch is cancelled")
     if unread:
-        parts.append(f"{unread} records are still no tasks")
+        are_no_tasks = "is still no task" if unread == 1 else "are still no tasks"
+        parts.append(f"{counted(unread, 'record')} {are_no_tasks}")
     if run.left:
         parts.append(f"{run.left} left")
     return ", ".join(parts)

@@ -113,6 +113,7 @@ def _text(reason: Reason, group: str) -> str:
         case ReasonCode.TOPIC_UNKNOWN | ReasonCode.TYPE_UNKNOWN as code:
             return _UNKNOWN[code].format(name=reason.name)
         case ReasonCode.ROUTES_LEFT_OUT:
-            return f"{counted(reason.count, 'more route')} wait"
+            wait = "waits" if reason.count == 1 else "wait"
+            return f"{counted(reason.count, 'more route')} {wait}"
         case _:
             return " ".join(filter(None, (reason.code, reason.name, why)))

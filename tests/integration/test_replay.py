@@ -258,7 +258,7 @@ def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
 
     assert (group["disposition"], group["count"], group["tasks"]) == ("undecodable", 2, 0)
     assert "2 records" in planned
-    assert "1 are tasks now, 1 records are still no tasks" in output
+    assert "1 is a task now, 1 record is still no task" in output
     assert len(llm.calls()) == 1
     (left,) = orjson.loads(deployment.producer("dead", "list", "--json"))["groups"]
     assert left["count"] == 1

@@ -52,6 +52,28 @@ def test_a_terminal_shows_colours_and_a_sparkline(embedded: Deployment) -> None:
     assert len(batch["per_minute"]) == 10
 
 
+def test_lists_of_trouble_are_coloured_too(embedded: Deployment) -> None:
+    """`dead list` and `guard list` mark in red what `status` does, in the same words elsewhere."""
+    embedded.llm("--latency", "0", "--faults", "400=1")
+    embedded.load(40)
+    embedded.agent("--slots", "2")
+    embedded.until(lambda: embedded.status()["guards"], "a guard")
+    key = "batch tasks, type document, route default"
+
+    guards = on_terminal(embedded, "producer", "guard", "list")
+    dead = on_terminal(embedded, "producer", "dead", "list", columns=80)
+
+    assert key in guards.coloured(RED)
+    assert re.search(r"\d+", dead.coloured(RED))
+    assert "BAD_REQUEST" in dead.text
+    assert max(map(len, dead.text.splitlines())) <= 80
+    for command in ("guard", "dead"):
+        plain = on_terminal(embedded, "producer", command, "list", NO_COLOR="1")
+        assert plain.colours == set()
+        assert "\x1b" not in embedded.producer(command, "list")
+    assert key in embedded.producer("guard", "list")
+
+
 def test_an_output_in_ascii_has_a_sparkline_in_ascii(embedded: Deployment) -> None:
     """An old locale cannot show blocks; the screen is whole all the same."""
     ended_with_failures(embedded)

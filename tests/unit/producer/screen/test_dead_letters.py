@@ -12,6 +12,7 @@ from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, 
 from producer.screen.dead_letters import (
     groups_json,
     groups_lines,
+    groups_text,
     record_json,
     record_lines,
     story_json,
@@ -112,6 +113,18 @@ def test_a_table_fits_a_terminal() -> None:
     assert lines[2].strip().startswith("14 attempts, 100+20 tokens; b/k: xxx")
     assert lines[2].endswith("...")
     assert lines[4].strip() == "quarantine:7: line is not JSON"
+
+
+def test_dead_is_red_and_nothing_in_an_example_is_markup() -> None:
+    """Colours mark figures only; an error's text stays as it is."""
+    marked = replace(GROUP, example=replace(GROUP.example, error="[bold]x[/bold]"))
+
+    _, line, example = groups_text([marked], 120)
+
+    styles = {(line.plain[span.start : span.end].strip(), str(span.style)) for span in line.spans}
+    assert {("12", "red"), ("TOO_LONG", "bold")} <= styles
+    assert example.plain.endswith("b/k: [bold]x[/bold]")
+    assert (example.spans, example.style) == ([], "")
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

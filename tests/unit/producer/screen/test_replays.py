@@ -33,7 +33,7 @@ def test_records_that_are_tasks_need_not_wait(chosen: Selection) -> None:
     """Replayed records need not wait: a copy of a task that succeeded long ago runs no more."""
     assert (
         result(run_with({ItemState.REPLAYED: 3, ItemState.UNREAD: 1}, chosen))
-        == "3 are tasks now, 1 records are still no tasks"
+        == "3 are tasks now, 1 record is still no task"
     )
 
 
@@ -43,6 +43,15 @@ def test_tasks_wait_again(dispositions: tuple[str, ...]) -> None:
     assert (
         result(run_with({ItemState.REPLAYED: 3}, Selection(dispositions=dispositions)))
         == "3 wait again"
+    )
+
+
+def test_one_item_is_not_plural() -> None:
+    """One task waits, and one record is a task."""
+    assert result(run_with({ItemState.REPLAYED: 1}, Selection())) == "1 waits again"
+    assert (
+        result(run_with({ItemState.REPLAYED: 1, ItemState.UNREAD: 2}, Selection(record=7)))
+        == "1 is a task now, 2 records are still no tasks"
     )
 
 

@@ -58,6 +58,7 @@ def said(*reasons: Reason) -> list[str]:
                 "agents' settings and restart them"
             ),
         ),
+        (Reason(ReasonCode.ROUTES_LEFT_OUT, count=1), "1 more route waits"),
         (Reason("out_of_budget", "night", text="0.00"), "out_of_budget night 0.00"),
     ],
 )
