@@ -217,17 +217,23 @@ def _agent_line(agent: AgentStatus) -> Text:
 
 
 def _work(agent: AgentStatus) -> str:
-    """Return what an agent does. Of an agent that is gone, the last report says nothing now."""
+    """Return what an agent does, or did at its last heartbeat.
+
+    Of an agent that is lost or stopped, the last report says nothing now.
+    """
     report: AgentReport | None = agent.report
     if report is None or agent.state in {AgentState.LOST, AgentState.STOPPED}:
         return ""
+    slots = f"{report.running} of {counted(report.slots, 'slot')}"
+    if agent.state is AgentState.SILENT:
+        return f" with {slots}"
     call = report.oldest_call
     oldest = ""
     if call is not None:
         oldest = call_text(call) if call.running_s >= SLOW_S else f"{call.running_s:.0f} s"
         oldest = f", oldest call {oldest}"
     leaving = ", draining" if report.draining else ""
-    return shown(f", {report.running} of {counted(report.slots, 'slot')}{leaving}{oldest}")
+    return shown(f", {slots}{leaving}{oldest}")
 
 
 # ---- everything else

@@ -285,6 +285,15 @@ def test_a_lost_agent_whose_tasks_are_back_is_no_alarm() -> None:
     ]
 
 
+def test_a_silent_agents_slots_are_those_of_its_last_heartbeat() -> None:
+    """Nobody knows for how long its calls have run."""
+    report = AgentReport(slots=64, running=3, oldest_call=CallReport(7, "b", "k", "r", 75.0))
+
+    assert lines_of(AgentStatus(1, "a", AgentState.SILENT, 9.0, "1", report)) == [
+        "agent a: silent, seen 9 s ago with 3 of 64 slots"
+    ]
+
+
 def test_one_thing_is_not_plural() -> None:
     """One slot and one order are said in the singular."""
     agent = AgentStatus(1, "a", AgentState.ALIVE, 1.0, "1", AgentReport(slots=1, running=1))
