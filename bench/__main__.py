@@ -1,16 +1,18 @@
 """`python -m bench [NAME ...] [--quick]`: measure docllm on servers and on embedded parts.
 
 The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measures instead what a
-ledger of N tasks costs.
+ledger of N tasks costs, and `python -m bench peers` what a killed worker costs docllm, Celery and a
+for-loop.
 """
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from bench import loading, rows, slots, takeover, throughput
+from bench import loading, peers, rows, slots, takeover, throughput
 from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
@@ -21,14 +23,14 @@ MEASUREMENTS = {
     "load": loading.measure,
     "takeover": takeover.measure,
 }
-ROWS = "rows"  # the only name, because it has a table of its own
+ROWS, PEERS = "rows", "peers"  # each the only name, because it has a table of its own
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print the table; return 1 when a goal was missed."""
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}"
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}"
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
@@ -40,6 +42,10 @@ def main(argv: Sequence[str]) -> int:
     if options.names == [ROWS]:
         sys.stdout.write(rows.measure(options.tasks) + "\n")
         return 0
+    if options.names == [PEERS]:
+        with sites() as place:
+            sys.stdout.write(peers.measure(place, quick=options.quick) + "\n")
+        return 0
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
         parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
     figures = measured(options.names or list(MEASUREMENTS), quick=options.quick)
@@ -50,17 +56,23 @@ def main(argv: Sequence[str]) -> int:
 def measured(names: Sequence[str], *, quick: bool) -> list[Figure]:
     """Return the figures of these measurements; print each on stderr as it comes."""
     figures: list[Figure] = []
+    with sites() as place:
+        for title in names:
+            for figure in MEASUREMENTS[title](place, quick=quick):
+                sys.stderr.write(
+                    f"{figure.what} ({figure.parts}): {figure.value:.2f} {figure.unit}\n"
+                )
+                figures.append(figure)
+    return figures
+
+
+@contextmanager
+def sites() -> Iterator[Sites]:
+    """Start the servers in a temporary folder, and yield what makes installations on them."""
     with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
         folder = Path(name)
         with Kafka(folder=folder / "kafka") as kafka, MariaDB(folder=folder / "mariadb") as mariadb:
-            sites = Sites(folder=folder, kafka=kafka, mariadb=mariadb)
-            for title in names:
-                for figure in MEASUREMENTS[title](sites, quick=quick):
-                    sys.stderr.write(
-                        f"{figure.what} ({figure.parts}): {figure.value:.2f} {figure.unit}\n"
-                    )
-                    figures.append(figure)
-    return figures
+            yield Sites(folder=folder, kafka=kafka, mariadb=mariadb)
 
 
 if __name__ == "__main__":

@@ -34,15 +34,24 @@ class Used:
 
 
 class Program:
-    """A running `python -m ...`; it is killed at the end of its `with` block."""
+    """A running `python -m ...`; it is killed at the end of its `with` block.
+
+    `python` names another interpreter, whose arguments are then given whole.
+    """
 
     def __init__(
-        self, *arguments: str, folder: Path, environ: Mapping[str, str], name: str
+        self,
+        *arguments: str,
+        folder: Path,
+        environ: Mapping[str, str],
+        name: str,
+        python: str | None = None,
     ) -> None:
         self.name = name
         self._out = folder / f"{name}.out"
         self._used: Used | None = None
-        command = [*_dies_with_parent(), sys.executable, "-m", *arguments]
+        start = [sys.executable, "-m"] if python is None else [python]
+        command = [*_dies_with_parent(), *start, *arguments]
         with self._out.open("wb") as out:
             self._child = subprocess.Popen(  # noqa: S603 - our own program
                 command,
