@@ -204,7 +204,7 @@ def test_programs_run_as_the_person_whose_folder_they_share(
     """
     assert services[service]["user"] == "${UID:-10001}:${GID:-10001}"
     assert services[service]["environment"]["TMPDIR"] == "/work"
-    for text in (FILE.read_text(), (ROOT / "README.md").read_text()):
+    for text in (FILE.read_text(), (ROOT / "docs/how-to/kafka.md").read_text()):
         assert "777" not in text
         assert """printf 'UID=%s\\nGID=%s\\n' "$(id -u)" "$(id -g)" >> .env""" in text
 
@@ -225,7 +225,7 @@ def test_a_program_on_a_safe_path_takes_no_module_of_the_current_folder(tmp_path
 
     Without the variable, Python looks there first.
     """
-    (tmp_path / "orjson.py").write_text("raise SystemExit('taken from the current folder')")
+    (tmp_path / "argparse.py").write_text("raise SystemExit('taken from the current folder')")
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
     def run(**more: str) -> subprocess.CompletedProcess[str]:
