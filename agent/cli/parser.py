@@ -122,6 +122,7 @@ def resume_parser() -> Parser:
         help="consumer group and topic prefix (docllm)",
     )
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
     parser.set_defaults(run=Imported("agent.cli.resume:run"))
     return parser
 

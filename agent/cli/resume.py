@@ -12,7 +12,8 @@ from agent.ledger.route_resumes import resume, routes_in_use
 from agent.routes import RouteNames
 from producer.app import opened_ledger
 from producer.cli.cancel import actor
-from producer.screen.output import complain, note, say
+from producer.screen.answer import answering
+from producer.screen.output import complain, note
 from producer.text.printable import log_to_stderr, shown_traceback
 from schemas.errors import ConfigError, DocllmError
 from schemas.ledger.database import Connection
@@ -30,7 +31,9 @@ def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
         config = load_config(
             flags={"config": options.config}, environ=os.environ, cwd=current_folder()
         )
-        say(asyncio.run(_resume(config, options.group, options.route)))
+        with answering(options) as answer:
+            sentence = asyncio.run(_resume(config, options.group, options.route))
+            answer.say(sentence, route=options.route, resumed=True)
     except DocllmError as error:
         complain(with_config(str(error), options.config))
         return error.exit_code

@@ -15,7 +15,7 @@ from urllib.request import getproxies_environment
 import orjson
 from pyreqwest.exceptions import PyreqwestError
 
-from producer.checks.llm_call import Answer, Caller
+from producer.checks.llm_call import Caller, CheckAnswer
 from producer.text.printable import shown
 from schemas.clients import llm_address
 from schemas.clients.http import connected, why
@@ -72,7 +72,7 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
     return "; WARNING: ".join((success, *warnings))
 
 
-async def _answered(caller: Caller, url: str) -> tuple[Answer, Structured]:
+async def _answered(caller: Caller, url: str) -> tuple[CheckAnswer, Structured]:
     """Return the answer to the first call that the server takes, and its form.
 
     Some models refuse a request that limits the answer, and agents do not limit it. After a 400 the
@@ -92,7 +92,7 @@ async def _answered(caller: Caller, url: str) -> tuple[Answer, Structured]:
     return answer, configured
 
 
-def _may_refuse_form(answer: Answer) -> bool:
+def _may_refuse_form(answer: CheckAnswer) -> bool:
     """Return whether the form of structured output may be what the server refuses."""
     if answer.status == _BAD_REQUEST:
         return True
@@ -100,7 +100,7 @@ def _may_refuse_form(answer: Answer) -> bool:
     return named and (answer.status == _UNPROCESSABLE or answer.status in _TROUBLES)
 
 
-async def _versioned(caller: Caller, url: str, answer: Answer) -> str:
+async def _versioned(caller: Caller, url: str, answer: CheckAnswer) -> str:
     """Return the address with `/v1` if the server answers there and not here; else empty."""
     if answer.status != _NO_SUCH or not llm_address.lacks_version(url):
         return ""
@@ -113,7 +113,7 @@ async def _versioned(caller: Caller, url: str, answer: Answer) -> str:
 
 
 def _require_answer(
-    answer: Answer, llm: LLMConfig, route: str | None, url: str, versioned: str
+    answer: CheckAnswer, llm: LLMConfig, route: str | None, url: str, versioned: str
 ) -> None:
     """Raise UnsafeStateError, with advice, if the answer is a refusal."""
     where, status = llm_address.shown(url), answer.status

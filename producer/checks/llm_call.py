@@ -31,7 +31,7 @@ _CHEAP = {"max_tokens": 16}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckAnswer:
     """A response's status and body."""
 
     status: int
@@ -51,10 +51,10 @@ class Caller:
     llm: LLMConfig
     timeout_s: float
 
-    async def call(self, url: str, form: Structured, *, limited: bool = True) -> Answer:
+    async def call(self, url: str, form: Structured, *, limited: bool = True) -> CheckAnswer:
         """Ask for one word; `limited` limits the answer, `form` asks for JSON."""
         async with self._request(url, form, _CHEAP if limited else {}) as response:
-            return Answer(response.status, await _read(response))
+            return CheckAnswer(response.status, await _read(response))
 
     def _request(self, url: str, form: Structured, limit: dict[str, int]) -> StreamRequest:
         """Without a configured model the provider chooses one, as it does when agents call."""

@@ -5,16 +5,18 @@ import asyncio
 
 from producer.app import open_database, opened
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
-from producer.screen.output import note, say
+from producer.screen.answer import CommandAnswer, answering
+from producer.screen.output import note
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger import migrations
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 
+_RESULTS = {"-": "not tried"}  # words of the screen that differ in `--json`
 MOST_EMBEDDED = 1000  # partitions; every agent looks at each of them in every turn
 
 
-async def migrate(config: Config, _options: argparse.Namespace) -> int:
+async def migrate(config: Config, options: argparse.Namespace) -> int:
     """Bring the ledger's schema to this version's."""
     # An index on a large table takes minutes. A client that gave up would leave the server working.
     database = await asyncio.to_thread(open_database, config, timeout_s=None)
@@ -22,7 +24,8 @@ async def migrate(config: Config, _options: argparse.Namespace) -> int:
         before, after = await asyncio.to_thread(migrations.migrate, database)
     finally:
         database.close()
-    say(_migrated(before, after))
+    with answering(options) as answer:
+        answer.say(_migrated(before, after), before=before, after=after)
     return 0
 
 
@@ -43,18 +46,28 @@ async def topics(config: Config, options: argparse.Namespace) -> int:
             "one machine needs a few"
         )
     async with opened(config, options.group, check_topics=False) as parts:
-        if options.action == "check":
-            return await _compare(parts.family, options, embedded=config.embedded)
-        partitions = options.partitions or (EMBEDDED_PARTITIONS if config.embedded else PARTITIONS)
-        lines = await parts.family.apply(partitions, options.replication_factor)
-        say("\n".join(lines) or "topics are as they should be")
-        wider = await parts.family.wider_than(partitions) if options.partitions else {}
-        for name, number in wider.items():
-            note(f"{name} keeps its {number} partitions: they can be raised, never lowered")
+        with answering(options) as answer:
+            if options.action == "check":
+                return await _compare(parts.family, options, answer, embedded=config.embedded)
+            return await _apply(parts.family, options, answer, embedded=config.embedded)
+
+
+async def _apply(
+    family: TopicFamily, options: argparse.Namespace, answer: CommandAnswer, *, embedded: bool
+) -> int:
+    """Make or raise the topics."""
+    partitions = options.partitions or (EMBEDDED_PARTITIONS if embedded else PARTITIONS)
+    lines = await family.apply(partitions, options.replication_factor)
+    answer.say("\n".join(lines) or "topics are as they should be", action="apply", changes=lines)
+    wider = await family.wider_than(partitions) if options.partitions else {}
+    for name, number in wider.items():
+        note(f"{name} keeps its {number} partitions: they can be raised, never lowered")
     return 0
 
 
-async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded: bool) -> int:
+async def _compare(
+    family: TopicFamily, options: argparse.Namespace, answer: CommandAnswer, *, embedded: bool
+) -> int:
     """Print how the topics differ from what they must be.
 
     Embedded topics that were never made are still to come, which is no failure.
@@ -66,9 +79,16 @@ async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded
     lines = [
         f"topic {name} is not there yet; the next load or agent creates it" for name in never_made
     ]
-    lines += differences + await family.hidden_settings()
-    lines += [with_config(line, options.config) for line in await family.codec_advice()]
-    say("\n".join(lines) or "topics are as they should be")
+    remarks = await family.hidden_settings()
+    remarks += [with_config(line, options.config) for line in await family.codec_advice()]
+    lines += differences + remarks
+    answer.say(
+        "\n".join(lines) or "topics are as they should be",
+        action="check",
+        missing=list(never_made),
+        differences=differences,
+        remarks=remarks,
+    )
     if not differences:
         return 0
     advice = f"to change that: python -m producer topics apply --group {options.group}"
@@ -86,10 +106,15 @@ async def check(config: Config, options: argparse.Namespace) -> int:
 
     tests = Checks(config, options.group)
     worst, failed = 0, set[str]()
-    for test in tests.all():
-        code, word, message = await outcome(test, failed)
-        if word != "ok":
-            failed.add(test.name)
-        worst = max(worst, code)
-        say(f"{word:7} {test.name}: {with_config(message, options.config)}")
+    with answering(options) as answer:
+        for test in tests.all():
+            code, word, message = await outcome(test, failed)
+            if word != "ok":
+                failed.add(test.name)
+            worst = max(worst, code)
+            message = with_config(message, options.config)
+            answer.say(f"{word:7} {test.name}: {message}")
+            result = _RESULTS.get(word, word.lower())
+            answer.add("checks", {"name": test.name, "result": result, "message": message})
+        answer.put(ok=worst == 0)
     return worst

@@ -9,7 +9,8 @@ from producer.app import LedgerParts, opened_ledger
 from producer.cli.selection_options import several
 from producer.ledger import cancel as cancels
 from producer.ledger import store
-from producer.screen.output import complain, say
+from producer.screen.answer import CommandAnswer, answering
+from producer.screen.output import complain
 from producer.text.printable import shown
 from schemas.errors import ConfigError
 from schemas.ledger.database import Connection
@@ -29,10 +30,13 @@ async def cancel(config: Config, options: argparse.Namespace) -> int:
             raise ConfigError("name what to cancel: --batch NAME, or --id ID")
         if options.id is not None:
             return await _cancel_task(parts, options)
-        return await _cancel_batch(parts, options)
+        with answering(options) as answer:
+            return await _cancel_batch(parts, options, answer)
 
 
-async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
+async def _cancel_batch(
+    parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer
+) -> int:
     name: str = options.batch
     batch = await _require_batch(parts, options)
     is_new = await parts.transactions.write(cancels.mark, batch, actor())
@@ -43,9 +47,12 @@ async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
         crash.reach("cancel.page_cancelled")
         total += count
     note = "" if is_new else " (it was cancelled before)"
-    say(
+    answer.say(
         f"batch {name}{note}: {total} waiting tasks are cancelled; "
-        "running tasks finish and are not tried again; nothing can be loaded into the batch"
+        "running tasks finish and are not tried again; nothing can be loaded into the batch",
+        batch=name,
+        cancelled=total,
+        cancelled_before=not is_new,
     )
     return 0
 
@@ -58,18 +65,26 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
 
     states = await parts.transactions.write(work)
     if not states:
-        answer = (
+        unknown = (
             f"no task {options.id!r} in a batch of group {options.group}; see: "
             f"python -m producer status --group {options.group}"
         )
-        complain(with_config(answer, options.config))
+        complain(with_config(unknown, options.config))
         return 1
     if len(states) > 1:
         complain(several(options.id, [name for name, _ in states]))
         return 1
     ((name, before),) = states
-    answer = "cancelled" if before in WAITING else f"not changed, it is {before.name.lower()}"
-    say(f"task {shown(options.id)} of batch {shown(name)}: {answer}")
+    was, is_cancelled = before.name.lower(), before in WAITING
+    end = "cancelled" if is_cancelled else f"not changed, it is {was}"
+    with answering(options) as answer:
+        answer.say(
+            f"task {shown(options.id)} of batch {shown(name)}: {end}",
+            batch=name,
+            id=options.id,
+            cancelled=int(is_cancelled),
+            was=was,
+        )
     return 0
 
 

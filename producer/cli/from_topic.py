@@ -7,14 +7,15 @@ from producer.app import make_reader, make_relay, opened
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.replay.from_topic import FromTopic, Loaded, Survey, survey_topic
-from producer.screen.output import bar, note, say
+from producer.screen.answer import CommandAnswer
+from producer.screen.output import bar, note
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
 
 REFUSED_SHOWN = 20
 
 
-async def load(config: Config, options: argparse.Namespace) -> int:
+async def load(config: Config, options: argparse.Namespace, answer: CommandAnswer) -> int:
     """Load a topic's dead letters into this ledger; return 1 if some cannot be loaded."""
     if not options.dry_run:
         require_answer(options)
@@ -24,14 +25,23 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         survey = await survey_topic(reader, topic, parts.ledger_id, options.disposition or ())
         _refuse_own(survey, topic, options)
         subjects = len(survey.places) + len(survey.left)
-        say(f"{topic}: {survey.letters} letters of {subjects} tasks or records")
+        answer.say(
+            f"{topic}: {survey.letters} letters of {subjects} tasks or records",
+            topic=topic,
+            dry_run=options.dry_run,
+            letters=survey.letters,
+            new=0,
+            known=0,
+            left=len(survey.left),
+            refused=[],
+        )
         if survey.left:
             records = "quarantined records; --disposition undecodable or rejected takes them"
             kind = "of other dispositions" if options.disposition else records
-            say(f"left: {len(survey.left)} {kind}")
+            answer.say(f"left: {len(survey.left)} {kind}")
         question = f"load {len(survey.places)} into group {options.group}?"
         if not options.dry_run and not (survey.places and await agreed(options, question)):
-            say("nothing is loaded")
+            answer.say("nothing is loaded")
             return 0
         with nullcontext() if options.dry_run else bar(f"loading {topic}") as progress:
             loader = FromTopic(
@@ -43,7 +53,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
                 progress=lambda done: progress.show(done, len(survey.places)) if progress else None,
                 actor=actor(),
             )
-            return _report_load(await loader.load(topic, survey), options)
+            return _report_load(await loader.load(topic, survey), options, answer)
 
 
 def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None:
@@ -56,15 +66,19 @@ def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None
         )
 
 
-def _report_load(loaded: Loaded, options: argparse.Namespace) -> int:
+def _report_load(loaded: Loaded, options: argparse.Namespace, answer: CommandAnswer) -> int:
     known = f", {loaded.known} were loaded already" if loaded.known else ""
-    say(
-        f"{loaded.new} tasks {'would be loaded: a dry run' if options.dry_run else 'loaded'}{known}"
+    done = "would be loaded: a dry run" if options.dry_run else "loaded"
+    answer.say(
+        f"{loaded.new} tasks {done}{known}",
+        new=loaded.new,
+        known=loaded.known,
+        refused=loaded.refused,
     )
     for reason in loaded.refused[:REFUSED_SHOWN]:
         note(reason)
     if len(loaded.refused) > REFUSED_SHOWN:
         note(f"... and {len(loaded.refused) - REFUSED_SHOWN} more")
     if loaded.refused:
-        say(f"{len(loaded.refused)} cannot be loaded")
+        answer.say(f"{len(loaded.refused)} cannot be loaded")
     return 1 if loaded.refused else 0

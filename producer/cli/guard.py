@@ -9,7 +9,8 @@ from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.cancel import actor
 from producer.ledger import guards
 from producer.ledger.store import require_batch
-from producer.screen.output import complain, note, say, say_json, say_styled
+from producer.screen.answer import answering
+from producer.screen.output import complain, note, say_json, say_styled
 from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
@@ -70,11 +71,13 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
             f"{_keys(raised)}"
         )
         return 1
-    for guard in chosen:
-        await parts.transactions.write(guards.open_one, guard, actor(), "by hand")
-        say(f"{shown(guard.key)}: open; its tasks run again within seconds")
-    if not raised:
-        say(f"no guard of batch {options.batch} is raised")
+    with answering(options) as answer:
+        answer.put(batch=options.batch, opened=[guards.as_json(guard) for guard in chosen])
+        for guard in chosen:
+            await parts.transactions.write(guards.open_one, guard, actor(), "by hand")
+            answer.say(f"{shown(guard.key)}: open; its tasks run again within seconds")
+        if not raised:
+            answer.say(f"no guard of batch {options.batch} is raised")
     return 0
 
 

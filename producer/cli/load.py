@@ -6,6 +6,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from producer.cli.load_input import Input
@@ -18,7 +19,8 @@ from producer.input.unreachable_documents import UnreachableDocuments
 from producer.ledger import reported_types, store, tally
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
-from producer.screen.output import bar, complain, note, say
+from producer.screen.answer import CommandAnswer, answering
+from producer.screen.output import bar, complain, note
 from producer.text.printable import shown
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime import collector, crash
@@ -37,16 +39,26 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         source = Input(config, options, stack)
         rejects = stack.enter_context(Rejects(source.rejects, options.max_rejects))
-        try:
-            return await _load_all(config, options, source, rejects)
-        except TooManyRejectsError as error:
-            say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}")
-            complain(str(error))
-            return error.exit_code
+        with answering(options) as answer:
+            # Unknown, unless the input is read to its end.
+            answer.put(batch=source.batch, dry_run=options.dry_run, loaded=None, new=None)
+            try:
+                return await _load_all(config, options, source, rejects, answer)
+            except TooManyRejectsError as error:
+                answer.say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}")
+                complain(str(error))
+                return error.exit_code
+            finally:
+                path = str(rejects.path) if rejects.count else None
+                answer.put(bad=rejects.count, rejects=path)
 
 
 async def _load_all(
-    config: Config, options: argparse.Namespace, source: Input, rejects: Rejects
+    config: Config,
+    options: argparse.Namespace,
+    source: Input,
+    rejects: Rejects,
+    answer: CommandAnswer,
 ) -> int:
     report = BadLineReport(rejects)
     sums = Sums(config)
@@ -56,7 +68,7 @@ async def _load_all(
             config, options, source, report, sums if options.dry_run else None, checked
         )
         if options.dry_run or rejects.count:
-            return _report_check(source, options, expected, sums, rejects)
+            return _report_check(source, options, expected, sums, rejects, answer)
     async with opened(config, options.group) as parts:
         collector.calm()
         await parts.transactions.read(
@@ -67,8 +79,8 @@ async def _load_all(
         summary = await _load(
             parts, source.batch, _recorded(lines, sums, loaded), report, sums.estimate.add
         )
-    _report_load(source, summary, sums)
-    _report_rejects(source, rejects, options)
+    _report_load(source, summary, sums, answer)
+    _report_rejects(source, rejects, options, answer)
     if options.strict and checked != loaded:
         complain(_changed_message(source.batch, checked, loaded))
         return UnsafeStateError.exit_code
@@ -192,13 +204,20 @@ def _nothing(_line: Good) -> None:
 
 
 def _report_check(
-    source: Input, options: argparse.Namespace, expected: Summary, sums: Sums, rejects: Rejects
+    source: Input,
+    options: argparse.Namespace,
+    expected: Summary,
+    sums: Sums,
+    rejects: Rejects,
+    answer: CommandAnswer,
 ) -> int:
+    answer.put(loaded=0, unsent=0, **_facts(expected, sums))
     if options.dry_run:
-        say(f"dry run: nothing is loaded; {_result(expected, 'to load')}{_cost(expected, sums)}")
+        result = f"{_result(expected, 'to load')}{_cost(expected, sums)}"
+        answer.say(f"dry run: nothing is loaded; {result}")
         _report_roots(sums)
     if rejects.count:
-        say(
+        answer.say(
             f"nothing is loaded: {_counted(rejects.count, 'bad line')} in {rejects.path}; "
             f"{_repair_advice(source)}"
         )
@@ -269,8 +288,9 @@ def _changed_message(batch: str, checked: InputDigest, loaded: InputDigest) -> s
     )
 
 
-def _report_load(source: Input, summary: Summary, sums: Sums) -> None:
-    say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
+def _report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAnswer) -> None:
+    answer.put(loaded=summary.new, unsent=summary.unsent, **_facts(summary, sums))
+    answer.say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
         note(
             f"batch {source.batch} had {_counted(summary.before, 'task')} already; "
@@ -284,7 +304,9 @@ def _report_load(source: Input, summary: Summary, sums: Sums) -> None:
     _report_roots(sums)
 
 
-def _report_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) -> None:
+def _report_rejects(
+    source: Input, rejects: Rejects, options: argparse.Namespace, answer: CommandAnswer
+) -> None:
     """Print how to get each bad line into the same batch.
 
     The way is the rejects file, or the input itself for lines without text in that file.
@@ -299,9 +321,9 @@ def _report_rejects(source: Input, rejects: Rejects, options: argparse.Namespace
         f"{options.group}"
     )
     advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
-    say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}; {advice}")
+    answer.say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}; {advice}")
     if rejects.repairable and textless:
-        say(
+        answer.say(
             f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
         )
 
@@ -322,6 +344,11 @@ def _report_roots(sums: Sums) -> None:
             "agents may read"
         )
         note(f"{tasks}, so they would be dead; before you start agents, set: {outside}")
+
+
+def _facts(summary: Summary, sums: Sums) -> dict[str, Any]:
+    """Return what a load did, or would do, for `--json`."""
+    return {"new": summary.new, "known": summary.known, "estimate": sums.estimate.as_json()}
 
 
 def _result(summary: Summary, done: str) -> str:

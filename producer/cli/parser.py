@@ -109,15 +109,21 @@ def parser() -> Parser:
         shared,
     )
     _add_topics(command("topics", "create, grow or compare the group's topics"))
-    command("migrate", "update the ledger's schema to this version").set_defaults(
-        run=Imported("producer.cli.admin:migrate")
-    )
-    command(
+    migrate = command("migrate", "update the ledger's schema to this version")
+    _add_json(migrate)
+    migrate.set_defaults(run=Imported("producer.cli.admin:migrate"))
+    check = command(
         "check",
         "test servers, schema, topics, LLM",
-        "Calls each LLM once, with a few tokens.",
-    ).set_defaults(run=Imported("producer.cli.admin:check"))
+        "Calls each LLM with a few tokens: once, unless it refuses.",
+    )
+    _add_json(check)
+    check.set_defaults(run=Imported("producer.cli.admin:check"))
     return whole
+
+
+def _add_json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="for scripts")
 
 
 def _add_load(parser: Parser) -> None:
@@ -166,12 +172,13 @@ def _add_load(parser: Parser) -> None:
         help=f"stop when more than N lines are bad ({MAX_REJECTS:,}; 0: never)",
     )
     parser.add_argument("--dry-run", action="store_true", help="check and estimate, load nothing")
+    _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.load:load"))
 
 
 def _add_status(parser: Parser) -> None:
     parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    _add_json(parser)
     parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
     parser.set_defaults(run=Imported("producer.cli.view:status"))
 
@@ -183,6 +190,7 @@ def _add_export(parser: Parser) -> None:
         metavar="FILE",
         help="file that appears when it is complete; '-' or none: stdout",
     )
+    parser.add_argument("-o", dest="file", metavar="FILE", help="the same as FILE")
     parser.add_argument(
         "--batch", type=named, metavar="NAME", help="only this batch (all of the group)"
     )
@@ -208,6 +216,7 @@ def _add_cancel(parser: Parser) -> None:
         metavar="ID",
         help="one task; add --batch if several batches have the id",
     )
+    _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.cancel:cancel"))
 
 
@@ -240,6 +249,7 @@ def _add_replay(parser: Parser) -> None:
         help="load dead letters back from a topic (<group>.dlq), for a lost ledger",
     )
     add("--force", action="store_true", help="for --from-topic: even letters of this ledger")
+    _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.replay:replay"))
 
 
@@ -276,7 +286,7 @@ def _add_guard(parser: Parser, shared: Parser) -> None:
         "list", parents=[shared], help="show what is held back, and why", description=_GUARD_LIST
     )
     listed.add_argument("batch", nargs="?", type=named, metavar="BATCH", help="only this batch")
-    listed.add_argument("--json", action="store_true", help="for scripts")
+    _add_json(listed)
     listed.set_defaults(run=Imported("producer.cli.guard:list_guards"))
     opened = actions.add_parser(
         "open", parents=[shared], help="let a batch run again", description=_GUARD_OPEN
@@ -284,6 +294,7 @@ def _add_guard(parser: Parser, shared: Parser) -> None:
     opened.add_argument("batch", type=named, metavar="BATCH", help="the batch to let run again")
     opened.add_argument("--type", type=named, help="only its tasks of this type")
     opened.add_argument("--route", type=named, help="only its tasks of this route")
+    _add_json(opened)
     opened.set_defaults(run=Imported("producer.cli.guard:open_guards"))
 
 
@@ -305,6 +316,7 @@ def _add_topics(parser: Parser) -> None:
         metavar="N",
         help="copies of each partition (the broker's default)",
     )
+    _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.admin:topics"))
 
 

@@ -22,7 +22,8 @@ from producer.replay.applier import make_applier
 from producer.replay.plan import ReplayPlan
 from producer.replay.runner import Replay
 from producer.screen import replays
-from producer.screen.output import bar, complain, note, say
+from producer.screen.answer import CommandAnswer, answering
+from producer.screen.output import bar, complain, note
 from producer.text.printable import shown
 from producer.text.times import written
 from schemas.errors import ConfigError
@@ -48,18 +49,23 @@ SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "un
 async def replay(config: Config, options: argparse.Namespace) -> int:
     """Replay the selection, or run one of the modes."""
     _check(options)
-    if options.from_topic is not None:
-        return await from_topic.load(config, options)
-    if options.list or options.dry_run:
-        async with opened_ledger(config, reads_s=SCREEN_S) as ledger:
-            if options.list:
-                return await _list(ledger, options)
-            return await _dry_run(config, ledger, options)
-    if not options.resume:
-        require_answer(options)
-    async with opened(config, options.group) as parts:
-        unread = await _resume(parts, options)
-        return _code(unread) if options.resume else await _replay(parts, options, unread)
+    with answering(options) as answer:
+        if options.from_topic is not None:
+            return await from_topic.load(config, options, answer)
+        answer.put(dry_run=options.dry_run)
+        if options.list or options.dry_run:
+            async with opened_ledger(config, reads_s=SCREEN_S) as ledger:
+                if options.list:
+                    return await _list(ledger, options, answer)
+                return await _dry_run(config, ledger, options, answer)
+        if not options.resume:
+            require_answer(options)
+        async with opened(config, options.group) as parts:
+            answer.put(replays=[])
+            unread = await _resume(parts, options, answer)
+            if options.resume:
+                return _code(unread)
+            return await _replay(parts, options, answer, unread)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -86,31 +92,41 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
+async def _list(parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer) -> int:
     runs = await parts.transactions.read(replay_runs.latest, options.group, RUNS_SHOWN)
-    say(
+    answer.say(
         "\n".join(replays.run_line(run) for run in runs)
-        or f"nothing was replayed in group {options.group}"
+        or f"nothing was replayed in group {options.group}",
+        replays=[replays.run_json(run) for run in runs],
     )
     return 0
 
 
-async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
-    code = 0 if options.resume else await _dry_plan(config, parts, options)
+async def _dry_run(
+    config: Config, parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer
+) -> int:
+    code = 0 if options.resume else await _dry_plan(config, parts, options, answer)
     runs = await parts.transactions.read(replay_runs.unfinished, options.group)
+    answer.put(unfinished=[replays.run_json(run) for run in runs])
     for run in runs:
-        say(f"replay {run.id} is unfinished and would continue: {run.left} of {run.total} left")
+        answer.say(
+            f"replay {run.id} is unfinished and would continue: {run.left} of {run.total} left"
+        )
     if options.resume and not runs:
-        say(NONE_UNFINISHED)
-    say("dry run: nothing is changed")
+        answer.say(NONE_UNFINISHED)
+    answer.say("dry run: nothing is changed")
     return code
 
 
-async def _dry_plan(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
-    request, plan = await _planned(config, parts, options)
+async def _dry_plan(
+    config: Config, parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer
+) -> int:
+    request, plan = await _planned(config, parts, options, answer)
     if await _closed(parts, request, plan) is not None:
-        say(TO_OPEN)
-    return 0 if plan.tasks + plan.records else await _why_nothing(parts, options, request)
+        answer.say(TO_OPEN)
+    if plan.tasks + plan.records:
+        return 0
+    return await _why_nothing(parts, options, answer, request)
 
 
 async def _closed(
@@ -123,7 +139,7 @@ async def _closed(
 
 
 async def _planned(
-    config: Config, parts: LedgerParts | Parts, options: argparse.Namespace
+    config: Config, parts: LedgerParts | Parts, options: argparse.Namespace, answer: CommandAnswer
 ) -> tuple[ReplayRequest, ReplayPlan]:
     """Read the selection; show what a replay of it would do."""
     selection = await parts.transactions.read(read_selection, options)
@@ -134,12 +150,16 @@ async def _planned(
     await parts.transactions.executor(
         lambda: replay_plan.measure(read, options.group, request, plan.tasks, estimate)
     )
-    say("\n".join(replays.plan_lines(plan, request, estimate, width())))
+    lines = replays.plan_lines(plan, request, estimate, width())
+    answer.say("\n".join(lines), plan=replays.plan_json(plan, estimate))
     return request, plan
 
 
 async def _why_nothing(
-    parts: LedgerParts | Parts, options: argparse.Namespace, request: ReplayRequest
+    parts: LedgerParts | Parts,
+    options: argparse.Namespace,
+    answer: CommandAnswer,
+    request: ReplayRequest,
 ) -> int:
     """Report the state of the named task or record; return 1 if it does not exist."""
     selection, group = request.selection, options.group
@@ -147,14 +167,18 @@ async def _why_nothing(
         number = selection.record
         record = await parts.transactions.read(history.record, group, number)
         if record is not None and record.replayed_at is not None:
-            say(f"{RECORD}{number} was replayed {written(record.replayed_at)}")
+            answer.say(
+                f"{RECORD}{number} was replayed {written(record.replayed_at)}",
+                replayed_at=written(record.replayed_at),
+            )
         return 0 if record is not None else _unknown(options)
     if selection.key is None:
         return 0
     key = selection.key
     states = await parts.transactions.read(history.states, group, key, selection.batch)
+    answer.put(states=[{"batch": name, "state": status.name.lower()} for name, status in states])
     for batch_name, status in states:
-        say(f"task {key} of batch {batch_name} is {status.name.lower()}")
+        answer.say(f"task {key} of batch {batch_name} is {status.name.lower()}")
     return 0 if states else _unknown(options)
 
 
@@ -170,34 +194,38 @@ def _unknown(options: argparse.Namespace) -> int:
     return 1
 
 
-async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int:
-    request, plan = await _planned(parts.config, parts, options)
+async def _replay(
+    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, unread: int
+) -> int:
+    request, plan = await _planned(parts.config, parts, options, answer)
     if (closed := await _closed(parts, request, plan)) is not None:
-        return max(_code(unread), await _open(parts, options, closed))
+        return max(_code(unread), await _open(parts, options, answer, closed))
     if not plan.tasks + plan.records:
-        return max(_code(unread), await _why_nothing(parts, options, request))
+        return max(_code(unread), await _why_nothing(parts, options, answer, request))
     if not await agreed(options, f"replay {replays.items(plan.tasks, plan.records)}?"):
-        say("nothing is replayed")
+        answer.say("nothing is replayed")
         return _code(unread)
     run = await _replayer(parts).store(actor(), request)
-    return _code(unread if run is None else unread + await _follow(parts, options, run))
+    return _code(unread if run is None else unread + await _follow(parts, options, answer, run))
 
 
-async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int:
+async def _open(
+    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, closed: Batch
+) -> int:
     """Open a batch that has no cancelled task.
 
     This does not replay its dead letters, but makes a replay possible.
     """
-    say(TO_OPEN)
+    answer.say(TO_OPEN)
     if not await agreed(options, f"open batch {closed.name}?"):
-        say("nothing is opened")
+        answer.say("nothing is opened")
         return 0
     await parts.transactions.write(reopen.reopen, closed, actor())
-    say(f"batch {shown(closed.name)} is open again")
+    answer.say(f"batch {shown(closed.name)} is open again", opened=closed.name)
     return 0
 
 
-async def _resume(parts: Parts, options: argparse.Namespace) -> int:
+async def _resume(parts: Parts, options: argparse.Namespace, answer: CommandAnswer) -> int:
     """Follow the unfinished replays; return how many records could not be read.
 
     Without `--resume`, replays that agents apply are left to them.
@@ -206,20 +234,22 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
     await parts.transactions.write(storing.drop_unstored, group)
     runs = await parts.transactions.read(replay_runs.unfinished, group)
     if options.resume and not runs:
-        say(NONE_UNFINISHED)
+        answer.say(NONE_UNFINISHED)
     follows = options.resume or not await parts.transactions.read(replay_runs.any_agent, group)
     for run in runs:
         ordered = f"{shown(str(run.request.selection))}, by {shown(run.actor)}"
         what = f"{run.left} of {run.total} left ({ordered})"
         if follows:
-            say(f"resuming replay {run.id}: {what}")
-            unread += await _follow(parts, options, run)
+            answer.say(f"resuming replay {run.id}: {what}")
+            unread += await _follow(parts, options, answer, run)
         else:
             note(f"replay {run.id} is unfinished, agents apply it: {what}")
     return unread
 
 
-async def _follow(parts: Parts, options: argparse.Namespace, run: Run) -> int:
+async def _follow(
+    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, run: Run
+) -> int:
     """Follow a replay and report its result; return how many records could not be read."""
     try:
         with bar(f"replay {run.id}") as progress:
@@ -228,7 +258,8 @@ async def _follow(parts: Parts, options: argparse.Namespace, run: Run) -> int:
         note(with_config(_interrupted(run, options.group), options.config))
         raise
     ended = report.run
-    say(f"replay {run.id}: {replays.result(ended)}")
+    answer.say(f"replay {run.id}: {replays.result(ended)}")
+    answer.add("replays", replays.run_json(ended))
     unread = await parts.transactions.read(replay_runs.unread, run.id, replays.UNREAD_SHOWN)
     for line in replays.report_lines(report, unread):
         note(line)

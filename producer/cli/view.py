@@ -115,7 +115,12 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
 async def export(config: Config, options: argparse.Namespace) -> int:
     """Write the results to stdout, or to a file as a whole; report batches that are not final."""
     line_of: LineOf = openai_line if options.format == "openai" else docllm_line
-    output = None if options.output in STDOUT else options.output
+    if options.output is not None and options.file is not None:
+        raise ConfigError(
+            "name the file once: `-o FILE` is the same as FILE; leave one of them out"
+        )
+    named = options.output or options.file
+    output = None if named in STDOUT else named
     if output is None and sys.stdout.isatty():
         line_of = _escaped(line_of)
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:

@@ -4,6 +4,7 @@ It counts four bytes a token, and says that it is an estimate.
 """
 
 from collections import Counter
+from typing import Any
 
 from producer.input.lines import Good
 from schemas.settings.account import account
@@ -58,6 +59,17 @@ class Estimate:
         )
         return sum(priced) / 1_000_000
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of the estimate for `--json`; without any price, `cost` is None."""
+        unpriced = self._unpriced()
+        cost = None if len(unpriced) == len(self._bytes) else self.cost
+        return {
+            "tasks": self.tasks,
+            "tokens_in": self.tokens_in,
+            "cost": cost,
+            "models_without_price": unpriced,
+        }
+
     def __str__(self) -> str:
         tasks = f"{self.tasks:,} task" + ("" if self.tasks == 1 else "s")
         return (
@@ -65,8 +77,11 @@ class Estimate:
             f"(estimated: {BYTES_PER_TOKEN} bytes a token); {self._price()}"
         )
 
+    def _unpriced(self) -> list[str]:
+        return sorted(model for model in self._bytes if model not in self._prices)
+
     def _price(self) -> str:
-        unpriced = sorted(model for model in self._bytes if model not in self._prices)
+        unpriced = self._unpriced()
         unknown = f"no price is configured for {', '.join(unpriced)}" if unpriced else ""
         if len(unpriced) == len(self._bytes):
             return unknown or "no price"

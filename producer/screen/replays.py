@@ -1,6 +1,7 @@
 """Shows replays as lines for a person. No query, no decision."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from producer.input.estimate import Estimate
 from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
@@ -108,6 +109,42 @@ def run_line(run: Run) -> str:
     return (
         f"{who}  {shown(str(run.request.selection))}: {result(run)} of {run.total}; {_state(run)}"
     )
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """Return the form of a run for `--json`."""
+    return {
+        "id": run.id,
+        "actor": run.actor,
+        "selection": str(run.request.selection),
+        "created_at": written(run.created_at),
+        "ended_at": None if run.ended_at is None else written(run.ended_at),
+        "rate_per_s": run.request.rate,
+        "total": run.total,
+        "left": run.left,
+        "replayed": run.counts.get(ItemState.REPLAYED, 0),
+        "skipped": run.counts.get(ItemState.SKIPPED, 0),
+        "unread": run.counts.get(ItemState.UNREAD, 0),
+    }
+
+
+def plan_json(plan: ReplayPlan, estimate: Estimate) -> dict[str, Any]:
+    """Return the form of a plan for `--json`."""
+    return {
+        "tasks": plan.tasks,
+        "records": plan.records,
+        "late": plan.late,
+        "capped": plan.capped,
+        "closed": plan.closed,
+        "quarantined": plan.quarantined,
+        "spent": {
+            "attempts": plan.spent.attempts,
+            "tokens_in": plan.spent.tokens_in,
+            "tokens_out": plan.spent.tokens_out,
+            "cost": plan.spent.cost_micro / 1_000_000,
+        },
+        "estimate": estimate.as_json(),
+    }
 
 
 def _state(run: Run) -> str:

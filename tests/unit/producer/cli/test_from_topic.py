@@ -7,6 +7,7 @@ import pytest
 
 from producer.cli import from_topic, replay
 from producer.cli.parser import parser
+from producer.screen.answer import CommandAnswer
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
 
@@ -18,7 +19,7 @@ def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch
     """
     taken: list[list[str]] = []
 
-    async def load(_: Config, options: argparse.Namespace) -> int:
+    async def load(_: Config, options: argparse.Namespace, _answer: CommandAnswer) -> int:
         taken.append(options.disposition)
         return 0
 
