@@ -76,6 +76,7 @@ demo-kafka: servers ## the same on Apache Kafka, MariaDB and Redis, which it sta
 
 docs: $(READY) ## write what the pages take from the code and from real runs, then build the site
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.picture
 	@$(MAKE) --no-print-directory site
 
 site: $(SITE) ## build the site from docs/ into site/, strict about links
