@@ -1,10 +1,13 @@
 """Fill in the parts of docs/reference that come from the code: `python -m tools.reference`.
 
-A page marks such a part by comments, `<!-- begin NAME ... -->` and `<!-- end -->`. With `--check`
+A page marks such a part by comments, `<!-- begin NAME ... -->` and `<!-- end -->`. A block of text
+that begins with a command and `--help` is filled with what the command prints. With `--check`
 nothing is written, and the exit code is 1 if a page is stale.
 """
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,8 +21,10 @@ from schemas.settings.catalog import NAMED, SETTINGS
 from schemas.task.states import Status
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-PAGES = ("settings.md", "tables.md")
+PAGES = ("commands.md", "settings.md", "tables.md")
 PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
+HELP = re.compile(r"(^```text\n\$ python (-m [^\n]* --help)\n).*?(^```\n)", re.DOTALL | re.MULTILINE)
+COLUMNS = 80
 PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME"}
 
 
@@ -41,7 +46,21 @@ def text(page: str) -> str:
 
 def filled(page: str) -> str:
     """Return the text of a page with its parts as the code gives them now."""
-    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}{part[3]}", page)
+    helps = HELP.sub(lambda block: f"{block[1]}{printed_help(block[2])}{block[3]}", page)
+    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}{part[3]}", helps)
+
+
+def printed_help(arguments: str) -> str:
+    """Return what Python with these arguments prints for `--help`."""
+    environ = os.environ | {"COLUMNS": str(COLUMNS + 2), "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments.split()],
+        cwd=FOLDER.parents[1],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
 
 
 def settings() -> str:
