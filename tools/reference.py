@@ -23,7 +23,9 @@ from schemas.task.states import Status
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGES = ("commands.md", "settings.md", "tables.md")
 PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
-HELP = re.compile(r"(^```text\n\$ python (-m [^\n]* --help)\n).*?(^```\n)", re.DOTALL | re.MULTILINE)
+HELP = re.compile(
+    r"(^```text\n\$ python (-m [^\n]* --help)\n).*?(^```\n)", re.MULTILINE | re.DOTALL
+)
 COLUMNS = 80
 PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME"}
 
