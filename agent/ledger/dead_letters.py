@@ -9,10 +9,11 @@ Tested by tests/contract/test_ledger_ends.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, case, func, select
 
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.tables import dead_letter, task, task_attempt
+from schemas.task.failures import UNTRIED
 
 Letter = Mapping[str, Any]  # the columns of a dead letter
 
@@ -29,7 +30,7 @@ _COPIED = (
 _TASKS = (
     select(
         *_COPIED,
-        func.count(task_attempt.c.id).label("attempts"),
+        func.count(case((task_attempt.c.error_class.not_in(UNTRIED), 1))).label("attempts"),
         *(func.sum(column).label(column.name) for column in _SUMMED),
     )
     .join(task_attempt, task_attempt.c.task_id == task.c.id)

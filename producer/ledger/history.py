@@ -171,6 +171,8 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
+    letter = _letter(connection, row.id)
+    death = "" if letter is None else letter.error_class
     return Story(
         number=row.id,
         key=row.task_key.decode(errors="backslashreplace"),
@@ -178,7 +180,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         type=row.type,
         tenant=row.tenant,
         status=Status(row.status),
-        attempts=attempts_of(row.attempt, Status(row.status)),
+        attempts=attempts_of(row.attempt, Status(row.status), death),
         max_attempts=row.max_attempts,
         lease_losses=row.lease_losses,
         replays=row.replays,
@@ -188,7 +190,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         raw_key=row.raw_key,
         headers=row.headers,
         input=row.body,
-        letter=_letter(connection, row.id),
+        letter=letter,
         result=_result(connection, row.id),
         history=tuple(_history(connection, row.id)),
         claimed_at=_claimed_at(row),

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from schemas.task.codec import is_value, unpacked
-from schemas.task.failures import ErrorClass
+from schemas.task.failures import UNTRIED, ErrorClass
 from schemas.task.message_text import text_of
 from schemas.task.states import Status
 from schemas.task.untrusted import describe_error
@@ -90,12 +90,13 @@ class Ended:
         return None if self.letter is None else self.letter.died_at
 
 
-def attempts_of(counted: int, status: Status) -> int:
-    """Return how many attempts to show to a person.
+def attempts_of(counted: int, status: Status, death: str = "") -> int:
+    """Return how many attempts to show to a person; `death` is the error class of a dead task.
 
-    The ledger counts the failed attempts; the attempt that succeeded is one more.
+    The ledger counts the failed attempts; the attempt that succeeded is one more. It counts a death
+    without an attempt too.
     """
-    return counted + (status == Status.SUCCEEDED)
+    return counted + (status == Status.SUCCEEDED) - (death in UNTRIED)
 
 
 def docllm_line(task: Ended) -> bytes | None:
@@ -108,7 +109,9 @@ def docllm_line(task: Ended) -> bytes | None:
             "status": task.status.name.lower(),
             "result": result and _answer(task, result),
             "error": letter and {"code": letter.error_class, "message": letter.error_text},
-            "attempts": attempts_of(task.attempt, task.status),
+            "attempts": attempts_of(
+                task.attempt, task.status, letter.error_class if letter else ""
+            ),
             "model": result and result.model,
             "tokens_in": task.tokens_in,
             "tokens_out": task.tokens_out,

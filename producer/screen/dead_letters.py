@@ -20,6 +20,7 @@ from producer.ledger.tally import OTHER_FINGERPRINTS
 from producer.text.columns import Column, fitted
 from producer.text.printable import shown
 from producer.text.times import written
+from schemas.task.failures import UNTRIED
 from schemas.task.line_json import LineError
 from schemas.task.wording import counted
 
@@ -174,7 +175,8 @@ def story_lines(story: Story) -> Iterator[str]:
         yield from _letter_lines(story.letter)
     if story.result is not None:
         yield _result_line(story.result)
-    yield f"  attempts that did not succeed: {len(story.history) or 'none'}"
+    failed = sum(attempt.error_class not in UNTRIED for attempt in story.history)
+    yield f"  attempts that did not succeed: {failed or 'none'}"
     for attempt in story.history:
         yield from _attempt_lines(attempt)
     yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
@@ -219,12 +221,13 @@ def _cost(paid: StoredResult | PastAttempt) -> str:
 
 
 def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
+    number = "no attempt" if attempt.error_class in UNTRIED else f"attempt {attempt.attempt}"
     spent = (
         f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "
         f"{_cost(attempt)}"
     )
     yield (
-        f"    {written(attempt.started_at)}  attempt {attempt.attempt}, {attempt.outcome}"
+        f"    {written(attempt.started_at)}  {number}, {attempt.outcome}"
         f"{_by(attempt.model, attempt.route)}: {attempt.error_class}, {spent}"
     )
     yield f"      trace {shown(attempt.trace_id, 191) or '-'}"

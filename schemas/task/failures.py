@@ -72,6 +72,10 @@ class ErrorClass(StrEnum):
     UNREADABLE = "UNREADABLE", "only in exports: what the ledger stored of the task is damaged"
 
 
+# Ends of a claim at which no attempt began.
+UNTRIED = frozenset({ErrorClass.EXPIRED, ErrorClass.GUARD, ErrorClass.ROUTE})
+
+
 class Disposition(StrEnum):
     """Why a task was given up or a record quarantined; a record has one of the last two."""
 

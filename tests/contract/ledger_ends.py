@@ -27,7 +27,7 @@ from agent.ports import Claimable, Row, Settlement
 from producer.ledger import cancel, outbox, store
 from schemas.ledger import tables
 from schemas.task.envelope import Publication
-from schemas.task.failures import Disposition, ErrorClass
+from schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from schemas.task.states import WAITING, Status
 from tests.contract.ledger_dead import applied, delivered, request, stored
 from tests.contract.ledger_parts import GROUP, ORIGIN, LedgerDatabase
@@ -231,7 +231,8 @@ def _faults_of_letters(ledger_db: LedgerDatabase) -> list[str]:
     found = []
     for letter in ledger_db.rows(tables.dead_letter):
         own, task = attempts[letter.task_id], tasks[letter.task_id]
-        sums = [len(own), *(sum(getattr(one, name) for one in own) for name in _TOTALS[1:])]
+        tried = sum(one.error_class not in UNTRIED for one in own)
+        sums = [tried, *(sum(getattr(one, name) for one in own) for name in _TOTALS[1:])]
         if sums != [getattr(letter, name) for name in _TOTALS]:
             found.append(f"the letter of task {task.id} has other sums than {sums}")
         if any(getattr(task, name) != getattr(letter, name) for name in (*_COPIES, "route")):

@@ -7,6 +7,8 @@ import signal
 from datetime import UTC, datetime, timedelta
 from statistics import quantiles
 
+import orjson
+
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, task_line
@@ -106,6 +108,26 @@ def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> N
     }
     assert len(run.calls) == 60
     assert checker.violations(run) == []
+    # Each had one attempt, before its deadline.
+    assert "20 attempts, " in embedded.producer("dead", "list")
+
+
+def test_a_task_that_was_late_from_the_beginning_had_no_attempt(embedded: Deployment) -> None:
+    """`dead list`, `dead show` and the export count what was tried."""
+    llm = embedded.llm("--latency", "0")
+    line = task_line(0, deadline="2020-01-01T00:00:00Z")
+    embedded.producer("load", str(embedded.write_lines([line])))
+    embedded.until_done()
+
+    shown = embedded.producer("dead", "show", "t0")
+    (exported,) = embedded.producer("export", "--batch", BATCH).splitlines()
+
+    assert "0 attempts, 0+0 tokens; " in embedded.producer("dead", "list")
+    assert "\n  attempts 0 of 5, " in shown
+    assert "\n  attempts that did not succeed: none\n" in shown
+    assert "  no attempt, dead on route default: EXPIRED, " in shown
+    assert orjson.loads(exported)["attempts"] == 0
+    assert llm.calls() == []
 
 
 def test_old_tier_is_drained(deployment: Deployment) -> None:

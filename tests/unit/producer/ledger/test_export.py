@@ -89,11 +89,11 @@ class Filled:
             {"task_id": task_id, "fence": 0, "outcome": "retry", "started_at": ENDED} | spent,
         )
 
-    def dead(self, key: str, **more: Any) -> int:
+    def dead(self, key: str, error_class: str = "BAD_REQUEST", **more: Any) -> int:
         task_id = self.add(key, Status.DEAD, **more)
         letter = {
             "disposition": "permanent",
-            "error_class": "BAD_REQUEST",
+            "error_class": error_class,
             "error_text": "no such model",
             "died_at": ENDED,
         }
@@ -200,11 +200,12 @@ def test_unfinished_tasks_are_exported_and_counted(filled: Filled) -> None:
 def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
     """`dead show` counts attempts as an export does: failed ones and the one that succeeded.
 
-    A task that still waits has only failed ones.
+    A task that still waits has only failed ones. One that was late from the beginning has none.
     """
     filled.write(batch, {"id": 1, "name": "b", "group_name": "g"})
     filled.succeeded("done", completion("x"), attempt=2)
     filled.dead("dead", attempt=3)
+    filled.dead("late", "EXPIRED", attempt=1)
     filled.add("waits", Status.RETRYING, attempt=1)
 
     exported = {line["id"]: line["attempts"] for line in lines(filled)}
@@ -213,7 +214,7 @@ def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
         for key in exported
     }
 
-    assert exported == {"done": 3, "dead": 3, "waits": 1}
+    assert exported == {"done": 3, "dead": 3, "late": 0, "waits": 1}
     assert {key: story.attempts for key, story in stories.items() if story is not None} == exported
 
 

@@ -244,6 +244,15 @@ def test_the_page_names_route_and_model_of_each_answer() -> None:
     assert (attempt["route"], attempt["model"], attempt["unsure"]) == ("gpu", "small", 0.0002)
 
 
+def test_an_end_without_an_attempt_is_not_counted_as_one() -> None:
+    """A task whose deadline passed before its second attempt has had one."""
+    late = replace(ATTEMPT, attempt=2, error_class="EXPIRED")
+    text = "\n".join(story_lines(replace(STORY, history=(ATTEMPT, late))))
+
+    assert "attempts that did not succeed: 1\n" in text
+    assert "no attempt, dead: EXPIRED, " in text
+
+
 def test_nothing_acts_on_a_terminal() -> None:
     """Escapes, line ends and direction marks in any text do not reach the terminal.
 
