@@ -39,6 +39,8 @@ max_attempts = 3
 def configured(deployment: Deployment, handler: str) -> None:
     (deployment.folder / "invoices.py").write_text(MODULE)
     (deployment.folder / "docllm.toml").write_text(SETTINGS.format(handler=handler))
+    if deployment.kafka:
+        deployment.producer("topics", "apply")
 
 
 def test_a_persons_own_handler_runs_its_type(embedded: Deployment) -> None:
@@ -105,25 +107,26 @@ async def extract(context):
 """
 
 
-def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deployment) -> None:
+def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(deployment: Deployment) -> None:
     """A panic and `sys.exit` are counted failures of the handler, with file and line.
 
     They do not end the agent.
     """
-    llm = embedded.llm("--latency", "0")
-    configured(embedded, "invoices:extract")
-    (embedded.folder / "invoices.py").write_text(PAID)
+    llm = deployment.llm("--latency", "0")
+    configured(deployment, "invoices:extract")
+    (deployment.folder / "invoices.py").write_text(PAID)
     keys = [f"{kind} {number}" for kind in ("good", "panic", "exit") for number in range(3)]
     lines = [
         {"id": key, "type": "invoice", "max_attempts": 2, "input": {"text": "x"}} for key in keys
     ]
-    embedded.producer("load", str(embedded.write_lines(lines)))
+    deployment.producer("load", str(deployment.write_lines(lines)))
 
-    (agent,) = embedded.until_done()
+    (agent,) = deployment.until_done()
 
     assert len(llm.calls()) == 3 + 2 * 6
     died = {
-        (row.error_class, row.disposition, row.error_text) for row in embedded.ledger.dead_letters()
+        (row.error_class, row.disposition, row.error_text)
+        for row in deployment.ledger.dead_letters()
     }
     texts = ("Panic: index out of bounds", "SystemExit: 0")
     assert died == {("HANDLER", "exhausted", text) for text in texts}
@@ -133,8 +136,8 @@ def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deplo
         assert agent.err.count(f'invoices.py", line {line}, in extract') == 1
         assert f"handler of type invoice failed at {place}: {text}" in agent.err
         assert f"handler of type invoice failed 6 times at {place}" in agent.err
-    shown = embedded.producer("dead", "show", "exit 1")
-    document = orjson.loads(embedded.producer("dead", "show", "panic 1", "--json"))
+    shown = deployment.producer("dead", "show", "exit 1")
+    document = orjson.loads(deployment.producer("dead", "show", "panic 1", "--json"))
     assert "\n    where its last attempt failed:\n" in shown
     assert 'invoices.py", line 13, in extract\n        sys.exit(0)\n' in shown
     assert document["letter"]["traceback"].endswith(

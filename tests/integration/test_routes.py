@@ -1,5 +1,6 @@
 """Routes in whole programs: a failing one delays no other, a person resumes a parked one."""
 
+import signal
 from collections.abc import Callable
 
 from tests.integration.deployment import Deployment, task_line
@@ -35,6 +36,33 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
     assert called <= 2 * 8 + 2
     assert {task.attempt for task in deployment.ledger.tasks()} == {0}
     assert deployment.ledger.counts()["succeeded"] == 300
+
+
+def test_a_refused_key_is_corrected_and_the_agents_restarted(embedded: Deployment) -> None:
+    """Log and `status` tell this fix, since an agent reads its settings once; nothing was counted.
+
+    A restart is enough: no `resume` is needed.
+    """
+    llm = embedded.llm("--latency", "0.05", "--faults", "401=1")
+    embedded.load(20)
+    agent = embedded.agent()
+    embedded.until(lambda: "default is parked" in agent.err, "the agent to park its route")
+    embedded.until(
+        lambda: any(
+            "correct its key, model or address and restart the agents" in why
+            for why in embedded.status()["reasons"]
+        ),
+        "status to tell what to do",
+    )
+    assert "correct its key, model or address, then restart the agents" in agent.err
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0, agent.tail()
+
+    llm.dial()
+    embedded.until_done()
+
+    assert {task.attempt for task in embedded.ledger.tasks()} == {0}
+    assert embedded.ledger.counts()["succeeded"] == 20
 
 
 def test_a_failing_route_delays_no_other(embedded: Deployment, settings: Settings) -> None:
