@@ -43,6 +43,10 @@ def test_a_terminal_shows_colours_and_a_sparkline(embedded: Deployment) -> None:
     assert plain.colours == set()
     assert f"2 dead BAD_REQUEST  ({HOSTILE})" in plain.text
 
+    dumb = on_terminal(embedded, "producer", "status", TERM="dumb")
+    assert "\x1b" not in dumb.raw
+    assert f"2 dead BAD_REQUEST  ({HOSTILE})" in dumb.text
+
     piped = embedded.run("producer", "status", "--group", embedded.group, FORCE_COLOR="1")
     assert "\x1b" not in piped.out
     assert f"2 dead BAD_REQUEST  ({HOSTILE})" in piped.out
