@@ -60,6 +60,16 @@ def held_s(before: Glance, now: Glance) -> float:
     return own_s if elapsed_s <= LATE_S else min(own_s, max(LATE_S, cpu_s))
 
 
+def _note_unseen(held: float) -> None:
+    """Log a block that ended before this thread could look, since it kept the interpreter busy."""
+    if held >= BLOCKED_S:
+        log.warning(
+            "the event loop was blocked for %.0f s by code that also stopped all other threads, "
+            "such as a regular expression: run it in a process of its own",
+            held,
+        )
+
+
 def _line_times() -> Iterator[float]:
     return chain((BLOCKED_S, _AGAIN_S), count(_THEN_EVERY_S, _THEN_EVERY_S))
 
@@ -111,6 +121,7 @@ class LoopWatch:
             now = Glance(self._clock.now_s(), loop.use())
             if loop.answered:
                 self._end()
+                _note_unseen(held_s(before, now))
                 loop.ask()
             else:
                 self._note(loop, work_of, held_s(before, now))

@@ -48,6 +48,7 @@ class FakeLoop:
 
     answered = False
     task: object = None
+    cpu_s: float | None = None
 
     def ask(self) -> None:
         self.answered = False
@@ -58,8 +59,8 @@ class FakeLoop:
     def stack(self) -> Any:
         return ()
 
-    def use(self) -> None:
-        return None
+    def use(self) -> ThreadUse | None:
+        return None if self.cpu_s is None else used(self.cpu_s)
 
 
 def watched(
@@ -126,6 +127,27 @@ def test_code_that_is_no_tasks_is_shown_by_its_place(caplog: pytest.LogCaptureFi
 
     assert lines[0].startswith("the event loop has been blocked for 2 s at ")
     assert shown[-1] == BlockReport(blocked_s=2.5)
+
+
+@pytest.mark.parametrize(("cpu_s", "is_blocked"), [(11.0, True), (0.1, False)])
+def test_code_that_stops_the_watch_too_is_noticed_afterwards(
+    cpu_s: float, *, is_blocked: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A regular expression keeps the interpreter; a process that was stopped used no processor."""
+    clock, loop = HandClock(), FakeLoop()
+    watch, loop.cpu_s = LoopWatch(clock=clock), 0.0
+
+    class Delayed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            is_over = loop.cpu_s != 0
+            loop.answered, loop.cpu_s, clock.at_s = True, cpu_s, clock.at_s + 11.0
+            return is_over
+
+    watch._stopped = Delayed()
+    watch._watch(cast("Any", loop), lambda _task: None)
+
+    texts = [record.getMessage().partition(" by code")[0] for record in caplog.records]
+    assert texts == (["the event loop was blocked for 11 s"] if is_blocked else [])
 
 
 def test_a_real_loop_is_watched_and_left() -> None:
