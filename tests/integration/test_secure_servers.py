@@ -265,9 +265,12 @@ def test_setting_that_would_break_a_promise_is_refused(tmp_path: Path, name: str
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        (f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_disabled=false", "nothing else"),
-        (f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_verify_identity=true", "nothing else"),
-        (f"mysql://u@h/d?password={CANARY}", "nothing else"),
+        (f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_disabled=false", "ssl_disabled after"),
+        (
+            f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_verify_identity=true",
+            "ssl_verify_identity after",
+        ),
+        (f"mysql://u@h/d?password={CANARY}", "password after"),
         (f"mysql://u:{CANARY}@h/d?ssl_cert=me.pem", "ssl_ca=FILE"),
         (
             f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_check_hostname={CANARY}",
