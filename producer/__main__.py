@@ -12,11 +12,15 @@ from typing import NoReturn
 from schemas.runtime.starting import INTERRUPTED, leave_on, take_standard_files
 
 
-def start(argv: Sequence[str]) -> NoReturn:
-    """Run one command as a program of its own."""
-    # A shell starts background jobs with SIGINT ignored.
+def leave_early() -> None:
+    """End at once on Ctrl-C, unless a shell started this job in the background, with it ignored."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         leave_on([signal.SIGINT], INTERRUPTED)
+
+
+def start(argv: Sequence[str]) -> NoReturn:
+    """Run one command as a program of its own."""
+    leave_early()
     take_standard_files()
 
     from producer.cli.parser import parser  # noqa: PLC0415 - the signals count first

@@ -65,9 +65,9 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
         log.exception("internal error")
         return _ended(options, DocllmError.exit_code)
     if anew:
-        safe = ["-P"] if sys.flags.safe_path else []
         # Run this program again, as it was started.
-        os.execv(sys.executable, [sys.executable, *safe, "-m", "agent", *argv])  # noqa: S606
+        again = child_process.program(*argv)
+        os.execve(again[0], again, child_process.environment() or os.environ)  # noqa: S606
     return _ended(options, 0)
 
 

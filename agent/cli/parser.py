@@ -9,6 +9,7 @@ from pathlib import Path
 
 from producer.cli.arguments import group, up_to, written
 from producer.cli.parsing import Imported, Parser, not_a_command
+from schemas.runtime.next_command import as_called
 
 _MAX_PROCESSES = 1000
 _MOST_PORT = 65_535
@@ -48,12 +49,13 @@ def main(argv: Sequence[str]) -> int:
     return int(options.run(options, argv))
 
 
-def run_parser() -> Parser:
+def run_parser(*, add_help: bool = True) -> Parser:
     """Return the parser of agents and reapers."""
     parser = Parser(
         "python -m agent",
         description="Take tasks from a group's topics, call the LLM, store the results.",
         epilog=EXAMPLES,
+        add_help=add_help,
     )
     parser.add_argument("command", nargs="?", type=_command, default="run", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -96,7 +98,8 @@ def run_parser() -> Parser:
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="what to log (INFO)",
     )
-    parser.add_version()
+    if add_help:
+        parser.add_version()
     parser.set_defaults(run=Imported("agent.cli.main:run"))
     return parser
 
@@ -168,7 +171,7 @@ def _command(text: str) -> str:
     """Return the command; refuse unknown ones, and commands that must come before all options."""
     if text in {"resume", "rehearsal-llm"}:
         raise argparse.ArgumentTypeError(
-            f"{text} must come before all options: python -m agent {text} --help"
+            as_called(f"{text} must come before all options: python -m agent {text} --help")
         )
     if text not in {"run", "reaper"}:
         raise argparse.ArgumentTypeError(not_a_command(text, COMMANDS))

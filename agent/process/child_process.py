@@ -14,7 +14,10 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
+from schemas.runtime.next_command import is_one_command
+
 _PR_SET_PDEATHSIG = 1
+INTERPRETER = (sys.executable, "-P", "-m")  # without modules of the current folder
 BY_KERNEL = sys.platform == "linux"
 
 
@@ -45,23 +48,35 @@ class ParentPipe:
 def program(*arguments: str) -> list[str]:
     """Return the command line of a child of this program.
 
-    A file `agent.py` in the current folder cannot replace the program.
+    A file `agent.py` in the current folder cannot replace the program. The child's messages name
+    commands in the form in which this program was started.
     """
-    return [sys.executable, "-P", "-m", "agent", *arguments]
+    module = ["agent.docllm", "agent"] if is_one_command() else ["agent"]
+    return [*INTERPRETER, *module, *arguments]
 
 
-def _environment() -> dict[str, str] | None:
+def environment() -> dict[str, str] | None:
     """Return a child's environment, or None if the child finds this program without a change.
 
-    `-P` leaves out the current folder, so the program's root may have to be added.
+    `-P` leaves out the current folder, so the program's root may have to be added. It goes first if
+    a folder before it has a package of one of our names.
     """
     root = str(Path(__file__).resolve().parents[2])
-    if root in (sys.path if sys.flags.safe_path else sys.path[1:]):
+    searched = sys.path if sys.flags.safe_path else sys.path[1:]
+    if root in searched and not any(map(_has_our_names, searched[: searched.index(root)])):
         return None
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
     }
+
+
+def _has_our_names(folder: str) -> bool:
+    return any(
+        Path(folder, name).exists()
+        for package in ("agent", "producer", "schemas")
+        for name in (package, f"{package}.py")
+    )
 
 
 def start(
@@ -79,7 +94,7 @@ def start(
         stdout=stdout,
         start_new_session=True,
         pass_fds=keep,
-        env=_environment(),
+        env=environment(),
         # The function makes two system calls and takes no lock.
         preexec_fn=_tie(os.getpid()) if BY_KERNEL else None,  # noqa: PLW1509
     )

@@ -3,6 +3,7 @@
 It imports no library and no command, so that `--help` and `--version` answer at once.
 """
 
+import argparse
 from pathlib import Path
 
 from producer.cli.arguments import (
@@ -54,22 +55,30 @@ exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
 
 def parser() -> Parser:
     """Return the parser of all commands."""
-    shared = Parser(add_help=False)
-    shared.add_argument(
-        "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
-    )
-    shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     whole = Parser(
         "python -m producer",
         description="Load tasks, show their state, export their results.",
         epilog=EXAMPLES,
     )
     whole.add_version()
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_commands(whole.add_subparsers(dest="command", required=True, metavar="COMMAND"))
+    return whole
+
+
+def add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """Add all commands to those of a parser."""
+    shared = Parser(add_help=False)
+    shared.add_argument(
+        "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
+    )
+    shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
 
     def command(name: str, text: str, more: str = "") -> Parser:
         described = f"{text[0].upper()}{text[1:]}. {more}".strip()
-        return commands.add_parser(name, parents=[shared], help=text, description=described)
+        added: Parser = commands.add_parser(
+            name, parents=[shared], help=text, description=described
+        )
+        return added
 
     _add_load(
         command(
@@ -119,7 +128,6 @@ def parser() -> Parser:
     )
     _add_json(check)
     check.set_defaults(run=Imported("producer.cli.admin:check"))
-    return whole
 
 
 def _add_json(parser: Parser) -> None:

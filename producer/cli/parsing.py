@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from producer.text.printable import shown
+from schemas.runtime.next_command import as_called
 from schemas.version import VERSION
 
 _Options = TypeVar("_Options")
@@ -42,7 +43,15 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str | None = None, **settings: Any) -> None:
         if "epilog" in settings:  # its lines are as they shall be
             settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, allow_abbrev=False, **settings)
+            settings["epilog"] = as_called(settings["epilog"])
+        super().__init__(prog and as_called(prog), allow_abbrev=False, **settings)
+
+    def require_command(self, words: Sequence[str]) -> None:
+        """End with exit code 2 unless the first word is a command of this parser."""
+        self._refuse_unknown(self._options_of(words[:1]))
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+                self._check_value(action, words[0])
 
     def add_version(self) -> None:
         """Add the option that prints the version."""

@@ -229,7 +229,7 @@ def test_a_program_on_a_safe_path_takes_no_module_of_the_current_folder(tmp_path
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
     def run(**more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "producer", "--version"]
+        command = [sys.executable, "-m", "producer", "topics", "check"]
         return subprocess.run(
             command, cwd=tmp_path, env=environ | more, capture_output=True, text=True, check=False
         )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import orjson
 import pytest
 
+from agent import demo
+
 FILE = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
 @pytest.fixture
-def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The demo as a module, in its own folder, in a shell with a paid provider's key."""
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The clone's demo as a module, in its own folder, in a shell with a paid provider's key."""
     spec = importlib.util.spec_from_file_location("demo", FILE)
     assert spec is not None
     assert spec.loader is not None
@@ -28,7 +31,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize(("arguments", "rehearsal"), [([], ["--rehearsal"]), (["--provider"], [])])
 def test_a_provider_is_asked_only_when_it_is_asked_for(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: list[str], rehearsal: list[str]
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: list[str], rehearsal: list[str]
 ) -> None:
     """A provider is asked only on request: a key in the shell is no consent to pay."""
     ran: list[tuple[str, ...]] = []
@@ -36,17 +39,17 @@ def test_a_provider_is_asked_only_when_it_is_asked_for(
     def run(*command: str, **_: Any) -> None:
         ran.append(command)
 
-    monkeypatch.setattr(demo, "run", run)
+    monkeypatch.setattr(demo, "run_command", run)
     monkeypatch.setattr(demo, "show", lambda *_, **__: 0)
     monkeypatch.setattr(sys, "argv", ["demo.py", *arguments])
 
-    assert demo.main() == 0
-    assert [command[0] for command in ran] == ["producer", "agent", "producer"]
+    assert script.main() == 0
+    assert [command[0] for command in ran] == ["load", "agent", "export"]
     assert [option for option in ran[1] if option == "--rehearsal"] == rehearsal
 
 
 def test_an_answer_that_looks_like_markup_is_shown_as_it_is(
-    demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An answer that looks like markup, for example a link, does not end the paid demo."""
     row = {
@@ -67,3 +70,17 @@ def test_an_answer_that_looks_like_markup_is_shown_as_it_is(
         True,
         False,
     )
+
+
+def test_a_folder_with_files_of_a_person_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The demo begins with an empty folder, but removes nothing that it did not make."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / demo.FOLDER).mkdir()
+    mine = tmp_path / demo.FOLDER / "mine.txt"
+    mine.write_text("mine")
+
+    assert demo.run(Namespace(provider=False)) == 2
+    assert mine.read_text() == "mine"
+    assert "rename the folder" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """A command in a message names the configuration file of the program that prints it."""
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_file_is_quoted_for_the_shell() -> None:
     assert (
         with_config("python -m producer migrate", "my files/d.toml")
         == "python -m producer migrate --config 'my files/d.toml'"
+    )
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/docllm", "/lib/agent/docllm.py"])
+def test_a_command_is_written_as_the_program_was_started(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that was started as `docllm` names its commands so, and its children do too."""
+    monkeypatch.setattr(sys, "argv", [program, "status"])
+    text = "python -m producer load FILE && python -m agent resume a; python -m agents"
+
+    assert with_config(text, None) == "docllm load FILE && docllm agent resume a; python -m agents"
+    assert with_config("run: python -m producer migrate", "my.toml") == (
+        "run: docllm migrate --config my.toml"
     )
 
 

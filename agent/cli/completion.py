@@ -1,0 +1,23 @@
+"""Completion in bash, zsh and fish: the code for a shell, and the answers to a shell.
+
+Tested by tests/integration/test_installed.py.
+"""
+
+import argparse
+import sys
+
+from argcomplete.finders import CompletionFinder
+from argcomplete.shell_integration import shellcode
+
+from agent.cli.whole import whole_parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the code that lets a shell ask `docllm` for completions."""
+    sys.stdout.write(shellcode(["docllm"], shell=options.shell) + "\n")
+    return 0
+
+
+def complete() -> None:
+    """Answer the shell that asks, and end; argcomplete finds the question in the environment."""
+    CompletionFinder()(whole_parser())

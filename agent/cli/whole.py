@@ -1,0 +1,66 @@
+"""The parser of `docllm`: the commands of both programs, the demo and the shells' completion.
+
+It imports no library and no command, so that `--help` and `--version` answer at once.
+"""
+
+from agent.cli.parser import run_parser
+from producer.cli.parser import add_commands
+from producer.cli.parsing import Imported, Parser
+
+OWN = ("demo", "completion", "--help", "-h", "--version")  # what neither program knows
+SHELLS = ("bash", "zsh", "fish")
+EXAMPLES = """\
+examples:
+  docllm demo                                 see it work, without a provider
+  docllm load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
+  docllm agent --until-done                   run what is loaded
+  docllm status                               how far it is, and why it waits
+  docllm export results.jsonl                 the results, in order of loading
+  docllm dead list                            why tasks died
+
+Each command has a --help. Exit codes: 0 done, 1 some input was bad, 2 usage,
+3 a server cannot be reached, 4 wrong schema or topics, 5 internal,
+130 interrupted.
+"""
+
+
+def whole_parser() -> Parser:
+    """Return the parser of all commands of `docllm`."""
+    whole = Parser(
+        "docllm",
+        description="Run LLM tasks over documents, at scale, and lose none.",
+        epilog=EXAMPLES,
+    )
+    whole.add_version()
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_commands(commands)
+    commands.add_parser(
+        "agent", parents=[run_parser(add_help=False)], help="run the tasks: call the LLM"
+    )
+    demo = commands.add_parser(
+        "demo",
+        help="summarize documents of this machine, as a trial",
+        description="Summarize the modules of Python's standard library: load them, run an agent, "
+        "export the results into a new folder. The rehearsal LLM answers, with extracts.",
+    )
+    add_demo_options(demo)
+    completion = commands.add_parser(
+        "completion",
+        help="print the completion code of a shell",
+        description="Print the code that completes docllm's commands and options in a shell. "
+        'For bash and zsh: eval "$(docllm completion bash)"; '
+        "for fish: docllm completion fish | source.",
+    )
+    completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
+    completion.set_defaults(run=Imported("agent.cli.completion:run"))
+    return whole
+
+
+def add_demo_options(parser: Parser) -> None:
+    """Add the options of the demo."""
+    parser.add_argument(
+        "--provider",
+        action="store_true",
+        help="ask the provider that the environment names, which costs money",
+    )
+    parser.set_defaults(run=Imported("agent.demo:run"))

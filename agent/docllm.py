@@ -1,0 +1,36 @@
+"""The command `docllm`: both programs and the demo under one name.
+
+It imports nothing slow, because a child process of a handler imports it again. Children of an agent
+that was started as `docllm` run this module too, so their messages name the same commands.
+"""
+
+import os
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the program that the arguments name."""
+    argv = sys.argv[1:]
+    if "_ARGCOMPLETE" in os.environ:
+        from agent.cli.completion import complete  # noqa: PLC0415 - a shell asks, no person
+
+        complete()
+    if argv[:1] == ["agent"]:
+        from agent.__main__ import start as start_agent  # noqa: PLC0415 - one program is loaded
+
+        start_agent(argv[1:])
+    from producer.__main__ import leave_early, start  # noqa: PLC0415
+
+    leave_early()
+    from agent.cli.whole import OWN, whole_parser  # noqa: PLC0415 - the signals count first
+
+    if argv[:1] and argv[0] not in OWN:
+        whole_parser().require_command(argv)
+        start(argv)
+    options = whole_parser().parse_args(argv)
+    sys.exit(options.run(options))
+
+
+if __name__ == "__main__":
+    main()
