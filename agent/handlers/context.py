@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from agent.handlers.documents import Documents
+from agent.handlers.documents import Documents, require_content
 from agent.handlers.judging import Judged, judged
 from agent.handlers.request import packed, request_id
 from agent.judge import Terms, Tier, one_line, outcome_of_failure
@@ -155,7 +155,7 @@ class Context:
         """
         task = self.task
         if task.uri is None:
-            return task.text
+            return None if task.text is None else require_content(task.text, "the document")
         return await self._tools.documents.read(task.uri, size=task.size, sha256=task.sha256)
 
     async def complete(

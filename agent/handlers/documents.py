@@ -21,7 +21,7 @@ from agent.judge import one_line
 from agent.outcome import Failure
 from producer.input.excluded_files import resolved, root_of
 from schemas.runtime.executors import Executor
-from schemas.task.document_text import DocumentText, NoTextError
+from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 from schemas.task.failures import ErrorClass
 from schemas.task.untrusted import contained, describe_error
 
@@ -72,7 +72,7 @@ class Documents:
             with contained():
                 raw = self._read(uri, size)
                 _require_digest(raw, uri, sha256)
-                return DocumentText().read(raw, final=True)
+                return require_content(DocumentText().read(raw, final=True), uri)
         except (DocumentError, MemoryError):
             raise
         except NoTextError as error:
@@ -137,6 +137,16 @@ class Documents:
                 "a document is not below an allowed root; allowed are: %s",
                 ", ".join(map(str, self._roots)) or "none",
             )
+
+
+def require_content(text: str, name: str) -> str:
+    """Return the text of a document; refuse one without content, since its call would be wasted.
+
+    Raises DocumentError.
+    """
+    if problem := blank_problem(text):
+        raise DocumentError(_REFUSED, f"{name} {problem}")
+    return text
 
 
 def _require_digest(raw: bytes, uri: str, sha256: str | None) -> None:

@@ -10,25 +10,22 @@ from typing import Any
 
 from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from producer.cli.load_input import Input
-from producer.input.estimate import Estimate
+from producer.cli.load_report import BadLineReport, Sums
+from producer.input.blank_documents import BlankDocuments
 from producer.input.excluded_files import own_files
 from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.rejects import Rejects, TooManyRejectsError
-from producer.input.unreachable_documents import UnreachableDocuments
 from producer.ledger import reported_types, store, tally
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.output import bar, complain, note
-from producer.text.printable import shown
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime import collector, crash
 from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
-
-SHOWN = 20
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
@@ -38,14 +35,20 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     """
     with ExitStack() as stack:
         source = Input(config, options, stack)
-        rejects = stack.enter_context(Rejects(source.rejects, options.max_rejects))
+        rejects = stack.enter_context(
+            Rejects(source.rejects, options.max_rejects, noun=source.noun)
+        )
+        report = BadLineReport(rejects)
+        stack.callback(report.finish)
         with answering(options) as answer:
             # Unknown, unless the input is read to its end.
             answer.put(batch=source.batch, dry_run=options.dry_run, loaded=None, new=None)
             try:
-                return await _load_all(config, options, source, rejects, answer)
+                return await _load_all(config, options, source, report, answer)
             except TooManyRejectsError as error:
-                answer.say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}")
+                report.finish()
+                refused = _counted(rejects.count, f"bad {source.noun}")
+                answer.say(f"{refused} in {rejects.path}")
                 complain(str(error))
                 return error.exit_code
             finally:
@@ -57,16 +60,17 @@ async def _load_all(
     config: Config,
     options: argparse.Namespace,
     source: Input,
-    rejects: Rejects,
+    report: BadLineReport,
     answer: CommandAnswer,
 ) -> int:
-    report = BadLineReport(rejects)
+    rejects = report.rejects
     sums = Sums(config)
     checked, loaded = InputDigest(), InputDigest()
     if options.strict or options.dry_run:
         expected = await _check(
             config, options, source, report, sums if options.dry_run else None, checked
         )
+        report.finish()
         if options.dry_run or rejects.count:
             return _report_check(source, options, expected, sums, rejects, answer)
     async with opened(config, options.group) as parts:
@@ -75,47 +79,17 @@ async def _load_all(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         reported = await parts.transactions.read(reported_types.read, options.group)
-        lines = _known_types(config, options, reported).checked(source.lines())
+        lines = _checked(config, options, reported, source)
         summary = await _load(
-            parts, source.batch, _recorded(lines, sums, loaded), report, sums.estimate.add
+            parts, source.batch, _recorded(lines, sums, loaded), report, sums.add_new
         )
+    report.finish()
     _report_load(source, summary, sums, answer)
     _report_rejects(source, rejects, options, answer)
     if options.strict and checked != loaded:
         complain(_changed_message(source.batch, checked, loaded))
         return UnsafeStateError.exit_code
     return 1 if rejects.count else 0
-
-
-class Sums:
-    """Sums up an input: the cost of its new tasks, and the documents that agents may not read."""
-
-    def __init__(self, config: Config) -> None:
-        self.estimate = Estimate(config)
-        self.outside = UnreachableDocuments(config.roots(), own_files(config))
-
-    def add(self, line: Good) -> None:
-        """Check one task, new or not, for a document out of reach."""
-        if line.task.uri is not None:
-            self.outside.add(line.task.uri)
-
-
-class BadLineReport:
-    """Reports bad lines: the first ones on stderr, all of them in the rejects file."""
-
-    def __init__(self, rejects: Rejects) -> None:
-        self._rejects = rejects
-
-    def bad(self, line: Bad) -> None:
-        """Report one line.
-
-        Raises TooManyRejectsError, and ConfigError if the rejects file cannot be written.
-        """
-        self._rejects.add(line)
-        if self._rejects.count <= SHOWN:
-            note(shown(str(line)))
-        elif self._rejects.count == SHOWN + 1:
-            note(f"... the others are in {self._rejects.path}")
 
 
 async def _check(
@@ -131,8 +105,8 @@ async def _check(
     try:
         await reading(source.spool)
         async with _ledger(config, options, source.batch) as facts:
-            lines = _known_types(config, options, facts.types).checked(source.lines())
-            is_new = sums.estimate.add if sums is not None else _nothing
+            lines = _checked(config, options, facts.types, source)
+            is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
                 batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
             )
@@ -141,10 +115,13 @@ async def _check(
         reading.close(wait=False)
 
 
-def _known_types(
-    config: Config, options: argparse.Namespace, reported: frozenset[str]
-) -> KnownTypes:
-    return KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
+def _checked(
+    config: Config, options: argparse.Namespace, reported: frozenset[str], source: Input
+) -> Iterator[Good | Bad]:
+    """Return the input's lines, with tasks that would run in vain as bad lines."""
+    types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
+    blank = BlankDocuments(config.roots(), own_files(config))
+    return blank.checked(types.checked(source.lines()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +192,10 @@ def _report_check(
     if options.dry_run:
         result = f"{_result(expected, 'to load')}{_cost(expected, sums)}"
         answer.say(f"dry run: nothing is loaded; {result}")
-        _report_roots(sums)
+        sums.warn()
     if rejects.count:
-        answer.say(
-            f"nothing is loaded: {_counted(rejects.count, 'bad line')} in {rejects.path}; "
-            f"{_repair_advice(source)}"
-        )
+        refused = _counted(rejects.count, f"bad {source.noun}")
+        answer.say(f"nothing is loaded: {refused} in {rejects.path}; {_repair_advice(source)}")
     return 1 if rejects.count else 0
 
 
@@ -301,7 +276,7 @@ def _report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAns
             f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); "
             "any agent sends them"
         )
-    _report_roots(sums)
+    sums.warn()
 
 
 def _report_rejects(
@@ -321,7 +296,8 @@ def _report_rejects(
         f"{options.group}"
     )
     advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
-    answer.say(f"{_counted(rejects.count, 'bad line')} in {rejects.path}; {advice}")
+    refused = _counted(rejects.count, f"bad {source.noun}")
+    answer.say(f"{refused} in {rejects.path}; {advice}")
     if rejects.repairable and textless:
         answer.say(
             f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
@@ -335,15 +311,6 @@ def _repair_advice(source: Input) -> str:
         if source.documents
         else "repair the input, and load it again"
     )
-
-
-def _report_roots(sums: Sums) -> None:
-    if (outside := sums.outside).count:
-        tasks = (
-            f"{_counted(outside.count, 'task')} with a document by URI outside the folders that "
-            "agents may read"
-        )
-        note(f"{tasks}, so they would be dead; before you start agents, set: {outside}")
 
 
 def _facts(summary: Summary, sums: Sums) -> dict[str, Any]:

@@ -67,6 +67,11 @@ class Input:
             Path.cwd(),
         )
 
+    @property
+    def noun(self) -> str:
+        """Return what the input consists of, for a person."""
+        return "file" if self.documents else "line"
+
     def _default_batch(self) -> str:
         if self._options.documents is not None:
             return documents_batch(self._options.documents)

@@ -6,6 +6,7 @@ is a `Bad` with its number in sorted order; it stops nothing.
 
 import hashlib
 from collections.abc import Collection, Generator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from producer.input.excluded_files import is_hidden
 from producer.input.file_tree import FileEntry, FileTree, shown
 from producer.input.lines import Bad, Good, read_line
 from schemas.errors import ConfigError
-from schemas.task.document_text import DocumentText, NoTextError
+from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 from schemas.task.line import LineError, parse
 from schemas.task.line_json import read_object, reading, refuse_rounded
 
@@ -74,7 +75,7 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
             with reading(memory=True):
                 question["schema"] = read_object(raw)
                 refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
-        parse(_line("a", question, {"text": ""}))
+        parse(_line("a", question, {"text": "a"}))
     except OSError as error:
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
     except LineError as error:
@@ -101,7 +102,8 @@ def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
     if entry.problem:
         return _bad(number, entry, entry.problem, entry.fix)
     try:
-        return read_line(number, _line(entry.id, question, _source(entry.path, limit)))
+        line = read_line(number, _line(entry.id, question, _source(entry.path, limit)))
+        return _of_document(line, shown(entry.id))
     except OSError as error:
         return _bad(
             number,
@@ -116,29 +118,30 @@ def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
             str(error),
             "convert the file to text in UTF-8, or leave it out with a pattern",
         )
-    except _TooLargeError as error:
-        return _bad(
-            number, entry, str(error), f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes"
-        )
-    except _HiddenError as error:
-        return _bad(
-            number,
-            entry,
-            str(error),
-            f"rename it; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task",
-        )
+    except _UnusableError as error:
+        return _bad(number, entry, str(error), error.fix)
 
 
 def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> Bad:
-    return Bad(number, "", f"{shown(entry.id)} {problem}", fix, None)
+    return Bad(number, "", problem, fix, None, shown(entry.id))
 
 
-class _TooLargeError(ValueError):
-    """The file is larger than what an agent reads."""
+def _of_document(line: Good | Bad, name: str) -> Good | Bad:
+    """Return the line with the name of its document, whose errors nobody repairs in the line."""
+    if isinstance(line, Good):
+        return replace(line, document=name)
+    fix = line.fix
+    if line.field == "id":
+        fix = "rename the file or its folder: the path is the task's id, of at most 191 bytes"
+    return replace(line, text=None, document=name, fix=fix)
 
 
-class _HiddenError(ValueError):
-    """The file would be named by its URI, and no agent reads a hidden one."""
+class _UnusableError(ValueError):
+    """The file can be no task's document."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.fix = fix
 
 
 def _source(path: Path, limit: int) -> dict[str, Any]:
@@ -147,17 +150,24 @@ def _source(path: Path, limit: int) -> dict[str, Any]:
     Raises an error when the file is too large or no text.
     """
     reader, digest, size, parts = DocumentText(), hashlib.sha256(), 0, list[str]()
+    problem = blank_problem("")
     if (file_bytes := path.stat().st_size) > MAX_DOCUMENT_BYTES:
-        raise _TooLargeError(f"is {file_bytes} bytes long")
+        fix = f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes"
+        raise _UnusableError(f"is {file_bytes} bytes long", fix)
     with path.open("rb") as file:
         while block := file.read(_PART_BYTES):
             size += len(block)
             digest.update(block)
             part = reader.read(block)
             parts = [*parts, part] if size <= limit else []
+            if problem and part:
+                problem = blank_problem(part)
     reader.read(b"", final=True)
+    if problem:
+        raise _UnusableError(problem, "remove the file, or leave it out with a pattern")
     if size <= limit:
         return {"text": "".join(parts)}
     if is_hidden([path.resolve().name]):
-        raise _HiddenError("is hidden, and agents read no hidden file")
+        fix = f"rename it; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task"
+        raise _UnusableError("is hidden, and agents read no hidden file", fix)
     return {"uri": path.resolve().as_uri(), "size": size, "sha256": digest.hexdigest()}

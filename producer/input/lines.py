@@ -35,19 +35,22 @@ class Good:
     """A task to load.
 
     `line` counts from 1. `value` is the record's value: the line's bytes without the line end.
+    `document` is the name of the file that the task was made from, empty for a line.
     """
 
     line: int
     key: str
     value: bytes
     task: TaskLine
+    document: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
     """A line that is no task.
 
-    `text` is the line as read, None if it was too large to keep or could not be read.
+    `text` is the line as read, None if it was too large to keep or could not be read. `document` is
+    the name of the file that is no task, empty for a line.
     """
 
     line: int
@@ -55,10 +58,16 @@ class Bad:
     error: str
     fix: str
     text: str | None
+    document: str = ""
+
+    @property
+    def problem(self) -> str:
+        """Return the error with its field."""
+        return f"{self.field} {self.error}" if self.field else self.error
 
     def __str__(self) -> str:
-        problem = f"{self.field} {self.error}" if self.field else self.error
-        return f"line {self.line}: {problem}; {self.fix}"
+        where = self.document or f"line {self.line}"
+        return f"{where}: {self.problem}; {self.fix}"
 
 
 def read_lines(source: str, *, stdin: BinaryIO) -> Generator[Good | Bad, None, None]:
@@ -110,6 +119,10 @@ def _read(number: int, value: bytes) -> Good | Bad:
 
 def clashing(line: Good, batch: str) -> Bad:
     """Return the error for a line whose id is already in the batch with other content."""
+    if line.document:
+        fix = "load the documents as they are now into another batch with --batch"
+        problem = f"is in batch {batch!r} already with other content"
+        return Bad(line.line, "", problem, fix, None, line.document)
     error = (
         f"{line.key!r} is in batch {batch!r} already with other content; "
         "white space and the order of fields count as content"

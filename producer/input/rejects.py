@@ -47,13 +47,14 @@ class Rejects:
 
     If the context ends without an error, the file is complete, or removed if no line was refused.
 
-    `max_lines` is how many lines the file takes, 0 for any number and size. `count` is the
-    number of refused lines. `repairable` is how many of them the file holds as text, so that they
-    can be repaired there.
+    `noun` is what is refused: a line, or a file. `max_lines` is how many of them the file takes, 0
+    for any number and size. `count` is the number of refused ones. `repairable` is how many of them
+    the file holds as text, so that they can be repaired there.
     """
 
-    def __init__(self, path: Path, max_lines: int = MAX_REJECTS) -> None:
+    def __init__(self, path: Path, max_lines: int = MAX_REJECTS, *, noun: str = "line") -> None:
         self.path = path
+        self._noun = noun
         self.count = 0
         self.repairable = 0
         self._max_lines = max_lines
@@ -104,7 +105,9 @@ class Rejects:
             "repair what they have in common and load the input again, "
             "or allow more with --max-rejects N (0: any number)"
         )
-        raise TooManyRejectsError(f"stopped after {self.count:,} bad lines, {reached}; {fix}")
+        raise TooManyRejectsError(
+            f"stopped after {self.count:,} bad {self._noun}s, {reached}; {fix}"
+        )
 
     def __exit__(
         self,
@@ -124,12 +127,20 @@ class Rejects:
     def _write_error(self, failure: OSError) -> ConfigError:
         return ConfigError(
             f"{self.path} cannot be written: {failure.strerror}; "
-            "bad lines are kept there; make room, or allow docllm to write it"
+            f"bad {self._noun}s are kept there; make room, or allow docllm to write it"
         )
 
 
 def _line(bad: Bad) -> bytes:
-    return orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE)
+    error = f"{bad.document}: {bad.error}" if bad.document else bad.error
+    reject = {
+        "line": bad.line,
+        "field": bad.field,
+        "error": error,
+        "fix": bad.fix,
+        "text": bad.text,
+    }
+    return orjson.dumps(reject, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _is_there(path: Path) -> bool:

@@ -9,6 +9,8 @@ Tested by tests/contract/test_ledger_load.py and tests/integration/test_cli.py.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 
 from producer.input.lines import Bad, Good, clashing
 from producer.ledger import outbox, store
@@ -44,6 +46,24 @@ class Summary:
     bad: int = 0
     unsent: int = 0
     errors: list[str] = field(default_factory=list)
+
+
+class _InOrder:
+    """Refuses bad lines in the order of the input, although its chunks end in any order."""
+
+    def __init__(self, refuse: Callable[[Bad], None]) -> None:
+        self._refuse = refuse
+        self._next = 0
+        self._waiting: dict[int, list[Bad]] = {}
+
+    def put(self, number: int, lines: Iterable[Bad]) -> None:
+        """Take the bad lines of a chunk; refuse those whose turn it is."""
+        self._waiting[number] = sorted(lines, key=lambda bad: bad.line)
+        while self._next in self._waiting:
+            chunk = self._waiting.pop(self._next)
+            self._next += 1
+            for line in chunk:
+                self._refuse(line)
 
 
 class Loader:
@@ -97,34 +117,44 @@ class Loader:
     async def _load(self, lines: Iterable[Good | Bad]) -> None:
         room = asyncio.Semaphore(IN_FLIGHT)
         parts = chunks(lines, SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK)
+        refusals = _InOrder(self._refuse)
         async with asyncio.TaskGroup() as group:
-            while chunk := await self._reading(lambda: next(parts, [])):
-                for line in chunk:
-                    if isinstance(line, Bad):
-                        self._refuse(line)
+            for number in count():
+                chunk = await self._reading(lambda: next(parts, []))
+                if not chunk:
+                    return
+                bad_lines = [line for line in chunk if isinstance(line, Bad)]
                 good_lines = [line for line in chunk if isinstance(line, Good)]
-                if good_lines:
+                if not good_lines:
+                    refusals.put(number, bad_lines)
+                else:
                     await room.acquire()
                     # Take ids in the order of the lines, because an export follows the ids.
                     first_id = await self._transactions.write(store.take_ids, len(good_lines))
                     crash.reach("load.ids_taken")
-                    group.create_task(self._load_chunk(good_lines, first_id)).add_done_callback(
-                        lambda _: room.release()
-                    )
+                    refuse = partial(self._refuse_of_chunk, refusals, number, bad_lines)
+                    loading = self._load_chunk(good_lines, first_id, refuse)
+                    group.create_task(loading).add_done_callback(lambda _: room.release())
+
+    def _refuse_of_chunk(
+        self, refusals: _InOrder, number: int, bad: Sequence[Bad], clashes: Sequence[Good]
+    ) -> None:
+        refusals.put(number, [*bad, *(clashing(line, self._into.name) for line in clashes)])
 
     def _refuse(self, line: Bad) -> None:
         self.summary.bad += 1
         self._reject(line)
 
-    async def _load_chunk(self, chunk: Sequence[Good], first_id: int) -> None:
+    async def _load_chunk(
+        self, chunk: Sequence[Good], first_id: int, refuse: Callable[[Sequence[Good]], None]
+    ) -> None:
         tasks = [
             new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode())
             for line in chunk
         ]
         accepted = await self._transactions.write(store.accept, self._into, tasks, first_id)
         crash.reach("load.accepted")
-        for position in accepted.clashing:
-            self._refuse(clashing(chunk[position], self._into.name))
+        refuse([chunk[position] for position in accepted.clashing])
         for position in accepted.new:
             self._is_new(chunk[position])
         self.summary.new += len(accepted.new)

@@ -28,3 +28,10 @@ class DocumentText:
             return self._decoder.decode(part, final)
         except UnicodeDecodeError:
             raise NoTextError("is not UTF-8") from None
+
+
+def blank_problem(text: str) -> str:
+    """Return what is wrong with a document without any content, "" if it has some."""
+    if not text:
+        return "is empty"
+    return "has nothing but white space" if text.isspace() else ""

@@ -45,7 +45,7 @@ class ErrorClass(StrEnum):
     REPLY_TOO_LARGE = "REPLY_TOO_LARGE", "the reply exceeds what the ledger stores"
     DOCUMENT_REFUSED = (
         "DOCUMENT_REFUSED",
-        "the document may not be read, is not text, or is too long",
+        "the document may not be read, is blank or not text, or is too long",
     )
     DOCUMENT_CHANGED = "DOCUMENT_CHANGED", "the document is not the one that was loaded"
 

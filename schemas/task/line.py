@@ -74,9 +74,9 @@ def parse(value: bytes) -> TaskLine:
 def parse_again(value: bytes) -> TaskLine:
     """Return the task of a line that was accepted before.
 
-    Its size and schema are not checked again.
+    Its size, its schema and whether its document is blank are not checked again.
     """
-    return _task(value, _DOCLLM | {"schema": line_fields.json_object}, is_accepted=True)
+    return _task(value, _ACCEPTED, is_accepted=True)
 
 
 def _task(value: bytes, checks: Mapping[str, Check], *, is_accepted: bool) -> TaskLine:
@@ -239,6 +239,10 @@ _DOCLLM: dict[str, Check] = {
     "deadline": line_fields.deadline,
     "max_attempts": line_fields.whole(1, 100),
     "metadata": line_fields.json_object,
+}
+_ACCEPTED = _DOCLLM | {
+    "schema": line_fields.json_object,
+    "input": line_fields.accepted_source,
 }
 _OPENAI: dict[str, Check] = {
     "custom_id": line_fields.key,

@@ -19,6 +19,7 @@ from schemas.task.answer_schema import (
     repeated_id,
     too_much,
 )
+from schemas.task.document_text import blank_problem
 from schemas.task.envelope import MAX_KEY_BYTES
 from schemas.task.line_json import LineError
 from schemas.task.patterns import excess_of_patterns
@@ -198,6 +199,16 @@ def _no_time(field: str) -> LineError:
 
 
 def source(field: str, value: Any) -> dict[str, Any]:
+    """Return the input of a new task; refuse a text without content, which is a paid mistake."""
+    stored = accepted_source(field, value)
+    if "text" in stored and (problem := blank_problem(stored["text"])):
+        raise LineError(
+            f"{field}.text", problem, "write the document's text, or leave the line out"
+        )
+    return stored
+
+
+def accepted_source(field: str, value: Any) -> dict[str, Any]:
     """Return the input of a task: `text`, or `uri` with an optional `size` (bytes) and `sha256`."""
     given = json_object(field, value)
     if ("text" in given) == ("uri" in given):

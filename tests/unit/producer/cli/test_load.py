@@ -280,7 +280,7 @@ def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(
     The loaded tasks are recognized, and only then the batch is complete.
     """
     path = tmp_path / "tasks.jsonl"
-    path.write_bytes(b"x\n" * 300 + FIRST)
+    path.write_bytes(b"x\n" * 400 + FIRST)
 
     assert run(tmp_path, str(path), "--max-rejects", "200") == 1
     assert (

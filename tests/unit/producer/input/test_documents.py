@@ -59,7 +59,7 @@ def test_a_small_document_travels_in_the_task(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "by_uri", "inline"),
-    [(MAX_TEXT_BYTES, False, True), (MAX_TEXT_BYTES + 1, False, False), (0, True, False)],
+    [(MAX_TEXT_BYTES, False, True), (MAX_TEXT_BYTES + 1, False, False), (1, True, False)],
 )
 def test_a_large_document_stays_where_it_is(
     tmp_path: Path, size: int, *, by_uri: bool, inline: bool
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_text_is_bad_and_stops_no_other(tmp_path: Path) -> Non
 
     *bad, last = read(tmp_path)
 
-    assert [line.error for line in bad] == [
+    assert [f"{line.document} {line.error}" for line in bad] == [
         "binary is not text: it has a zero byte",
         "cut is not UTF-8",
         "large is not UTF-8",
@@ -114,7 +114,7 @@ def test_a_document_that_no_agent_reads_is_bad(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(MAX_DOCUMENT_BYTES + 1)
 
-    assert [line.error for line in read(tmp_path)] == [
+    assert [f"{line.document} {line.error}" for line in read(tmp_path)] == [
         f"huge is {MAX_DOCUMENT_BYTES + 1} bytes long"
     ]
 
@@ -128,11 +128,32 @@ def test_names_that_are_no_ids_are_bad(tmp_path: Path) -> None:
 
     lines = read(tmp_path)
 
-    assert [(line.field, line.error) for line in lines] == [
-        ("", "bad\ufffd has a name that is not UTF-8"),
-        ("id", "is 201 bytes long"),
-        ("id", "has a control character"),
+    assert [(line.document, line.field, line.error) for line in lines] == [
+        ("bad\ufffd", "", "has a name that is not UTF-8"),
+        ("d" * 100 + "/" + "f" * 100, "id", "is 201 bytes long"),
+        ("tab\tname", "id", "has a control character"),
     ]
+    assert all(line.text is None and "rename" in line.fix for line in lines)
+
+
+@pytest.mark.parametrize("by_uri", [False, True])
+def test_a_document_without_content_is_bad(tmp_path: Path, *, by_uri: bool) -> None:
+    """An empty or blank file would be sent and paid for, whatever its size."""
+    (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf")
+    (tmp_path / "blank.txt").write_text(" \u3000\r\n\t")
+    (tmp_path / "empty.txt").write_bytes(b"")
+    (tmp_path / "large.txt").write_bytes(b" " * (MAX_TEXT_BYTES + 1))
+    (tmp_path / "late.txt").write_bytes(b"\n" * (MAX_TEXT_BYTES + 1) + b"x")
+
+    *bad, late = read(tmp_path, by_uri=by_uri)
+
+    assert [f"{line.document} {line.error}" for line in bad] == [
+        "blank.txt has nothing but white space",
+        "bom.txt is empty",
+        "empty.txt is empty",
+        "large.txt has nothing but white space",
+    ]
+    assert ids([late]) == ["late.txt"]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
     lines = read(root)
 
     assert ids(lines) == ["a.txt", "inside.txt", "sub/b.txt"]
-    assert sorted(line.error for line in lines if isinstance(line, Bad)) == [
+    assert sorted(f"{line.document} {line.error}" for line in lines if isinstance(line, Bad)) == [
         "dangling.txt is a link to nothing",
         "out is a link out of the folder",
         "out.txt is a link out of the folder",
@@ -91,7 +91,7 @@ def test_a_loop_of_links_is_a_bad_document(tmp_path: Path) -> None:
     lines = read(tmp_path, leave_out=[tmp_path / "back"])
 
     assert ids(lines) == ["a.txt"]
-    assert [line.error for line in lines if isinstance(line, Bad)] == [
+    assert [f"{line.document} {line.error}" for line in lines if isinstance(line, Bad)] == [
         "loop is a link that cannot be followed: Too many levels of symbolic links",
         "there is a link that cannot be followed: Too many levels of symbolic links",
     ]
@@ -106,7 +106,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     for _ in range(1100):
         Path("a").mkdir(exist_ok=True)
         os.chdir("a")
-    Path("x.txt").touch()
+    Path("x.txt").write_text("x")
     os.chdir(here)
     yield root
     subprocess.run(["rm", "-rf", root], check=True)  # pytest's own removal would recurse too deep
@@ -127,7 +127,9 @@ def test_a_pipe_is_reported_and_not_opened(tmp_path: Path) -> None:
     """A pipe is reported and not opened, because it would block the reader for ever."""
     os.mkfifo(tmp_path / "pipe")
 
-    assert [line.error for line in read(tmp_path)] == ["pipe is not a regular file"]
+    assert [str(line) for line in read(tmp_path)] == [
+        "pipe: is not a regular file; move it elsewhere, or name the documents with a pattern"
+    ]
 
 
 @pytest.mark.parametrize("source", ["n" * 300 + "/docs", "n" * 300 + "/*.txt"])
@@ -160,4 +162,7 @@ def test_a_folder_that_cannot_be_listed_is_named(
     (bad,) = read(tmp_path)
 
     assert isinstance(bad, Bad)
-    assert bad.error == f"{tmp_path} cannot be listed: No such file or directory"
+    assert (bad.document, bad.error) == (
+        str(tmp_path),
+        "cannot be listed: No such file or directory",
+    )

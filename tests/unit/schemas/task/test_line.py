@@ -34,7 +34,7 @@ GOOD = [
     ours(type="document", model="gpt", tenant="acme", priority=9, max_attempts=100),
     ours(priority=3.0),
     ours(input=..., prompt="Tell a joke."),
-    ours(input={"text": ""}),
+    ours(input={"text": " a\n"}),
     ours(input={"uri": "file:///data/a%20b.txt"}),
     ours(input={"uri": "file:///a", "size": 0, "sha256": SHA}),
     ours(type="invoice", prompt=...),

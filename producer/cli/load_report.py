@@ -1,0 +1,118 @@
+"""What `load` tells a person of an input: its bad lines, its cost, and what will go wrong later.
+
+Tested by tests/unit/producer/cli/test_load.py and tests/integration/test_load_documents.py.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from producer.input.estimate import Estimate
+from producer.input.excluded_files import own_files
+from producer.input.lines import Bad, Good
+from producer.input.long_documents import LongDocuments
+from producer.input.past_deadlines import PastDeadlines
+from producer.input.rejects import Rejects
+from producer.input.unreachable_documents import UnreachableDocuments
+from producer.screen.output import note
+from producer.text.printable import shown
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import Config
+from schemas.task.wording import counted
+
+SHOWN = 20
+_NAMED = 3
+_NAME_CHARS = 80
+_NUMBER = re.compile(r"\d+")
+
+
+class Sums:
+    """Sums up an input: the cost of its new tasks, and those that will fail or surprise."""
+
+    def __init__(self, config: Config) -> None:
+        self.estimate = Estimate(config)
+        self.outside = UnreachableDocuments(config.roots(), own_files(config))
+        self.past = PastDeadlines(SystemClock().utc_s())
+        self.long = LongDocuments(config)
+
+    def add(self, line: Good) -> None:
+        """Check one task, new or not, for a document out of reach."""
+        if line.task.uri is not None:
+            self.outside.add(line.task.uri)
+
+    def add_new(self, line: Good) -> None:
+        """Add one new task."""
+        self.estimate.add(line)
+        self.past.add(line)
+        self.long.add(line)
+
+    def warn(self) -> None:
+        """Print what is likely to go wrong with the tasks."""
+        for text in filter(None, (str(self.past), str(self.long))):
+            note(shown(text))
+        if (outside := self.outside).count:
+            tasks = (
+                f"{counted(outside.count, 'task')} with a document by URI outside the folders that "
+                "agents may read"
+            )
+            note(f"{tasks}, so they would be dead; before you start agents, set: {outside}")
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Files with the same fault."""
+
+    first: Bad
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.names) < _NAMED:
+            self.names.append(shown(name, _NAME_CHARS))
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return str(self.first)
+        rest = ", ..." if self.count > len(self.names) else ""
+        where = f"{counted(self.count, 'file')} ({', '.join(self.names)}{rest})"
+        return f"{where}: {self.first.problem}; {self.first.fix}"
+
+
+class BadLineReport:
+    """Reports bad lines: the first ones on stderr, all of them in the rejects file.
+
+    Bad documents are counted first: the same fault in many of them is one line at the end.
+    """
+
+    def __init__(self, rejects: Rejects) -> None:
+        self.rejects = rejects
+        self._alike: dict[tuple[str, str], _Alike] = {}
+        self._has_more = False
+
+    def bad(self, line: Bad) -> None:
+        """Report one line.
+
+        Raises TooManyRejectsError, and ConfigError if the rejects file cannot be written.
+        """
+        self.rejects.add(line)
+        if line.document:
+            self._group(line)
+        elif self.rejects.count <= SHOWN:
+            note(shown(str(line)))
+        elif self.rejects.count == SHOWN + 1:
+            note(f"... the others are in {self.rejects.path}")
+
+    def finish(self) -> None:
+        """Print the faults of documents that are not printed yet."""
+        for alike in self._alike.values():
+            note(shown(str(alike)))
+        if self._has_more:
+            note(f"... other faults are in {self.rejects.path}")
+        self._alike, self._has_more = {}, False
+
+    def _group(self, line: Bad) -> None:
+        fault = _NUMBER.sub("N", line.problem), line.fix
+        if fault not in self._alike and len(self._alike) == SHOWN:
+            self._has_more = True
+            return
+        self._alike.setdefault(fault, _Alike(line)).add(line.document)

@@ -1,0 +1,73 @@
+"""Refuses lines whose document, named by URI, has no content, as far as it can be read here.
+
+Only documents that agents may read are opened. A document that cannot be read here passes: an agent
+on another machine may read it, and looks again.
+"""
+
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from producer.input.excluded_files import resolved, root_of
+from producer.input.lines import Bad, Good
+from schemas.task.document_text import DocumentText, NoTextError, blank_problem
+
+_PART_BYTES = 64 << 10
+_MOST_BYTES = 32 << 20  # an agent reads no more
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class BlankDocuments:
+    """Looks into the documents below `roots`, except docllm's `own` files."""
+
+    def __init__(self, roots: Iterable[Path], own: Collection[Path] = ()) -> None:
+        self._roots, self._own = resolved(roots), resolved(own)
+
+    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+        """Yield the lines; a task with a blank document becomes a bad line."""
+        for line in lines:
+            yield self._checked(line) if isinstance(line, Good) else line
+
+    def _checked(self, line: Good) -> Good | Bad:
+        if line.task.uri is None or line.document:  # a file of --documents was read already
+            return line
+        problem = self._problem(line.task.uri)
+        if not problem:
+            return line
+        fix = "leave the line out, or name a document with text"
+        error = f"names a document that {problem}"
+        return Bad(line.line, "input.uri", error, fix, line.value.decode())
+
+    def _problem(self, uri: str) -> str:
+        path = unquote(urlsplit(uri).path, errors="surrogateescape")
+        if "\0" in path:
+            return ""
+        target = Path(os.path.realpath(path))
+        if root_of(target, self._roots, self._own) is None:
+            return ""
+        try:
+            handle = os.open(target, _OPEN)
+        except OSError:
+            return ""
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+                return ""
+            return _problem_of(handle)
+        except (OSError, NoTextError):
+            return ""
+        finally:
+            os.close(handle)
+
+
+def _problem_of(handle: int) -> str:
+    """Return what is wrong with an open file; it is read up to its first letter."""
+    reader, problem = DocumentText(), blank_problem("")
+    while block := os.read(handle, _PART_BYTES):
+        part = reader.read(block)
+        if part and not (problem := blank_problem(part)):
+            return ""
+    reader.read(b"", final=True)
+    return problem
