@@ -17,10 +17,8 @@ EMBEDDED, ON_KAFKA = PAGE.split("\n## The same on Kafka\n")
 GROUP, END = "tutorial", "@end\n"
 SHIM = """\
 #!/bin/sh
-program=producer
-[ "$1" = agent ] && { program=agent; shift; }
-[ "$1" = migrate ] && exec %(python)s -m producer migrate
-exec %(python)s -m "$program" "$@" --group %(group)s
+[ "$1" = migrate ] && exec %(python)s -m agent.docllm "$@"
+exec %(python)s -m agent.docllm "$@" --group %(group)s
 """
 
 
