@@ -136,6 +136,7 @@ class Evidence:
     """Everything that was seen of one run.
 
     `loaded` holds every accepted task once, by name. `tiers_s`: the delays of the configured tiers.
+    `letters_again`: the quarantine's rows that are dead letters of tasks, written back by somebody.
     `moves` is None if the history of the rows was not recorded. `failures`: programs that ended by
     an error, and bugs that they logged. `slots`: the slots of each agent. `relief`: another record
     of its task may replace a record that a commit passes. `revoked_s`: when each program lost
@@ -150,6 +151,7 @@ class Evidence:
     positions: Sequence[Position] = ()
     letters: Sequence[Letter] = ()
     quarantined: Sequence[int] = ()
+    letters_again: Sequence[int] = ()
     calls: Sequence[Call] = ()
     kills: Sequence[Kill] = ()
     moves: Sequence[Move] | None = None

@@ -130,8 +130,8 @@ class Stored:
     """A record of a topic, and when it was written.
 
     `task_id` and `fence` come from its headers; `task_id` is None for a foreign record. `kept`:
-    when it came into the quarantine. `known`: when its bytes became a task's input. `lost`: when
-    the bus lost it, by a fault.
+    when it came into the quarantine. `known`: when its bytes became a task's input; of a dead
+    letter, when its task or its quarantined record came. `lost`: when the bus lost it, by a fault.
     """
 
     topic: str

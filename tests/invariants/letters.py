@@ -102,6 +102,11 @@ def replayed_twice(run: Evidence) -> list[str]:
     ]
 
 
+def written_twice(run: Evidence) -> list[str]:
+    """A dead letter that somebody writes back gets no second letter."""
+    return [f"quarantine {row} is a letter that came back" for row in run.letters_again]
+
+
 def quarantine_not_fitting(run: Evidence) -> list[str]:
     """Every quarantined record has a dead letter, and no such dead letter lacks its row.
 

@@ -99,6 +99,7 @@ def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:
         letters.other_bytes,
         letters.unfounded,
         letters.replayed_twice,
+        letters.written_twice,
     )
 
 

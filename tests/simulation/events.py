@@ -13,7 +13,7 @@ from tests.simulation.provider import OUTAGES, REFUSALS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-TASKS, INBOX = f"{GROUP}.tasks", f"{GROUP}.inbox"
+TASKS, INBOX, LETTERS = (f"{GROUP}.{destination}" for destination in ("tasks", "inbox", "dlq"))
 _ROUTES = ("default", "default", SLOW, OTHER)
 
 
@@ -212,6 +212,15 @@ class Events:
         for log in topic.logs if topic else ():
             for stored in self._world.rng.sample(log.records, min(3, len(log.records))):
                 self._write(Outgoing(TASKS, stored.key, stored.value, stored.headers))
+
+    def redrive(self) -> None:
+        """Write dead letters back, some of them twice: to the inbox or to the main topic."""
+        rng = self._world.rng
+        for log in self._world.broker.topics[LETTERS].logs:
+            for stored in rng.sample(log.records, min(4, len(log.records))):
+                for _ in range(rng.choice((1, 1, 2))):
+                    topic = rng.choice((INBOX, TASKS))
+                    self._write(Outgoing(topic, stored.key, stored.value, stored.headers))
 
     def lose(self) -> None:
         """Make the broker lose a partition's records."""

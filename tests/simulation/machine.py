@@ -15,6 +15,7 @@ from schemas.settings.config import (
     AgentConfig,
     Config,
     GuardConfig,
+    InboxConfig,
     KafkaConfig,
     LLMConfig,
     RouteConfig,
@@ -67,6 +68,7 @@ class Machine:
     sqlite: bool
     limits: Limits
     tiers: tuple[str, ...] = TIERS
+    redrive: bool = False
 
     def clock(self) -> VirtualClock:
         """Return a program's clock."""
@@ -126,6 +128,7 @@ class Machine:
             ),
             document_roots=(),
             guard=GuardConfig(probe_s=PROBE_S),
+            inbox=InboxConfig(redrive=self.redrive),
             routes={SLOW: RouteConfig()},
             types={
                 name: TypeConfig(handler=f"tests.simulation.handlers:{name}") for name in HANDLED

@@ -126,7 +126,8 @@ class Plan:
     with the pass. `kinds` are the kinds of tasks, by weight. `limits` are the limits of the agents
     that are not those of production. With `linger` all agents stay after
     the last fault, otherwise one does. With `again`, when everything has ended, two people replay
-    the dead letters and are interrupted.
+    the dead letters and are interrupted. With `redrive` a dead letter that comes back replays its
+    task.
     """
 
     seed: int
@@ -140,6 +141,7 @@ class Plan:
     sweeps: bool = False
     linger: bool = False
     again: bool = False
+    redrive: bool = False
     horizon_s: float = 20.0
     kinds: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ("",)
@@ -184,6 +186,7 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
         _draw_faults(plan, rng)
         # From other draws than the rest, so that new limits change nothing else of a plan.
         _draw_limits(plan, random.Random(f"limits {seed}"))  # noqa: S311 - the same
+        _draw_redrives(plan, random.Random(f"redrives {seed}"))  # noqa: S311 - the same
     return plan
 
 
@@ -214,6 +217,16 @@ def _draw_faults(plan: Plan, rng: random.Random) -> None:
         if rng.random() < share:
             often = kind in {"raises", "broken", "panics"}
             plan.kinds[kind] = rng.choice((5, 15, 40)) if often else _WEIGHTS.get(kind, 8)
+
+
+def _draw_redrives(plan: Plan, rng: random.Random) -> None:
+    """Let a tool write dead letters back in some runs."""
+    if rng.random() < 0.3:
+        plan.redrive = rng.random() < 0.7
+        plan.events += [
+            (rng.uniform(0.3, 1) * plan.horizon_s, "redrive") for _ in range(rng.randint(1, 3))
+        ]
+        plan.events.sort()
 
 
 def _draw_limits(plan: Plan, rng: random.Random) -> None:

@@ -60,6 +60,7 @@ _SEEN = {
     "replayed": "SELECT count(*) FROM sim_move WHERE replays>0",
     "released": "SELECT count(*) FROM sim_move WHERE status=0 AND owner=0 AND old_owner<>0",
     "swept": "SELECT count(*) FROM sim_move WHERE status=old_status AND status IN (0, 2)",
+    "redriven": "SELECT count(*) FROM replay_run WHERE actor='dead letters written back'",
     "quarantined": "SELECT count(*) FROM quarantine",
     "quarantine replayed": "SELECT count(*) FROM quarantine WHERE replayed_at IS NOT NULL",
     "lost agent": "SELECT count(*) FROM sim_verdict WHERE lost_at IS NOT NULL",

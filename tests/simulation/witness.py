@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from producer.ledger import outbox
+from producer.ledger.quarantine import LETTER_HEADER, headers_of
 from producer.ledger.replay_runs import ItemState
-from schemas.task.envelope import NotOursError, decode
+from schemas.task.envelope import (
+    DISPOSITION_HEADER,
+    TASK_HEADER,
+    NotOursError,
+    decode,
+    is_letter,
+)
 from schemas.task.states import Status
 from schemas.task.topics import duration_s
 from tests.invariants import counted
@@ -82,6 +89,11 @@ class _Witness:
                 for (row_id,) in self._rows(
                     "SELECT id FROM quarantine WHERE topic NOT LIKE 'order:%'"
                 )
+            ],
+            letters_again=[
+                row_id
+                for row_id, headers in self._rows("SELECT id, headers FROM quarantine")
+                if {TASK_HEADER, DISPOSITION_HEADER} <= dict(headers_of(headers)).keys()
             ],
             calls=list(self._calls()),
             moves=self._moves,
@@ -297,6 +309,12 @@ class _Witness:
         }
         came = {move.task_id: move.order for move in reversed(self._moves) if move.before is None}
         known = {body: came[task_id] for task_id, (_, body) in bodies.items()}
+        letters = {(task_id, body): came[task_id] for task_id, (_, body) in bodies.items()}
+        letters |= {(task_id, None): came[task_id] for task_id in bodies}
+        for row_id, value, *place in self._rows(
+            "SELECT id, record_value, topic_id, topic, part, record_offset FROM quarantine"
+        ):
+            letters |= dict.fromkeys(((-row_id, value), (-row_id, None)), kept.get(tuple(place)))
         for name, topic in self._topics():
             for number, log in enumerate(topic.logs):
                 for offset, stored in enumerate(log.records):
@@ -310,12 +328,15 @@ class _Witness:
                         task_id,
                         fence,
                         kept.get(where),
-                        known.get(stored.value) if name.endswith(".inbox") else None,
+                        letters.get((_subject(stored), stored.value))
+                        or (known.get(stored.value) if name.endswith(".inbox") else None),
                         stored.lost,
                     )
 
     def _named(self, stored: Any, bodies: dict[int, tuple[bytes, bytes]]) -> tuple[int | None, int]:
         """Return task and fence of a record that is one of our publications."""
+        if is_letter(stored.headers):
+            return None, 0
         try:
             publication = decode(stored.headers)
         except NotOursError:
@@ -419,3 +440,13 @@ class _Witness:
                         served_at_once=at_once and agent_id in program.leases,
                     ),
                 )
+
+
+def _subject(stored: Any) -> int:
+    """Return the task of a dead letter that was written back, or its quarantined record, negative.
+
+    Returns 0 for any other record.
+    """
+    if is_letter(stored.headers):
+        return int(dict(stored.headers)[TASK_HEADER])
+    return -int(dict(stored.headers).get(LETTER_HEADER, 0))

@@ -82,6 +82,7 @@ class World:
             sweep_slack_s=20.0 if plan.sweeps else 1e6,
             sqlite=plan.sqlite,
             limits=Limits(**plan.limits),
+            redrive=plan.redrive,
         )
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and other commands of people

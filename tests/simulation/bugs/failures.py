@@ -13,6 +13,7 @@ from agent.handlers import runner
 from agent.judge import guard_rule
 from agent.judge.classes import CLASSES, Action
 from agent.ledger import claims, guard_decisions, settlements, uncounted_ends
+from agent.ledger.returned_letters import ReturnedLetters
 from agent.routes import route, window
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task
@@ -24,6 +25,7 @@ from tests.simulation.bugs.stages import (
     ALL_REFUSED,
     CANCELLED,
     OUTAGES,
+    REDRIVES,
     UNKNOWN_TYPE,
     UNPAID,
 )
@@ -76,6 +78,11 @@ _DIE = _DIE.values(
     status=4, owner=0, lease_losses=0, due_at=NEVER_TIME, route=bindparam("by_route")
 )
 
+
+async def _all_strangers(_self: Any, records: Any) -> Any:
+    return list(records)
+
+
 BUGS = {
     "a rate limit counts": Bug("P5", lambda: _counted(ErrorClass.RATE)),
     "an unpaid bill counts": Bug("P5", lambda: _counted(ErrorClass.MONEY), UNPAID),
@@ -96,6 +103,9 @@ BUGS = {
         "P5", replaced(guard_rule.KeyHistory, "may_be_refused", _raised_for_nothing), ALL_REFUSED
     ),
     "a death does not count": Bug("P5", replaced(settlements, "_DIE", _DIE)),
+    "a letter that comes back gets a second letter": Bug(
+        "P8", replaced(ReturnedLetters, "take", _all_strangers), REDRIVES
+    ),
     "a panic never counts": Bug("P4", _panics_free, ALL_PANIC),
     "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),
     "an unknown type runs as a completion": Bug(

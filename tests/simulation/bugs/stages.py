@@ -78,6 +78,14 @@ ALL_PANIC: Stage = {
     "kinds": {"panics": 1},
     "events": [(55.0, "start")],
 }
+# Tasks die, and a tool writes their letters back.
+REDRIVES: Stage = {
+    **_ALONE,
+    "tasks": 10,
+    "horizon_s": 40.0,
+    "kinds": {"toolong": 1},
+    "events": [(20.0, "redrive"), (30.0, "redrive"), (39.0, "start")],
+}
 ALL_FAIL: Stage = {**_ALONE, "tasks": 10, "max_attempts": 2, "kinds": {"broken": 1}, "events": []}
 ALL_REFUSED: Stage = {**_ALONE, "tasks": 40, "slots": 8, "kinds": {"refused": 1}, "events": []}
 

@@ -333,6 +333,7 @@ BROKEN = {
         "P8",
         closely(replayed=(Replayed(1, 1, 0, applied=False, waits=True),)),
     ),
+    "a letter that came back and got a second one": ("P8", replace(GOOD, letters_again=(1,))),
     "a quarantined record without letter": ("P9", replace(GOOD, letters=(LETTER,))),
     "a letter without quarantined record": ("P9", replace(GOOD, quarantined=())),
     "a program that ended by an error": (
