@@ -24,7 +24,7 @@ from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import batch, task, task_attempt, task_loss, task_result
-from schemas.task.failures import AttemptOutcome, ErrorClass
+from schemas.task.failures import UNTRIED, AttemptOutcome
 from schemas.task.states import SETTLES, Status
 
 log = logging.getLogger(__name__)
@@ -92,11 +92,10 @@ _SNOOZE = (
     .where(task.c.id == bindparam("of_task"))
     .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
-_UNTRIED = (ErrorClass.GUARD, ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE)
 _FORMER_MOVES = (
     select(task_attempt.c.id)
     .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
-    .where(task_attempt.c.outcome == AttemptOutcome.MOVED, task_attempt.c.error_class.in_(_UNTRIED))
+    .where(task_attempt.c.outcome == AttemptOutcome.MOVED, task_attempt.c.error_class.in_(UNTRIED))
     .order_by(task_attempt.c.id)
 )
 
@@ -274,7 +273,7 @@ def _write_attempts(
     untried = [
         settlement.row.task_id
         for settlement, outcome in _of(chosen, Moved)
-        if outcome.failure.error_class in _UNTRIED
+        if outcome.failure.error_class in UNTRIED
     ]
     _forget_moves(connection, sorted(untried))
     rows = [

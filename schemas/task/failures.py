@@ -73,7 +73,9 @@ class ErrorClass(StrEnum):
 
 
 # Ends of a claim at which no attempt began.
-UNTRIED = frozenset({ErrorClass.EXPIRED, ErrorClass.GUARD, ErrorClass.ROUTE})
+UNTRIED = frozenset(
+    {ErrorClass.EXPIRED, ErrorClass.GUARD, ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE}
+)
 
 
 class Disposition(StrEnum):

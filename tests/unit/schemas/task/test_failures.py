@@ -8,7 +8,13 @@ import pytest
 
 from producer.ledger.agent_status import AgentState
 from schemas.ledger.bulk import _literal
-from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
+from schemas.task.failures import (
+    UNTRIED,
+    AttemptOutcome,
+    Disposition,
+    ErrorClass,
+    TallyOutcome,
+)
 from schemas.task.guard import GuardCause
 from schemas.task.route_state import RouteState
 
@@ -41,3 +47,9 @@ def test_a_member_is_written_as_its_name(member: StrEnum) -> None:
     assert (type(name), f"{member}", member) == (str, name, name)
     assert orjson.dumps(member) == json.dumps(member).encode() == f'"{name}"'.encode()
     assert _literal(member) == f"_utf8mb4 X'{name.encode().hex()}'"
+
+
+def test_no_class_without_an_attempt_is_counted_as_one() -> None:
+    """The meaning of each class says whether an attempt began."""
+    untried = {member for member in ErrorClass if member.meaning.startswith("no attempt")}
+    assert untried <= UNTRIED
