@@ -18,7 +18,7 @@ from agent.maintenance.duty import Round
 from agent.maintenance.group_work import GroupWork
 from agent.ports import Clock, Source
 from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts, look
+from agent.reporting.telemetry import Counts
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
 from schemas.task.wording import counted
@@ -130,10 +130,19 @@ class Agent:
         await self._membership.leave()
 
     def summary(self, group: str) -> list[str]:
-        """Return what this agent did: its handlers' errors, its dead tasks by class, its counts."""
-        where = f"; why tasks are dead: {look(group)}" if self._counts.dead else ""
-        errors = self._counts.handler_errors.lines()
-        return [*errors, *self._counts.deaths.all(group), self._counts.summary() + where]
+        """Return what this agent did: one line for each class of dead tasks, then the counts."""
+        return [*self._counts.deaths.all(group), f"this agent: {self._counts.summary()}"]
+
+    def handler_errors(self) -> list[str]:
+        """Return the errors of handlers in this agent, each kind with its count."""
+        return self._counts.handler_errors.lines()
+
+    async def notes(self, *, dead_lately: int) -> Sequence[str]:
+        """Return warnings for a person who believes that all work of the group is done.
+
+        The person knows of the tasks that died lately.
+        """
+        return await self._group_work.notes(dead_lately=dead_lately)
 
     async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
         """Work until asked to stop, or until the work is done; then drain and leave.
@@ -183,7 +192,7 @@ class Agent:
 
     async def _drain(self, stop: Stop, timeout_s: float) -> None:
         """Leave the group, finish the running calls, settle, publish, and record the stop."""
-        if self._slots.running:
+        if self._slots.running and stop.asked.is_set():
             log.info(
                 "draining: waiting for %s, at most %.0f s",
                 counted(self._slots.running, "call"),
@@ -237,8 +246,6 @@ class Agent:
         """
         while not await self._done():
             await self._clock.sleep(LOOK_S)
-        for note in await self._group_work.notes():
-            log.warning("%s", note)
 
     async def _done(self) -> bool:
         if self._slots.running or self._settler.unsettled or not self._intake.idle:

@@ -138,8 +138,17 @@ def agent_locks(parts: Parts) -> AgentLocks | None:
 
 
 @asynccontextmanager
-async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
-    """Build an agent, register it and start its heartbeat; close everything at the end."""
+async def built(
+    parts: Parts,
+    *,
+    rehearsal: bool,
+    tell: Callable[[bytes], None] | None = None,
+    first: bool = True,
+) -> AsyncIterator[tuple[Agent, Progress]]:
+    """Build an agent, register it and start its heartbeat; close everything at the end.
+
+    `tell` sends messages to a parent, for which the `first` agent speaks.
+    """
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
     claim, settle, reading, child = (
@@ -164,6 +173,17 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     board = make_board(parts)
+    progress = Progress(
+        transactions=parts.transactions,
+        group=parts.topics.group,
+        clock=parts.clock,
+        counts=counts,
+        latest=latest,
+        own=lambda: heartbeat.current.agent_id,
+        priced=frozenset(parts.config.prices),
+        tell=tell,
+        first=first,
+    )
     async with AsyncExitStack() as closing:  # closes every part, whatever went wrong before
         for executor in (reading, settle, claim):
             closing.callback(executor.close)
@@ -192,7 +212,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             heartbeat=heartbeat,
             locks=locks,
             reply_limit_bytes=reply_limit_bytes,
-            duties=_duties(parts, counts, latest, routes, ids, board),
+            duties=_duties(parts, progress, routes, ids, board),
             membership=beating,
             form=_form(parts.config, rehearsal=rehearsal),
             latest=latest,
@@ -202,7 +222,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         # An agent that cannot be built, as with a broken handler, must not look alive.
         await heartbeat.register()
         beating.start()
-        yield made
+        yield made, progress
 
 
 def _form(config: Config, *, rehearsal: bool) -> AgentReport:
@@ -218,21 +238,9 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
 
 
 def _duties(
-    parts: Parts,
-    counts: Counts,
-    latest: LatestReport,
-    routes: Router,
-    ids: TopicIds,
-    board: Board | None,
+    parts: Parts, progress: Progress, routes: Router, ids: TopicIds, board: Board | None
 ) -> list[Round]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
-    progress = Progress(
-        transactions=parts.transactions,
-        group=parts.topics.group,
-        clock=parts.clock,
-        counts=counts,
-        latest=latest,
-    )
     duties = [ids.run, progress.run, data_folder(parts).run]
     if board is not None:
         sharing = BoardSync(routes=routes, board=board, clock=parts.clock, jitter=random.random)

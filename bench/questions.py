@@ -23,6 +23,7 @@ from producer.ledger import (
     batch_status,
     cancel,
     dead_letters,
+    progress,
     selection_query,
     status,
 )
@@ -65,6 +66,8 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "status": lambda c: status.read(c, GROUP),
         "status --batch": lambda c: status.read(c, GROUP, last),
         "status: what ended in ten minutes": lambda c: batch_status.paces(c, _batches()),
+        "progress": lambda c: progress.read(c, GROUP),
+        "progress: waiting": lambda c: progress.waiting(c, GROUP),
         "any_dead": lambda c: dead_letters.any_dead(c, GROUP),
         "dead list": lambda c: _listed(c, Selection()),
         "dead list --batch": lambda c: _listed(c, Selection(batch=last)),

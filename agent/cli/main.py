@@ -25,6 +25,7 @@ from agent.process.containment import new_event_loop
 from agent.process.signals import stops
 from agent.process.supervisor import Supervisor
 from agent.rehearsal.child import rehearsal_child
+from agent.reporting import group_watch
 from agent.reporting.telemetry import configure_logging
 from agent.routes.accounts import keys_in_clear
 from producer.app import opened
@@ -117,9 +118,15 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
         require_llm(config)
     # The rehearsal LLM inherits the limit and takes the calls of all agents.
     _allow_open_files(config.agent.slots * options.processes)
-    with _llm_settings(config, options) as llm:
+    clock = SystemClock()
+    with (
+        _llm_settings(config, options) as llm,
+        group_watch.watch(
+            clock=clock, group=options.group, priced=frozenset(config.prices)
+        ) as watch,
+    ):
         shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
-        return Supervisor(
+        code = Supervisor(
             # Our arguments come first, because after a `--` in the user's arguments nothing is an
             # option.
             command=lambda number, report: child_process.program(
@@ -127,9 +134,12 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
             ),
             count=options.processes,
             until_done=options.until_done,
-            clock=SystemClock(),
+            clock=clock,
             jitter=random.random,
+            watch=watch,
         ).run()
+    watch.log_summary()
+    return code
 
 
 def _allow_open_files(calls: int) -> bool:
@@ -204,8 +214,14 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
             log.warning(
                 "rehearsal LLM: the answers are extracts of the documents, no model is called"
             )
-        async with app.built(parts, rehearsal=options.rehearsal) as agent:
-            report = ParentPipe(options.report)
+        report = ParentPipe(options.report)
+        async with app.built(
+            parts,
+            rehearsal=options.rehearsal,
+            tell=report.tell if options.child else None,
+            first=options.child in {None, 1},
+        ) as (agent, progress):
+            await progress.begin()
             if options.until_done and not await agent.any_work():
                 log.info("group %s has no tasks: nothing to do", options.group)
                 await agent.leave()
@@ -221,10 +237,16 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
                 )
             except UnreachableError as error:
                 _give_up(options, error)
-            for line in agent.summary(options.group):
+            for line in agent.handler_errors():
                 log.info("%s", line)
             if options.until_done and not stop.asked.is_set():
+                await progress.log_done(agent.notes)
                 await _report_done(agent, options, report)
+            elif options.child:
+                await progress.end()
+            else:
+                for line in agent.summary(options.group):
+                    log.info("%s", line)
 
 
 async def _report_done(agent: Agent, options: argparse.Namespace, report: ParentPipe) -> None:

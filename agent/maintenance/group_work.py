@@ -64,10 +64,14 @@ class GroupWork:
         """Return whether a task of the group is dead."""
         return await self._read(dead_letters.any_dead, self._topics.group)
 
-    async def notes(self) -> Sequence[str]:
-        """Return warnings for a person who believes that all work is done."""
+    async def notes(self, *, dead_lately: int) -> Sequence[str]:
+        """Return warnings for a person who believes that all work is done.
+
+        The person knows of the tasks that died lately.
+        """
         group = self._topics.group
         half_loaded = await self._read(store.half_loaded, group)
         batches = (await self._read(status.read, group)).batches
         dead = {batch.name: batch.counts["dead"] for batch in batches}
-        return [*map(store.half_loaded_message, half_loaded), *dead_lines(group, dead)]
+        lines = dead_lines(group, dead) if sum(dead.values()) > dead_lately else []
+        return [*map(store.half_loaded_message, half_loaded), *lines]

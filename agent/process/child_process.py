@@ -5,6 +5,7 @@ On Linux the kernel kills a child when its parent ends. Elsewhere the child sees
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -32,8 +33,14 @@ class Word(Enum):
     ENDED = b"e"  # the exit code that follows is the agent's own
 
 
+MESSAGE_BYTES = 4096  # the longest line that a pipe takes as a whole
+
+
 class ParentPipe:
-    """The child's end of the pipe to its parent; without a parent it does nothing."""
+    """The child's end of the pipe to its parent; without a parent it does nothing.
+
+    Each word and each message is a line. A word has one letter, and no message is that short.
+    """
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -42,7 +49,16 @@ class ParentPipe:
         """Report a word to the parent. If the parent is gone, this process will end anyway."""
         if self._descriptor is not None:
             with suppress(OSError):
-                os.write(self._descriptor, word.value)
+                os.write(self._descriptor, word.value + b"\n")
+
+    def tell(self, message: bytes) -> None:
+        """Send a message about the work, unless the parent does not read now, or it is too long."""
+        line = message + b"\n"
+        if self._descriptor is None or len(line) > MESSAGE_BYTES:
+            return
+        with suppress(OSError):
+            if select.select([], [self._descriptor], [], 0)[1]:
+                os.write(self._descriptor, line)
 
 
 def program(*arguments: str) -> list[str]:
@@ -80,7 +96,11 @@ def _has_our_names(folder: str) -> bool:
 
 
 def start(
-    command: Sequence[str], *, stdout: int | None = None, keep: Sequence[int] = ()
+    command: Sequence[str],
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    keep: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when the calling thread's process ends.
 
@@ -92,6 +112,7 @@ def start(
         command,
         stdin=subprocess.DEVNULL if BY_KERNEL else subprocess.PIPE,
         stdout=stdout,
+        stderr=stderr,
         start_new_session=True,
         pass_fds=keep,
         env=environment(),

@@ -1,7 +1,8 @@
 """`--processes N`: a parent that starts N agents and gives one exit code for all of them.
 
 It forwards signals and restarts agents that died. It knows commands and exit codes, but not what an
-agent does. It holds no connection and starts no thread, so that a child can be started at any time.
+agent does: a `Watch` shows what the agents report. It holds no connection and starts no thread, so
+that a child can be started at any time.
 As process 1 of a container it also reaps processes that dead agents left behind.
 """
 
@@ -11,16 +12,19 @@ import select
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from subprocess import Popen
+from typing import NamedTuple, Protocol
 
 from agent.process import child_process
 from agent.process.child_process import Word
+from agent.process.line_pipe import LinePipe
 from agent.process.signals import stops
 from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
 from schemas.runtime.clock import Clock
 from schemas.runtime.starting import INTERRUPTED
+from schemas.task.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +52,52 @@ class _Child:
     number: int
     due_s: float | None  # when to start it; None while it runs, and for good once it is done
     process: "Popen[bytes] | None" = None
-    report: int = -1  # the descriptor from which its words are read
+    report: LinePipe | None = None  # of its words and messages
+    errors: LinePipe | None = None  # of its stderr, if the watch takes that
+    words: set[Word] = field(default_factory=set)
     started_s: float = 0.0
     failures: int = 0
+
+
+class Watch(Protocol):
+    """Shows what the children report.
+
+    `takes_errors` says that it wants their stderr, and `tick` is called every `tick_s` seconds.
+    """
+
+    takes_errors: bool
+    tick_s: float | None
+
+    def told(self, message: bytes) -> None:
+        """Take in a message of a child."""
+        ...
+
+    def wrote(self, line: bytes) -> None:
+        """Show a line that a child wrote to its stderr."""
+        ...
+
+    def tick(self) -> None:
+        """Show the time that has passed."""
+        ...
+
+
+class Unwatched:
+    """Nobody watches the children."""
+
+    takes_errors = False
+    tick_s: float | None = None
+
+    def told(self, message: bytes) -> None:
+        """Ignore a message."""
+
+    def wrote(self, line: bytes) -> None:
+        """Ignore a line."""
+
+    def tick(self) -> None:
+        """Do nothing."""
+
+
+UNWATCHED = Unwatched()
 
 
 class Supervisor:
@@ -69,12 +116,14 @@ class Supervisor:
         clock: Clock,
         jitter: Callable[[], float],
         backoff: Backoff = Backoff(),
+        watch: Watch = UNWATCHED,
     ) -> None:
         self._command = command
         self._until_done = until_done
         self._clock = clock
         self._jitter = jitter
         self._backoff = backoff
+        self._watch = watch
         self._children = [_Child(number, clock.now_s()) for number in range(1, count + 1)]
         self._signals = 0
         self._stopping = self._done = False
@@ -85,8 +134,10 @@ class Supervisor:
         with _woken() as wake:
             self._start_due()
             while self._running() or self._due():
-                for number in _numbers(wake, self._pause_s()):
+                for number in _numbers(wake, self._pipes(), self._pause_s()):
                     self._on_signal(number)
+                self._listen()
+                self._watch.tick()
                 if self._signals >= _FORCING:
                     return INTERRUPTED
                 self._reap()
@@ -100,8 +151,35 @@ class Supervisor:
         return [child.due_s for child in self._children if child.due_s is not None]
 
     def _pause_s(self) -> float | None:
-        due_times = self._due()
-        return max(0.0, min(due_times) - self._clock.now_s()) if due_times else None
+        now_s = self._clock.now_s()
+        pauses_s = [max(0.0, due_s - now_s) for due_s in self._due()]
+        if self._watch.tick_s is not None:
+            pauses_s.append(self._watch.tick_s)
+        return min(pauses_s, default=None)
+
+    def _pipes(self) -> list[int]:
+        pipes = [pipe for child in self._children for pipe in (child.report, child.errors)]
+        return [pipe.descriptor for pipe in pipes if pipe is not None and pipe.open]
+
+    def _listen(self) -> None:
+        """Take in what the children said and wrote."""
+        for child in self._children:
+            if child.report is not None and child.report.open:
+                self._hear(child, child.report.lines())
+            if child.errors is not None and child.errors.open:
+                self._show(child.errors.lines())
+
+    def _hear(self, child: _Child, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            words = {word for word in Word if word.value in line}
+            if len(line) <= len(words):
+                child.words |= words
+            else:
+                self._watch.told(line)
+
+    def _show(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            self._watch.wrote(line)
 
     def _start_due(self) -> None:
         now_s = self._clock.now_s()
@@ -116,20 +194,31 @@ class Supervisor:
         A temporary lack of processes or memory, or a program file that is being replaced, ends no
         other child.
         """
+        child.words = set()
         try:
-            child.report, report = os.pipe()
+            with ExitStack() as closing:
+                report = _pipe(closing)
+                child.report = LinePipe(report.reads)
+                errors = _pipe(closing) if self._watch.takes_errors else None
+                child.errors = None if errors is None else LinePipe(errors.reads)
+                child.process = child_process.start(
+                    self._command(child.number, report.writes),
+                    stderr=None if errors is None else errors.writes,
+                    keep=(report.writes,),
+                )
         except OSError as error:
+            self._close(child)
             self._schedule_restart(child, f"cannot be started: {error.strerror or error}")
             return
-        try:
-            child.process = child_process.start(self._command(child.number, report), keep=(report,))
-        except OSError as error:
-            os.close(child.report)
-            self._schedule_restart(child, f"cannot be started: {error.strerror or error}")
-            return
-        finally:
-            os.close(report)
         log.info("agent %d started, process %d", child.number, child.process.pid)
+
+    def _close(self, child: _Child) -> None:
+        """Take in the last that an ended child said and wrote."""
+        if child.report is not None:
+            self._hear(child, child.report.close())
+        if child.errors is not None:
+            self._show(child.errors.close())
+        child.report = child.errors = None
 
     def _on_signal(self, number: int) -> None:
         if number not in stops():
@@ -137,10 +226,10 @@ class Supervisor:
         self._signals += 1
         if self._signals < _FORCING:
             log.info(
-                "signal %d of %d is forwarded to %d agents",
+                "signal %d of %d is forwarded to %s",
                 self._signals,
                 _FORCING,
-                len(self._running()),
+                counted(len(self._running()), "agent"),
             )
         self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
 
@@ -163,7 +252,8 @@ class Supervisor:
             for child in self._children:
                 if child.process is not None and child.process.pid == pid:
                     child.process.returncode, child.process = code, None
-                    self._judge(child, code, _words(child.report))
+                    self._close(child)
+                    self._judge(child, code, frozenset(child.words))
 
     def _judge(self, child: _Child, code: int, words: frozenset[Word]) -> None:
         """Decide whether an ended child is restarted.
@@ -220,19 +310,16 @@ class Supervisor:
         log.warning("agent %d %s; it starts again in %.1f s", child.number, reason, wait_s)
 
 
-def _words(report: int) -> frozenset[Word]:
-    """Return the words that an ended child reported.
+class _Pipe(NamedTuple):
+    reads: int
+    writes: int
 
-    Reading must not block, because a process that the child started may hold the other end open.
-    """
-    os.set_blocking(report, False)
-    try:
-        reported = os.read(report, 64)
-    except BlockingIOError:
-        reported = b""
-    finally:
-        os.close(report)
-    return frozenset(word for word in Word if word.value in reported)
+
+def _pipe(closing: ExitStack) -> _Pipe:
+    """Return a pipe whose writing end is closed with the stack."""
+    pipe = _Pipe(*os.pipe())
+    closing.callback(os.close, pipe.writes)
+    return pipe
 
 
 def _how_ended(code: int) -> str:
@@ -271,6 +358,8 @@ def _woken() -> Iterator[socket.socket]:
         woken.close()
 
 
-def _numbers(woken: socket.socket, timeout_s: float | None) -> bytes:
-    """Return the signals that arrived; wait for one until the timeout."""
-    return woken.recv(4096) if select.select([woken], [], [], timeout_s)[0] else b""
+def _numbers(woken: socket.socket, pipes: Sequence[int], timeout_s: float | None) -> bytes:
+    """Return the signals that arrived; wait for one, or for a child's words, until the timeout."""
+    wake = woken.fileno()
+    ready, _, _ = select.select([wake, *pipes], [], [], timeout_s)
+    return woken.recv(4096) if wake in ready else b""

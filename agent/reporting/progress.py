@@ -5,13 +5,18 @@ On a terminal it draws a bar, elsewhere it logs a line now and then.
 
 import asyncio
 import logging
-import os
-import sys
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 
+from agent.reporting.group_run import GroupRun
 from agent.reporting.latest_report import LatestReport
-from agent.reporting.telemetry import Counts
-from producer.ledger import status
-from producer.screen.output import bar
+from agent.reporting.messages import DeadExample, Note, example, to_line
+from agent.reporting.reasons import why_still
+from agent.reporting.telemetry import Counts, death_lines
+from agent.reporting.views import View, view_of
+from producer.ledger import dead_letters, progress
+from producer.ledger.progress import Totals
+from producer.ledger.selection import Selection
 from producer.text.agent_report import joined, sentences
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
@@ -19,25 +24,24 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Between two looks, two log lines of counts, two warnings.
 LOOK_S = 1.0
-LOG_S = 30.0
+# Reading the progress takes this share of the time at most.
+SHARE = 0.05
+# After so long without a change, and then again and again, an agent says why.
+STILL_S = 30.0
+# Between two warnings about the same, and between two logs of deaths.
 WARN_S = 60.0
-
-
-def in_front() -> bool:
-    """Return whether stderr is a terminal with this process group in the foreground.
-
-    Agents of one parent would draw over each other.
-    """
-    try:
-        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
-    except OSError:
-        return False
+EXAMPLES = 40
+# The ledger has this long to say how the run ended.
+END_S = 10.0
 
 
 class Progress:
-    """The progress of one agent's group, and what this agent did for it."""
+    """The progress of one agent's group, and why its work waits.
+
+    `tell` sends totals to the parent of several agents. `first` says that this agent is alone or
+    the first of them, so that it speaks for all. `own` returns the id of this agent.
+    """
 
     def __init__(
         self,
@@ -47,47 +51,137 @@ class Progress:
         clock: Clock,
         counts: Counts,
         latest: LatestReport,
+        own: Callable[[], int],
+        priced: Collection[str] = (),
+        tell: Callable[[bytes], None] | None = None,
+        first: bool = True,
     ) -> None:
         self._transactions = transactions
         self._group = group
         self._clock = clock
         self._counts = counts
         self._latest = latest
+        self._own = own
+        self._tell = tell
+        self._first = first
+        self._run = GroupRun(priced=priced)
+        self._said_s = float("-inf")
+
+    async def begin(self) -> None:
+        """Note where the run begins: what is done already is not its work."""
+        self._send(await self._look())
 
     async def run(self) -> None:
         """Show progress until cancelled."""
-        show = self._draw if in_front() else self._log
-        await asyncio.gather(show(), self._warn(), self._log_deaths())
+        duties = [self._warn(), self._log_deaths()]
+        if self._first:
+            duties.append(self._show())
+        await asyncio.gather(*duties)
 
-    async def _draw(self) -> None:
-        with bar("tasks") as progress:
+    async def end(self) -> None:
+        """Note what became of the run, for the parent."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                self._send(await self._look())
+
+    async def log_done(self, notes_on: Callable[..., Awaitable[Sequence[str]]]) -> None:
+        """Log what became of a run whose work is done, or let the parent do so.
+
+        `notes_on` returns further warnings, given as `dead_lately` how many tasks died in this run.
+        """
+        await self.end()
+        dead = self._run.dead_by_class
+        notes = await notes_on(dead_lately=sum(dead.values()))
+        examples = await self._examples() if dead else {}
+        if self._tell is not None:
+            for sample in examples.values():
+                self._tell(to_line(sample))
+            for note in notes:
+                self._tell(to_line(Note(note)))
+            return
+        texts = {name: example.text for name, example in examples.items()}
+        for line in (*death_lines(dead, texts, self._group), *notes):
+            log.warning("%s", line)
+        log.info("%s", self._run.summary(self._clock.now_s()))
+
+    async def _examples(self) -> dict[str, DeadExample]:
+        """Return an example for each class of dead tasks."""
+        examples: dict[str, DeadExample] = {}
+        with suppress(DatabaseError):
+            for group in await self._transactions.read(
+                dead_letters.listed, self._group, Selection(), EXAMPLES
+            ):
+                dead = group.example
+                if dead.id and dead.batch:
+                    text = example(dead.error_class, dead.id, dead.batch, dead.error)
+                    examples.setdefault(dead.error_class, text)
+        return examples
+
+    def _send(self, totals: Totals | None) -> None:
+        if totals is not None and self._tell is not None:
+            self._tell(to_line(totals))
+
+    async def _look(self) -> Totals | None:
+        try:
+            totals = await self._transactions.read(progress.read, self._group)
+        except DatabaseError as error:
+            log.debug("progress cannot be read: %s", getattr(error, "orig", error))
+            return None
+        self._run.see(totals, self._clock.now_s())
+        return totals
+
+    async def _show(self) -> None:
+        with view_of(self._tell) as view:
             while True:
-                try:
-                    group_status = await self._transactions.read(status.read, self._group)
-                except DatabaseError as error:
-                    log.debug("progress cannot be read: %s", getattr(error, "orig", error))
-                else:
-                    counts = [batch.counts for batch in group_status.batches]
-                    final = sum(
-                        count["succeeded"] + count["dead"] + count["cancelled"] for count in counts
-                    )
-                    progress.show(final, sum(count["total"] for count in counts))
-                await self._clock.sleep(LOOK_S)
+                began_s = self._clock.now_s()
+                await self._show_once(view)
+                took_s = self._clock.now_s() - began_s
+                await self._clock.sleep(max(view.look_s, took_s / SHARE))
 
-    async def _log(self) -> None:
-        summary = ""
-        while True:
-            await self._clock.sleep(LOG_S)
-            if summary != (summary := self._counts.summary()):
-                log.info("%s", summary)
+    async def _show_once(self, view: View) -> None:
+        totals = await self._look()
+        now_s = self._clock.now_s()
+        if totals is not None:
+            view.show(self._run, totals, now_s)
+        still_s = now_s - self._run.moved_s
+        is_due = still_s >= STILL_S and now_s - self._said_s >= STILL_S
+        if self._run.begun and self._run.open and is_due:
+            await self._say_why(still_s)
+
+    async def _say_why(self, still_s: float) -> None:
+        self._said_s = self._clock.now_s()
+        try:
+            waiting = await self._transactions.read(progress.waiting, self._group)
+        except DatabaseError:
+            return  # the ledger's own log line says that it does not answer
+        reason, is_trouble = why_still(
+            self._latest.get(), waiting, group=self._group, own=self._own()
+        )
+        level = logging.WARNING if is_trouble else logging.INFO
+        log.log(level, "nothing has moved for %.0f s: %s", still_s, reason)
 
     async def _warn(self) -> None:
-        """Log why work waits, when that begins and now and then while it lasts."""
+        """Log why work waits, when that begins and now and then while it lasts, and its end."""
+        warned: dict[tuple[str, str], float] = {}
+        waits: set[tuple[str, str]] = set()
         while True:
+            now_s = self._clock.now_s()
             report = self._latest.get()
-            if notice := "" if report is None else joined(sentences(report, self._group)):
-                log.warning("%s", notice)
-            await self._clock.sleep(WARN_S if notice else LOOK_S)
+            now = [] if report is None else sentences(report, self._group)
+            due = [
+                sentence
+                for sentence in now
+                if now_s - warned.get(sentence.about, -WARN_S) >= WARN_S
+            ]
+            if due:
+                self._said_s = now_s
+                log.warning("%s", joined(due))
+                warned |= dict.fromkeys((sentence.about for sentence in due), now_s)
+                waits |= {sentence.about for sentence in due}
+            if waits and not now:
+                log.info("work goes on: no route or topic waits")
+                waits.clear()
+            await self._clock.sleep(LOOK_S)
 
     async def _log_deaths(self) -> None:
         """Log once a minute which errors killed tasks since the last time.

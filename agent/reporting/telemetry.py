@@ -29,10 +29,18 @@ _NAMES = {
     Cancelled: "cancelled",
     Released: "released",
 }
-# The counts in the order of the log line.
-_SUMMARY = (
-    "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined".split()
-)
+# The counts in the order of the log line, in the words in which a person reads them.
+_SUMMARY = {
+    "succeeded": "succeeded",
+    "retried": "to be tried again",
+    "dead": "dead",
+    "cancelled": "cancelled",
+    "moved": "put off by a guard or a stopped route",
+    "snoozed": "put off because the provider refused calls",
+    "released": "given back before they began",
+    "fenced": "taken over by another agent",
+    "given_up": "that could not be stored",
+}
 BATCHES_SHOWN = 5
 _INSTEAD = {
     Verdict.HELD_BACK: "moved",
@@ -70,11 +78,16 @@ class Deaths:
         return self._lines(list(self.count), group)
 
     def _lines(self, names: list[str], group: str) -> list[str]:
-        return [
-            f"{counted(self.count[name], 'dead task')} of class {name}, such as: "
-            f"{one_line(self.example[name])}; to see them: {look(group)}"
-            for name in names
-        ]
+        return death_lines({name: self.count[name] for name in names}, self.example, group)
+
+
+def death_lines(dead: Mapping[str, int], examples: Mapping[str, str], group: str) -> list[str]:
+    """Return a line for each error class in which tasks died, with an example."""
+    lines = []
+    for name, number in dead.items():
+        example = f", for example {one_line(examples[name])}" if name in examples else ""
+        lines.append(f"{counted(number, 'task')} dead with {name}{example}; more: {look(group)}")
+    return lines
 
 
 def look(group: str) -> str:
@@ -90,8 +103,7 @@ def dead_lines(group: str, dead_by_batch: Mapping[str, int]) -> list[str]:
     batches = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
     rest = ", ..." if len(dead) > BATCHES_SHOWN else ""
     total = counted(sum(count for _, count in dead), "task")
-    head = f"done, with dead tasks: {total} of group {group} ({batches}{rest})"
-    return [f"{head}; to see why: {look(group)}"]
+    return [f"dead in group {group}: {total} ({batches}{rest}); to see why: {look(group)}"]
 
 
 @dataclass(slots=True)
@@ -133,12 +145,14 @@ class Counts:
     def summary(self) -> str:
         """Return the counts for a log line."""
         counts = [
-            f"{getattr(self, name)} {name.replace('_', ' ')}"
-            for name in _SUMMARY
+            f"{getattr(self, name):,} {words}"
+            for name, words in _SUMMARY.items()
             if getattr(self, name) or name == "succeeded"
         ]
+        if self.quarantined:
+            counts.append(f"{counted(self.quarantined, 'record')} quarantined")
         if self.attempts:
-            counts.append(counted(self.attempts, "attempt"))
+            counts.append(f"{counted(self.attempts, 'attempt')} in all")
         return ", ".join(counts)
 
     def topic(self, name: str, *, known: bool) -> None:

@@ -4,11 +4,14 @@ A route is made at its first call. The table is bounded, because tasks name the 
 """
 
 from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
 
 from agent.outcome import Outcome
 from agent.routes.evidence import RouteEvidence
-from agent.routes.names import RouteNames
+from agent.routes.names import DEFAULT, RouteNames
 from agent.routes.route import Route, Ticket
+from schemas.clients.llm_address import public
+from schemas.settings.account import account
 from schemas.settings.config import Config
 from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
 from schemas.task.route_state import RouteState
@@ -121,10 +124,22 @@ class Router:
 
     # ---- the agent's report
 
+    def target(self, name: str) -> tuple[str, str]:
+        """Return the model of a route and its address, as far as it may be shown."""
+        configured = name in self.naming.configured
+        settings = account(self._config, name if configured else DEFAULT)
+        model = settings.model if configured else self.naming.model_of(name)
+        return model or "", public(settings.base_url or "")
+
     def reasons(self, now_s: float) -> list[Reason]:
         """Return why no calls start, the worst first."""
         ranks = list(ReasonCode)
-        found = [reason for route in self if (reason := route.why(now_s)) is not None]
+        found = [
+            replace(reason, model=model, address=address)
+            for route in self
+            if (reason := route.why(now_s)) is not None
+            for model, address in [self.target(route.name)]
+        ]
         found.sort(key=lambda reason: (ranks.index(ReasonCode(reason.code)), reason.name))
         left_out = len(found) - SHOWN
         rest = [Reason(ReasonCode.ROUTES_LEFT_OUT, count=left_out)] if left_out > 0 else []

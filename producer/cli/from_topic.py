@@ -8,7 +8,8 @@ from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.replay.from_topic import FromTopic, Loaded, Survey, survey_topic
 from producer.screen.answer import CommandAnswer
-from producer.screen.output import bar, note
+from producer.screen.live import bar
+from producer.screen.output import note
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
 
@@ -67,7 +68,7 @@ def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None
 
 
 def _report_load(loaded: Loaded, options: argparse.Namespace, answer: CommandAnswer) -> int:
-    known = f", {loaded.known} were loaded already" if loaded.known else ""
+    known = f", {loaded.known} loaded already" if loaded.known else ""
     done = "would be loaded: a dry run" if options.dry_run else "loaded"
     answer.say(
         f"{loaded.new} tasks {done}{known}",

@@ -10,6 +10,7 @@ from typing import Any
 
 from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from producer.cli.load_input import Input
+from producer.cli.load_progress import LoadProgress
 from producer.cli.load_report import BadLineReport, Sums
 from producer.input.blank_documents import BlankDocuments
 from producer.input.excluded_files import own_files
@@ -20,12 +21,14 @@ from producer.ledger import reported_types, store, tally
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
 from producer.screen.answer import CommandAnswer, answering
-from producer.screen.output import bar, complain, note
+from producer.screen.live import bar
+from producer.screen.output import complain, note
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime import collector, crash
 from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
+from schemas.task.wording import counted
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
@@ -47,7 +50,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
                 return await _load_all(config, options, source, report, answer)
             except TooManyRejectsError as error:
                 report.finish()
-                refused = _counted(rejects.count, f"bad {source.noun}")
+                refused = counted(rejects.count, f"bad {source.noun}")
                 answer.say(f"{refused} in {rejects.path}")
                 complain(str(error))
                 return error.exit_code
@@ -80,9 +83,7 @@ async def _load_all(
         )
         reported = await parts.transactions.read(reported_types.read, options.group)
         lines = _checked(config, options, reported, source)
-        summary = await _load(
-            parts, source.batch, _recorded(lines, sums, loaded), report, sums.add_new
-        )
+        summary = await _load(parts, source, _recorded(lines, sums, loaded), report, sums.add_new)
     report.finish()
     _report_load(source, summary, sums, answer)
     _report_rejects(source, rejects, options, answer)
@@ -194,25 +195,28 @@ def _report_check(
         answer.say(f"dry run: nothing is loaded; {result}")
         sums.warn()
     if rejects.count:
-        refused = _counted(rejects.count, f"bad {source.noun}")
+        refused = counted(rejects.count, f"bad {source.noun}")
         answer.say(f"nothing is loaded: {refused} in {rejects.path}; {_repair_advice(source)}")
     return 1 if rejects.count else 0
 
 
 async def _load(
     parts: Parts,
-    batch: str,
+    source: Input,
     lines: Iterable[Good | Bad],
     report: BadLineReport,
     is_new: Callable[[Good], None],
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
+    batch = source.batch
     into = await parts.transactions.write(store.open_batch, batch, parts.topics.group)
     await parts.transactions.write(store.begin_load, into)
     before = await parts.transactions.read(tally.loaded, into.id)
     crash.reach("load.batch_made")
-    reading = ThreadExecutor("reading")
-    with bar(f"loading {batch}") as loading:
+    reading, counting = ThreadExecutor("reading"), ThreadExecutor("counting")
+    counted_all = asyncio.ensure_future(counting(source.count))
+    with bar(f"loading {batch}") as shown_bar:
+        loading = LoadProgress(shown=shown_bar, share=source.share, clock=parts.clock, batch=batch)
         loader = Loader(
             transactions=parts.transactions,
             reading=reading,
@@ -231,18 +235,20 @@ async def _load(
             return await loader.load(lines)
         except TooManyRejectsError:
             note(
-                f"batch {batch}: {_counted(loader.summary.new, 'task')} loaded of the input, "
+                f"batch {batch}: {counted(loader.summary.new, 'task')} loaded of the input, "
                 "which was not read to its end"
             )
             raise
         except asyncio.CancelledError:
             note(
-                f"batch {batch}: interrupted, with {_counted(loader.summary.new, 'task')} loaded; "
+                f"batch {batch}: interrupted, with {counted(loader.summary.new, 'task')} loaded; "
                 "start the same load again for the rest"
             )
             raise
         finally:
-            reading.close(wait=False)
+            counted_all.cancel()
+            for executor in (reading, counting):
+                executor.close(wait=False)
 
 
 def _recorded(
@@ -256,7 +262,8 @@ def _recorded(
 
 
 def _changed_message(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
-    counts = f"{checked.lines} lines were checked, {loaded.lines} different ones were loaded"
+    lines = counted(checked.lines, "line")
+    counts = f"{lines} checked, and {loaded.lines:,} loaded that are not all the same"
     return (
         f"the input changed after it was checked: {counts}; "
         f"cancel batch {batch!r}, or load the input again when nobody writes to it"
@@ -268,12 +275,12 @@ def _report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAns
     answer.say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
         note(
-            f"batch {source.batch} had {_counted(summary.before, 'task')} already; "
+            f"batch {source.batch} had {counted(summary.before, 'task')} already; "
             "to keep inputs apart, name another batch with --batch"
         )
     if summary.unsent:
         note(
-            f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); "
+            f"{counted(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); "
             "any agent sends them"
         )
     sums.warn()
@@ -296,7 +303,7 @@ def _report_rejects(
         f"{options.group}"
     )
     advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
-    refused = _counted(rejects.count, f"bad {source.noun}")
+    refused = counted(rejects.count, f"bad {source.noun}")
     answer.say(f"{refused} in {rejects.path}; {advice}")
     if rejects.repairable and textless:
         answer.say(
@@ -321,15 +328,11 @@ def _facts(summary: Summary, sums: Sums) -> dict[str, Any]:
 def _result(summary: Summary, done: str) -> str:
     if not (summary.new or summary.known or summary.bad):
         return "the input has no task line"
-    known = f"{summary.known} were loaded already" if summary.known else ""
-    new = f"{summary.new} tasks {done}" if summary.new else "nothing new"
+    known = f"{summary.known:,} loaded already" if summary.known else ""
+    new = f"{counted(summary.new, 'task')} {done}" if summary.new else "nothing new"
     return f"{new}, {known}" if known else new
 
 
 def _cost(summary: Summary, sums: Sums) -> str:
     """Return the cost of the new tasks, empty if there are none."""
     return f"; {sums.estimate}" if summary.new else ""
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -17,7 +17,9 @@ from typing import IO
 
 from producer.input.documents import documents_batch, read_documents
 from producer.input.excluded_files import own_files
+from producer.input.file_tree import FileTree
 from producer.input.lines import STDIN, Bad, Good, batch_name, read_lines
+from producer.input.position import Position
 from producer.input.rejects import rejects_path
 from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
@@ -55,6 +57,8 @@ class Input:
         self._stack = stack
         self._own = own_files(config)
         self._spooled: str | None = None
+        self._position = Position()
+        self._files: int | None = None
         self._is_stream = options.file is not None and _is_stream(options.file)
         if options.file == STDIN:
             _wait_at_standard_input()
@@ -86,7 +90,8 @@ class Input:
     def _open_lines(self) -> Generator[Good | Bad, None, None]:
         options = self._options
         if options.documents is None:
-            return read_lines(self._spooled or options.file, stdin=sys.stdin.buffer)
+            source = self._spooled or options.file
+            return read_lines(source, stdin=sys.stdin.buffer, position=self._position)
         return read_documents(
             options.documents,
             prompt=options.prompt,
@@ -95,6 +100,22 @@ class Input:
             by_uri=options.by_uri,
             leave_out=[self.rejects, *self._own],
         )
+
+    def count(self) -> None:
+        """Count the documents, which may take some time: `share` knows them from then on."""
+        if self.documents:
+            tree = FileTree.of(self._options.documents, leave_out=[self.rejects, *self._own])
+            self._files = sum(1 for _ in tree.entries())
+
+    def share(self, tasks: int) -> tuple[float, float | None]:
+        """Return how much of the input is done with so many tasks, and how much there is."""
+        limit = self._options.limit
+        if self.documents:
+            files = self._files if limit is None or self._files is None else min(limit, self._files)
+            return tasks, files
+        if limit is not None:
+            return tasks, limit
+        return self._position.done, self._position.total
 
     def spool(self) -> None:
         """Copy a stream, such as a pipe, to a file, so that it can be read twice.

@@ -23,7 +23,8 @@ from producer.replay.plan import ReplayPlan
 from producer.replay.runner import Replay
 from producer.screen import replays
 from producer.screen.answer import CommandAnswer, answering
-from producer.screen.output import bar, complain, note
+from producer.screen.live import bar
+from producer.screen.output import complain, note
 from producer.text.printable import shown
 from producer.text.times import written
 from schemas.errors import ConfigError

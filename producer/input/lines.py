@@ -16,6 +16,7 @@ from typing import IO, Any, BinaryIO
 
 import orjson
 
+from producer.input.position import Position
 from schemas.errors import ConfigError
 from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.line import BOM, LineError, TaskLine, parse, too_large
@@ -70,13 +71,20 @@ class Bad:
         return f"{where}: {self.problem}; {self.fix}"
 
 
-def read_lines(source: str, *, stdin: BinaryIO) -> Generator[Good | Bad, None, None]:
+def read_lines(
+    source: str, *, stdin: BinaryIO, position: Position | None = None
+) -> Generator[Good | Bad, None, None]:
     """Return every line of the file `source`, or of `stdin` if `source` is `-`.
+
+    `position` follows how far it is read.
 
     Gzip is unpacked. Empty lines are skipped but counted. A line of a rejects file stands for its
     repaired `text`. Raises ConfigError at once if the source cannot be opened.
     """
-    opened = nullcontext(stdin) if source == STDIN else _open(source)
+    file: IO[bytes] = stdin if source == STDIN else _open(source)
+    if position is not None:
+        position.follow(file)
+    opened = nullcontext(file) if source == STDIN else file
     return _lines(opened, packed=source.endswith(".gz"))
 
 

@@ -5,26 +5,15 @@ nothing in it is markup, and none of its control characters reaches a terminal.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.text import Text
 
 from producer.text.output_file import give_up_standard_output, standard_output
-from producer.text.printable import escaped, shown, shown_lines
+from producer.text.printable import escaped, shown_lines
 from schemas.errors import ConfigError
 
 
@@ -69,32 +58,3 @@ def complain(text: str) -> None:
 def note(text: str) -> None:
     """Write a remark to stderr."""
     sys.stderr.write(f"{shown_lines(text)}\n")
-
-
-class Bar:
-    """A progress bar on a terminal; nothing elsewhere."""
-
-    def __init__(self, progress: Progress | None, task: TaskID) -> None:
-        self._progress = progress
-        self._task = task
-
-    def show(self, done: int, total: int | None = None) -> None:
-        """Show the progress."""
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done, total=total)
-
-
-@contextmanager
-def bar(title: str) -> Iterator[Bar]:
-    """Show a progress bar on stderr while the block runs, if stderr is a terminal."""
-    if not sys.stderr.isatty():
-        yield Bar(None, TaskID(0))
-        return
-    columns: list[ProgressColumn] = [
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    ]
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield Bar(progress, progress.add_task(shown(title), total=None))

@@ -17,7 +17,7 @@ from schemas.task.failures import ErrorClass
 from schemas.task.wording import counted
 
 BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
-SENTENCE_CHARS = 300
+SENTENCE_CHARS = 500
 _CORRECT = "correct its key, model or address and restart the agents"
 
 
@@ -101,15 +101,15 @@ def _text(reason: Reason, group: str) -> str:
             command = f"python -m agent resume {shlex.quote(reason.name)} --group {group}"
             next_try = f"next try in {reason.seconds:.0f} s or by {command}"
             fix = "" if reason.error_class == ErrorClass.MONEY else f"{_CORRECT}, "
-            return f"route {reason.name} is parked, {fix}{next_try}: {why}"
+            return f"{_route(reason)} is parked, {fix}{next_try}: {why}"
         case ReasonCode.ROUTE_STOPPED | ReasonCode.ROUTE_PAUSED:
             waits = f"waits {reason.seconds:.0f} s" if reason.seconds > 0 else "tries one call"
-            return f"route {reason.name} {waits}: {why}"
+            return f"{_route(reason)} {waits}: {why}"
         case ReasonCode.CALLS_HANG:
             calls = "1 call has" if reason.count == 1 else f"{counted(reason.count, 'call')} have"
             usual_s = reason.usual_s
             usual = "" if usual_s is None else f", usually they take {usual_s:.1f} s"
-            return f"route {reason.name}: {calls} been running for {reason.seconds:.0f} s{usual}"
+            return f"{_route(reason)}: {calls} been running for {reason.seconds:.0f} s{usual}"
         case ReasonCode.TOPIC_UNKNOWN | ReasonCode.TYPE_UNKNOWN as code:
             return _UNKNOWN[code].format(name=reason.name)
         case ReasonCode.ROUTES_LEFT_OUT:
@@ -117,3 +117,9 @@ def _text(reason: Reason, group: str) -> str:
             return f"{counted(reason.count, 'more route')} {wait}"
         case _:
             return " ".join(filter(None, (reason.code, reason.name, why)))
+
+
+def _route(reason: Reason) -> str:
+    """Return the name of a route, with its model and address where they are known."""
+    target = " at ".join(filter(None, (reason.model, reason.address)))
+    return f"route {reason.name} ({target})" if target else f"route {reason.name}"

@@ -7,8 +7,10 @@ of them reaches a terminal or a log unchanged.
 
 import logging
 import re
+import sys
 import traceback
 from types import TracebackType
+from typing import TextIO
 
 from schemas.runtime.next_command import with_config
 
@@ -76,9 +78,18 @@ class ShownFormatter(logging.Formatter):
         return _indented(super().formatStack(stack_info))
 
 
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is when a record comes: a progress bar may stand in for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self.setStream(sys.stderr)
+        super().emit(record)
+
+
 def log_to_stderr(form: str, level: str | int, config_file: str | None = None) -> None:
     """Send the log of this process to stderr, in this form."""
-    handler = logging.StreamHandler()
+    handler = _StderrHandler()
     handler.setFormatter(ShownFormatter(form, config_file))
     logging.basicConfig(level=level, handlers=[handler])
 

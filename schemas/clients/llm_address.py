@@ -64,6 +64,14 @@ def shown(url: str) -> str:
     return url.partition("?")[0]
 
 
+def public(url: str) -> str:
+    """Return what may be shown of a URL: no user name, no password, no query."""
+    parts = _split(url.strip())
+    if parts is None:
+        return ""
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def is_loopback(url: str) -> bool:
     """Return whether the URL names this machine, so that no proxy can be in between."""
     host = (urlsplit(url).hostname or "").removesuffix(".")

@@ -49,6 +49,7 @@ class Reason:
     `code` is a `ReasonCode`, unless a newer agent has another one. `name` is the route, the topic
     or the type. `text` is a server's own text, on one line. `seconds` is the time until the next
     try; of calls that hang it is the age of the oldest, and `usual_s` is what calls usually take.
+    `model` and `address` are those of a route; no address holds a password or a query.
     """
 
     code: str
@@ -58,6 +59,8 @@ class Reason:
     seconds: float = 0.0
     count: int = 0
     usual_s: float | None = None
+    model: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,8 @@ def _reason(row: Mapping[str, Any]) -> Reason:
         seconds=_number(row.get("seconds")),
         count=_count(row.get("count")),
         usual_s=None if usual_s is None else _number(usual_s),
+        model=_text(row.get("model"), _BATCH_CHARS),
+        address=_text(row.get("address"), _TEXT_CHARS),
     )
 
 

@@ -264,4 +264,4 @@ def test_a_file_with_any_name_is_loaded_whatever_the_encoding(embedded: Deployme
     done = embedded.run("producer", "load", str(path), PYTHONIOENCODING="ascii")
 
     assert (done.code, done.err) == (0, "")
-    assert "batch caf\\xe9: 1 tasks loaded" in done.out
+    assert "batch caf\\xe9: 1 task loaded" in done.out

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.judge import CLASSES, Effect
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
@@ -31,8 +31,9 @@ def routes(slots: int = 64, **config: object) -> Router:
 
 
 def notice(table: Router, now_s: float) -> str:
-    """Return what `status` says of an agent with these routes."""
-    return joined(sentences(AgentReport(reasons=tuple(table.reasons(now_s))), "g"))
+    """Return what `status` says of an agent with these routes, without models and addresses."""
+    reasons = (replace(reason, model="", address="") for reason in table.reasons(now_s))
+    return joined(sentences(AgentReport(reasons=tuple(reasons)), "g"))
 
 
 def failed(error_class: str = "SERVER") -> Retry:

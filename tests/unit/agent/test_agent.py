@@ -126,24 +126,19 @@ def test_the_time_to_leave_begins_with_the_first_signal() -> None:
     assert stop.hurry.is_set()
 
 
-def test_a_program_that_ends_when_done_reports_waiting_tasks(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Whoever takes the work for done is warned of a stopped load, whose tasks are all final."""
+def test_draining_is_said_only_if_somebody_asked_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The end of all work is no drain, although the last calls may still be settled."""
+    caplog.set_level("INFO")
     agent = idle_agent()
+    agent._slots.running = 1  # type: ignore[misc]
+    asked = Stop(lambda: None)
+    asked.signal()
 
-    async def notes() -> list[str]:
-        return ["batch b: its load has not ended"]
+    asyncio.run(agent._drain(Stop(lambda: None), 1))
+    assert caplog.messages == []
+    asyncio.run(agent._drain(asked, 1))
 
-    agent._group_work = group(notes=notes)
-    asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
-
-    messages = [
-        record.getMessage()
-        for record in caplog.records
-        if record.name == "agent.agent" and record.levelname == "WARNING"
-    ]
-    assert messages == ["batch b: its load has not ended"]
+    assert caplog.messages == ["draining: waiting for 1 call, at most 1 s"]
 
 
 def test_a_look_that_fails_is_no_end_of_the_work() -> None:

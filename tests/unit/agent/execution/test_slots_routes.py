@@ -45,7 +45,7 @@ def test_a_failure_of_an_outage_is_settled_uncounted() -> None:
     assert [type(outcome) for outcome in harness.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
     assert (harness.counts.attempts, idle(harness.table)) == (5, True)
     # callers count calls at the provider, and these attempts made none
-    assert harness.counts.summary().endswith(", 5 attempts")
+    assert harness.counts.summary().endswith(", 5 attempts in all")
 
 
 def test_a_handler_that_ignores_its_cancellation_delays_no_drain(

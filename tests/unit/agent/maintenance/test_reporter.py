@@ -94,7 +94,9 @@ def test_a_report_says_since_when_a_route_is_closed() -> None:
     )
     assert report.reasons == (
         Reason(ReasonCode.TOPIC_UNKNOWN, "g.inbox"),
-        Reason(ReasonCode.ROUTE_STOPPED, "default", "SERVER", "503: away", 1.0),
+        Reason(
+            ReasonCode.ROUTE_STOPPED, "default", "SERVER", "503: away", 1.0, address="http://llm"
+        ),
     )
 
 

@@ -21,9 +21,14 @@ logging.basicConfig(level="INFO", format="%(message)s")
 child, count, until_done = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "until-done"
 command = lambda number, report: [sys.executable, "-c", child, str(number), str(report)]
 backoff = Backoff(float(sys.argv[4]), float(sys.argv[4]), 60)
+class Watching:
+    takes_errors, tick_s = sys.argv[5] == "watching", 0.05
+    told = staticmethod(lambda message: print("message", message.decode(), flush=True))
+    wrote = staticmethod(lambda line: print("error", line.decode(), flush=True))
+    tick = staticmethod(lambda: None)
 supervisor = Supervisor(
     command=command, count=count, until_done=until_done,
-    clock=SystemClock(), jitter=lambda: 0.0, backoff=backoff,
+    clock=SystemClock(), jitter=lambda: 0.0, backoff=backoff, watch=Watching(),
 )
 sys.exit(supervisor.run())
 """
@@ -56,7 +61,15 @@ class Family:
     """A parent with its children. Their output is read from a file, so no writer blocks."""
 
     def __init__(
-        self, folder: Path, child: str, count: int, *, until_done: bool, adopts: bool, backoff: str
+        self,
+        folder: Path,
+        child: str,
+        count: int,
+        *,
+        until_done: bool,
+        adopts: bool,
+        backoff: str,
+        watches: bool,
     ) -> None:
         self._out, self._err = folder / "out", folder / "err"
         command = [
@@ -67,6 +80,7 @@ class Family:
             str(count),
             "until-done" if until_done else "-",
             backoff,
+            "watching" if watches else "-",
         ]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.parent = subprocess.Popen(
@@ -128,10 +142,18 @@ def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
         until_done: bool = False,
         adopts: bool = False,
         backoff: str = "0.05",
+        watches: bool = False,
     ) -> Family:
-        started.append(
-            Family(tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff)
+        program = Family(
+            tmp_path,
+            child,
+            count,
+            until_done=until_done,
+            adopts=adopts,
+            backoff=backoff,
+            watches=watches,
         )
+        started.append(program)
         return started[-1]
 
     yield start
@@ -407,3 +429,38 @@ def test_orphans_are_reaped(family: Start) -> None:
 
     supervised.until(lambda: not alive(orphan), "the orphan to be reaped")
     assert supervised.parent.poll() is None
+
+
+# ---- what the children tell
+
+
+def test_messages_and_errors_reach_the_watch_while_a_child_runs(family: Start) -> None:
+    """Messages and the lines of stderr are passed on at once, and the last ones at the end."""
+    supervised = family(
+        'os.write(int(sys.argv[2]), b"[1, 2]\\n")\n'
+        'os.write(2, b"trouble\\n")\nuntil_told()\n'
+        'os.write(int(sys.argv[2]), b"[3, 4]\\n")\nos.write(2, b"last")\ntell(Word.ENDED)',
+        1,
+        watches=True,
+    )
+
+    supervised.until_said("message", 1)
+    supervised.until_said("error", 1)
+    supervised.signal(signal.SIGTERM)
+
+    assert supervised.code() == 0
+    assert supervised.lines("message") == [["[1,", "2]"], ["[3,", "4]"]]
+    assert supervised.lines("error") == [["trouble"], ["last"]]
+
+
+def test_many_messages_do_not_hide_the_words(family: Start) -> None:
+    """A child that told a lot is done all the same."""
+    supervised = family(
+        'for n in range(5000): os.write(int(sys.argv[2]), b"{message %d}\\n" % n)\n'
+        "tell(Word.BEGAN)\ntell(Word.DONE)\nsys.exit(0)",
+        1,
+        until_done=True,
+    )
+
+    assert supervised.code() == 0
+    assert len(supervised.lines("message")) == 5000

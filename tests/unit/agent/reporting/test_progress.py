@@ -2,10 +2,6 @@
 
 import asyncio
 import logging
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
@@ -13,22 +9,38 @@ from typing import cast
 import pytest
 
 from agent.reporting.latest_report import LatestReport
+from agent.reporting.messages import DeadExample, Note, from_line
 from agent.reporting.progress import WARN_S, Progress
 from agent.reporting.telemetry import Counts
+from agent.reporting.views import LINE_S, LOOK_S
+from producer.ledger import dead_letters, progress
+from producer.ledger.progress import Totals, Waiting
+from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.transactions import Transactions
 from schemas.task.agent_report import AgentReport, Reason, ReasonCode
 
+HOUR_S = 3600
+TURNS = 10  # within which everybody sleeps again
+NOTHING = Waiting()
+
 
 class Hour:
-    """A clock whose sleeps end at once; the hour ends with a cancellation."""
+    """A clock that goes on when everybody sleeps; the hour ends with a cancellation."""
 
     def __init__(self) -> None:
         self.passed_s = 0.0
+        self._due: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
-        self.passed_s += seconds
-        if self.passed_s > 3600:
+        due_s = self.passed_s + seconds
+        self._due.append(due_s)
+        while self.passed_s < due_s:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            if min(self._due) == due_s:
+                self.passed_s = max(self.passed_s, due_s)
+        self._due.remove(due_s)
+        if self.passed_s > HOUR_S:
             raise asyncio.CancelledError
 
     def now_s(self) -> float:
@@ -38,29 +50,68 @@ class Hour:
         return self.passed_s
 
 
+class Ledger:
+    """A ledger that answers with these totals, one for each look, then with the last."""
+
+    def __init__(self, *totals: Totals, waiting: Waiting = NOTHING) -> None:
+        self._totals = list(totals)
+        self._waiting = waiting
+        self.group = "docs"
+
+    async def read(self, query: Callable[..., object], *_arguments: object) -> object:
+        if query is progress.waiting:
+            return self._waiting
+        if query is dead_letters.listed:
+            return [letter("SERVER"), letter("TOO_LONG")]
+        return self._totals.pop(0) if len(self._totals) > 1 else self._totals[0]
+
+
+def letter(error_class: str) -> dead_letters.Group:
+    """Return a group of dead letters with an example."""
+    example = dead_letters.Example("a", "b", error_class, f"{error_class} happened")
+    return dead_letters.Group("f", "permanent", 1, 1, NEVER_TIME, NEVER_TIME, example)
+
+
+def progress_of(
+    *totals: Totals,
+    clock: "Hour | None" = None,
+    reasons: tuple[Reason, ...] = (),
+    waiting: Waiting = NOTHING,
+    deaths: Callable[[], list[str]] = list,
+    tell: Callable[[bytes], None] | None = None,
+    first: bool = True,
+) -> Progress:
+    """Return the progress of an agent with these reasons, without a terminal."""
+    clock = clock or Hour()
+    latest = LatestReport(clock=clock)
+    latest.put(AgentReport(reasons=reasons))
+    counts = SimpleNamespace(deaths=SimpleNamespace(news=lambda _group: deaths()))
+    return Progress(
+        transactions=cast("Transactions", Ledger(*totals or (Totals(),), waiting=waiting)),
+        group="g",
+        clock=clock,
+        counts=cast("Counts", counts),
+        latest=latest,
+        own=lambda: 1,
+        tell=tell,
+        first=first,
+    )
+
+
+def logged(progress: Progress, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what is logged in an hour."""
+    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
+        asyncio.run(progress.run())
+    return caplog.messages
+
+
 def warnings(
     reasons: tuple[Reason, ...],
     caplog: pytest.LogCaptureFixture,
     deaths: Callable[[], list[str]] = list,
 ) -> list[str]:
-    """Return the warnings of an agent with these reasons in an hour, without a terminal."""
-    clock = Hour()
-    latest = LatestReport(clock=clock)
-    latest.put(AgentReport(reasons=reasons))
-    counts = SimpleNamespace(
-        summary=lambda: "0 succeeded",
-        deaths=SimpleNamespace(news=lambda _group: deaths()),
-    )
-    progress = Progress(
-        transactions=cast("Transactions", None),
-        group="g",
-        clock=clock,
-        counts=cast("Counts", counts),
-        latest=latest,
-    )
-    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
-        asyncio.run(progress.run())
-    return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    """Return the warnings of an agent with these reasons in an hour."""
+    return logged(progress_of(reasons=reasons, deaths=deaths), caplog)
 
 
 def test_the_reason_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -69,7 +120,7 @@ def test_the_reason_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) ->
     messages = warnings((waits,), caplog)
 
     assert set(messages) == {"route default waits 20 s: RATE: 429"}
-    assert 1 < len(messages) <= 3600 / WARN_S + 1
+    assert 1 < len(messages) <= HOUR_S / WARN_S + 1
 
 
 def test_nothing_is_logged_while_no_task_waits(caplog: pytest.LogCaptureFixture) -> None:
@@ -86,21 +137,101 @@ def test_deaths_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> No
     assert messages == ["2 dead tasks of class BAD_REQUEST", "1 dead task of class TOO_LONG"]
 
 
-def test_bar_is_for_the_foreground_of_a_terminal() -> None:
-    """Only a program in the foreground of a terminal may draw a bar.
+def test_progress_is_logged_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """While there is work, nobody waits for longer; then the log is silent."""
+    steps = [Totals(open=600 - n, succeeded=n) for n in range(601)]
 
-    A program with a session of its own, like the agents of one parent, may not.
-    """
-    code = "import os; from agent.reporting.progress import in_front; os._exit(10 + in_front())"
-    command = [sys.executable, "-c", code]
+    lines = [line for line in logged(progress_of(*steps), caplog) if "done" in line]
 
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, command)  # noqa: S606 - the program under test
-    front = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    master, slave = os.openpty()
-    apart = subprocess.run(command, stderr=slave, start_new_session=True, check=False).returncode
-    for descriptor in (terminal, master, slave):
-        os.close(descriptor)
+    assert len(lines) > 600 * LOOK_S / LINE_S - 2
+    assert "of 600 tasks done, 0." in lines[0]
+    assert lines[-1].startswith("600 of 600 tasks done")
 
-    assert (front, apart) == (11, 10)
+
+def test_what_stands_still_says_why_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Silence is never longer than a minute while work waits."""
+    waiting = Waiting(retrying=2, due_s=500.0)
+
+    messages = logged(progress_of(Totals(open=2), waiting=waiting), caplog)
+
+    still = [message for message in messages if message.startswith("nothing has moved for 30 s")]
+    assert still == [
+        "nothing has moved for 30 s: 2 tasks wait for another attempt, the first is due in 500 s"
+    ]
+    assert sum("nothing has moved" in message for message in messages) > HOUR_S / WARN_S
+
+
+def test_only_the_first_of_several_agents_speaks_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    """The others say what their own routes wait for, and nothing twice."""
+    waits = Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
+
+    messages = logged(progress_of(Totals(open=2), reasons=(waits,), first=False), caplog)
+
+    assert set(messages) == {"route default waits 20 s: RATE: 429"}
+
+
+def test_the_end_of_a_stop_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A person sees that work goes on."""
+    clock = Hour()
+    progress = progress_of(clock=clock)
+    stopped = AgentReport(reasons=(Reason(ReasonCode.ROUTE_STOPPED, "r", "SERVER", "503"),))
+    reports = [stopped, stopped, AgentReport()]
+    progress._latest = cast(
+        "LatestReport",
+        SimpleNamespace(get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]),
+    )
+
+    assert logged(progress, caplog) == [
+        "route r tries one call: SERVER: 503",
+        "work goes on: no route or topic waits",
+    ]
+
+
+END = (
+    Totals(open=3, dead=5, dead_by_class={"SERVER": 5}),
+    Totals(succeeded=1, dead=7, dead_by_class={"SERVER": 6, "TOO_LONG": 1}),
+)
+
+
+async def notes(*, dead_lately: int) -> list[str]:
+    return [f"{dead_lately} died lately"]
+
+
+def test_the_end_of_a_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Each class of dead tasks has an example and the command that shows more."""
+
+    async def run() -> None:
+        progress = progress_of(*END)
+        await progress.begin()
+        await progress.log_done(notes)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+
+    more = "more: python -m producer dead list --group g"
+    assert caplog.messages == [
+        f"1 task dead with SERVER, for example task a of batch b: SERVER happened; {more}",
+        f"1 task dead with TOO_LONG, for example task a of batch b: TOO_LONG happened; {more}",
+        "2 died lately",
+        "done: 3 tasks in 0:00:00: 1 succeeded, 2 dead",
+    ]
+
+
+def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The parent gets the totals, an example of each class, and the notes."""
+    told: list[bytes] = []
+
+    async def run() -> None:
+        progress = progress_of(*END, tell=told.append)
+        await progress.begin()
+        await progress.log_done(notes)
+
+    asyncio.run(run())
+
+    assert list(map(from_line, told)) == [
+        *END,
+        DeadExample("SERVER", "task a of batch b: SERVER happened"),
+        DeadExample("TOO_LONG", "task a of batch b: TOO_LONG happened"),
+        Note("2 died lately"),
+    ]
+    assert caplog.messages == []

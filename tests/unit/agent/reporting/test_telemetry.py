@@ -30,11 +30,11 @@ def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> N
 
     assert counts.deaths.all("g") == [
         (
-            "2 dead tasks of class BAD_REQUEST, such as: 400: no parameter 1; to see them: "
+            "2 tasks dead with BAD_REQUEST, for example 400: no parameter 1; more: "
             "python -m producer dead list --group g"
         ),
         (
-            "1 dead task of class TOO_LONG, such as: 400: too long [31m FORGED; to see them: "
+            "1 task dead with TOO_LONG, for example 400: too long [31m FORGED; more: "
             "python -m producer dead list --group g"
         ),
     ]
@@ -49,7 +49,7 @@ def test_dead_tasks_are_logged_once() -> None:
     counts.note(dead("TOO_LONG", "c"), Verdict.SETTLED, 1.0)
 
     assert [line.partition(";")[0] for line in counts.deaths.news("g")] == [
-        "2 dead tasks of class TOO_LONG, such as: c"
+        "2 tasks dead with TOO_LONG, for example c"
     ]
 
 
@@ -62,9 +62,9 @@ def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     ("verdict", "summary"),
     [
         (Verdict.CANCELLED, "0 succeeded, 1 cancelled"),
-        (Verdict.RETRIED, "0 succeeded, 1 retried"),
+        (Verdict.RETRIED, "0 succeeded, 1 to be tried again"),
         (Verdict.DIED, "0 succeeded, 1 dead"),
-        (Verdict.HELD_BACK, "0 succeeded, 1 moved"),
+        (Verdict.HELD_BACK, "0 succeeded, 1 put off by a guard or a stopped route"),
     ],
 )
 def test_what_the_ledger_wrote_is_counted(verdict: Verdict, summary: str) -> None:
@@ -76,10 +76,10 @@ def test_a_summary_uses_proper_plurals() -> None:
     """The summary has proper plurals; it used to say "1 attempts"."""
     counts = noted(GOOD)
     counts.attempts = 1
-    assert counts.summary() == "1 succeeded, 1 attempt"
+    assert counts.summary() == "1 succeeded, 1 attempt in all"
 
     counts.attempts = 2
-    assert counts.summary() == "1 succeeded, 2 attempts"
+    assert counts.summary() == "1 succeeded, 2 attempts in all"
 
 
 def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
@@ -87,8 +87,8 @@ def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
     assert dead_lines("g", {"a": 0}) == []
     assert dead_lines("g", {"a": 2, "b": 0, "c": 1}) == [
         (
-            "done, with dead tasks: 3 tasks of group g (2 in a, 1 in c); to see why: python -m "
-            "producer dead list --group g"
+            "dead in group g: 3 tasks (2 in a, 1 in c); to see why: python -m producer dead list "
+            "--group g"
         )
     ]
     assert ", ...)" in dead_lines("g", {str(number): 1 for number in range(6)})[0]

@@ -71,8 +71,8 @@ def test_an_input_that_is_loaded_again_makes_no_noise(
 
     captured = capsys.readouterr()
     assert captured.err == ""
-    assert "1 tasks loaded, 1 were loaded already" in captured.out
-    assert "nothing new, 2 were loaded already" in captured.out
+    assert "1 task loaded, 1 loaded already" in captured.out
+    assert "nothing new, 2 loaded already" in captured.out
 
 
 def test_documents_that_agents_may_not_read_are_reported(
@@ -166,7 +166,7 @@ def test_the_suggested_command_loads_rejects_into_their_batch(
     assert run(tmp_path, *command[4:]) == 1
 
     assert command[:4] == ["python", "-m", "producer", "load"]
-    assert capsys.readouterr().out.startswith("batch prod 1: 1 tasks loaded; ")
+    assert capsys.readouterr().out.startswith("batch prod 1: 1 task loaded; ")
     assert lines_printed[1].startswith("1 of them have no `text` there; ")
     assert lines_printed[1].endswith(
         "; once the others are loaded, repair the input, and load it again with --batch 'prod 1'"
@@ -224,11 +224,11 @@ def test_the_estimate_is_of_the_new_tasks(
     capsys.readouterr()
 
     assert run(tmp_path, str(path), *more) == 0
-    assert f" 1 tasks {done}, 2 were loaded already; about 1 task, " in capsys.readouterr().out
+    assert f" 1 task {done}, 2 loaded already; about 1 task, " in capsys.readouterr().out
 
     path.write_bytes(FIRST)
     assert run(tmp_path, str(path), *more) == 0
-    assert capsys.readouterr().out.endswith(" nothing new, 1 were loaded already\n")
+    assert capsys.readouterr().out.endswith(" nothing new, 1 loaded already\n")
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
@@ -288,4 +288,4 @@ def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(
         in capsys.readouterr().err
     )
     assert run(tmp_path, str(path), "--max-rejects", "0") == 1
-    assert "1 tasks loaded" in capsys.readouterr().out
+    assert "1 task loaded" in capsys.readouterr().out

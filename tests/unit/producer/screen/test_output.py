@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from producer.screen.output import bar, complain, note
+from producer.screen.output import complain, note
 
 SAY = "from producer.screen.output import say; say('a line')"
 
@@ -50,19 +49,6 @@ def test_a_reader_that_left_is_no_error() -> None:
         errors = program.stderr.read()
 
     assert (program.returncode, errors) == (0, b"")
-
-
-def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bar's title is no markup: it holds the batch's name."""
-    terminal = StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-
-    with bar("loading x[/INST]\x07") as shown:
-        shown.show(1, 1)
-
-    assert "loading x[/INST]" in terminal.getvalue()
-    assert "\x07" not in terminal.getvalue()
 
 
 def test_notes_hold_no_control_characters(

@@ -1,0 +1,123 @@
+"""One run of a group: what was done since it began, how fast, and at what cost. Pure."""
+
+from collections.abc import Collection
+
+from producer.ledger.progress import Totals
+from producer.text.pace import PaceMeter, duration, left_text, rate_text
+from schemas.task.wording import counted
+
+MODELS_NAMED = 3
+
+
+class GroupRun:
+    """The work of a group since the first totals that were seen.
+
+    `priced` are the models that have a price. All that was unfinished when the run began belongs to
+    it, and all that is loaded or replayed meanwhile.
+    """
+
+    def __init__(self, *, priced: Collection[str]) -> None:
+        self._priced = priced
+        self._first: Totals | None = None
+        self._now = Totals()
+        self._pace = PaceMeter()
+        self.began_s = self.moved_s = 0.0
+
+    def see(self, totals: Totals, now_s: float) -> None:
+        """Take in the totals of now."""
+        if self._first is None:
+            self._first, self.began_s, self.moved_s = totals, now_s, now_s
+        elif totals != self._now:
+            self.moved_s = now_s
+        self._now = totals
+        self._pace.see(self.done, now_s)
+
+    @property
+    def begun(self) -> bool:
+        """Return whether any totals were seen."""
+        return self._first is not None
+
+    @property
+    def open(self) -> int:
+        """Return how many tasks of the group are not final."""
+        return self._now.open
+
+    @property
+    def done(self) -> int:
+        """Return how many tasks ended in this run."""
+        return sum(self._since(name) for name in ("succeeded", "dead", "cancelled"))
+
+    @property
+    def dead_by_class(self) -> dict[str, int]:
+        """Return how many tasks died in this run, by error class, the most first."""
+        before = self._before.dead_by_class
+        dead = {name: n - before.get(name, 0) for name, n in self._now.dead_by_class.items()}
+        most_first = sorted(dead.items(), key=lambda item: (-item[1], item[0]))
+        return {name: count for name, count in most_first if count > 0}
+
+    @property
+    def shares(self) -> tuple[int, int]:
+        """Return how many tasks are done, and how many this run has."""
+        return self.done, self.done + self.open
+
+    def line(self) -> str:
+        """Return the progress on one line."""
+        done, total = self.shares
+        return f"{done:,} of {counted(total, 'task')} done" + "".join(
+            f", {fact}" for fact in self._facts()
+        )
+
+    def facts(self) -> str:
+        """Return what stands beside a bar."""
+        done, total = self.shares
+        return "  ".join((f"{done:,} of {total:,}", *self._facts()))
+
+    def _facts(self) -> list[str]:
+        left = left_text(self._pace.left_s(self.open)) if self.open else ""
+        dead = self._since("dead")
+        facts = (rate_text(self._pace.per_s), left, f"{dead:,} dead" if dead else "", self.cost())
+        return [fact for fact in facts if fact]
+
+    def cost(self) -> str:
+        """Return what this run cost, as far as models have a price; empty if nothing was used."""
+        before = self._before.tokens_by_model
+        models = [
+            name
+            for name, tokens in self._now.tokens_by_model.items()
+            if name and tokens > before.get(name, 0)
+        ]
+        if not models:
+            return ""
+        unpriced = sorted(model for model in models if model not in self._priced)
+        if not unpriced:
+            return f"cost {self.cost_micro / 1e6:.4f}"
+        names = ", ".join(unpriced[:MODELS_NAMED]) + (", ..." if unpriced[MODELS_NAMED:] else "")
+        missing = f"no price set for {names}"
+        known = len(unpriced) < len(models)
+        return f"cost {self.cost_micro / 1e6:.4f}, {missing}" if known else missing
+
+    @property
+    def cost_micro(self) -> int:
+        """Return what this run cost, in millionths of the currency's unit."""
+        return self._since("cost_micro")
+
+    def summary(self, now_s: float) -> str:
+        """Return what became of this run, for its end."""
+        done, total = self.shares
+        counts = [f"{self._since('succeeded'):,} succeeded"]
+        numbers = {name: self._since(name) for name in ("dead", "cancelled")}
+        counts += [f"{number:,} {name}" for name, number in numbers.items() if number]
+        if retried := self._since("retried"):
+            counts.append(f"{counted(retried, 'failed attempt')} tried again")
+        head = "done" if not self.open else f"ended with {self.open:,} of {total:,} not done"
+        tasks = f"{counted(done, 'task')} in {duration(now_s - self.began_s)}"
+        cost = self.cost()
+        return f"{head}: {tasks}: {', '.join(counts)}" + (f"; {cost}" if cost else "")
+
+    @property
+    def _before(self) -> Totals:
+        return self._first or Totals()
+
+    def _since(self, name: str) -> int:
+        # A batch that was archived meanwhile takes its counts away.
+        return max(0, int(getattr(self._now, name)) - int(getattr(self._before, name)))

@@ -1,0 +1,75 @@
+"""The parent's view of its agents: one progress and one summary for all of them."""
+
+import logging
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from agent.reporting.group_run import GroupRun
+from agent.reporting.messages import DeadExample, Note, from_line
+from agent.reporting.telemetry import death_lines
+from agent.reporting.views import BarView, View, view_of
+from producer.ledger.progress import Totals
+from producer.text.printable import shown
+from schemas.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+
+
+class GroupWatch:
+    """Shows what several agents report of their group. `priced` are the models with a price."""
+
+    tick_s: float | None = TICK_S
+
+    def __init__(self, *, view: View, clock: Clock, group: str, priced: Collection[str]) -> None:
+        self._view = view
+        self._clock = clock
+        self._group = group
+        self._run = GroupRun(priced=priced)
+        self._totals = Totals()
+        self._examples: dict[str, str] = {}
+        self._notes: dict[str, None] = {}
+        self._next_s = 0.0
+        # Lines of the agents would tear a bar.
+        self.takes_errors = isinstance(view, BarView)
+
+    def told(self, message: bytes) -> None:
+        """Take in what an agent reports."""
+        match from_line(message):
+            case Totals() as totals:
+                self._totals = totals
+                self._run.see(totals, self._clock.now_s())
+            case DeadExample(error_class, text):
+                self._examples.setdefault(error_class, text)
+            case Note(text):
+                self._notes[text] = None
+
+    def wrote(self, line: bytes) -> None:
+        """Show a line of an agent above the bar."""
+        sys.stderr.write(shown(line.decode("utf-8", "replace")) + "\n")
+
+    def tick(self) -> None:
+        """Show the progress of now."""
+        now_s = self._clock.now_s()
+        if self._run.begun and now_s >= self._next_s:
+            self._next_s = now_s + TICK_S / 2
+            self._view.show(self._run, self._totals, now_s)
+
+    def log_summary(self) -> None:
+        """Log what became of the run."""
+        if not self._run.begun:
+            return
+        for line in death_lines(self._run.dead_by_class, self._examples, self._group):
+            log.warning("%s", line)
+        for note in self._notes:
+            log.warning("%s", note)
+        log.info("%s", self._run.summary(self._clock.now_s()))
+
+
+@contextmanager
+def watch(*, clock: Clock, group: str, priced: Collection[str]) -> Iterator[GroupWatch]:
+    """Yield a watch over several agents, with a bar while the block runs."""
+    with view_of(None) as view:
+        yield GroupWatch(view=view, clock=clock, group=group, priced=priced)

@@ -1,0 +1,58 @@
+"""Says why nothing moves, from what an agent knows of itself and what the ledger knows. Pure."""
+
+from collections.abc import Iterator
+
+from producer.ledger.progress import Waiting
+from producer.ledger.store import half_loaded_message
+from producer.text.agent_report import call_text, sentences
+from schemas.task.agent_report import AgentReport
+from schemas.task.wording import counted
+
+NAMED = 3
+
+
+def why_still(
+    report: AgentReport | None, waiting: Waiting, *, group: str, own: int
+) -> tuple[str, bool]:
+    """Return why nothing moves, and whether that is more than calls that take their time.
+
+    `own` is the id of the agent that asks.
+    """
+    troubles = [sentence.text for sentence in sentences(report, group)] if report else []
+    troubles += [f"guard of {guard.key}: {guard.reason}; {guard.ahead}" for guard in waiting.guards]
+    calls = list(_calls(report, waiting, own))
+    pauses = list(_pauses(waiting))
+    found = [*troubles, *calls, *pauses]
+    if not found:
+        lag = sum(report.lag.values()) if report else 0
+        found = (
+            [f"{counted(lag, 'record')} to be read"] if lag else ["tasks wait for their records"]
+        )
+    return "; ".join(found), bool(troubles) or not calls
+
+
+def _calls(report: AgentReport | None, waiting: Waiting, own: int) -> Iterator[str]:
+    if report is not None and report.running:
+        call = report.oldest_call
+        oldest = f", the oldest for {call_text(call)}" if call else ""
+        noun = "task runs" if report.running == 1 else "tasks run"
+        yield f"{report.running:,} {noun} here{oldest}"
+    others = {agent: count for agent, count in waiting.running.items() if agent != own}
+    if not others:
+        return
+    names = [waiting.names.get(agent, f"agent {agent}, which is lost") for agent in others]
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    number = sum(others.values())
+    noun = "task runs" if number == 1 else "tasks run"
+    yield f"{number:,} {noun} elsewhere: {', '.join(names[:NAMED])}{rest}"
+
+
+def _pauses(waiting: Waiting) -> Iterator[str]:
+    if waiting.retrying and waiting.due_s is not None:
+        when = f"the first is due in {waiting.due_s:.0f} s" if waiting.due_s else "the first is due"
+        noun = "task waits" if waiting.retrying == 1 else "tasks wait"
+        yield f"{waiting.retrying:,} {noun} for another attempt, {when}"
+    if waiting.orders:
+        noun = "order waits" if waiting.orders == 1 else "orders wait"
+        yield f"{waiting.orders:,} {noun} to be published"
+    yield from map(half_loaded_message, waiting.half_loaded)

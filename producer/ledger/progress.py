@@ -1,0 +1,133 @@
+"""Reads how far a group's work is, and what open tasks wait for, at a cost that never grows.
+
+A run is the difference of two totals. What was counted before the run began is not its work.
+
+Tested by tests/contract/test_ledger_progress.py and tests/contract/test_ledger_scale.py.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, Select, Subquery, func, select
+
+from producer.ledger import agent_status, guards, outbox, store
+from producer.ledger import tally as counts
+from schemas.ledger.query_plans import along_due
+from schemas.ledger.sql import seconds_until
+from schemas.ledger.tables import batch, task
+from schemas.task.failures import ErrorClass, TallyOutcome
+from schemas.task.guard import Guard
+from schemas.task.states import OWNER_BITS, Status
+
+# Tasks of one state, over all groups, that are read row by row.
+READ_MOST = 20_000
+_FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
+# The outcomes in the tally that are no failed attempts.
+_NO_FAILURES = frozenset({*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The counts of a group since its first load.
+
+    `succeeded`, `dead` and `cancelled` count each task as often as it ended, because a replayed
+    task ends again. `retried` counts failed attempts that were not the last of their task.
+    """
+
+    open: int = 0
+    succeeded: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    cost_micro: int = 0
+    dead_by_class: Mapping[str, int] = field(default_factory=dict)
+    tokens_by_model: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the open tasks of a group wait for.
+
+    `retrying` counts tasks that wait for their next attempt, the first of which is due in `due_s`
+    seconds. `running` counts the tasks that agents hold, by the agent's id; `names` has the living
+    agents that take tasks.
+    """
+
+    guards: tuple[Guard, ...] = ()
+    retrying: int = 0
+    due_s: float | None = None
+    running: Mapping[int, int] = field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)
+    half_loaded: tuple[str, ...] = ()
+    orders: int = 0
+
+
+def read(connection: Connection, group: str) -> Totals:
+    """Return the totals of a group."""
+    batches = _batches(group)
+    of_group = counts.counts(lambda column: [column["batch_id"].in_(batches)])
+    keys = (of_group.c.state, of_group.c.outcome, of_group.c.model)
+    names = ("delta", "entered", "tokens_in", "tokens_out", "cost_micro")
+    sums = (func.sum(of_group.c[name]).label(name) for name in names)
+    rows = connection.execute(select(*keys, *sums).group_by(*keys)).all()
+    ends, deaths, tokens = Counter[Status](), Counter[str](), Counter[str]()
+    loaded = left = retried = 0
+    for row in rows:
+        state = Status(row.state)
+        tokens[row.model] += int(row.tokens_in) + int(row.tokens_out)
+        if state in _FINAL:
+            ends[state] += int(row.entered)
+            left += int(row.delta)
+            if state is Status.DEAD:
+                deaths[row.outcome] += int(row.entered)
+        elif row.outcome == TallyOutcome.LOADED:
+            loaded += int(row.delta)
+        elif row.outcome not in _NO_FAILURES:
+            retried += int(row.delta)
+    return Totals(
+        open=max(0, loaded - left),
+        succeeded=ends[Status.SUCCEEDED],
+        dead=ends[Status.DEAD],
+        cancelled=ends[Status.CANCELLED],
+        retried=retried,
+        cost_micro=sum(int(row.cost_micro) for row in rows),
+        dead_by_class={name: count for name, count in deaths.items() if count},
+        tokens_by_model={name: count for name, count in tokens.items() if count},
+    )
+
+
+def waiting(connection: Connection, group: str) -> Waiting:
+    """Return what the open tasks of a group wait for."""
+    retries, claims = _first_due(Status.RETRYING), _first_due(Status.PROCESSING)
+    count, due_s = connection.execute(
+        select(func.count(), func.min(seconds_until(retries.c.due_at))).where(
+            retries.c.batch_id.in_(_batches(group))
+        )
+    ).one()
+    agent_id = claims.c.owner.op(">>")(OWNER_BITS)
+    held = connection.execute(
+        select(agent_id.label("agent"), func.count().label("n"))
+        .where(claims.c.batch_id.in_(_batches(group)))
+        .group_by(agent_id)
+    )
+    agents = agent_status.read(connection, group)
+    return Waiting(
+        guards=tuple(guards.raised(connection, group)),
+        retrying=count,
+        due_s=None if due_s is None else max(0.0, float(due_s)),
+        running={int(row.agent): row.n for row in held},
+        names={agent.id: agent.name for agent in agents if agent.works},
+        half_loaded=tuple(store.half_loaded(connection, group)),
+        orders=outbox.waiting(connection, group)[0],
+    )
+
+
+def _batches(group: str) -> Select[tuple[int]]:
+    return select(batch.c.id).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+
+
+def _first_due(status: Status) -> Subquery:
+    """Return the tasks of a state that are due first, over all groups."""
+    tasks = select(task.c.batch_id, task.c.owner, task.c.due_at).where(task.c.status == int(status))
+    return along_due(tasks.order_by(task.c.due_at)).limit(READ_MOST).subquery()

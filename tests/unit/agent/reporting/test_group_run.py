@@ -1,0 +1,78 @@
+"""A run counts its own work only, and says at the end what became of it."""
+
+from agent.reporting.group_run import GroupRun
+from producer.ledger.progress import Totals
+
+BEFORE = Totals(
+    open=10,
+    succeeded=1000,
+    dead=7,
+    retried=5,
+    cost_micro=9_000_000,
+    dead_by_class={"SERVER": 7},
+    tokens_by_model={"large": 50},
+)
+NOW = Totals(
+    open=4,
+    succeeded=1015,
+    dead=9,
+    cancelled=1,
+    retried=6,
+    cost_micro=9_500_000,
+    dead_by_class={"SERVER": 8, "TOO_LONG": 1},
+    tokens_by_model={"large": 80},
+)
+
+
+def run_of(*priced: str, now: Totals = NOW) -> GroupRun:
+    """Return a run that has been going on for ten seconds."""
+    run = GroupRun(priced=priced)
+    run.see(BEFORE, 100.0)
+    run.see(now, 110.0)
+    return run
+
+
+def test_a_run_has_what_was_unfinished_and_what_is_loaded_meanwhile() -> None:
+    """Ten tasks were open and twelve are loaded; what was done before is not its work."""
+    run = run_of("large")
+
+    assert run.shares == (18, 22)
+    assert run.line() == "18 of 22 tasks done, 1.8 per s, 0:00:02 left, 2 dead, cost 0.5000"
+    assert run.facts() == "18 of 22  1.8 per s  0:00:02 left  2 dead  cost 0.5000"
+    assert run.dead_by_class == {"SERVER": 1, "TOO_LONG": 1}
+
+
+def test_a_replayed_task_is_more_work() -> None:
+    """A replay of a dead task makes the work longer, and never the done part shorter."""
+    replayed = Totals(open=11, succeeded=1000, dead=7)
+
+    assert run_of(now=replayed).shares == (0, 11)
+
+
+def test_a_summary_has_words_that_a_newcomer_knows() -> None:
+    """The end says what succeeded, what was tried again, what is dead, and the cost."""
+    assert run_of("large").summary(190.0) == (
+        "ended with 4 of 22 not done: 18 tasks in 0:01:30: 15 succeeded, 2 dead, 1 cancelled, "
+        "1 failed attempt tried again; cost 0.5000"
+    )
+    done = Totals(open=0, succeeded=1001)
+    assert run_of(now=done).summary(101.0) == "done: 1 task in 0:00:01: 1 succeeded"
+
+
+def test_a_model_without_a_price_is_named() -> None:
+    """A cost of 0 would look as if the work cost nothing."""
+    both = Totals(cost_micro=9_000_001, tokens_by_model={"large": 51, "tiny": 1})
+
+    assert run_of().cost() == "no price set for large"
+    assert run_of("large", now=both).cost() == "cost 0.0000, no price set for tiny"
+    assert GroupRun(priced=()).cost() == ""
+
+
+def test_a_run_knows_when_something_moved() -> None:
+    """Any change of the counts is a movement."""
+    run = run_of()
+    assert (run.begun, run.moved_s) == (True, 110.0)
+
+    run.see(NOW, 150.0)
+
+    assert run.moved_s == 110.0

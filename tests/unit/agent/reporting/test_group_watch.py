@@ -1,0 +1,69 @@
+"""The parent of several agents shows one progress, and one summary at the end."""
+
+import pytest
+
+from agent.reporting.group_run import GroupRun
+from agent.reporting.group_watch import GroupWatch, watch
+from agent.reporting.messages import DeadExample, Note, to_line
+from producer.ledger.progress import Totals
+from tests.support.clock import HandClock
+
+
+class Seen:
+    """A view that keeps what it was shown."""
+
+    look_s = 1.0
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def show(self, run: GroupRun, totals: Totals, now_s: float) -> None:
+        self.lines.append(run.line())
+
+
+def test_what_one_agent_tells_is_shown_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    """The run begins with the first totals; the end has examples and notes once."""
+    caplog.set_level("INFO")
+    clock, view = HandClock(), Seen()
+    parent = GroupWatch(view=view, clock=clock, group="g", priced=())
+    parent.tick()
+    parent.log_summary()
+    assert (view.lines, caplog.messages) == ([], [])
+
+    for totals in (
+        Totals(open=2, succeeded=5),
+        Totals(open=1, succeeded=6),
+        Totals(succeeded=6, dead=1, dead_by_class={"SERVER": 1}),
+    ):
+        parent.told(to_line(totals))
+        clock.at_s += 10.0
+        parent.tick()
+        parent.tick()
+    for text in ("task a of batch b: 500", "task c of batch b: 500"):
+        parent.told(to_line(DeadExample("SERVER", text)))
+        parent.told(to_line(Note("half loaded")))
+    parent.told(b"noise")
+    parent.log_summary()
+
+    assert [line.partition(",")[0] for line in view.lines] == [
+        "0 of 2 tasks done",
+        "1 of 2 tasks done",
+        "2 of 2 tasks done",
+    ]
+    assert caplog.messages == [
+        (
+            "1 task dead with SERVER, for example task a of batch b: 500; "
+            "more: python -m producer dead list --group g"
+        ),
+        "half loaded",
+        "done: 2 tasks in 0:00:30: 1 succeeded, 1 dead",
+    ]
+
+
+def test_a_line_of_an_agent_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a bar the agents write to stderr themselves; with one, the parent writes for them."""
+    with watch(clock=HandClock(), group="g", priced=()) as parent:
+        assert not parent.takes_errors
+        parent.wrote(b"line \x1b[31m \xff")
+
+    assert capsys.readouterr().err == "line  [31m \ufffd\n"

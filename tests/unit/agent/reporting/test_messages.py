@@ -1,0 +1,33 @@
+"""What an agent tells its parent arrives as it was; anything else is ignored."""
+
+import pytest
+
+from agent.reporting.messages import DeadExample, Message, Note, example, from_line, to_line
+from producer.ledger.progress import Totals
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Totals(open=3, dead_by_class={"SERVER": 1}),
+        DeadExample("SERVER", "task a of batch b: 500"),
+        Note("batch b: its load has not ended"),
+    ],
+)
+def test_a_message_arrives_as_it_was(message: Message) -> None:
+    """A message is one line."""
+    line = to_line(message)
+
+    assert b"\n" not in line
+    assert from_line(line) == message
+
+
+@pytest.mark.parametrize("line", [b"", b"x", b"[]", b"{}", b'{"totals": 1}', b'{"other": {}}'])
+def test_other_lines_are_ignored(line: bytes) -> None:
+    """A handler may write into its agent's pipe."""
+    assert from_line(line) is None
+
+
+def test_an_example_is_one_safe_line() -> None:
+    """A provider's text may hold line ends and controls."""
+    assert example("SERVER", "a", "b", "500\n\x1b[31m").text == "task a of batch b: 500 [31m"

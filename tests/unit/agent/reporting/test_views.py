@@ -1,0 +1,61 @@
+"""Progress goes to a bar, to the log, or to a parent."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from agent.reporting.group_run import GroupRun
+from agent.reporting.messages import from_line
+from agent.reporting.views import LINE_S, LineView, view_of
+from producer.ledger.progress import Totals
+
+
+def test_a_line_is_logged_while_there_is_work(caplog: pytest.LogCaptureFixture) -> None:
+    """An idle agent logs no line; one that has work logs one every half minute."""
+    caplog.set_level("INFO")
+    view, run = LineView(), GroupRun(priced=())
+    working, idle = Totals(open=1), Totals(succeeded=1)
+
+    for now_s, totals in enumerate([working, working, working, idle, idle, idle]):
+        run.see(totals, now_s * LINE_S)
+        view.show(run, totals, now_s * LINE_S)
+        view.show(run, totals, now_s * LINE_S + 1)
+
+    assert [message.split(",")[0] for message in caplog.messages] == [
+        "0 of 1 task done",
+        "0 of 1 task done",
+        "1 of 1 task done",
+    ]
+
+
+def test_a_parent_gets_the_totals() -> None:
+    """The parent counts from the first totals that it gets."""
+    told: list[bytes] = []
+
+    with view_of(told.append) as view:
+        view.show(GroupRun(priced=()), Totals(open=4), 0.0)
+
+    assert list(map(from_line, told)) == [Totals(open=4)]
+
+
+def test_bar_is_for_the_foreground_of_a_terminal() -> None:
+    """Only a program in the foreground of a terminal may draw a bar.
+
+    A program with a session of its own, like the agents of one parent, may not.
+    """
+    code = "import os; from agent.reporting.views import in_front; os._exit(10 + in_front())"
+    command = [sys.executable, "-c", code]
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, command)  # noqa: S606 - the program under test
+    front = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    master, slave = os.openpty()
+    apart = subprocess.run(command, stderr=slave, start_new_session=True, check=False).returncode
+    for descriptor in (terminal, master, slave):
+        os.close(descriptor)
+
+    assert (front, apart) == (11, 10)
