@@ -84,12 +84,14 @@ class Handlers:
         )
         given_up = not timed_out and action_of(error, context.rules) is Action.GIVE_UP
         error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
-        failure = Failure(error_class, text, traceback_text(error))
+        # An error that a handler put into a group may never have been raised itself.
+        located = raised if error.__traceback__ is None else error
+        failure = Failure(error_class, text, traceback_text(located))
         self._tools.errors.note(
             task=context.name,
             task_type=context.task.type,
             failure=failure,
-            place=place_of(frames_of_error(error)),
+            place=place_of(frames_of_error(located)),
             now_s=self._tools.clock.now_s(),
         )
         return context.failed(failure)

@@ -176,11 +176,11 @@ class HeartbeatThread:
         self._executor = executor
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-        self._beating = self._loop.create_task(heartbeat.run())
         self._end: Future[None] = Future()
 
     def start(self) -> None:
         """Start sending heartbeats."""
+        self._beating = self._loop.create_task(self._heartbeat.run())
         self._thread.start()
 
     async def leave(self) -> None:

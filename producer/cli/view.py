@@ -119,7 +119,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         raise ConfigError(
             "name the file once: `-o FILE` is the same as FILE; leave one of them out"
         )
-    named = options.output or options.file
+    named = options.file if options.output is None else options.output
     output = None if named in STDOUT else named
     if output is None and sys.stdout.isatty():
         line_of = _escaped(line_of)

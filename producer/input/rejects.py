@@ -20,6 +20,7 @@ from producer.text.output_file import whole_file
 from producer.text.private_files import FILE_MODE
 from schemas.errors import ConfigError, InputError
 from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.wording import counted
 
 MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
 _LONGEST_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name
@@ -105,9 +106,8 @@ class Rejects:
             "repair what they have in common and load the input again, "
             "or allow more with --max-rejects N (0: any number)"
         )
-        raise TooManyRejectsError(
-            f"stopped after {self.count:,} bad {self._noun}s, {reached}; {fix}"
-        )
+        noun = f"bad {self._noun}"
+        raise TooManyRejectsError(f"stopped after {counted(self.count, noun)}, {reached}; {fix}")
 
     def __exit__(
         self,

@@ -348,6 +348,19 @@ def test_the_log_says_once_where_a_handler_failed(caplog: pytest.LogCaptureFixtu
     assert "abcdefgh" not in caplog.text
 
 
+def test_the_log_says_where_errors_were_raised_together(caplog: pytest.LogCaptureFixture) -> None:
+    """An error that a handler collected into a group has no place of its own."""
+
+    async def fail(context: Context) -> None:
+        raise ExceptionGroup("pages failed", [ValueError("page 1"), ValueError("page 2")])
+
+    outcome = handlers_harness(document=fail).run(attempt=4)
+
+    place = f"tests/unit/agent/handlers/test_runner.py:{fail.__code__.co_firstlineno + 1}"
+    assert f"failed at {place}: ValueError: page 1" in caplog.text
+    assert "in fail" in failure_of(outcome).traceback
+
+
 @pytest.mark.parametrize("error", [GiveUpError("junk"), TryAgainError("closed")])
 def test_a_handlers_decision_is_no_error_of_its_code(
     error: Exception, caplog: pytest.LogCaptureFixture

@@ -11,6 +11,7 @@ from sqlalchemy import update
 from producer.cli import load
 from producer.cli.parser import parser
 from producer.ledger.store import batches_of
+from schemas.errors import ConfigError
 from schemas.ledger.database import Database
 from schemas.ledger.tables import task
 from schemas.settings.config import Config
@@ -136,6 +137,12 @@ def test_standard_output_can_be_named(
 
     assert len(capfd.readouterr().out.splitlines()) == 2
     assert not (folder / "-").exists()
+
+
+def test_an_empty_file_name_is_not_standard_output(folder: Path) -> None:
+    """A script whose variable is empty must hear of it, rather than print all results."""
+    with pytest.raises(ConfigError, match="cannot be written"):
+        run(folder, "export", "--batch", "b1", "")
 
 
 def test_status_of_a_folder_without_a_ledger_says_where_it_looked(

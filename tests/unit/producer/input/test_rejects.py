@@ -261,6 +261,14 @@ def test_a_rejects_file_takes_as_many_lines_as_are_allowed(tmp_path: Path) -> No
     assert (rejects.count, len(rejects.path.read_bytes().splitlines())) == (2, 2)
 
 
+def test_the_one_line_that_is_allowed_is_counted_in_the_singular(tmp_path: Path) -> None:
+    """`--max-rejects 1` stops after one line."""
+    with Rejects(tmp_path / "t.rejects.jsonl", max_lines=1) as rejects:
+        rejects.add(BAD)
+        with pytest.raises(TooManyRejectsError, match="stopped after 1 bad line, "):
+            rejects.add(BAD)
+
+
 def test_a_rejects_file_takes_as_many_bytes_as_a_disk_can_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
