@@ -1,7 +1,7 @@
 """The port `LLM` on pyreqwest: one POST per call, no retries, no redirects.
 
 Every failure is a value. This module may not judge a status or interpret a body, but it masks its
-own key and headers in every body that can be no completion. aiohttp could be used instead;
+own key, headers and query in every body that can be no completion. aiohttp could be used instead;
 `bench/llm_clients.py` compares the two.
 
 Tested by tests/contract/test_llm.py and tests/contract/test_llm_failures.py.
@@ -17,7 +17,7 @@ from pyreqwest.response import Response
 
 from agent.ports import Call, CallFailed, Reply
 from schemas.clients.http import causes, connected, wants_login, why
-from schemas.clients.llm_address import endpoint, lacks_version
+from schemas.clients.llm_address import endpoint, lacks_version, query_secrets
 from schemas.settings.config import Secret
 from schemas.settings.headers import hidden, sent
 from schemas.task.failures import ErrorClass
@@ -54,7 +54,7 @@ class ChatClient:
         self._url = endpoint(base_url)
         self._unversioned = lacks_version(self._url)
         self._headers = sent(api_key, headers or {})
-        self._masked = masking(*hidden(api_key, headers or {}))
+        self._masked = masking(*hidden(api_key, headers or {}), *query_secrets(self._url))
         self._max_reply_bytes = max_reply_bytes
         self._client = connected(self._url, timedelta(seconds=connect_timeout_s))
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
-from urllib.parse import unquote_plus, urlsplit
 from urllib.request import getproxies_environment
 
 import orjson
@@ -43,7 +42,6 @@ _FORM = re.compile(rb"(?i)response.?format|json.?schema|json.?object|structured|
 # The names under which providers put the message of an error, and how deep they nest it.
 _MESSAGES = ("error", "message", "detail", "msg")
 _MESSAGE_DEPTH = 5
-_LEAST_SECRET = 4  # characters; a shorter part of a query is a version or a switch
 
 
 async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TIMEOUT_S) -> str:
@@ -209,10 +207,8 @@ def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
     """Yield the key, the headers, and the values of the address's query as written and decoded."""
     if llm.api_key is not None and (key := llm.api_key.reveal().strip()):
         yield key
-    yield from (text for text in hidden(None, llm.headers) if len(text) >= _LEAST_SECRET)
-    for pair in urlsplit(url).query.split("&"):
-        value = pair.partition("=")[2] or pair
-        yield from (text for text in {value, unquote_plus(value)} if len(text) >= _LEAST_SECRET)
+    yield from (text for text in hidden(None, llm.headers) if len(text) >= llm_address.LEAST_SECRET)
+    yield from llm_address.query_secrets(url)
 
 
 def _advice(status: int, route: str | None, url: str) -> str:

@@ -3,12 +3,13 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote_plus, urlsplit, urlunsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # not in stubs
 
 from schemas.errors import ConfigError
 
 _PATH = "/chat/completions"
+LEAST_SECRET = 4  # characters; a shorter part of a query is a version or a switch
 _VERSION = re.compile("/v[0-9]")
 # An example that was copied unchanged, such as http://{host}/v1.
 _NO_HOST = re.compile(r"[\s\"%<>\\^`{|}]")
@@ -70,6 +71,14 @@ def public(url: str) -> str:
     if parts is None:
         return ""
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def query_secrets(url: str) -> set[str]:
+    """Return the values of the URL's query, as written and decoded; a key may be among them."""
+    pairs = urlsplit(url).query.split("&")
+    written = {pair.partition("=")[2] or pair for pair in pairs}
+    values = written | {unquote_plus(value) for value in written}
+    return {value for value in values if len(value) >= LEAST_SECRET}
 
 
 def is_loopback(url: str) -> bool:

@@ -32,8 +32,7 @@ from tests.servers.process import free_port
 @pytest.fixture(scope="module")
 def rehearsal() -> Iterator[str]:
     """One rehearsal LLM, as the program that people start."""
-    code = "import sys; from agent.rehearsal import run; sys.exit(run(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "--latency", "0.5"]
+    command = [sys.executable, "-m", "agent", "rehearsal-llm", "--latency", "0.5"]
     child = subprocess.Popen(
         command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
     )

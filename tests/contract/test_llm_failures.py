@@ -261,6 +261,21 @@ async def test_a_header_that_the_provider_repeats_is_masked(echo: str) -> None:
     assert reply.body == body.replace(echo.encode(), b"***")
 
 
+@pytest.mark.parametrize("echo", ["a%2Fkey-1", "a/key-1"])
+async def test_a_key_in_the_address_that_the_provider_repeats_is_masked(echo: str) -> None:
+    """Some servers take the key in the query, and repeat the address or the key in it."""
+    body = f'{{"error":{{"message":"no account for {echo}"}}}}'.encode()
+
+    async with (
+        server(answering(response("401 No", body))) as url,
+        client(f"{url}?v=2&key=a%2Fkey-1", api_key=None) as llm,
+    ):
+        reply = await llm.complete(call())
+
+    assert isinstance(reply, Reply)
+    assert reply.body == body.replace(echo.encode(), b"***")
+
+
 @pytest.mark.parametrize(("path", "unversioned"), [("", False), ("/openai", True)])
 async def test_a_refusal_says_whether_the_address_names_a_version(
     path: str, *, unversioned: bool
