@@ -248,13 +248,20 @@ class TopicFamily:
         return lines
 
     async def codec_advice(self) -> list[str]:
-        """Return what some clients cannot read, and how to change it; nothing has to be done."""
+        """Return what some clients cannot read, and how to change it; nothing has to be done.
+
+        The command names the partitions that are there, because `apply` would add some otherwise.
+        """
         name = self._topics.name("dlq")
-        state = (await self._admin.describe([name])).get(name)
+        states = await self._admin.describe(self._topics.names)
+        state = states.get(name)
         codec = None if state is None else _codec_of_few(name, state)
         if codec is None:
             return []
-        apply = f"python -m producer topics apply --group {self._topics.group}"
+        fewest = min(each.partitions for each in states.values())
+        apply = (
+            f"python -m producer topics apply --partitions {fewest} --group {self._topics.group}"
+        )
         reason = f"{COMPRESSION} is {codec}, and some clients cannot read its letters"
         return [f"topic {name}: {reason}; to change that: {apply}"]
 

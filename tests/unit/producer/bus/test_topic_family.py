@@ -141,7 +141,8 @@ def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
             (advice,) = await older.codec_advice()
             assert advice == (
                 "topic group.dlq: compression.type is producer, and some clients cannot read its "
-                "letters; to change that: python -m producer topics apply --group group"
+                "letters; to change that: python -m producer topics apply --partitions 4 --group "
+                "group"
             )
             assert await older.apply(4, None) == [
                 "group.dlq: compression.type set to gzip; older letters stay as they are"
