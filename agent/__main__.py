@@ -4,16 +4,26 @@ A process that is asked to leave while it still loads its code ends at once, bec
 begun. So does `resume` at any time: it is one transaction, which is either made or not.
 """
 
+import runpy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from agent.process.signals import stops
-from schemas.runtime.starting import INTERRUPTED, end, leave_on, take_standard_files
+
+_OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
 
 def start(argv: Sequence[str]) -> NoReturn:
     """Run one command as a program of its own."""
+    from schemas.runtime.starting import (  # noqa: PLC0415 - `schemas` is ours
+        INTERRUPTED,
+        end,
+        leave_on,
+        take_standard_files,
+    )
+
     if argv[:1] != ["rehearsal-llm"]:
         leave_on(stops(), INTERRUPTED if argv[:1] == ["resume"] else 0)
     take_standard_files()
@@ -29,4 +39,5 @@ def start(argv: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
+    runpy.run_path(str(_OWN_PACKAGES))["require_own"]("schemas", "producer")
     start(sys.argv[1:])

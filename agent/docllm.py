@@ -5,13 +5,18 @@ that was started as `docllm` run this module too, so their messages name the sam
 """
 
 import os
+import runpy
 import sys
+from pathlib import Path
 from typing import NoReturn
+
+_OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
 
 def main() -> NoReturn:
     """Run the program that the arguments name."""
     argv = sys.argv[1:]
+    runpy.run_path(str(_OWN_PACKAGES))["require_own"]("schemas", "producer")
     if "_ARGCOMPLETE" in os.environ:
         from agent.cli.completion import complete  # noqa: PLC0415 - a shell asks, no person
 

@@ -4,16 +4,20 @@ A command's code is imported when it is known that the command runs. A process t
 leave before that ends at once, because nothing has begun.
 """
 
+import runpy
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
-from schemas.runtime.starting import INTERRUPTED, leave_on, take_standard_files
+_OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
 
 def leave_early() -> None:
     """End at once on Ctrl-C, unless a shell started this job in the background, with it ignored."""
+    from schemas.runtime.starting import INTERRUPTED, leave_on  # noqa: PLC0415 - `schemas` is ours
+
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         leave_on([signal.SIGINT], INTERRUPTED)
 
@@ -21,6 +25,8 @@ def leave_early() -> None:
 def start(argv: Sequence[str]) -> NoReturn:
     """Run one command as a program of its own."""
     leave_early()
+    from schemas.runtime.starting import take_standard_files  # noqa: PLC0415 - `schemas` is ours
+
     take_standard_files()
 
     from producer.cli.parser import parser  # noqa: PLC0415 - the signals count first
@@ -47,4 +53,5 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 
 
 if __name__ == "__main__":
+    runpy.run_path(str(_OWN_PACKAGES))["require_own"]("schemas")
     start(sys.argv[1:])

@@ -1,0 +1,49 @@
+"""Makes sure that the packages which a program is about to import are docllm's own.
+
+Their names are common: a `schemas` or `producer.py` in the current folder or on PYTHONPATH comes
+first on Python's path. So the programs run this file by its path before they import any of them,
+and it imports none of them.
+
+Tested by tests/integration/test_own_packages.py.
+"""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+# A file that tells another copy of docllm from a stranger's package.
+_MARKS = {"schemas": "runtime/starting.py", "producer": "cli/running.py", "agent": "docllm.py"}
+_USAGE = 2  # exit code
+
+
+def require_own(*names: str) -> None:
+    """Exit where a package is a stranger's; warn where it is another copy of docllm."""
+    for name in names:
+        file = _foreign(name)
+        if file is None:
+            continue
+        found = f"Python takes the package {name!r} from {str(file)!r}, not from {str(_ROOT)!r}"
+        if (file.parent / _MARKS[name]).is_file():
+            _say(f"docllm: warning: {found}: two copies of docllm are mixed")
+            continue
+        _say(
+            f"docllm: {found}, and cannot start. Rename that file, or take its folder off "
+            "Python's path: unset PYTHONPATH if it names the folder; if it is the current folder, "
+            "run `docllm` or `python -P -m producer`."
+        )
+        sys.exit(_USAGE)
+
+
+def _foreign(name: str) -> Path | None:
+    """Return the file of the package if it lies elsewhere; None also where there is none."""
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        return None
+    file = Path(spec.origin).resolve()
+    return None if file.parent == _ROOT / name else file
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text + "\n")
