@@ -49,5 +49,5 @@ def test_migrate_waits_for_its_statements_as_long_as_they_take(
     monkeypatch.setattr(app, "Database", opened)
     config = load_config(flags={}, environ={}, cwd=tmp_path)
 
-    assert asyncio.run(admin.migrate(config, argparse.Namespace())) == 0
+    assert asyncio.run(admin.migrate(config, argparse.Namespace(json=False))) == 0
     assert limits == [None]
