@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import loading, peers, rows, slots, takeover, throughput
+from bench import loading, peers, rows, slots, starts, takeover, throughput
 from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
@@ -22,6 +22,7 @@ MEASUREMENTS = {
     "slots": slots.measure,
     "load": loading.measure,
     "takeover": takeover.measure,
+    "starts": starts.measure,
 }
 ROWS, PEERS = "rows", "peers"  # each the only name, because it has a table of its own
 
