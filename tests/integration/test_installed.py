@@ -111,6 +111,24 @@ def test_a_command_never_runs_a_file_of_the_current_folder(programs: Path, hosti
     assert "taken" not in loaded.stdout + ended.stdout + ended.stderr + exported.stdout
 
 
+def test_a_handler_of_the_current_folder_answers_documents(programs: Path, tmp_path: Path) -> None:
+    """A module beside the settings serves the built-in type, in an agent of an installation."""
+    handler = 'async def greet(context):\n    return {"hello": context.task.key}\n'
+    (tmp_path / "answering.py").write_text(handler)
+    (tmp_path / "docllm.toml").write_text('[types.document]\nhandler = "answering:greet"\n')
+    (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps({"id": "a", "prompt": "Say hello"}))
+    docllm = programs / "docllm"
+
+    loaded = run(tmp_path, docllm, "load", "tasks.jsonl")
+    ended = run(tmp_path, docllm, "agent", "--until-done", "--rehearsal")
+    exported = run(tmp_path, docllm, "export", "results.jsonl")
+
+    assert (loaded.returncode, ended.returncode, exported.returncode) == (0, 0, 0), ended.stderr
+    result = orjson.loads((tmp_path / "results.jsonl").read_bytes())
+    assert (result["status"], result["result"]) == ("succeeded", {"hello": "a"})
+    assert "warning" not in loaded.stderr + exported.stderr
+
+
 def test_the_demo_of_an_installation_shows_results(programs: Path, tmp_path: Path) -> None:
     """`docllm demo` runs real documents and shows its commands in the form that was typed."""
     done = run(tmp_path, programs / "docllm", "demo")
