@@ -73,7 +73,7 @@ class Progress:
 
     async def run(self) -> None:
         """Show progress until cancelled."""
-        duties = [self._warn(), self._log_deaths()]
+        duties = [self._warn(), self._log_deaths(), self._log_retries()]
         if self._first:
             duties.append(self._show())
         await asyncio.gather(*duties)
@@ -192,3 +192,10 @@ class Progress:
             await self._clock.sleep(WARN_S)
             for line in self._counts.deaths.news(self._group):
                 log.warning("%s", line)
+
+    async def _log_retries(self) -> None:
+        """Log why attempts fail. A wrong address fails all, long before a task is dead of it."""
+        while True:
+            for line in self._counts.retries.due(self._clock.now_s(), self._group):
+                log.warning("%s", line)
+            await self._clock.sleep(LOOK_S)

@@ -17,6 +17,7 @@ from agent.outcome import (
 )
 from agent.ports import Verdict
 from agent.reporting.handler_errors import HandlerErrors
+from agent.reporting.retries import Retries
 from producer.text.printable import log_to_stderr
 from schemas.task.wording import counted, one_line
 
@@ -126,6 +127,7 @@ class Counts:
     # Topics without the id that `topics apply` stored; they are not read.
     unknown_topics: set[str] = field(default_factory=set)
     deaths: Deaths = field(default_factory=Deaths)
+    retries: Retries = field(default_factory=Retries)
     handler_errors: HandlerErrors = field(default_factory=HandlerErrors)
 
     def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
@@ -141,6 +143,8 @@ class Counts:
                 self.last_settled_s = now_s
             if name == "dead" and isinstance(outcome, Dead | Snooze):
                 self.deaths.note(outcome.failure)
+            if name == "retried" and isinstance(outcome, Retry):
+                self.retries.note(outcome.failure)
 
     def summary(self) -> str:
         """Return the counts for a log line."""

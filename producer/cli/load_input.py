@@ -37,7 +37,12 @@ class Input:
     """
 
     def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
-        if (options.file is None) == (options.documents is None):
+        if options.documents is not None and options.file is not None:
+            raise ConfigError(
+                f"--documents takes one folder or pattern, and {options.file} is one more input; "
+                "quote the pattern, as in --documents 'docs/*.txt', or leave one input out"
+            )
+        if options.file is None and options.documents is None:
             raise ConfigError(
                 "name one input: a FILE of task lines ('-' for stdin), "
                 "or --documents DIR|GLOB with --prompt TEXT"
@@ -49,7 +54,7 @@ class Input:
         ]
         if options.documents is None and misplaced:
             raise ConfigError(
-                f"{', '.join(misplaced)} need --documents; "
+                f"{', '.join(misplaced)} can be given with --documents only; "
                 "a file of task lines sets these in each line"
             )
         self._options = options

@@ -6,6 +6,7 @@ It imports nothing slow, and a command's own module only when the command runs. 
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -69,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self._refuse_unknown(word for word in unknown if word.startswith("-"))
-            self.error(f"unexpected argument {unknown[0]!r}")
+            self.error(f"unexpected argument {unknown[0]!r}{_quoting(unknown[0])}")
         return options, []  # type: ignore[return-value]
 
     def _options_of(self, words: Sequence[str]) -> Iterable[str]:
@@ -104,6 +105,13 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong and how to get help, and end with exit code 2."""
         self.print_usage(sys.stderr)
         self.exit(2, f"error: {shown(message)}\nfor help: {self.prog} --help\n")
+
+
+def _quoting(word: str) -> str:
+    """Return advice for a word that a shell may have made from a pattern; empty for others."""
+    if not os.path.lexists(word):
+        return ""
+    return "; if a pattern stands for it, quote the pattern, as in 'docs/*.txt'"
 
 
 def not_a_command(word: str, commands: Sequence[str]) -> str:

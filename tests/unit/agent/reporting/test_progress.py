@@ -8,9 +8,11 @@ from typing import cast
 
 import pytest
 
+from agent.outcome import Failure
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.messages import DeadExample, Note, from_line
 from agent.reporting.progress import WARN_S, Progress
+from agent.reporting.retries import Retries
 from agent.reporting.telemetry import Counts
 from agent.reporting.views import LINE_S, LOOK_S
 from producer.ledger import dead_letters, progress
@@ -18,6 +20,7 @@ from producer.ledger.progress import Totals, Waiting
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.transactions import Transactions
 from schemas.task.agent_report import AgentReport, Reason, ReasonCode
+from schemas.task.failures import ErrorClass
 
 HOUR_S = 3600
 TURNS = 10  # within which everybody sleeps again
@@ -78,6 +81,7 @@ def progress_of(
     reasons: tuple[Reason, ...] = (),
     waiting: Waiting = NOTHING,
     deaths: Callable[[], list[str]] = list,
+    retries: Retries | None = None,
     tell: Callable[[bytes], None] | None = None,
     first: bool = True,
 ) -> Progress:
@@ -85,7 +89,9 @@ def progress_of(
     clock = clock or Hour()
     latest = LatestReport(clock=clock)
     latest.put(AgentReport(reasons=reasons))
-    counts = SimpleNamespace(deaths=SimpleNamespace(news=lambda _group: deaths()))
+    counts = SimpleNamespace(
+        deaths=SimpleNamespace(news=lambda _group: deaths()), retries=retries or Retries()
+    )
     return Progress(
         transactions=cast("Transactions", Ledger(*totals or (Totals(),), waiting=waiting)),
         group="g",
@@ -235,3 +241,14 @@ def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) 
         Note("2 died lately"),
     ]
     assert caplog.messages == []
+
+
+def test_a_failed_attempt_is_logged_before_a_task_is_dead(caplog: pytest.LogCaptureFixture) -> None:
+    """With a wrong address, the log says at once why nothing succeeds."""
+    retries = Retries()
+    retries.note(Failure(ErrorClass.NETWORK, "connection refused"))
+
+    messages = logged(progress_of(retries=retries), caplog)
+
+    told = [message for message in messages if "NETWORK, such as: connection refused" in message]
+    assert len(told) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.outcome import Dead, Failure, Released, Spent, Succeeded
+from agent.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
 from agent.ports import Verdict
 from agent.reporting.telemetry import Counts, dead_lines
 
@@ -13,7 +13,9 @@ def dead(error_class: str, text: str) -> Dead:
     return Dead(Failure(error_class, text), Spent())
 
 
-def noted(*outcomes: Dead | Succeeded | Released, verdict: Verdict = Verdict.SETTLED) -> Counts:
+def noted(
+    *outcomes: Dead | Succeeded | Released | Retry, verdict: Verdict = Verdict.SETTLED
+) -> Counts:
     counts = Counts()
     for outcome in outcomes:
         counts.note(outcome, verdict, 1.0)
@@ -92,3 +94,11 @@ def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
         )
     ]
     assert ", ...)" in dead_lines("g", {str(number): 1 for number in range(6)})[0]
+
+
+def test_why_attempts_are_made_again_is_kept_for_the_log() -> None:
+    """The error of an attempt that the ledger sent to a tier is kept; a refused one is not."""
+    again = Retry(Failure("NETWORK", "connection refused"), Spent(), "30s", 30.0)
+
+    assert len(noted(again).retries.due(0.0, "g")) == 1
+    assert noted(again, verdict=Verdict.FENCED).retries.due(0.0, "g") == []

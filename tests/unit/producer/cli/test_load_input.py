@@ -114,3 +114,27 @@ def test_an_input_that_is_not_read_to_its_end_is_closed(tmp_path: Path) -> None:
         lines = given(tmp_path, stack, str(path)).lines()
         assert isinstance(next(lines), Good)
     assert list(lines) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--documents", "a.txt", "b.txt", "--prompt", "{document}"],
+        ["--documents", "a.txt", "b.txt", "c.txt", "--prompt", "{document}"],
+    ],
+)
+def test_a_pattern_that_the_shell_expanded_is_answered_with_how_to_quote_it(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+) -> None:
+    """Without quotes, the shell puts the documents' names in the place of the pattern."""
+    monkeypatch.chdir(tmp_path)
+    for name in "abc":
+        Path(f"{name}.txt").write_text("text")
+
+    with ExitStack() as stack, pytest.raises((ConfigError, SystemExit)) as refused:
+        given(tmp_path, stack, *arguments)
+
+    assert "quote the pattern, as in" in f"{refused.value}{capsys.readouterr().err}"
