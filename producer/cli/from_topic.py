@@ -12,6 +12,7 @@ from producer.screen.live import bar
 from producer.screen.output import note
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
+from schemas.task.wording import counted
 
 REFUSED_SHOWN = 20
 
@@ -71,7 +72,7 @@ def _report_load(loaded: Loaded, options: argparse.Namespace, answer: CommandAns
     known = f", {loaded.known} loaded already" if loaded.known else ""
     done = "would be loaded: a dry run" if options.dry_run else "loaded"
     answer.say(
-        f"{loaded.new} tasks {done}{known}",
+        f"{counted(loaded.new, 'task')} {done}{known}",
         new=loaded.new,
         known=loaded.known,
         refused=loaded.refused,

@@ -16,15 +16,13 @@ from producer.ledger import tally as counts
 from schemas.ledger.query_plans import along_due
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, task
-from schemas.task.failures import ErrorClass, TallyOutcome
+from schemas.task.failures import UNTRIED, TallyOutcome
 from schemas.task.guard import Guard
 from schemas.task.states import OWNER_BITS, Status
 
 # Tasks of one state, over all groups, that are read row by row.
 READ_MOST = 20_000
 _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
-# The outcomes in the tally that are no failed attempts.
-_NO_FAILURES = frozenset({*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +81,7 @@ def read(connection: Connection, group: str) -> Totals:
                 deaths[row.outcome] += int(row.entered)
         elif row.outcome == TallyOutcome.LOADED:
             loaded += int(row.delta)
-        elif row.outcome not in _NO_FAILURES:
+        elif state is Status.RETRYING and row.outcome not in UNTRIED:
             retried += int(row.delta)
     return Totals(
         open=max(0, loaded - left),

@@ -36,14 +36,17 @@ def settled(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome) -> None:
         (SUCCEEDED, (0, 1, 0, 0)),
         (DEAD, (0, 0, 1, 0)),
         (RETRY, (1, 0, 0, 1)),
-        (SNOOZE, (1, 0, 0, 1)),
+        (SNOOZE, (1, 0, 0, 0)),
         (RELEASED, (1, 0, 0, 0)),
     ],
 )
 def test_each_outcome_is_counted_where_it_belongs(
     ledger_db: LedgerDatabase, outcome: Outcome, counts: tuple[int, ...]
 ) -> None:
-    """Tasks that are open, succeeded or dead, and failed attempts that are tried again."""
+    """Tasks that are open, succeeded or dead, and failed attempts that are tried again.
+
+    A snooze, as in an outage, is no failed attempt, and moves nothing.
+    """
     (task_id,) = ledger_db.load("a")
     ledger_db.load("z", into="theirs", group="other")
     assert totals(ledger_db) == Totals(open=1)
