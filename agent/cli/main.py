@@ -247,6 +247,7 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
             else:
                 for line in agent.summary(options.group):
                     log.info("%s", line)
+                await progress.log_stopped()
 
 
 async def _report_done(agent: Agent, options: argparse.Namespace, report: ParentPipe) -> None:

@@ -109,7 +109,11 @@ class GroupRun:
         counts += [f"{number:,} {name}" for name, number in numbers.items() if number]
         if retried := self._since("retried"):
             counts.append(f"{counted(retried, 'failed attempt')} tried again")
-        head = "done" if not self.open else f"ended with {self.open:,} of {total:,} not done"
+        head = (
+            f"ended with {self.open:,} of {total:,} not done, which any agent goes on with"
+            if self.open
+            else "done"
+        )
         tasks = f"{counted(done, 'task')} in {duration(now_s - self.began_s)}"
         cost = self.cost()
         return f"{head}: {tasks}: {', '.join(counts)}" + (f"; {cost}" if cost else "")

@@ -84,6 +84,12 @@ class Progress:
             async with asyncio.timeout(END_S):
                 self._send(await self._look())
 
+    async def log_stopped(self) -> None:
+        """Log how far the run is when somebody ends its only agent."""
+        await self.end()
+        if self._run.begun:
+            log.info("%s", self._run.summary(self._clock.now_s()))
+
     async def log_done(self, notes_on: Callable[..., Awaitable[Sequence[str]]]) -> None:
         """Log what became of a run whose work is done, or let the parent do so.
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
@@ -29,6 +30,9 @@ from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 from schemas.task.wording import counted
+
+# The endings of files of task lines.
+_OF_LINES = frozenset({".jsonl", ".ndjson", ".json"})
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
@@ -87,6 +91,8 @@ async def _load_all(
     report.finish()
     _report_load(source, summary, sums, answer)
     _report_rejects(source, rejects, options, answer)
+    if rejects.count and not (summary.new or summary.known) and _may_be_document(options.file):
+        note(with_config(_document_advice(options.file), options.config))
     if options.strict and checked != loaded:
         complain(_changed_message(source.batch, checked, loaded))
         return UnsafeStateError.exit_code
@@ -309,6 +315,18 @@ def _report_rejects(
         answer.say(
             f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
         )
+
+
+def _may_be_document(file: str | None) -> bool:
+    return file not in {None, "-"} and not _OF_LINES.intersection(Path(str(file)).suffixes)
+
+
+def _document_advice(file: str) -> str:
+    load = f"python -m producer load --documents {shlex.quote(file)}"
+    return (
+        f"no line of {file} is a task line; if it is a document, load it as one: "
+        f"{load} --prompt 'Summarize: {{document}}'"
+    )
 
 
 def _repair_advice(source: Input) -> str:

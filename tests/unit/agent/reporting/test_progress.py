@@ -223,6 +223,21 @@ def test_the_end_of_a_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_a_run_that_is_ended_says_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """After Ctrl-C a person knows how many tasks remain, and that nothing is lost."""
+
+    async def run() -> None:
+        progress = progress_of(Totals(open=60), Totals(open=30, succeeded=30))
+        await progress.begin()
+        await progress.log_stopped()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+
+    (line,) = caplog.messages
+    assert line.startswith("ended with 30 of 60 not done, which any agent goes on with: 30 tasks")
+
+
 def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) -> None:
     """The parent gets the totals, an example of each class, and the notes."""
     told: list[bytes] = []
