@@ -228,8 +228,11 @@ class Config:
         return BUILT_IN | self.types.keys()
 
     def knows_type(self, name: str) -> bool:
-        """Return whether a type of task has a meaning here."""
-        return name in BUILT_IN or name in self.types
+        """Return whether a type of task has a meaning here.
+
+        The row of a foreign writer may name no type; such a task is a document.
+        """
+        return not name or name in BUILT_IN or name in self.types
 
     def max_attempts_of(self, task_type: str) -> int:
         """Return how many attempts a task of this type may have, unless its line says otherwise."""

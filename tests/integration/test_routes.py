@@ -21,7 +21,10 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
         "both agents to park their route",
     )
     deployment.until(
-        lambda: any("route default is parked" in why for why in deployment.status()["reasons"]),
+        lambda: any(
+            "route default (rehearsal at " in why and ") is parked" in why
+            for why in deployment.status()["reasons"]
+        ),
         "status to say so",
     )
     called = len(llm.calls())

@@ -129,6 +129,8 @@ def test_types_of_task_arrive(tmp_path: Path) -> None:
     config = load(tmp_path, toml)
 
     assert config.known_types == {"document", "openai", "invoice", "a.b", "plain"}
+    # A row without a type is a document; no load writes one.
+    assert [config.knows_type(name) for name in ("plain", "other", "")] == [True, False, True]
     assert config.types == {
         "plain": TypeConfig(),
         "invoice": TypeConfig(
