@@ -1,5 +1,6 @@
-"""A ledger for unit tests: an SQLite file with the tables of this version."""
+"""A ledger for unit tests, an SQLite file with the tables of this version, and a log as it was."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,16 @@ import pytest
 
 from schemas.ledger.database import Database
 from schemas.ledger.tables import metadata
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """Undo what a program under test sets for the log of its process."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers = handlers
 
 
 @pytest.fixture
