@@ -18,6 +18,7 @@ from producer.ledger.store import half_loaded_message
 from producer.screen.replays import unfinished_line
 from producer.text.agent_report import Sentence, call_text
 from producer.text.columns import Column, fitted
+from producer.text.pace import duration
 from producer.text.printable import shown
 from producer.text.sparkline import sparkline
 from schemas.task.agent_report import AgentReport
@@ -183,10 +184,7 @@ def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
 
 
 def _time_left(eta_s: float | None) -> str:
-    if eta_s is None:
-        return "-"
-    minutes, seconds = divmod(int(eta_s), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+    return "-" if eta_s is None else duration(eta_s)
 
 
 def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
