@@ -256,6 +256,7 @@ class Agent:
             await source.commit()
             rest = await source.at_rest()
             if not rest.joined or rest.lag:
+                self._claimer.all_final()
                 return False
         return not await self._group_work.open_tasks()
 

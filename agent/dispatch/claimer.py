@@ -114,6 +114,15 @@ class Claimer:
         if self._table.ask_about_batches(batches):
             self._wakeups.set()
 
+    def all_final(self) -> None:
+        """Ask at once about all waiting records, because no task of the group is open.
+
+        They are outdated: a record in a tier stays there when its task is called up, and the agent
+        that has the record is not always the one that runs the task.
+        """
+        if self._table.ask_about_all():
+            self._wakeups.set()
+
     async def claim_forever(self) -> None:
         """Claim as many deliveries as there are free slots, until cancelled."""
         while True:

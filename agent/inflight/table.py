@@ -139,11 +139,19 @@ class InFlightTable:
 
     def ask_about_batches(self, batches: frozenset[str]) -> int:
         """Queue all waiting deliveries of these batches for a question; return how many."""
+        if not batches:
+            return 0
+        return self._ask_about(lambda delivery: delivery.publication.batch in batches)
+
+    def ask_about_all(self) -> int:
+        """Queue all waiting deliveries for a question; return how many."""
+        return self._ask_about(lambda _: True)
+
+    def _ask_about(self, which: Callable[[Delivery], bool]) -> int:
         waiting = [
             delivery
-            for delivery in (self._by_task.values() if batches else ())
-            if delivery.state in {DeliveryState.READY, DeliveryState.DELAYED}
-            and delivery.publication.batch in batches
+            for delivery in self._by_task.values()
+            if delivery.state in {DeliveryState.READY, DeliveryState.DELAYED} and which(delivery)
         ]
         for delivery in waiting:
             self.ask(delivery)

@@ -302,6 +302,19 @@ def test_waiting_entries_of_a_cancelled_batch_are_asked_about() -> None:
     assert running.state is DeliveryState.CLAIMING
 
 
+def test_all_waiting_records_are_asked_about_once_nothing_is_open() -> None:
+    """A record in a tier may be outdated for an hour before it is due."""
+    table = InFlightTable(limits=LIMITS)
+    delayed, ready = new_delivery(1), new_delivery(2)
+    for delivery in (delayed, ready):
+        table.arrive(delivery, 0.0, redelivered=False)
+    table.delay(delayed, 3600.0)
+
+    assert table.ask_about_all() == 2
+    assert table.take_to_ask(0.0, 10) == [delayed, ready]
+    assert table.ask_about_all() == 0
+
+
 def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
     """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
     table = InFlightTable(limits=LIMITS)
