@@ -1,6 +1,7 @@
 """A fatal error costs the producer a client and the records in flight. No broker is asked."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,10 +17,12 @@ RECORD = Outgoing("topic", b"k", b"v", [])
 
 
 @pytest.fixture
-def publisher(monkeypatch: pytest.MonkeyPatch) -> KafkaPublisher:
-    """Return a publisher without a broker that notices this soon."""
+def publisher(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaPublisher]:
+    """Yield a publisher without a broker that notices this soon; close it afterwards."""
     monkeypatch.setattr(sender, "SEND_S", 0.5)
-    return KafkaPublisher(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
+    publisher = KafkaPublisher(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
+    yield publisher
+    asyncio.run(publisher.close())
 
 
 async def answer(publisher: KafkaPublisher) -> Refusal:
@@ -46,7 +49,6 @@ def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(
                 await asyncio.sleep(0.01)
         refusal = await answer(publisher)
         assert publisher._sender._producer is not worn
-        await publisher.close()
         return refusal
 
     assert "fatal" not in asyncio.run(run()).reason.lower()
@@ -65,7 +67,6 @@ def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(
         await asyncio.sleep(0.2)
         wear_out(publisher._sender._producer)
         refusals = [await sending, await answer(publisher)]
-        await publisher.close()
         return refusals
 
     first, second = asyncio.run(run())
