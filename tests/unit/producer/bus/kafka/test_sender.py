@@ -66,8 +66,7 @@ def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(
         sending = asyncio.create_task(answer(publisher))
         await asyncio.sleep(0.2)
         wear_out(publisher._sender._producer)
-        refusals = [await sending, await answer(publisher)]
-        return refusals
+        return [await sending, await answer(publisher)]
 
     first, second = asyncio.run(run())
 
