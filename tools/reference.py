@@ -27,7 +27,7 @@ HELP = re.compile(
     r"(^```text\n\$ python (-m [^\n]* --help)\n).*?(^```\n)", re.MULTILINE | re.DOTALL
 )
 COLUMNS = 80
-PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME"}
+PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME", "tenants": "NAME"}
 
 
 def main(argv: list[str]) -> int:

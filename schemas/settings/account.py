@@ -1,6 +1,11 @@
 """The account of a route: its own settings, and those of `[llm]` that it may inherit."""
 
+import hashlib
+
 from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RouteConfig, Structured
+from schemas.settings.quota import QuotaLimits
+
+_KEY_CHARS = 16
 
 
 def account(config: Config, route: str) -> LLMConfig:
@@ -23,4 +28,23 @@ def account(config: Config, route: str) -> LLMConfig:
         or (llm.context_tokens if same_server and model == llm.model else None),
         headers=(llm.headers if same_server else {}) if own.headers is None else own.headers,
         structured=own.structured or (llm.structured if same_server else Structured.JSON_SCHEMA),
+        limits=llm.limits if route == DEFAULT_ROUTE and not own.limits.given else own.limits,
     )
+
+
+def quota_key(llm: LLMConfig) -> str:
+    """Return a digest of address, key and model: the provider counts their calls together.
+
+    Headers count as the key where there is no other.
+    """
+    key = [llm.api_key.reveal()] if llm.api_key else []
+    if not key:
+        key = sorted(f"{name.lower()}: {text.reveal()}" for name, text in llm.headers.items())
+    parts = [(llm.base_url or "").rstrip("/"), llm.model or "", *key]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_KEY_CHARS]
+
+
+def quotas(config: Config) -> dict[str, QuotaLimits]:
+    """Return the limits that are set, by quota key; they hold for each route with that key."""
+    accounts = [account(config, name) for name in (DEFAULT_ROUTE, *sorted(config.routes))]
+    return {quota_key(llm): llm.limits for llm in accounts if llm.limits.given}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from schemas.settings import kinds
 from schemas.settings.config import Structured
 from schemas.settings.headers import headers
+from schemas.settings.quota import ChargeRule
 
 MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
@@ -36,6 +37,29 @@ class NamedSetting:
     meaning: str
     default: str = ""
 
+
+_REQUESTS = kinds.whole(1, 100_000_000)
+_TOKENS = kinds.whole(1, 1_000_000_000_000)
+_CALLS = kinds.whole(1, 1_000_000)
+# The provider's limits of one account for one model, for `[llm]` and each route.
+_LIMITS = {
+    "rpm": NamedSetting(
+        _REQUESTS, "the provider's limit of requests a minute, kept by all agents together"
+    ),
+    "tpm": NamedSetting(_TOKENS, "the provider's limit of tokens a minute, prompt and answer"),
+    "itpm": NamedSetting(_TOKENS, "the provider's limit of prompt tokens a minute"),
+    "otpm": NamedSetting(_TOKENS, "the provider's limit of answer tokens a minute"),
+    "rpd": NamedSetting(_REQUESTS, "the provider's limit of requests a day (UTC)"),
+    "in_flight": NamedSetting(_CALLS, "most calls at once, of all agents together"),
+    "charge": NamedSetting(
+        kinds.choice(ChargeRule),
+        "what counts toward the token limits: `max_then_refund` for the longest answer until its "
+        "length is known, `max_kept` for the longest answer always, `input_then_output` for the "
+        "prompt first and the answer as it ends",
+        "max_then_refund",
+    ),
+}
+_WEIGHT = kinds.real(0.01, 1000)
 
 # The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
 _PRICE = kinds.real(0, 1e6)
@@ -67,6 +91,15 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         "structured": NamedSetting(
             kinds.choice(Structured),
             "as `llm.structured`, which is the default if the route has the same address",
+        ),
+        **_LIMITS,
+    },
+    "tenants": {
+        "weight": NamedSetting(
+            _WEIGHT, "the tenant's part beside others that wait too; 2 is twice as much as 1", "1"
+        ),
+        "in_flight": NamedSetting(
+            _CALLS, "most calls at once of this tenant, of all agents together"
         ),
     },
     "types": {
@@ -166,6 +199,10 @@ SETTINGS = {
             "`none` for a server that takes none",
             "json_schema",
         ),
+        *(
+            Setting(f"llm.{name}", None, limit.check, limit.meaning, limit.default)
+            for name, limit in _LIMITS.items()
+        ),
         Setting(
             "agent.slots",
             "DOCLLM_SLOTS",
@@ -232,6 +269,27 @@ SETTINGS = {
             "whether a dead letter that another tool writes back, to the inbox or to the topic it "
             "came from, replays its task",
             "false",
+        ),
+        Setting(
+            "tenant_defaults.weight",
+            None,
+            _WEIGHT,
+            "as `tenants.NAME.weight`, for tenants without a section",
+            "1",
+        ),
+        Setting(
+            "tenant_defaults.in_flight",
+            None,
+            _CALLS,
+            "as `tenants.NAME.in_flight`, for each tenant without a section",
+        ),
+        Setting(
+            "tenant_defaults.overflow",
+            None,
+            kinds.whole(0, 1_000_000_000),
+            "unfinished tasks of a tenant from which on its next ones go to the bulk lane; 0 is "
+            "never",
+            "10000",
         ),
         Setting(
             "documents.roots",

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from schemas.errors import ConfigError
+from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
 from schemas.task.task_types import BUILT_IN
 from schemas.task.topics import DEFAULT_TIERS
 
@@ -84,7 +85,7 @@ class LLMConfig:
 
     `base_url` ends before `/chat/completions`; None means that no LLM is configured.
     `context_tokens`: how many tokens the model takes, None if unknown. `headers` are sent with each
-    call.
+    call. `limits` are the provider's for `model`.
     """
 
     base_url: str | None = None
@@ -94,6 +95,7 @@ class LLMConfig:
     context_tokens: int | None = None
     headers: dict[str, Secret] = field(default_factory=dict)
     structured: Structured = Structured.JSON_SCHEMA
+    limits: QuotaLimits = NO_LIMITS
 
     @property
     def identity(self) -> Hashable:
@@ -168,7 +170,8 @@ class RouteConfig:
 
     `model`: the name that tasks use, by default the route's name. A value of None is taken from
     `[llm]`, but key, headers and `structured` only for the address of `[llm]`, and `context_tokens`
-    only for its model there. `headers` replace those of `[llm]`.
+    only for its model there. `headers` replace those of `[llm]`. `limits` also hold for other
+    routes of the same account and model (`schemas/settings/account.py`).
     """
 
     base_url: str | None = None
@@ -178,6 +181,7 @@ class RouteConfig:
     context_tokens: int | None = None
     headers: dict[str, Secret] | None = None
     structured: Structured | None = None
+    limits: QuotaLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,8 @@ class Config:
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)
     types: dict[str, TypeConfig] = field(default_factory=dict)
+    tenants: dict[str, TenantConfig] = field(default_factory=dict)
+    tenant_defaults: TenantDefaults = field(default_factory=TenantDefaults)
     retry_tiers: tuple[str, ...] = DEFAULT_TIERS
     max_attempts: int = 5
     file: Path | None = field(default=None, compare=False)
@@ -241,6 +247,13 @@ class Config:
             self.max_attempts
             if settings is None or settings.max_attempts is None
             else settings.max_attempts
+        )
+
+    def tenant(self, name: str) -> TenantConfig:
+        """Return what a tenant may take."""
+        defaults = self.tenant_defaults
+        return self.tenants.get(name) or TenantConfig(
+            weight=defaults.weight, in_flight=defaults.in_flight
         )
 
     def roots(self) -> tuple[Path, ...]:

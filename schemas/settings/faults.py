@@ -3,7 +3,7 @@
 No message holds a value.
 """
 
-from schemas.settings.account import account
+from schemas.settings.account import account, quota_key
 from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
 from schemas.settings.headers import AUTHORIZATION
 
@@ -64,13 +64,35 @@ def account_faults(config: Config) -> list[str]:
         llm = account(config, name)
         doubled = [header for header in llm.headers if header.lower() == AUTHORIZATION.lower()]
         if llm.api_key is not None and doubled:
-            place = f"routes.{name}" if name in config.routes else "llm"
             faults.append(
-                f"{place} has a key and the header {AUTHORIZATION}, in which the key is sent; "
-                "keep one of them: remove api_key (DOCLLM_LLM_API_KEY, OPENAI_API_KEY), "
-                f"or remove {AUTHORIZATION} from headers"
+                f"{_section(config, name)} has a key and the header {AUTHORIZATION}, in which the "
+                "key is sent; keep one of them: remove api_key (DOCLLM_LLM_API_KEY, "
+                f"OPENAI_API_KEY), or remove {AUTHORIZATION} from headers"
             )
     return faults
+
+
+def quota_faults(config: Config) -> list[str]:
+    """Return the faults of routes that the provider counts together, with different limits."""
+    first: dict[str, str] = {}
+    faults = []
+    for name in (DEFAULT_ROUTE, *sorted(config.routes)):
+        llm = account(config, name)
+        if not llm.limits.given:
+            continue
+        other = first.setdefault(quota_key(llm), name)
+        if llm.limits != account(config, other).limits:
+            place, other = (_section(config, route) for route in (name, other))
+            faults.append(
+                f"{place} and {other} have the same address, key and model, but other limits; "
+                "the provider counts their calls together: set the limits in one of them"
+            )
+    return faults
+
+
+def _section(config: Config, route: str) -> str:
+    """Return the section of the settings in which a route is set."""
+    return f"routes.{route}" if route in config.routes else "llm"
 
 
 def _idle_routes(config: Config) -> list[str]:

@@ -27,8 +27,9 @@ from schemas.settings.config import (
     Secret,
     TypeConfig,
 )
-from schemas.settings.faults import account_faults, contradictions, route_faults
+from schemas.settings.faults import account_faults, contradictions, quota_faults, route_faults
 from schemas.settings.file import FILE, SettingFile
+from schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
@@ -79,7 +80,8 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
     if not (given.keys() - checked.keys()) & {"kafka.bootstrap", "database.url"}:
         faults += contradictions(config)
-    faults += route_faults(config) + account_faults(config) + _header_faults(given, config)
+    faults += route_faults(config) + account_faults(config) + quota_faults(config)
+    faults += _header_faults(given, config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config
@@ -276,8 +278,12 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
             name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts)
             for name, parts in _sections(values, "prices")
         },
-        routes={name: RouteConfig(**parts) for name, parts in _sections(values, "routes")},
+        routes={
+            name: RouteConfig(**_with_limits(parts)) for name, parts in _sections(values, "routes")
+        },
         types={name: TypeConfig(**parts) for name, parts in _sections(values, "types")},
+        tenants=_tenants(values),
+        tenant_defaults=TenantDefaults(**_under(values, "tenant_defaults.")),
         retry_tiers=values.get("retry.tiers", default.retry_tiers),
         max_attempts=values.get("retry.max_attempts", default.max_attempts),
     )
@@ -304,7 +310,21 @@ def _llm(settings: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
     base_url = settings.get("base_url") or (
         fallback if key or environ.get("OPENAI_BASE_URL") else None
     )
-    return LLMConfig(**settings | {"base_url": base_url, "api_key": key})
+    return LLMConfig(**_with_limits(settings | {"base_url": base_url, "api_key": key}))
+
+
+def _with_limits(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an account with its limits as one value."""
+    limits = {name: value for name, value in settings.items() if name in LIMIT_NAMES}
+    others = {name: value for name, value in settings.items() if name not in LIMIT_NAMES}
+    return others | {"limits": QuotaLimits(**limits)}
+
+
+def _tenants(values: Mapping[str, Any]) -> dict[str, TenantConfig]:
+    """Return the tenants' settings; what a section leaves out is taken from the defaults."""
+    shared = _under(values, "tenant_defaults.")
+    shared.pop("overflow", None)
+    return {name: TenantConfig(**shared | parts) for name, parts in _sections(values, "tenants")}
 
 
 def _sections(values: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:

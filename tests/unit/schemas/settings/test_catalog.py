@@ -2,6 +2,7 @@
 
 from schemas.settings.catalog import NAMED, SETTINGS
 from schemas.settings.config import Config
+from schemas.settings.quota import LIMIT_NAMES, NO_LIMITS
 
 
 def shown(value: object) -> str:
@@ -25,6 +26,7 @@ def test_each_default_is_that_of_the_program() -> None:
         "documents.roots": config.document_roots,
         "retry.tiers": config.retry_tiers,
         "retry.max_attempts": config.max_attempts,
+        **{f"llm.{name}": getattr(NO_LIMITS, name) for name in LIMIT_NAMES},
     }
     for name, setting in SETTINGS.items():
         section, _, part = name.partition(".")

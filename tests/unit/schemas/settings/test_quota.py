@@ -1,0 +1,98 @@
+"""The limits of the provider and of tenants, as a person sets them."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.settings.account import account, quota_key, quotas
+from schemas.settings.config import Config, LLMConfig, Secret
+from schemas.settings.quota import ChargeRule, QuotaLimits, TenantConfig
+from schemas.settings.sources import load_config
+
+SERVER = 'base_url = "http://h/v1"\n'
+
+
+def load(folder: Path, toml: str) -> Config:
+    (folder / "docllm.toml").write_text(toml)
+    return load_config(flags={}, environ={}, cwd=folder)
+
+
+def test_a_route_has_the_limits_of_its_section(tmp_path: Path) -> None:
+    """The default route's limits are in `[llm]`."""
+    config = load(
+        tmp_path,
+        f'[llm]\n{SERVER}model = "mini"\nrpm = 300\n'
+        '[routes.large]\ntpm = 4_000_000\nin_flight = 400\ncharge = "max_kept"\n',
+    )
+
+    assert account(config, "default").limits == QuotaLimits(rpm=300)
+    assert account(config, "large").limits == QuotaLimits(
+        tpm=4_000_000, in_flight=400, charge=ChargeRule.MAX_KEPT
+    )
+    assert account(config, "large").limits.given == {"tpm": 4_000_000, "in_flight": 400}
+
+
+def test_routes_of_one_account_and_model_share_their_limits(tmp_path: Path) -> None:
+    """The provider counts by account and model, and knows no route."""
+    config = load(
+        tmp_path,
+        f'[llm]\n{SERVER}model = "mini"\n[routes.own]\nmodel = "mini"\nrpm = 60\n'
+        '[routes.other]\nbase_url = "http://other/v1"\nmodel = "mini"\n'
+        '[types.a]\nroute = "own"\n',
+    )
+    key = quota_key(account(config, "default"))
+
+    assert quotas(config) == {key: QuotaLimits(rpm=60)}
+    assert quota_key(account(config, "own")) == key
+    assert quota_key(account(config, "other")) != key
+
+
+def test_two_limits_of_one_account_are_refused(tmp_path: Path) -> None:
+    """Nobody could tell which of them the provider keeps."""
+    with pytest.raises(ConfigError, match=r"routes\.mini and llm have the same address, key"):
+        load(tmp_path, f'[llm]\n{SERVER}model = "mini"\nrpm = 300\n[routes.mini]\nrpm = 60\n')
+
+
+def test_the_key_of_a_quota_shows_no_secret_and_tells_accounts_apart() -> None:
+    """Azure's key is a header; a slash at the end of the address makes no difference."""
+    plain = LLMConfig(base_url="http://h/v1", model="m", api_key=Secret("sk-1"))
+    slash = LLMConfig(base_url="http://h/v1/", model="m", api_key=Secret("sk-1"))
+    others = [
+        LLMConfig(base_url="http://h/v1", model="m", api_key=Secret("sk-2")),
+        LLMConfig(base_url="http://h/v1", model="n", api_key=Secret("sk-1")),
+        LLMConfig(base_url="http://h/v1", model="m", headers={"api-key": Secret("sk-3")}),
+        LLMConfig(base_url="http://h/v1", model="m", headers={"api-key": Secret("sk-4")}),
+    ]
+
+    assert quota_key(plain) == quota_key(slash)
+    assert len({quota_key(llm) for llm in (plain, *others)}) == 5
+    assert "sk-1" not in quota_key(plain)
+
+
+def test_a_tenant_takes_what_it_does_not_set_from_the_defaults(tmp_path: Path) -> None:
+    """A tenant without a section has the defaults too."""
+    config = load(
+        tmp_path,
+        "[tenants.acme]\nweight = 2\n[tenants.zeta]\nin_flight = 5\n[tenant_defaults]\n"
+        "in_flight = 50\noverflow = 100\n",
+    )
+
+    assert config.tenant("acme") == TenantConfig(weight=2.0, in_flight=50)
+    assert config.tenant("zeta") == TenantConfig(weight=1.0, in_flight=5)
+    assert config.tenant("else") == TenantConfig(weight=1.0, in_flight=50)
+    assert config.tenant_defaults.overflow == 100
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[routes.a]\nrpm = 0", r"line 2: routes\.a\.rpm is wrong; write a whole number from 1 "),
+        ("[llm]\ncharge = 'no'", "llm.charge is wrong; write one of max_then_refund, max_kept,"),
+        ("[tenants.a]\nwieght = 1", r"tenants\.a\.wieght is unknown; did you mean tenants\.a\.wei"),
+    ],
+)
+def test_a_wrong_limit_is_refused(tmp_path: Path, toml: str, message: str) -> None:
+    """The message names the line and says what to write."""
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, toml)
