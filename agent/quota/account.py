@@ -1,0 +1,211 @@
+"""One account's limits as levels that fill with time and sink with each grant. Pure.
+
+A level may be negative: what calls cost beyond their grants is a debt that time pays. Levels begin
+empty. Nothing is counted up and down: an agent tells how many calls it has, and an agent that is
+silent for long has none.
+
+Ages are measured by a clock of the account, which moves with each exchange and at most a second at
+once. So neither a clock that jumps nor a sleep makes agents look lost that report as before.
+
+Tested by tests/contract/test_quota.py.
+"""
+
+from dataclasses import dataclass
+
+from agent.quota.ledger import Ask, Cost, QuotaAnswer, QuotaRequest, Refund
+from schemas.settings.quota import QuotaLimits
+
+# The part of a limit that is granted. The rest is room for grants that are used late.
+USE = 0.99
+# The capacity of a level, as time of its rate: what an idle account saves up.
+CAPACITY_MS = 800
+STEP_MS = 1000  # the most that the account's clock moves at once
+HUNGRY_MS = 1500  # an agent that asked so long ago has a share of what is granted
+AWAY_MS = 6000  # an agent that was silent for so long has no calls
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+
+# The scale falls with refused calls, at most once in a while, and grows again without them.
+CUT, CUT_MS, CALM_MS, LOWEST = 0.92, 2000, 3000, 0.1
+GROWTH, FAST_GROWTH = 0.01, 0.04  # a second
+LONGEST_WAIT_S = 5.0
+
+RATES = ("rpm", "tpm", "itpm", "otpm")
+
+
+@dataclass(slots=True)
+class _Agent:
+    sequence: int
+    granted: int
+    seats: int
+    held: int  # seats that nobody else may have
+    claim: int  # seats that the agent would have, if others did not hold them
+    seen_ms: float
+
+
+def charge(limit: str, cost: Cost | Refund) -> int:
+    """Return what a cost means for one limit of a rate."""
+    if limit == "rpm":
+        return cost.requests if isinstance(cost, Refund) else 1
+    return {
+        "tpm": cost.tokens_in + cost.tokens_out,
+        "itpm": cost.tokens_in,
+        "otpm": cost.tokens_out,
+    }[limit]
+
+
+class Account:
+    """The state of one account. `quota.lua` has the same rules."""
+
+    def __init__(self) -> None:
+        self.levels: dict[str, float] = {}
+        self.scale = 1.0
+        self._at_ms: float | None = None
+        self._clock_ms = 0.0
+        self._cut_ms = float("-inf")
+        self._pause_ms = 0.0
+        self._day, self._used = -1, 0
+        self._agents: dict[str, _Agent] = {}
+        self._hungry: dict[str, float] = {}
+
+    def exchange(
+        self, agent: str, request: QuotaRequest, now_ms: float, part: float = 1.0
+    ) -> QuotaAnswer:
+        """Answer a request. `part` is the part of the limits that this account may give."""
+        past_ms = self._pass_time(now_ms)
+        known = self._agents.get(agent)
+        if known is not None and known.sequence == request.sequence:
+            known.seen_ms = self._clock_ms
+            known.held = max(request.running, known.seats)
+            return self._answer(request, known)
+        self._adjust(request, past_ms)
+        self._fill(request, past_ms, part)
+        self._count_day(request, now_ms)
+        self._note_hunger(agent, request.asks)
+        mine = self._seat(agent, request, part)
+        mine.granted, binding = self._grant(request, mine)
+        self._agents[agent] = mine
+        return self._answer(request, mine, binding)
+
+    def _pass_time(self, now_ms: float) -> float:
+        """Return the time since the last exchange, 0 if the clock was set back."""
+        past_ms = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
+        self._at_ms = now_ms
+        self._clock_ms += min(past_ms, STEP_MS)
+        oldest_ms = self._clock_ms - AWAY_MS
+        self._agents = {
+            name: agent for name, agent in self._agents.items() if agent.seen_ms > oldest_ms
+        }
+        hungry_ms = self._clock_ms - HUNGRY_MS
+        self._hungry = {name: ms for name, ms in self._hungry.items() if ms > hungry_ms}
+        return past_ms
+
+    def _adjust(self, request: QuotaRequest, past_ms: float) -> None:
+        """Move the scale, and pause after a refusal."""
+        if self._clock_ms - self._cut_ms >= CALM_MS:
+            fast = request.remaining is not None and request.remaining > 0.5  # noqa: PLR2004 - half
+            growth = FAST_GROWTH if fast else GROWTH
+            self.scale = min(1.0, self.scale + growth * past_ms / 1000)
+        if not request.refused:
+            return
+        if self._clock_ms - self._cut_ms >= CUT_MS:
+            self.scale = max(LOWEST, self.scale * CUT)
+            self._cut_ms = self._clock_ms
+        wait_ms = 1000 * min(request.retry_after_s, LONGEST_WAIT_S) / 2
+        self._pause_ms = max(self._pause_ms, self._clock_ms + wait_ms)
+
+    def _fill(self, request: QuotaRequest, past_ms: float, part: float) -> None:
+        """Let the levels fill, give back what was not used, and drop those without a limit."""
+        levels = {}
+        for name in RATES:
+            limit = request.limits.given.get(name)
+            if limit is None:
+                continue
+            capacity = limit * part * CAPACITY_MS / MINUTE_MS
+            if name == "rpm":
+                capacity = max(1.0, capacity)
+            gain = limit * part * USE * self.scale * past_ms / MINUTE_MS
+            level = self.levels.get(name, 0.0)
+            # What was given back too late to be used soon is forgotten as fast as it would fill.
+            level = max(capacity, level - gain) if level > capacity else min(capacity, level + gain)
+            level += charge(name, request.refund)
+            levels[name] = min(level, 0.0) if request.refused else level
+        self.levels = levels
+
+    def _count_day(self, request: QuotaRequest, now_ms: float) -> None:
+        day, today = int(now_ms // DAY_MS), request.used_today
+        if day != self._day:
+            self._day, self._used = day, 0
+        self._used = max(0, self._used - request.refund.requests)
+        if today is not None and today.day == day:
+            self._used = max(self._used, today.calls)
+
+    def _note_hunger(self, agent: str, asks: tuple[Ask, ...]) -> None:
+        self._hungry.pop(agent, None)
+        if asks:
+            self._hungry[agent] = self._clock_ms
+
+    def _seat(self, agent: str, request: QuotaRequest, part: float) -> _Agent:
+        """Lease seats: at least a fair share, and more while others do not claim theirs."""
+        running, sequence = request.running, request.sequence
+        wants = running + len(request.asks)
+        others = [other for name, other in self._agents.items() if name != agent]
+        limit = request.limits.in_flight
+        if limit is None:
+            return _Agent(sequence, 0, wants, running, running, self._clock_ms)
+        limit = max(1, int(limit * part))
+        fair = limit // (len(others) + 1)
+        free = limit - sum(other.held for other in others)
+        unclaimed = limit - sum(other.claim for other in others)
+        seats = max(0, min(wants, free, max(fair, unclaimed)))
+        if not fair:
+            # There are more agents than seats, so a call's end frees its seat for all.
+            seats = running - 1 if running else max(0, min(wants, free, 1))
+        held = max(running, seats)
+        return _Agent(sequence, 0, seats, held, max(held, min(wants, fair)), self._clock_ms)
+
+    def _grant(self, request: QuotaRequest, mine: _Agent) -> tuple[int, str]:
+        """Return how many of the first asks are granted, and the limit that stopped the next."""
+        limits = request.limits
+        first = dict(self.levels)
+        sharers = max(1, len(self._hungry))
+        for number, ask in enumerate(request.asks):
+            binding = self._binding(limits, ask, number, first, sharers)
+            if limits.in_flight is not None and request.running + number >= mine.seats:
+                binding = "in_flight"
+            if binding or self._pause_ms > self._clock_ms:
+                return number, binding
+            for name in self.levels:
+                self.levels[name] -= charge(name, ask.cost)
+            self._used += 1
+        return len(request.asks), ""
+
+    def _binding(
+        self, limits: QuotaLimits, ask: Ask, number: int, first: dict[str, float], sharers: int
+    ) -> str:
+        """Return the limit that stops this ask, or "".
+
+        The hungry agents share a level, so that none of them empties it. The first ask of each is
+        granted whatever it costs once there is no debt; otherwise a large task would wait until
+        all small ones are done.
+        """
+        for name, level in self.levels.items():
+            cost = charge(name, ask.cost)
+            share = first[name] - level + cost <= max(1.0, 2 * first[name] / sharers)
+            enough = level >= cost and (share or not number)
+            debt_free = name != "rpm" and not number and level > 0
+            if not enough and not debt_free:
+                return name
+        if limits.rpd is not None and self._used >= limits.rpd:
+            return "rpd"
+        return ""
+
+    def _answer(self, request: QuotaRequest, mine: _Agent, binding: str = "") -> QuotaAnswer:
+        return QuotaAnswer(
+            granted=tuple(number < mine.granted for number in range(len(request.asks))),
+            seats=None if request.limits.in_flight is None else mine.seats,
+            paused_s=max(0.0, self._pause_ms - self._clock_ms) / 1000,
+            scale=self.scale,
+            agents=len(self._agents),
+            binding=binding,
+        )

@@ -1,0 +1,110 @@
+"""The ledger of grants: where the agents that use one account of a provider share its limits. Pure.
+
+About twice a second, each agent tells what its next tasks will cost, and what earlier calls cost
+less or more than they were granted. The ledger's answer grants a number of these tasks, the first
+ones. It also leases seats: how many calls the agent may have at once until the next answer. The
+rules are those of `account.py`; `quota.lua` has the same in Redis.
+
+Tested by tests/contract/test_quota.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from schemas.settings.quota import QuotaLimits
+
+MOST_ASKS = 64  # in one request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one call is charged, in tokens. A call is also one request."""
+
+    tokens_in: int
+    tokens_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A task that is ready: what its call will cost, and whose it is."""
+
+    cost: Cost
+    tenant: str = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refund:
+    """What was granted and not used; negative where calls cost more than they were granted."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayCount:
+    """How many calls a day has seen by the agents' own records. `day` counts from 1970, UTC."""
+
+    day: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaRequest:
+    """One agent's request about one account.
+
+    `key` is a digest of address, key and model. A request with a `sequence` that the ledger has
+    answered before gets the same answer and changes nothing. `running` counts the agent's calls
+    now, and the grants that it has not used. `refund`, `refused` (calls) and `retry_after_s` (the
+    longest) are about the time since the last answered request. `remaining` is the lowest share
+    of a limit that the provider said is left. `used_today` counts calls of the whole group, for a
+    ledger that has lost its memory.
+    """
+
+    key: str
+    limits: QuotaLimits
+    sequence: int
+    running: int = 0
+    asks: tuple[Ask, ...] = ()
+    refund: Refund = field(default_factory=Refund)
+    refused: int = 0
+    retry_after_s: float = 0.0
+    remaining: float | None = None
+    used_today: DayCount | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAnswer:
+    """The ledger's answer: which asks are granted, and how many calls may run at once.
+
+    `seats` is None without a limit of calls at once. Nothing is granted for `paused_s`. `scale` is
+    the part of the limits that the provider accepts at present. `agents` are those seen just now.
+    `binding` is the limit for which an ask was not granted, by its name in the settings, or "".
+    """
+
+    granted: tuple[bool, ...]
+    seats: int | None
+    paused_s: float
+    scale: float
+    agents: int
+    binding: str
+
+
+class QuotaAwayError(Exception):
+    """The ledger does not answer. The text says why, and contains no secret."""
+
+
+class QuotaLedger(Protocol):
+    """Where the agents that use one account meet. All times are by its own clock."""
+
+    async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
+        """Send the requests, and return the ledger's answers in the same order.
+
+        Raises QuotaAwayError if that is not possible within two seconds.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
