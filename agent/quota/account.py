@@ -12,7 +12,7 @@ Tested by tests/contract/test_quota.py.
 
 from dataclasses import dataclass
 
-from agent.quota.ledger import Ask, Cost, QuotaAnswer, QuotaRequest, Refund
+from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
 from schemas.settings.quota import QuotaLimits
 
 # The part of a limit that is granted. The rest is room for grants that are used late.
@@ -43,7 +43,7 @@ class _Agent:
     seen_ms: float
 
 
-def charge(limit: str, cost: Cost | Refund) -> int:
+def charged(limit: str, cost: Charge | Refund) -> int:
     """Return what a cost means for one limit of a rate."""
     if limit == "rpm":
         return cost.requests if isinstance(cost, Refund) else 1
@@ -54,7 +54,7 @@ def charge(limit: str, cost: Cost | Refund) -> int:
     }[limit]
 
 
-class Account:
+class QuotaAccount:
     """The state of one account. `quota.lua` has the same rules."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Account:
             level = self.levels.get(name, 0.0)
             # What was given back too late to be used soon is forgotten as fast as it would fill.
             level = max(capacity, level - gain) if level > capacity else min(capacity, level + gain)
-            level += charge(name, request.refund)
+            level += charged(name, request.refund)
             levels[name] = min(level, 0.0) if request.refused else level
         self.levels = levels
 
@@ -176,7 +176,7 @@ class Account:
             if binding or self._pause_ms > self._clock_ms:
                 return number, binding
             for name in self.levels:
-                self.levels[name] -= charge(name, ask.cost)
+                self.levels[name] -= charged(name, ask.cost)
             self._used += 1
         return len(request.asks), ""
 
@@ -190,7 +190,7 @@ class Account:
         all small ones are done.
         """
         for name, level in self.levels.items():
-            cost = charge(name, ask.cost)
+            cost = charged(name, ask.cost)
             share = first[name] - level + cost <= max(1.0, 2 * first[name] / sharers)
             enough = level >= cost and (share or not number)
             debt_free = name != "rpm" and not number and level > 0

@@ -18,7 +18,7 @@ MOST_ASKS = 64  # in one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Charge:
     """What one call is charged, in tokens. A call is also one request."""
 
     tokens_in: int
@@ -29,7 +29,7 @@ class Cost:
 class Ask:
     """A task that is ready: what its call will cost, and whose it is."""
 
-    cost: Cost
+    cost: Charge
     tenant: str = "default"
 
 

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from agent.quota.account import Account
-from agent.quota.ledger import Ask, Cost, QuotaRequest, Refund
+from agent.quota.account import QuotaAccount
+from agent.quota.ledger import Ask, Charge, QuotaRequest, Refund
 from schemas.settings.quota import QuotaLimits
 
-ASK = Ask(cost=Cost(tokens_in=800, tokens_out=200))
+ASK = Ask(cost=Charge(tokens_in=800, tokens_out=200))
 
 
 def test_a_new_account_is_empty_and_fills_with_time() -> None:
     """Nothing is granted at once; after half a second there is half a second of the rate."""
-    account = Account()
+    account = QuotaAccount()
     request = QuotaRequest(
         key="k", limits=QuotaLimits(rpm=1200, tpm=1_200_000), sequence=1, asks=(ASK,) * 20
     )
