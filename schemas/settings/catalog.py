@@ -7,7 +7,7 @@ table.
 from dataclasses import dataclass
 
 from schemas.settings import kinds
-from schemas.settings.config import Structured
+from schemas.settings.config import Structured, Trigger
 from schemas.settings.headers import headers
 from schemas.settings.quota import ChargeRule
 
@@ -91,6 +91,17 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         "structured": NamedSetting(
             kinds.choice(Structured),
             "as `llm.structured`, which is the default if the route has the same address",
+        ),
+        "fallback": NamedSetting(
+            kinds.names,
+            "routes to which tasks go on, in this order, when this one cannot answer them; each is "
+            "followed by its own `fallback`",
+        ),
+        "fallback_on": NamedSetting(
+            kinds.choices(Trigger),
+            "for what tasks go on: `OUTAGE` (the route is stopped, or parked for its key or "
+            "model), `CAPACITY`, `TOO_LONG`, `FILTERED`, `MONEY`",
+            "OUTAGE, CAPACITY, TOO_LONG",
         ),
         **_LIMITS,
     },

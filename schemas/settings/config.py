@@ -79,6 +79,16 @@ class Structured(StrEnum):
     NONE = "none"
 
 
+class Trigger(StrEnum):
+    """A failure on a route for which a task may go on to the route's fallback."""
+
+    OUTAGE = "OUTAGE"  # the route is stopped, or parked for its key or model
+    CAPACITY = "CAPACITY"  # the provider has no capacity
+    TOO_LONG = "TOO_LONG"  # the task is too long for the model
+    FILTERED = "FILTERED"  # the provider's filter refused the task or its answer
+    MONEY = "MONEY"  # the account's money or quota is used up
+
+
 @dataclass(frozen=True, slots=True)
 class LLMConfig:
     """The provider account.
@@ -170,8 +180,9 @@ class RouteConfig:
 
     `model`: the name that tasks use, by default the route's name. A value of None is taken from
     `[llm]`, but key, headers and `structured` only for the address of `[llm]`, and `context_tokens`
-    only for its model there. `headers` replace those of `[llm]`. `limits` also hold for other
-    routes of the same account and model (`schemas/settings/account.py`).
+    only for its model there. `headers` replace those of `[llm]`. `fallback`: the routes to which
+    tasks go on after a failure of `fallback_on`, in order. `limits` also hold for other routes of
+    the same account and model (`schemas/settings/account.py`).
     """
 
     base_url: str | None = None
@@ -182,6 +193,8 @@ class RouteConfig:
     headers: dict[str, Secret] | None = None
     structured: Structured | None = None
     limits: QuotaLimits = NO_LIMITS
+    fallback: tuple[str, ...] = ()
+    fallback_on: tuple[Trigger, ...] = (Trigger.OUTAGE, Trigger.CAPACITY, Trigger.TOO_LONG)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,7 @@ def route_faults(config: Config) -> list[str]:
         f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, "
         "no blank at its ends"
     )
-    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in malformed] + _idle_routes(
-        config
-    )
+    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in malformed]
     routes = sorted({DEFAULT_ROUTE, *config.routes})
     misrouted = [
         name for name, task_type in config.types.items() if task_type.route not in {None, *routes}
@@ -93,22 +91,3 @@ def quota_faults(config: Config) -> list[str]:
 def _section(config: Config, route: str) -> str:
     """Return the section of the settings in which a route is set."""
     return f"routes.{route}" if route in config.routes else "llm"
-
-
-def _idle_routes(config: Config) -> list[str]:
-    """Return the faults of routes that no task can use.
-
-    A task that names a model takes the first route of that model, by name. Any other route of the
-    model is used only if a type names it.
-    """
-    used = {task_type.route for task_type in config.types.values()}
-    first_route: dict[str, str] = {}
-    faults = []
-    for name in sorted(config.routes.keys() - {DEFAULT_ROUTE}):
-        model = config.routes[name].model or name
-        if first_route.setdefault(model, name) != name and name not in used:
-            reason = f"tasks that name its model take routes.{first_route[model]}"
-            faults.append(
-                f"routes.{name} is never used: {reason}; make it the route of a type, or remove it"
-            )
-    return faults

@@ -140,6 +140,19 @@ def choice(values: type[StrEnum]) -> Check:
     return check
 
 
+def choices(values: type[StrEnum]) -> Check:
+    """Return a check for a list of these words."""
+
+    def check(value: Any) -> tuple[StrEnum, ...]:
+        words = _parts(value, ",", "a list of words")
+        try:
+            return tuple(dict.fromkeys(values(word) for word in words))
+        except ValueError:
+            raise ValueError(f"write a list of {', '.join(values)}, each in quotes") from None
+
+    return check
+
+
 def function(value: Any) -> str:
     """Return the name of a function with its module."""
     if _FUNCTION.fullmatch(text(value)) is None:

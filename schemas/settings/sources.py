@@ -27,6 +27,7 @@ from schemas.settings.config import (
     Secret,
     TypeConfig,
 )
+from schemas.settings.fallback import fallback_faults
 from schemas.settings.faults import account_faults, contradictions, quota_faults, route_faults
 from schemas.settings.file import FILE, SettingFile
 from schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
@@ -80,8 +81,8 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
     if not (given.keys() - checked.keys()) & {"kafka.bootstrap", "database.url"}:
         faults += contradictions(config)
-    faults += route_faults(config) + account_faults(config) + quota_faults(config)
-    faults += _header_faults(given, config)
+    faults += route_faults(config) + fallback_faults(config)
+    faults += account_faults(config) + quota_faults(config) + _header_faults(given, config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config
