@@ -13,6 +13,9 @@ from schemas.runtime.next_command import as_called
 
 _MAX_PROCESSES = 1000
 _MOST_PORT = 65_535
+_MOST_LIMIT = 1_000_000_000
+_MINUTE_S = 60
+_CHARGES = ("max_then_refund", "max_kept", "input_then_output")
 COMMANDS = ("run", "reaper", "resume", "rehearsal-llm")
 EXAMPLES = """\
 examples:
@@ -154,6 +157,29 @@ def rehearsal_parser() -> Parser:
         default="",
         metavar="NAME=SHARE,...",
         help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2",
+    )
+    limit = up_to(_MOST_LIMIT)
+    parser.add_argument("--rpm", type=limit, metavar="N", help="refuse more requests a minute")
+    parser.add_argument("--tpm", type=limit, metavar="N", help="refuse more tokens a minute")
+    parser.add_argument("--in-flight", type=limit, metavar="N", help="refuse more calls at once")
+    parser.add_argument(
+        "--charge",
+        default=_CHARGES[0],
+        choices=_CHARGES,
+        metavar="RULE",
+        help=f"what counts toward --tpm: {', '.join(_CHARGES)}",
+    )
+    parser.add_argument(
+        "--limit-window",
+        type=up_to(_MINUTE_S),
+        default=10,
+        metavar="S",
+        help="seconds whose calls may come at once, within --rpm and --tpm (10)",
+    )
+    parser.add_argument(
+        "--no-limit-headers",
+        action="store_true",
+        help="send no x-ratelimit headers and no Retry-After",
     )
     parser.add_argument(
         "--seed", type=int, default=1, help="with the same seed, the same call meets the same fault"

@@ -12,11 +12,13 @@ import uvloop
 
 from agent.process import child_process
 from agent.rehearsal import faults
+from agent.rehearsal.provider_limits import ProviderLimits
 from agent.rehearsal.record import CallRecord
 from agent.rehearsal.service import Service
 from agent.rehearsal.wire import Connection
 from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
+from schemas.settings.quota import ChargeRule, QuotaLimits
 
 _RANGE = re.compile(r"([0-9]*\.?[0-9]+)(?:-([0-9]*\.?[0-9]+))?")
 _BACKLOG = 4096
@@ -44,14 +46,29 @@ def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, dialed: faults.Faults, latency_s: tuple[float, float]) -> int:
     with ExitStack() as stack:
         log = stack.enter_context(options.log.open("ab", buffering=0)) if options.log else None
+        clock = SystemClock()
         service = Service(
-            record=CallRecord(clock=SystemClock(), log=log),
+            record=CallRecord(clock=clock, log=log),
             dialed=dialed,
             latency_s=latency_s,
             seed=options.seed,
+            limits=_limits(options, clock),
+            shows_limits=not options.no_limit_headers,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(service, options.host, options.port))
+
+
+def _limits(options: argparse.Namespace, clock: SystemClock) -> ProviderLimits | None:
+    limits = QuotaLimits(
+        rpm=options.rpm,
+        tpm=options.tpm,
+        in_flight=options.in_flight,
+        charge=ChargeRule(options.charge),
+    )
+    if not limits.given:
+        return None
+    return ProviderLimits(limits=limits, window_s=options.limit_window, clock=clock)
 
 
 def _latency(text: str) -> tuple[float, float]:

@@ -37,13 +37,34 @@ class CallRecord:
         self._write("start", request_id, path=path)
         return self.calls[name]
 
-    def end(self, request_id: str, status: int, sent_bytes: int, fault: str | None) -> None:
-        """Note how a call ended; status 0 means that no whole answer was sent."""
+    def end(
+        self,
+        request_id: str,
+        status: int,
+        sent_bytes: int,
+        fault: str | None,
+        *,
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+    ) -> None:
+        """Note how a call ended; status 0 means that no whole answer was sent.
+
+        `fault` may also be the limit that refused the call. The tokens are those that count toward
+        the limits.
+        """
         self.in_flight -= 1
         self.statuses[str(status)] += 1
         if fault is not None:
             self.faults[fault] += 1
-        self._write("end", request_id, status=status, bytes=sent_bytes, fault=fault)
+        self._write(
+            "end",
+            request_id,
+            status=status,
+            bytes=sent_bytes,
+            fault=fault,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+        )
 
     def as_json(self) -> bytes:
         """Return the counts."""

@@ -1,6 +1,7 @@
 """The rehearsal LLM's paths, and the plan of each call: its fault, its delay, its answer."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -8,6 +9,7 @@ import orjson
 from agent.rehearsal import faults
 from agent.rehearsal.answers import example, summary, text_of, tokens
 from agent.rehearsal.faults import Faults
+from agent.rehearsal.provider_limits import CallSize, OverLimit, ProviderLimits
 from agent.rehearsal.record import CallRecord
 from agent.rehearsal.wire import Ending, Request, ResponsePlan, response
 from schemas.errors import ConfigError
@@ -21,16 +23,38 @@ _TOO_MANY = 429
 _HUGE_CHARS = 17 << 20  # more than any agent takes
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The status and bytes of an answer, and the tokens of prompt and answer."""
+
+    status: int
+    raw: bytes
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
 class Service:
-    """Answers requests. `latency_s` is the shortest and the longest time of a call."""
+    """Answers requests. `latency_s` is the shortest and the longest time of a call.
+
+    With `limits`, calls above them are refused; `shows_limits` says what is left in the headers.
+    """
 
     def __init__(
-        self, *, record: CallRecord, dialed: Faults, latency_s: tuple[float, float], seed: int
+        self,
+        *,
+        record: CallRecord,
+        dialed: Faults,
+        latency_s: tuple[float, float],
+        seed: int,
+        limits: ProviderLimits | None = None,
+        shows_limits: bool = True,
     ) -> None:
         self._record = record
         self._faults = dialed
         self._latency_s = latency_s
         self._seed = seed
+        self._limits = limits
+        self._shows_limits = shows_limits
 
     def plan(self, request: Request) -> ResponsePlan:
         """Return the answer to a request."""
@@ -73,46 +97,78 @@ class Service:
         nth = self._record.start(request_id, request.path)
         chance, share = faults.draw(self._seed, request_id.partition("#")[0], nth)
         fault = self._faults.pick(chance)
-        status, answer = self._answer(request.body, fault)
+        body = _json_object(request.body)
+        answer = self._answer(body, fault)
+        size = _size(body, answer)
+        if self._limits is not None and (over := self._limits.begin(size)) is not None:
+            return self._refused(request_id, over)
         ending = {"hang": Ending.HANG, "cut": Ending.CUT}.get(fault or "", Ending.KEEP)
 
         def done(sent_bytes: int, left: bool) -> None:  # noqa: FBT001 - the signature of Plan.done
+            if self._limits is not None:
+                self._limits.end(size)
+            status = 0 if left or ending is Ending.CUT else answer.status
             self._record.end(
-                request_id, 0 if left or ending is Ending.CUT else status, sent_bytes, fault
+                request_id,
+                status,
+                sent_bytes,
+                fault,
+                tokens_in=size.tokens_in,
+                tokens_out=size.tokens_out,
             )
 
         low, high = self._latency_s
         return ResponsePlan(
-            answer,
+            self._with_limits(answer),
             self._faults.slow_s if fault == "slow" else low + share * (high - low),
             ending,
             done,
         )
 
-    def _answer(self, raw: bytes, fault: str | None) -> tuple[int, bytes]:
+    def _refused(self, request_id: str, over: OverLimit) -> ResponsePlan:
+        """Return the answer to a call above a limit. It comes at once."""
+        headers = {"Retry-After": f"{over.retry_after_s:.3f}"} if self._shows_limits else {}
+        text = f"the rehearsed limit {over.limit} is reached"
+        answer = _error(_TOO_MANY, "rate_limit_exceeded", text, headers)
+
+        def done(sent_bytes: int, left: bool) -> None:  # noqa: FBT001 - the signature of Plan.done
+            self._record.end(request_id, 0 if left else _TOO_MANY, sent_bytes, over.limit)
+
+        return ResponsePlan(answer, done=done)
+
+    def _with_limits(self, answer: _Answer) -> bytes:
+        """Return the bytes of an answer, with the headers that say what is left of the limits."""
+        if self._limits is None or not self._shows_limits:
+            return answer.raw
+        head, _, rest = answer.raw.partition(b"\r\n")
+        lines = (f"{name}: {value}" for name, value in self._limits.headers().items())
+        return b"\r\n".join((head, *(line.encode() for line in lines), rest))
+
+    def _answer(self, body: dict[str, Any], fault: str | None) -> _Answer:
         if fault is not None and fault.isdigit():
-            return int(fault), self._failed(int(fault))
+            return _Answer(int(fault), self._failed(int(fault)))
         if fault == "quota":
-            return _TOO_MANY, _error(
-                _TOO_MANY,
-                "insufficient_quota",
-                "You exceeded your current quota, please check your plan and billing.",
-            )
+            text = "You exceeded your current quota, please check your plan and billing."
+            return _Answer(_TOO_MANY, _error(_TOO_MANY, "insufficient_quota", text))
         try:
-            body = orjson.loads(raw)
             text = text_of(body["messages"])
-        except (orjson.JSONDecodeError, LookupError, TypeError):
-            return _BAD_REQUEST, _error(
-                _BAD_REQUEST, "invalid_request_error", "the body is not a chat completion request"
-            )
+        except (LookupError, TypeError):
+            return _bad_request("the body is not a chat completion request")
         content = "x" * _HUGE_CHARS if fault == "huge" else summary(text)
         try:
-            reply = orjson.dumps(_completion(body, text, content, wrong=fault == "wrong_schema"))
+            completion = _completion(body, text, content, wrong=fault == "wrong_schema")
+            reply = orjson.dumps(completion)
         # An invalid schema, or one whose answer would be too large.
         except (ValueError, orjson.JSONEncodeError) as wrong:
-            return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", str(wrong))
-        return _OK, response(
-            _OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"}
+            return _bad_request(str(wrong))
+        usage = completion["usage"]
+        return _Answer(
+            _OK,
+            response(
+                _OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"}
+            ),
+            usage["prompt_tokens"],
+            usage["completion_tokens"],
         )
 
     def _failed(self, status: int) -> bytes:
@@ -121,6 +177,30 @@ class Service:
         after = self._faults.retry_after
         headers = {} if after is None else {"Retry-After": f"{after:g}"}
         return _error(status, "rate_limit_exceeded", "a rehearsed rate limit", headers)
+
+
+def _bad_request(text: str) -> _Answer:
+    return _Answer(_BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", text))
+
+
+def _size(body: Mapping[str, Any], answer: _Answer) -> CallSize:
+    """Return the size of a call; the longest answer is the answer if the request names none."""
+    named = body.get("max_completion_tokens", body.get("max_tokens"))
+    most_out = named if isinstance(named, int) else 0
+    return CallSize(
+        tokens_in=answer.tokens_in,
+        most_out=max(most_out, answer.tokens_out),
+        tokens_out=answer.tokens_out,
+    )
+
+
+def _json_object(raw: bytes) -> dict[str, Any]:
+    """Return the request's object; an empty one for a body that is none."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}
+    return body if isinstance(body, dict) else {}
 
 
 def _faults(body: bytes) -> Faults:

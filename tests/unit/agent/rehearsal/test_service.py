@@ -10,10 +10,12 @@ import pytest
 
 from agent.llm.client import MAX_REPLY_BYTES
 from agent.rehearsal import faults
+from agent.rehearsal.provider_limits import ProviderLimits
 from agent.rehearsal.record import CallRecord
 from agent.rehearsal.service import Service
 from agent.rehearsal.wire import Ending, Request, ResponsePlan
 from schemas.runtime.clock import SystemClock
+from schemas.settings.quota import QuotaLimits
 
 SCHEMA = {
     "type": "object",
@@ -228,3 +230,46 @@ def test_unknown_paths_are_refused() -> None:
         status_of(made.plan(Request("POST", "/v1/chat/completions", {}, body)))
         for body in (b"{", b"{}", b"[]", b'{"messages":[]}')
     ] == [400] * 4
+
+
+# ---- limits
+
+
+def limited(*, shows_limits: bool) -> Service:
+    clock = SystemClock()
+    return Service(
+        record=CallRecord(clock=clock, log=None),
+        dialed=faults.parse(""),
+        latency_s=(0.0, 0.0),
+        seed=1,
+        limits=ProviderLimits(limits=QuotaLimits(in_flight=1, rpm=60), window_s=10, clock=clock),
+        shows_limits=shows_limits,
+    )
+
+
+@pytest.mark.parametrize("shows_limits", [True, False])
+def test_a_call_above_a_limit_is_refused(shows_limits: bool) -> None:  # noqa: FBT001
+    """The answer is a 429 whose headers say when to come again, if headers are wanted."""
+    server = limited(shows_limits=shows_limits)
+
+    first, second = server.plan(chat()), server.plan(chat())
+
+    assert (status_of(first), status_of(second)) == (200, 429)
+    assert (b"x-ratelimit-remaining-requests: 54\r\n" in first.answer) is shows_limits
+    assert (b"Retry-After: 1.000\r\n" in second.answer) is shows_limits
+    assert body_of(first)["usage"]
+    assert body_of(second)["error"]["message"] == "the rehearsed limit in_flight is reached"
+
+
+def test_a_call_that_ends_makes_room() -> None:
+    """A refused call took no room."""
+    server = limited(shows_limits=True)
+    first, refused = server.plan(chat()), server.plan(chat())
+    assert first.done is not None
+    assert refused.done is not None
+
+    refused.done(100, False)  # noqa: FBT003
+    assert status_of(server.plan(chat())) == 429
+    first.done(100, False)  # noqa: FBT003
+    assert status_of(server.plan(chat())) == 200
+    assert get(server, "/stats")["faults"] == {"in_flight": 1}
