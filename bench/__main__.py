@@ -1,18 +1,18 @@
 """`python -m bench [NAME ...] [--quick]`: measure docllm on servers and on embedded parts.
 
 The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measures instead what a
-ledger of N tasks costs, and `python -m bench peers` what a killed worker costs docllm, Celery and a
-for-loop.
+ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
+for-loop, and `python -m bench limits` how well a limit is used that the agent is not told.
 """
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import loading, peers, rows, slots, starts, takeover, throughput
+from bench import limits, loading, peers, rows, slots, starts, takeover, throughput
 from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
@@ -24,14 +24,18 @@ MEASUREMENTS = {
     "takeover": takeover.measure,
     "starts": starts.measure,
 }
-ROWS, PEERS = "rows", "peers"  # each the only name, because it has a table of its own
+# Each the only name: it has a table of its own, or needs none of the servers.
+ROWS, PEERS, LIMITS = "rows", "peers", "limits"
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print the table; return 1 when a goal was missed."""
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}; {LIMITS}",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
@@ -47,9 +51,15 @@ def main(argv: Sequence[str]) -> int:
         with sites() as place:
             sys.stdout.write(peers.measure(place, quick=options.quick) + "\n")
         return 0
+    if options.names == [LIMITS]:
+        with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
+            return _shown(list(_told(limits.measure(Path(name), quick=options.quick))))
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
         parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
-    figures = measured(options.names or list(MEASUREMENTS), quick=options.quick)
+    return _shown(measured(options.names or list(MEASUREMENTS), quick=options.quick))
+
+
+def _shown(figures: Sequence[Figure]) -> int:
     sys.stdout.write(render(figures) + "\n")
     return 0 if all(one.reached for one in figures) else 1
 
@@ -59,12 +69,14 @@ def measured(names: Sequence[str], *, quick: bool) -> list[Figure]:
     figures: list[Figure] = []
     with sites() as place:
         for title in names:
-            for figure in MEASUREMENTS[title](place, quick=quick):
-                sys.stderr.write(
-                    f"{figure.what} ({figure.parts}): {figure.value:.2f} {figure.unit}\n"
-                )
-                figures.append(figure)
+            figures.extend(_told(MEASUREMENTS[title](place, quick=quick)))
     return figures
+
+
+def _told(figures: Iterable[Figure]) -> Iterator[Figure]:
+    for figure in figures:
+        sys.stderr.write(f"{figure.what} ({figure.parts}): {figure.value:.2f} {figure.unit}\n")
+        yield figure
 
 
 @contextmanager

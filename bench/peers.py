@@ -6,12 +6,9 @@ Celery is installed into an environment that is thrown away.
 """
 
 import json
-import os
-import subprocess
 import sys
 import time
 import urllib.request
-import venv
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ from sqlalchemy import Connection, func, select
 
 from bench.program import Program, until
 from bench.site import Site, Sites, environment, llm
+from bench.venvs import python_with
 from schemas.ledger.tables import task_result
 from tests.servers import Redis
 
@@ -64,7 +62,7 @@ def measure(sites: Sites, *, quick: bool) -> str:
     tasks = 600 if quick else 4000
     rows = [[part.format(tasks=tasks, latency=LATENCY_S, slots=2 * SLOTS) for part in HEAD]]
     with Redis(folder=sites.folder / "redis") as server:
-        python = _python_with_celery(sites.folder)
+        python = python_with(sites.folder, CELERY)
         for make in (
             lambda: _loop(sites.folder),
             lambda: _celery(sites.folder, server.url, python, late=False),
@@ -181,12 +179,3 @@ def _program(folder: Path, python: str, *arguments: str, **names: str) -> Progra
     name = f"peer-{time.monotonic_ns()}"
     environ = environment() | names
     return Program(*arguments, folder=folder, environ=environ, name=name, python=python)
-
-
-def _python_with_celery(folder: Path) -> str:
-    place = folder / "venv"
-    venv.create(place, with_pip=True)
-    python = str(place / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", CELERY]
-    subprocess.run(pip, check=True, env=dict(os.environ))  # noqa: S603 - a fixed command
-    return python

@@ -92,11 +92,11 @@ class Sites:
 
     def embedded(self) -> Site:
         """Make one installation on the embedded parts."""
-        return Site("embedded", self._fresh("embedded"), environment())
+        return embedded(self.folder)
 
     def on_kafka(self) -> Site:
         """Make one installation on the servers."""
-        folder = self._fresh("kafka")
+        folder = _fresh(self.folder, "kafka")
         servers = {
             "DOCLLM_KAFKA_BOOTSTRAP": self._kafka.bootstrap,
             "DOCLLM_DATABASE_URL": self._mariadb.create_database(folder.name),
@@ -106,10 +106,16 @@ class Sites:
         site.run("producer", "topics", "apply", "--group", site.group, "--replication-factor", "1")
         return site
 
-    def _fresh(self, kind: str) -> Path:
-        folder = self.folder / f"{kind}{secrets.token_hex(4)}"
-        folder.mkdir()
-        return folder
+
+def embedded(folder: Path) -> Site:
+    """Make an installation on the embedded parts below `folder`."""
+    return Site("embedded", _fresh(folder, "embedded"), environment())
+
+
+def _fresh(parent: Path, kind: str) -> Path:
+    folder = parent / f"{kind}{secrets.token_hex(4)}"
+    folder.mkdir()
+    return folder
 
 
 def environment() -> dict[str, str]:

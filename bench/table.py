@@ -51,7 +51,7 @@ def _cells(one: Figure) -> Sequence[str]:
         _number(one.value),
         one.unit,
         goal,
-        f"{one.value / one.goal:.2f}",
+        f"{one.value / one.goal:.2f}" if one.goal else "",
         "ok" if one.reached else "MISSED",
     )
 

@@ -1,0 +1,194 @@
+"""`python -m bench limits`: how well a provider's limit is used that the agent is not told.
+
+Agents on embedded parts, 64 slots each, call a rehearsal LLM through nginx and HAProxy, and llmock
+from PyPI. Only what the limiters log counts.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.limiters import PER_MINUTE, HAProxy, InFlight, Limiter, Logged, Nginx
+from bench.program import Program, until
+from bench.site import Site, embedded, environment, llm
+from bench.table import Figure
+from bench.tasks import write_tasks
+from bench.venvs import python_with
+from tests.servers.process import free_port, listens
+
+SLOTS, LATENCY_S = 64, 0.3
+LLMOCK = "llmock>=0.2.2,<0.3"
+RATE_S, WINDOW_S, CHANCE_S = 180.0, 300.0, 60.0
+QUICK_S = 20.0
+NGINX_GOAL, HAPROXY_GOAL, CHANCE_GOAL = 90.0, 85.0, 80.0
+# The capacity that falls and returns.
+CALL_S, HIGH, LOW, PHASE_S = 1.0, 200, 50, 40.0
+NEW_LEVEL, LEVEL_GOAL_S, FAILING_GOAL = 0.9, 10.0, 5.0
+
+
+def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
+    """Measure all limiters."""
+    for agents in (1, 4):
+        yield from _rate(folder, Nginx, agents, QUICK_S if quick else RATE_S, NGINX_GOAL)
+    for agents in (1, 4):
+        yield from _rate(folder, HAProxy, agents, QUICK_S if quick else WINDOW_S, HAPROXY_GOAL)
+    yield from _chance(folder, QUICK_S if quick else CHANCE_S)
+    yield from _capacity(folder, QUICK_S if quick else PHASE_S)
+    yield from _llmock(folder, QUICK_S if quick else RATE_S)
+
+
+def _rate(
+    folder: Path, kind: type[Limiter], agents: int, lasts_s: float, goal: float
+) -> Iterator[Figure]:
+    """Measure how much of a limit of calls per minute is used."""
+    with _limited(folder, kind, str(LATENCY_S)) as (limiter, site):
+        with _agents(site, limiter.url, agents):
+            until(limiter.calls, 60, "the first call")
+            time.sleep(lasts_s)
+            calls = limiter.calls()
+        began_s = calls[0].at_s
+        calls = [call for call in calls if call.at_s < began_s + lasts_s]
+    refused = sum(call.refused for call in calls)
+    passed = len(calls) - refused
+    what = f"{kind.name}, {PER_MINUTE} a minute, {agents} x {SLOTS} slots"
+    use = 100 * passed / (lasts_s / 60 * PER_MINUTE)
+    yield Figure(f"{what}: use", site.parts, use, "%", goal, at_least=True)
+    yield Figure(f"{what}: refused / passed", site.parts, refused / max(1, passed), "")
+
+
+def _chance(folder: Path, lasts_s: float) -> Iterator[Figure]:
+    """Measure what 5 % of refusals cost that do not depend on the rate."""
+    answered = []
+    for faults in ("", "429=0.05"):
+        site = _loaded(folder)
+        log = site.folder / "calls.jsonl"
+        with (
+            llm(site.folder, "--latency", "0.2-0.4", "--faults", faults, "--log", str(log)) as (
+                url,
+                _,
+            ),
+            _agents(site, url, 1),
+        ):
+            until(log.exists, 60, "the log")
+            until(partial(_answers, log), 60, "the first answer")
+            time.sleep(lasts_s)
+            answered.append(_answers(log))
+    yield Figure(
+        "5 % refused by chance: throughput",
+        site.parts,
+        100 * answered[1] / answered[0],
+        "%",
+        CHANCE_GOAL,
+        at_least=True,
+    )
+
+
+def _answers(log: Path) -> int:
+    return log.read_bytes().count(b'"status":200')
+
+
+def _capacity(folder: Path, phase_s: float) -> Iterator[Figure]:
+    """Measure how a fall of the capacity is followed, and its return."""
+    with (
+        _limited(folder, InFlight, f"{0.7 * CALL_S}-{1.3 * CALL_S}") as (limiter, site),
+        _agents(site, limiter.url, 1, slots=2 * HIGH),
+    ):
+        until(limiter.calls, 60, "the first call")
+        time.sleep(phase_s)
+        changes_s = [time.time()]
+        for most in (LOW, HIGH):
+            limiter.allow(most)
+            time.sleep(phase_s)
+            changes_s.append(time.time())
+        calls = limiter.calls()
+    low, high = (
+        [call for call in calls if from_s <= call.at_s < to_s]
+        for from_s, to_s in pairwise(changes_s)
+    )
+    for what, part, most, from_s in (
+        (f"{HIGH} calls at once become {LOW}", low, LOW, changes_s[0]),
+        (f"{LOW} calls at once become {HIGH}", high, HIGH, changes_s[1]),
+    ):
+        level_s = _level_s(part, most / CALL_S, from_s)
+        yield Figure(f"{what}: new level after", site.parts, level_s, "s", LEVEL_GOAL_S)
+        failing = 100 * sum(call.refused for call in part) / max(1, len(part))
+        yield Figure(f"{what}: refused", site.parts, failing, "%", FAILING_GOAL)
+
+
+def _level_s(calls: list[Logged], rate: float, from_s: float) -> float:
+    """Return after how long two seconds were used to 90 % without many refusals.
+
+    The two seconds end at the time that is returned.
+    """
+    for tenth in range(20, 10_000):
+        end_s = from_s + tenth / 10
+        found = [call for call in calls if end_s - 2 <= call.at_s < end_s]
+        passed = sum(not call.refused for call in found)
+        if rate * 2 * NEW_LEVEL <= passed <= rate * 2 * 1.1 and len(found) <= 1.1 * passed:
+            return tenth / 10
+    return float("inf")
+
+
+def _llmock(folder: Path, lasts_s: float) -> Iterator[Figure]:
+    """Ask llmock for its verdict of the client, after a run against its limit per minute."""
+    python = python_with(folder, LLMOCK)
+    port, site = free_port(), _loaded(folder)
+    url = f"http://127.0.0.1:{port}"
+    options = ("--port", str(port), "--rpm", str(PER_MINUTE), "--latency-ms", "300")
+    command = str(Path(python).with_name("llmock"))
+    with Program(
+        "serve",
+        *options,
+        folder=site.folder,
+        environ=environment(),
+        name="llmock",
+        python=command,
+    ):
+        until(lambda: listens(port), 60, "llmock")
+        with _agents(site, f"{url}/v1", 1):
+            time.sleep(lasts_s)
+        verdict = _verdict(command, url)
+    errors = {one["code"] for one in verdict["findings"] if one["severity"] == "error"}
+    what = f"llmock, {PER_MINUTE} a minute"
+    found = f": {', '.join(sorted(errors))}" if errors else ""
+    yield Figure(f"{what}: errors of its verdict{found}", site.parts, verdict["errors"], "", 0)
+    yield Figure(f"{what}: attempts / call", site.parts, verdict["attempts"] / verdict["calls"], "")
+
+
+def _verdict(command: str, url: str) -> dict[str, Any]:
+    report = subprocess.run(  # noqa: S603 - a fixed command
+        [command, "report", "--json", "--url", url], capture_output=True, check=False, timeout=60
+    )
+    return dict(json.loads(report.stdout))
+
+
+@contextmanager
+def _limited(folder: Path, kind: type[Limiter], latency: str) -> Iterator[tuple[Limiter, Site]]:
+    site = _loaded(folder)
+    with llm(site.folder, "--latency", latency) as (url, _):
+        upstream = url.removeprefix("http://").removesuffix("/v1")
+        with kind(folder=site.folder / kind.name, upstream=upstream) as limiter:
+            yield limiter, site
+
+
+@contextmanager
+def _agents(site: Site, url: str, count: int, slots: int = SLOTS) -> Iterator[None]:
+    """Run agents."""
+    programs = [site.agent(url, "--slots", str(slots)) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in programs:
+            one.kill()
+
+
+def _loaded(folder: Path) -> Site:
+    site = embedded(folder)
+    site.load(write_tasks(site.folder / "tasks.jsonl", 40_000, 300))
+    return site
