@@ -10,7 +10,7 @@ once. So neither a clock that jumps nor a sleep makes agents look lost that repo
 Tested by tests/contract/test_quota.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
 from schemas.settings.quota import QuotaLimits
@@ -74,12 +74,14 @@ class QuotaAccount:
         """Answer a request. `part` is the part of the limits that this account may give."""
         past_ms = self._pass_time(now_ms)
         known = self._agents.get(agent)
-        if known is not None and known.sequence == request.sequence:
+        again = known is not None and known.sequence == request.sequence
+        told = replace(request, refund=Refund(), refused=0) if again else request
+        self._adjust(told, past_ms)
+        self._fill(told, past_ms, part)
+        if known is not None and again:
             known.seen_ms = self._clock_ms
             known.held = max(request.running, known.seats)
             return self._answer(request, known)
-        self._adjust(request, past_ms)
-        self._fill(request, past_ms, part)
         self._count_day(request, now_ms)
         self._note_hunger(agent, request.asks)
         mine = self._seat(agent, request, part)
@@ -121,15 +123,17 @@ class QuotaAccount:
             limit = request.limits.given.get(name)
             if limit is None:
                 continue
-            capacity = limit * part * CAPACITY_MS / MINUTE_MS
+            rate = limit * part / MINUTE_MS
+            capacity, gain = rate * CAPACITY_MS, rate * USE * self.scale * past_ms
             if name == "rpm":
                 capacity = max(1.0, capacity)
-            gain = limit * part * USE * self.scale * past_ms / MINUTE_MS
             level = self.levels.get(name, 0.0)
             # What was given back too late to be used soon is forgotten as fast as it would fill.
             level = max(capacity, level - gain) if level > capacity else min(capacity, level + gain)
             level += charged(name, request.refund)
-            levels[name] = min(level, 0.0) if request.refused else level
+            level = min(level, 0.0) if request.refused else level
+            minute = rate * MINUTE_MS
+            levels[name] = max(-minute, min(minute, level))  # no more than a minute's
         self.levels = levels
 
     def _count_day(self, request: QuotaRequest, now_ms: float) -> None:

@@ -1,23 +1,366 @@
 """What the agents that share an account are granted: the same rules in memory and in Redis."""
 
-from dataclasses import replace
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from agent.quota.account import QuotaAccount
-from agent.quota.ledger import Ask, Charge, QuotaRequest, Refund
+import pytest
+import redis
+
+from agent.quota.account import AWAY_MS, CAPACITY_MS, DAY_MS, USE
+from agent.quota.ledger import (
+    Ask,
+    Charge,
+    DayCount,
+    QuotaAnswer,
+    QuotaLedger,
+    QuotaRequest,
+    Refund,
+)
+from agent.quota.redis_ledger import RedisQuotaLedger
+from schemas.settings.config import Secret
 from schemas.settings.quota import QuotaLimits
+from tests.contract.memory_quota import MemoryQuotaServer
+from tests.servers import Redis
 
-ASK = Ask(cost=Charge(tokens_in=800, tokens_out=200))
+TASK = Ask(cost=Charge(tokens_in=800, tokens_out=200))
+START_MS = 20_000 * DAY_MS + 1000
+_CLOCK = "test:clock"
 
 
-def test_a_new_account_is_empty_and_fills_with_time() -> None:
-    """Nothing is granted at once; after half a second there is half a second of the rate."""
-    account = QuotaAccount()
-    request = QuotaRequest(
-        key="k", limits=QuotaLimits(rpm=1200, tpm=1_200_000), sequence=1, asks=(ASK,) * 20
+@dataclass
+class Meeting:
+    """A ledger on a clock that the test moves, and the agents that use it."""
+
+    ledger: Callable[[str], QuotaLedger]
+    set_clock: Callable[[int], object]
+    flush: Callable[[], object]
+    now_ms: int = START_MS
+
+    def __post_init__(self) -> None:
+        self.sequences: dict[str, int] = {}
+        self.set_clock(self.now_ms)
+
+    def wait(self, ms: int) -> None:
+        """Move the ledger's clock."""
+        self.now_ms += ms
+        self.set_clock(self.now_ms)
+
+    async def say(self, agent: str, limits: QuotaLimits, asks: int = 0, **more: Any) -> QuotaAnswer:
+        """Send an agent's next request with so many asks."""
+        self.sequences[agent] = self.sequences.get(agent, 0) + 1
+        sequence = more.pop("sequence", self.sequences[agent])
+        task = more.pop("task", TASK)
+        request = QuotaRequest(
+            key="key", limits=limits, sequence=sequence, asks=(task,) * asks, **more
+        )
+        (answer,) = await self.send(agent, [request])
+        return answer
+
+    async def send(self, agent: str, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
+        ledger = self.ledger(agent)
+        try:
+            return await ledger.exchange(requests)
+        finally:
+            await ledger.close()
+
+
+def clocked(url: str, agent: str) -> RedisQuotaLedger:
+    """Return the ledger in Redis, whose script reads the test's clock."""
+    ledger = RedisQuotaLedger(url=Secret(url), agent=agent)
+    ledger._script = ledger._script.replace(
+        "redis.call('TIME')", f"redis.call('LRANGE', '{_CLOCK}', 0, -1)"
     )
-    assert sum(account.exchange("a", request, 0).granted) in {0, 1}
+    return ledger
 
-    answer = account.exchange("a", replace(request, sequence=2, refund=Refund()), 500)
 
-    assert 8 <= sum(answer.granted) <= 10
-    assert answer.binding in {"rpm", "tpm"}
+def in_memory() -> Meeting:
+    clock = [0.0]
+    server = MemoryQuotaServer(lambda: clock[0])
+    return Meeting(server.ledger, lambda ms: clock.__setitem__(0, ms / 1000), server.flush)
+
+
+def in_redis(url: str) -> Iterator[Meeting]:
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
+
+        def set_clock(ms: int) -> None:
+            client.delete(_CLOCK)
+            client.rpush(_CLOCK, ms // 1000, ms % 1000 * 1000)
+
+        def flush() -> None:
+            client.delete(*client.keys("docllm:quota:*"))
+
+        yield Meeting(lambda agent: clocked(url, agent), set_clock, flush)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
+    """A ledger without memory of other tests."""
+    if request.param == "memory":
+        yield in_memory()
+    else:
+        server: Redis = request.getfixturevalue("redis_server")
+        yield from in_redis(server.url)
+
+
+RPM = QuotaLimits(rpm=1200)  # 20 a second
+TPM = QuotaLimits(tpm=1_200_000)  # 20 tasks a second
+
+
+@pytest.mark.parametrize(("limits", "name"), [(RPM, "rpm"), (TPM, "tpm")])
+async def test_an_account_begins_empty_and_fills_with_time(
+    meeting: Meeting, limits: QuotaLimits, name: str
+) -> None:
+    """Nothing is granted at once, and after half a second half a second of the rate."""
+    first = await meeting.say("a", limits, 30)
+    assert (sum(first.granted), first.binding, first.agents, first.seats) == (0, name, 1, None)
+
+    meeting.wait(500)
+    answer = await meeting.say("a", limits, 30)
+
+    assert answer.granted == (True,) * 9 + (False,) * 21
+    assert (answer.binding, answer.paused_s, answer.scale) == (name, 0.0, 1.0)
+
+
+async def test_an_idle_account_saves_up_little(meeting: Meeting) -> None:
+    """After an idle hour, less than a second's rate is granted at once."""
+    await meeting.say("a", RPM)
+    meeting.wait(3_600_000)
+
+    assert sum((await meeting.say("a", RPM, 64)).granted) == 20 * CAPACITY_MS // 1000
+
+
+async def test_eight_agents_use_a_limit_and_no_more(meeting: Meeting) -> None:
+    """Over a minute they get what the limit allows, in equal parts."""
+    granted = dict.fromkeys("abcdefgh", 0)
+    for step in range(120):
+        for agent in granted:
+            answer = await meeting.say(agent, RPM, 10)
+            granted[agent] += sum(answer.granted) if step >= 0 else 0
+            meeting.wait(62)
+    fair = USE * 1200 * 120 * 8 * 0.062 / 60 / 8
+
+    assert sum(granted.values()) <= 1200
+    assert all(0.9 * fair <= count <= 1.1 * fair for count in granted.values())
+
+
+async def test_a_repeated_request_gets_the_same_answer(meeting: Meeting) -> None:
+    """An answer that was lost on the way is not granted twice."""
+    await meeting.say("a", RPM)
+    meeting.wait(500)
+    first = await meeting.say("a", RPM, 5, sequence=2)
+    again = await meeting.say("a", RPM, 5, sequence=2, refund=Refund(requests=-100))
+    third = await meeting.say("a", RPM, 9, sequence=3)
+
+    assert first.granted == again.granted == (True,) * 5
+    assert third.granted == (True,) * 4 + (False,) * 5
+
+
+async def test_costs_are_settled(meeting: Meeting) -> None:
+    """What a call did not need is granted anew; what it cost beyond its grant is a debt."""
+    await meeting.say("a", TPM)
+    meeting.wait(500)
+    assert sum((await meeting.say("a", TPM, 9)).granted) == 9
+
+    more = await meeting.say("b", TPM, 9, refund=Refund(tokens_in=3000, tokens_out=1000))
+    assert sum(more.granted) == 4
+
+    debt = await meeting.say("a", TPM, refund=Refund(tokens_in=-10_000))
+    assert debt.granted == ()
+    meeting.wait(300)
+    assert sum((await meeting.say("a", TPM, 9)).granted) == 0
+    meeting.wait(300)
+    assert sum((await meeting.say("a", TPM, 9)).granted) > 0
+
+
+async def test_what_is_given_back_late_is_forgotten(meeting: Meeting) -> None:
+    """A refund that nobody uses for a while is no burst later."""
+    await meeting.say("a", TPM, refund=Refund(tokens_in=40_000))
+    assert sum((await meeting.say("a", TPM, 9)).granted) == 9
+    meeting.wait(3_000)
+
+    assert sum((await meeting.say("a", TPM, 64)).granted) == 16
+
+
+async def test_a_task_beyond_the_capacity_runs_and_leaves_a_debt(meeting: Meeting) -> None:
+    """Otherwise it would wait for ever beside small tasks that empty the level."""
+    large = Ask(cost=Charge(tokens_in=100_000, tokens_out=0))
+    await meeting.say("a", TPM)
+    meeting.wait(100)
+    assert sum((await meeting.say("a", TPM, 1, task=large)).granted) == 1
+    meeting.wait(4_500)
+    assert sum((await meeting.say("b", TPM, 9)).granted) == 0
+    meeting.wait(900)
+
+    assert sum((await meeting.say("b", TPM, 9)).granted) > 0
+
+
+async def test_the_scarcest_limit_binds(meeting: Meeting) -> None:
+    """Prompts and answers have limits of their own."""
+    limits = QuotaLimits(rpm=6000, itpm=6_000_000, otpm=60_000)
+    await meeting.say("a", limits)
+    meeting.wait(500)
+
+    answer = await meeting.say("a", limits, 20)
+
+    assert (sum(answer.granted), answer.binding) == (2, "otpm")
+
+
+async def test_a_refusal_lowers_the_scale_and_pauses_all(meeting: Meeting) -> None:
+    """All wait for half of Retry-After, at most 2.5 s; the scale grows back with time."""
+    await meeting.say("b", RPM)
+    meeting.wait(500)
+    refused = await meeting.say("a", RPM, 5, refused=3, retry_after_s=60.0)
+    assert (sum(refused.granted), refused.scale, refused.paused_s) == (0, 0.92, 2.5)
+    again = await meeting.say("a", RPM, 5, refused=3)
+    assert again.scale == 0.92
+
+    for _ in range(4):
+        meeting.wait(500)
+        assert sum((await meeting.say("b", RPM, 5)).granted) == 0
+    meeting.wait(1000)
+    answer = await meeting.say("b", RPM, 5)
+
+    assert (sum(answer.granted), answer.paused_s) == (5, 0.0)
+    for _ in range(12):
+        meeting.wait(1000)
+        answer = await meeting.say("b", RPM, remaining=0.9)
+    assert answer.scale == 1.0
+
+
+async def test_seats_are_shared_and_follow_demand(meeting: Meeting) -> None:
+    """One agent has all; a second one gets half as calls end, and all once the first is gone."""
+    limits = QuotaLimits(in_flight=10)
+    assert (await meeting.say("a", limits, 30)).seats == 10
+    second = await meeting.say("b", limits, 30)
+    assert (second.seats, second.binding) == (0, "in_flight")
+    assert (await meeting.say("a", limits, 30, running=10)).seats == 5
+    assert (await meeting.say("b", limits, 30)).seats == 0  # the calls of `a` still run
+    assert (await meeting.say("a", limits, 30, running=5)).seats == 5
+    assert (await meeting.say("b", limits, 30)).seats == 5
+
+    for _ in range(AWAY_MS // 1000):
+        meeting.wait(1000)
+        await meeting.say("b", limits, 30, running=5)
+
+    assert (await meeting.say("b", limits, 30, running=5)).seats == 10
+
+
+async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
+    """A seat that a call has left is free for every agent."""
+    limits = QuotaLimits(in_flight=1)
+    assert (await meeting.say("a", limits, 5)).seats == 1
+    assert (await meeting.say("b", limits, 5)).seats == 0
+    assert (await meeting.say("a", limits, 5, running=1)).seats == 0
+    assert (await meeting.say("b", limits, 5)).seats == 0
+    await meeting.say("a", limits)
+
+    assert (await meeting.say("b", limits, 5)).seats == 1
+
+
+async def test_a_day_has_its_calls(meeting: Meeting) -> None:
+    """The count ends with the day, and survives a ledger that forgets by the agents' own count."""
+    limits, today = QuotaLimits(rpd=10), START_MS // DAY_MS
+    assert sum((await meeting.say("a", limits, 7)).granted) == 7
+    assert sum((await meeting.say("a", limits, 7, refund=Refund(requests=2))).granted) == 5
+    meeting.flush()
+    answer = await meeting.say("b", limits, 7, used_today=DayCount(day=today, calls=8))
+    assert (sum(answer.granted), answer.binding) == (2, "rpd")
+
+    meeting.wait(DAY_MS)
+    yesterday = DayCount(day=today, calls=10)
+    assert sum((await meeting.say("b", limits, 7, used_today=yesterday)).granted) == 7
+
+
+async def test_a_ledger_that_forgot_begins_empty(meeting: Meeting) -> None:
+    """Nothing is granted at once; the agents' calls are known again as they report."""
+    limits = QuotaLimits(rpm=1200, in_flight=10)
+    await meeting.say("a", limits, 30, running=8)
+    meeting.wait(500)
+    meeting.flush()
+
+    assert sum((await meeting.say("a", limits, 30, running=8)).granted) == 0
+    assert (await meeting.say("b", limits, 30)).seats <= 5
+
+
+async def test_a_clock_that_is_set_back_or_forth_grants_no_more(meeting: Meeting) -> None:
+    """The agents stay known, and at most the capacity is granted."""
+    limits = QuotaLimits(rpm=1200, in_flight=10)
+    await meeting.say("b", limits, 30)
+    meeting.wait(500)
+    await meeting.say("a", limits, 30)
+    meeting.wait(-3_600_000)
+    assert sum((await meeting.say("a", limits, 30)).granted) == 0
+    meeting.wait(500)
+    assert (await meeting.say("a", limits, 30)).agents == 2
+    meeting.wait(3_600_000)
+
+    answer = await meeting.say("a", limits, 30)
+
+    assert answer.agents == 2
+    assert sum(answer.granted) <= 16
+
+
+async def test_accounts_are_separate(meeting: Meeting) -> None:
+    """An agent asks about several accounts at once."""
+    requests = [
+        QuotaRequest(key=key, limits=QuotaLimits(rpm=1200), sequence=1, asks=(TASK,) * 3)
+        for key in ("x", "y")
+    ]
+    await meeting.send("a", requests[:1])
+    meeting.wait(500)
+    answers = await meeting.send("a", [replace(request, sequence=2) for request in requests])
+
+    assert [sum(answer.granted) for answer in answers] == [3, 0]
+    assert await meeting.send("a", []) == []
+
+
+def drawn(rng: random.Random, sequence: int) -> QuotaRequest:
+    """Return a random request."""
+    draw = rng.randrange
+    limits = {
+        "rpm": draw(30, 3000),
+        "tpm": draw(10_000, 3_000_000),
+        "itpm": draw(10_000, 3_000_000),
+        "otpm": draw(5_000, 300_000),
+        "rpd": draw(1, 500),
+        "in_flight": draw(1, 40),
+    }
+    chosen = rng.sample(sorted(limits), draw(1, 6))
+    return QuotaRequest(
+        key="key",
+        limits=QuotaLimits(**{name: limits[name] for name in chosen}),
+        sequence=sequence,
+        running=draw(20),
+        asks=tuple(
+            Ask(cost=Charge(tokens_in=draw(5000), tokens_out=draw(2000))) for _ in range(draw(12))
+        ),
+        refund=Refund(
+            requests=draw(-2, 3), tokens_in=draw(-2000, 4000), tokens_out=draw(-200, 400)
+        ),
+        refused=draw(3) if rng.random() < 0.1 else 0,
+        retry_after_s=rng.random() * 8,
+        remaining=rng.choice([None, 0.2, 0.8]),
+        used_today=rng.choice([None, DayCount(day=START_MS // DAY_MS + draw(2), calls=draw(300))]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_both_ledgers_answer_alike(seed: int, redis_server: Redis) -> None:
+    """Whatever agents say and clocks do, Redis and memory give the same answers."""
+    rng = random.Random(seed)  # noqa: S311 - a test's own
+    memory = in_memory()
+    for other in in_redis(redis_server.url):
+        for _ in range(250):
+            agent = rng.choice("abcdef")
+            again = rng.random() < 0.05
+            sequence = memory.sequences.get(agent, 0) + (0 if again else 1)
+            memory.sequences[agent] = sequence
+            request = drawn(rng, sequence)
+            step_ms = rng.choice([0, 1, 62, 500, 500, 1500, 7000, -3000])
+            for one in (memory, other):
+                one.wait(step_ms)
+            answers = [(await one.send(agent, [request]))[0] for one in (memory, other)]
+            assert answers[0] == answers[1], request

@@ -1,0 +1,206 @@
+-- One agent's request about one account, and what it is granted. See account.py for the rules.
+-- All times are by Redis's own clock.
+--
+-- KEYS   1 account       hash: at, clock, scale, cut, pause, day, used, level of each rate,
+--                        held and claim (the sums of all agents), recount
+--        2 agents        hash: agent -> "sequence granted seats held claim"
+--        3 seen          sorted set: agent by the account's clock at its last request
+--        4 hungry        the same, of the agents that asked
+--
+-- ARGV   1 agent
+--        2 sequence
+--        3 running       calls, and grants in hand
+--        4 refund        requests, as the next two
+--        5 tokens_in
+--        6 tokens_out
+--        7 refused       calls since the last answered request
+--        8 retry_s       the longest Retry-After among them
+--        9 remaining     lowest share of a limit that is left; -1 unknown
+--       10 day           of the next
+--       11 calls         of that day; -1 unknown
+--       12 rpm           limits: 0 none, as the next five
+--       13 tpm
+--       14 itpm
+--       15 otpm
+--       16 rpd
+--       17 in_flight
+--       18 keep_s        how long the keys live
+--       19 and so on     tokens_in, tokens_out of each ask
+--
+-- result 1 granted       how many of the asks, from the first
+--        2 seats
+--        3 paused_ms     a number as text, as the next
+--        4 scale
+--        5 agents
+--        6 binding       the limit that stopped the next ask, or ''
+
+local USE, CAPACITY, STEP = 0.99, 800, 1000
+local HUNGRY, AWAY, RECOUNT = 1500, 6000, 5000
+local CUT, CUT_EVERY, CALM, LOWEST = 0.92, 2000, 3000, 0.1
+local GROWTH, FAST_GROWTH, LONGEST_WAIT_S = 0.01, 0.04, 5
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local agent, sequence, running = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local refused, remaining = tonumber(ARGV[7]), tonumber(ARGV[9])
+local asks = math.floor((#ARGV - 18) / 2)
+
+local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
+                         'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm')
+local function number(index, default)
+  local value = tonumber(state[index] or nil)
+  return value == value and value or default  -- nan is not equal to itself
+end
+local past = math.max(0, now - number(1, now))
+local clock = number(2, 0) + math.min(past, STEP)
+local scale, cut, pause = number(3, 1), number(4, -CALM), number(5, 0)
+local day, used = number(6, -1), number(7, 0)
+local held, claim, recount = number(8, 0), number(9, 0), number(10, 0)
+-- Anybody may have written the keys. So nothing lasts longer than the agents would let it.
+if not (scale >= LOWEST and scale <= 1) then scale = 1 end
+cut, pause = math.min(cut, clock), math.min(pause, clock + 500 * LONGEST_WAIT_S)
+recount = math.min(recount, clock)
+
+local function entry(of)
+  local granted, seats, its_held, its_claim
+  local text = redis.call('HGET', KEYS[2], of) or ''
+  local its_sequence, rest = string.match(text, '^(%d+) (.*)$')
+  if its_sequence then
+    granted, seats, its_held, its_claim = string.match(rest, '^(%d+) (%d+) (%d+) (%d+)$')
+  end
+  return its_sequence, tonumber(granted), tonumber(seats), tonumber(its_held or 0),
+         tonumber(its_claim or 0)
+end
+
+-- Agents that were silent for long have no calls.
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', clock - AWAY)) do
+  local _, _, _, its_held, its_claim = entry(name)
+  held, claim = held - its_held, claim - its_claim
+  redis.call('HDEL', KEYS[2], name)
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', clock - AWAY)
+redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', clock - HUNGRY)
+if clock - recount >= RECOUNT then  -- whatever wrote the keys, the sums are right again soon
+  held, claim, recount = 0, 0, clock
+  for _, text in ipairs(redis.call('HVALS', KEYS[2])) do
+    local its_held, its_claim = string.match(text, ' (%d+) (%d+)$')
+    held, claim = held + (its_held or 0), claim + (its_claim or 0)
+  end
+end
+
+local levels, binding = {}, ''
+local names = {'rpm', 'tpm', 'itpm', 'otpm'}
+for index, name in ipairs(names) do
+  if tonumber(ARGV[11 + index]) > 0 then levels[name] = number(10 + index, 0) end
+end
+local function charges(requests, tokens_in, tokens_out)
+  return {rpm = requests, tpm = tokens_in + tokens_out, itpm = tokens_in, otpm = tokens_out}
+end
+local in_flight, rpd = tonumber(ARGV[17]), tonumber(ARGV[16])
+
+local function adjust()
+  if clock - cut >= CALM then
+    scale = math.min(1, scale + (remaining > 0.5 and FAST_GROWTH or GROWTH) * past / 1000)
+  end
+  if refused == 0 then return end
+  if clock - cut >= CUT_EVERY then scale, cut = math.max(LOWEST, scale * CUT), clock end
+  pause = math.max(pause, clock + 1000 * math.min(tonumber(ARGV[8]), LONGEST_WAIT_S) / 2)
+end
+
+local function fill(refund)
+  for index, name in ipairs(names) do
+    local level = levels[name]
+    if level then
+      local rate = tonumber(ARGV[11 + index]) / 60000
+      local capacity, gain = rate * CAPACITY, rate * USE * scale * past
+      if name == 'rpm' then capacity = math.max(1, capacity) end
+      if level > capacity then level = math.max(capacity, level - gain)
+      else level = math.min(capacity, level + gain) end
+      level = level + refund[name]
+      if refused > 0 then level = math.min(level, 0) end
+      levels[name] = math.max(-rate * 60000, math.min(rate * 60000, level))
+    end
+  end
+end
+
+local function count_day()
+  local today = math.floor(now / 86400000)
+  if today ~= day then day, used = today, 0 end
+  used = math.max(0, used - ARGV[4])
+  if tonumber(ARGV[10]) == day then used = math.max(used, tonumber(ARGV[11])) end
+end
+
+-- Returns seats, held and claim of this agent. `held` and `claim` are then those of the others.
+local function seat(others)
+  local wants = running + asks
+  if in_flight == 0 then return wants, running, running end
+  local fair = math.floor(in_flight / (others + 1))
+  local free = in_flight - held
+  local seats = math.max(0, math.min(wants, free, math.max(fair, in_flight - claim)))
+  if fair == 0 then
+    seats = running > 0 and running - 1 or math.max(0, math.min(wants, free, 1))
+  end
+  local my_held = math.max(running, seats)
+  return seats, my_held, math.max(my_held, math.min(wants, fair))
+end
+
+local function stops(cost, first, sharers, is_first)
+  for _, name in ipairs(names) do
+    local level = levels[name]
+    if level then
+      local taken = first[name] - level + cost[name]
+      local share = taken <= math.max(1, 2 * first[name] / sharers)
+      local enough = level >= cost[name] and (share or is_first)
+      if not enough and not (name ~= 'rpm' and is_first and level > 0) then return name end
+    end
+  end
+  return rpd > 0 and used >= rpd and 'rpd' or ''
+end
+
+local function grant(seats, sharers)
+  local first = {}
+  for name, level in pairs(levels) do first[name] = level end
+  for ask = 0, asks - 1 do
+    local cost = charges(1, tonumber(ARGV[19 + 2 * ask]), tonumber(ARGV[20 + 2 * ask]))
+    binding = stops(cost, first, sharers, ask == 0)
+    if in_flight > 0 and running + ask >= seats then binding = 'in_flight' end
+    if binding ~= '' or pause > clock then return ask end
+    for name, level in pairs(levels) do levels[name] = level - cost[name] end
+    used = used + 1
+  end
+  return asks
+end
+
+local known, granted, seats, its_held, its_claim = entry(agent)
+held, claim = held - its_held, claim - its_claim
+local refund = charges(tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
+if known == sequence then refund, refused = charges(0, 0, 0), 0 end
+adjust()
+fill(refund)
+if known == sequence then
+  its_held = math.max(running, seats)
+else
+  count_day()
+  redis.call('ZREM', KEYS[4], agent)
+  if asks > 0 then redis.call('ZADD', KEYS[4], clock, agent) end
+  local others = redis.call('ZCARD', KEYS[3]) - (known and 1 or 0)
+  seats, its_held, its_claim = seat(others)
+  granted = grant(seats, math.max(1, redis.call('ZCARD', KEYS[4])))
+end
+redis.call('ZADD', KEYS[3], clock, agent)
+redis.call('HSET', KEYS[2], agent,
+           string.format('%s %d %d %d %d', sequence, granted, seats, its_held, its_claim))
+
+local function text(value) return string.format('%.17g', value) end
+local written = {'at', string.format('%.0f', now), 'clock', text(clock),
+                 'scale', text(scale), 'cut', text(cut), 'pause', text(pause),
+                 'day', day, 'used', used, 'held', held + its_held, 'claim', claim + its_claim,
+                 'recount', text(recount)}
+for _, name in ipairs(names) do
+  written[#written + 1] = name
+  written[#written + 1] = text(levels[name] or 0)
+end
+redis.call('HSET', KEYS[1], unpack(written))
+for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[18]) end
+return {granted, seats, text(math.max(0, pause - clock)), text(scale), redis.call('ZCARD', KEYS[3]),
+        binding}

@@ -1,0 +1,188 @@
+"""The ledger of grants in Redis by its real clock, when Redis is frozen, killed or emptied."""
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+
+import pytest
+import redis
+
+from agent.quota.ledger import Ask, Charge, QuotaAwayError, QuotaRequest
+from agent.quota.redis_ledger import KEEP_S, RedisQuotaLedger
+from producer.checks.redis_rights import ENOUGH, NAMES
+from schemas.settings.config import Secret
+from schemas.settings.quota import QuotaLimits
+from tests.servers import Redis
+from tests.servers.process import free_port
+
+PATIENCE_S = 30.0  # 2 s in all, many times that on a busy machine
+SCRIPT = files("agent.quota").joinpath("quota.lua").read_text("utf-8")
+
+
+def request(sequence: int = 1, rpm: int = 60_000, asks: int = 5) -> QuotaRequest:
+    """Return a request of an account with 1,000 calls a second."""
+    task = Ask(cost=Charge(tokens_in=1, tokens_out=1))
+    return QuotaRequest(
+        key="k", limits=QuotaLimits(rpm=rpm), sequence=sequence, asks=(task,) * asks
+    )
+
+
+def ledger(url: str, agent: str = "a") -> RedisQuotaLedger:
+    return RedisQuotaLedger(url=Secret(url), agent=agent)
+
+
+@pytest.fixture
+def server(redis_server: Redis) -> Iterator[Redis]:
+    """An empty Redis, which is restarted afterwards."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+    yield redis_server
+    redis_server.restart()
+
+
+async def granted(one: RedisQuotaLedger, sequence: int) -> int:
+    """Return how many asks of a request are granted."""
+    return sum((await one.exchange([request(sequence)]))[0].granted)
+
+
+async def away_s(one: RedisQuotaLedger, sequence: int) -> float:
+    """Return how long it takes to learn that the ledger does not answer."""
+    began_s = time.monotonic()
+    with pytest.raises(QuotaAwayError):
+        await one.exchange([request(sequence)])
+    return time.monotonic() - began_s
+
+
+def test_every_command_of_the_script_is_tried() -> None:
+    """A command that is added to the script must be added to the list that `check` tries."""
+    commands = set(re.findall(r"redis\.call\('(\w+)'", SCRIPT))
+
+    assert {"HGET", "ZADD"} <= commands <= NAMES
+
+
+async def test_a_frozen_redis_delays_an_agent_only_briefly(server: Redis) -> None:
+    """A frozen Redis answers nothing; afterwards grants go on, and none is given twice."""
+    one = ledger(server.url)
+    assert await granted(one, 1) == 0
+    server.freeze()
+    assert await away_s(one, 2) < PATIENCE_S
+    server.thaw()
+
+    first = await granted(one, 2)
+    assert first == 5
+    assert await granted(one, 2) == first
+    await one.close()
+
+
+async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
+    """A dead connection causes one failure; what was granted stays known."""
+    one = ledger(server.url)
+    await granted(one, 1)
+    await asyncio.sleep(0.05)
+    first = await granted(one, 2)
+    server.kill()
+    assert await away_s(one, 3) < PATIENCE_S
+
+    server.start()
+    assert await granted(one, 2) == first > 0
+    with redis.Redis.from_url(server.url) as client:
+        client.script_flush()
+    assert await granted(one, 3) > 0
+    await one.close()
+
+
+async def test_a_flushed_redis_begins_empty(server: Redis) -> None:
+    """Nothing is granted at once, and soon as before."""
+    one = ledger(server.url)
+    await granted(one, 1)
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+
+    assert await granted(one, 2) == 0
+    await asyncio.sleep(0.05)
+    assert await granted(one, 3) == 5
+    await one.close()
+
+
+async def test_an_old_dump_grants_no_more_than_the_capacity(server: Redis) -> None:
+    """The account's hash of a minute ago counts as an idle minute."""
+    one = ledger(server.url)
+    await granted(one, 1)
+    with redis.Redis.from_url(server.url) as client:
+        client.hincrby("docllm:quota:{k}:account", "at", -60_000)
+
+    (answer,) = await one.exchange([request(2, rpm=600, asks=64)])
+
+    assert sum(answer.granted) == 8
+    await one.close()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"at": "9" * 15, "clock": "5", "pause": "1e15", "cut": "1e15", "recount": "1e15"},
+        {"scale": "nan", "rpm": "nan", "clock": "nonsense"},
+        {"scale": "1e9", "rpm": "-1e15", "held": "99", "claim": "99"},
+    ],
+)
+async def test_strange_values_are_overcome(server: Redis, written: dict[str, str]) -> None:
+    """Whatever somebody wrote into the keys, grants go on."""
+    one = ledger(server.url)
+    await granted(one, 1)
+    with redis.Redis.from_url(server.url) as client:
+        client.hset("docllm:quota:{k}:account", mapping=written)
+    for sequence in range(2, 200):
+        client.hincrby("docllm:quota:{k}:account", "at", -1000)
+        if await granted(one, sequence):
+            break
+    else:
+        pytest.fail("nothing is granted any more")
+    await one.close()
+
+
+async def test_keys_have_names_and_an_end(server: Redis) -> None:
+    """The keys of an account share a place in a cluster, and expire."""
+
+    async def told() -> None:
+        one = ledger(server.url)
+        await granted(one, 1)
+        await one.close()
+
+    await told()
+
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        ends = {key: client.ttl(key) for key in client.scan_iter()}
+    parts = ("account", "agents", "hungry", "seen")
+    assert sorted(ends) == [f"docllm:quota:{{k}}:{part}" for part in parts]
+    assert all(KEEP_S - 60 <= end <= KEEP_S for end in ends.values())
+
+
+async def test_rights_that_are_missing_are_named(server: Redis) -> None:
+    """The documented rights are enough; a command that is refused is named."""
+    with redis.Redis.from_url(server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", *ENOUGH.split())
+        url = server.url.replace("redis://", "redis://app:pw@")
+        one = ledger(url)
+        assert await granted(one, 1) == 0
+        admin.execute_command("ACL", "SETUSER", "app", "-zadd")
+        with pytest.raises(QuotaAwayError, match=r"refuses ZADD to its user; run: .* check"):
+            await one.exchange([request(2)])
+        admin.execute_command("ACL", "DELUSER", "app")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "redis://127.0.0.1:{port}/0",
+        "redis://127.0.0.1:{port}/0?pasword=hunter2",
+        "redis://:hunter2@127.0.0.1:{port}/x",
+    ],
+)
+async def test_a_dead_address_is_reported_without_secrets(part: str) -> None:
+    """A dead address and an unknown option are answers like any other."""
+    with pytest.raises(QuotaAwayError) as away:
+        await ledger(part.format(port=free_port())).exchange([request()])
+
+    assert "hunter2" not in str(away.value)
