@@ -49,5 +49,7 @@ class BodyLoader:
         self._table.bodies_bytes += len(value)
         before = delivery.route
         if delivery.digest is None:
-            delivery.digest, delivery.route = digest(key, value), self._decoder.route_of(value)
+            seen = self._decoder.preview(value)
+            delivery.digest, delivery.route = digest(key, value), seen.route
+            delivery.size, delivery.tenant = seen.size, seen.tenant
         return delivery.route != before

@@ -5,7 +5,8 @@ Numbers from a header are read within bounds, and no code trusts them.
 
 from agent.inflight.delivery import Delivery
 from agent.ports import Record, RejectedRecord
-from agent.routes import RouteNames, route_of
+from agent.routes import RouteNames
+from agent.routes.names import Preview, preview
 from schemas.task.envelope import (
     BATCH_HEADER,
     MAX_KEY_BYTES,
@@ -63,7 +64,7 @@ class RecordDecoder:
                 record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}"
             )
         stamp = None if record.value is None else digest(record.key or b"", record.value)
-        route = self.route_of(record.value)
+        seen = self.preview(record.value)
         return Delivery(
             record.partition,
             record.offset,
@@ -71,13 +72,15 @@ class RecordDecoder:
             publication,
             record.value,
             stamp,
-            route,
+            seen.route,
             key=record.key,
+            size=seen.size,
+            tenant=seen.tenant,
         )
 
-    def route_of(self, value: bytes | None) -> str:
-        """Return the route of a task's body, or the default route without a body."""
-        return route_of(value, self._naming)
+    def preview(self, value: bytes | None) -> Preview:
+        """Return what a task's body shows; without a body, the default route."""
+        return preview(value, self._naming)
 
 
 def rejected_record(

@@ -7,6 +7,7 @@ from math import inf
 from agent.lease import Lease
 from agent.outcome import Outcome, Spent
 from agent.ports import Claimable, Partition, Row
+from agent.quota.estimate import CallSize
 from schemas.task.envelope import Publication
 
 
@@ -46,6 +47,8 @@ class Delivery:
     lease: Lease | None = None
     claimed_s: float = 0.0
     key: bytes | None = None
+    size: CallSize = field(default_factory=CallSize)  # as its body shows it
+    tenant: str = "default"  # the same
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None
     spent: Spent = field(default_factory=Spent)  # by the running attempt, so far

@@ -14,7 +14,7 @@ _MANY_CALLS_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallSize:
+class RehearsedCall:
     """The tokens of a call: of its prompt, of its longest answer, and of its answer."""
 
     tokens_in: int
@@ -67,7 +67,7 @@ class ProviderLimits:
         }
         self._running = 0
 
-    def begin(self, size: CallSize) -> OverLimit | None:
+    def begin(self, size: RehearsedCall) -> OverLimit | None:
         """Charge for a call that begins, or say what refuses it."""
         most = self.limits.in_flight
         if most is not None and self._running >= most:
@@ -84,7 +84,7 @@ class ProviderLimits:
         self._running += 1
         return None
 
-    def end(self, size: CallSize) -> None:
+    def end(self, size: RehearsedCall) -> None:
         """Charge for the answer of a call that ends, or give back what it did not need."""
         self._running -= 1
         self._charge(self._costs(size, first=False))
@@ -107,7 +107,7 @@ class ProviderLimits:
             }
         return headers
 
-    def _costs(self, size: CallSize, *, first: bool) -> dict[str, float]:
+    def _costs(self, size: RehearsedCall, *, first: bool) -> dict[str, float]:
         """Return what a call costs as it begins, or what it costs more (or less) as it ends."""
         rule = self.limits.charge
         if first:

@@ -9,7 +9,7 @@ import orjson
 from agent.rehearsal import faults
 from agent.rehearsal.answers import example, summary, text_of, tokens
 from agent.rehearsal.faults import Faults
-from agent.rehearsal.provider_limits import CallSize, OverLimit, ProviderLimits
+from agent.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
 from agent.rehearsal.record import CallRecord
 from agent.rehearsal.wire import Ending, Request, ResponsePlan, response
 from schemas.errors import ConfigError
@@ -183,11 +183,11 @@ def _bad_request(text: str) -> _Answer:
     return _Answer(_BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", text))
 
 
-def _size(body: Mapping[str, Any], answer: _Answer) -> CallSize:
+def _size(body: Mapping[str, Any], answer: _Answer) -> RehearsedCall:
     """Return the size of a call; the longest answer is the answer if the request names none."""
     named = body.get("max_completion_tokens", body.get("max_tokens"))
     most_out = named if isinstance(named, int) else 0
-    return CallSize(
+    return RehearsedCall(
         tokens_in=answer.tokens_in,
         most_out=max(most_out, answer.tokens_out),
         tokens_out=answer.tokens_out,

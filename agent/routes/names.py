@@ -1,20 +1,27 @@
-"""Names the route of a task: by the model that the task names, or else by its type. Pure.
+"""Names the route of a task, by its model or else by its type, and sees what its call will be.
+
+Pure.
 
 Nothing here trusts what a task says.
 """
 
 import hashlib
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from agent.quota.estimate import CallSize, most_out
 from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.task.task_types import DOCUMENT, OPENAI
 from schemas.task.untrusted import contained
 
 DEFAULT = DEFAULT_ROUTE
 _DIGEST_BYTES = 8
 _REMEMBERED = 1000
+_MOST_BYTES = 1 << 40  # of a document; a line is not trusted
+TENANT = "default"
 
 
 class RouteNames:
@@ -70,27 +77,60 @@ class RouteNames:
         return name
 
 
-def route_of(value: bytes | None, names: RouteNames) -> str:
-    """Return the route of a record's value, which is a task line in either format.
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a record's value shows before its task is claimed: route, size and tenant."""
 
-    Returns the default route if the value cannot be read.
+    route: str
+    size: CallSize = field(default_factory=CallSize)
+    tenant: str = TENANT
+
+
+def preview(value: bytes | None, names: RouteNames) -> Preview:
+    """Return what a record's value shows, which is a task line in either format.
+
+    Of a value that cannot be read, the default route.
     """
     if value is None:
-        return DEFAULT
+        return Preview(DEFAULT)
     try:
         with contained():
             line = orjson.loads(value)
-            return names.name_of(*_type_and_model(line)) if isinstance(line, dict) else DEFAULT
+            return _preview(line, len(value), names) if isinstance(line, dict) else Preview(DEFAULT)
     except Exception:  # noqa: BLE001 - the attempt gives up an unreadable body, not this
-        return DEFAULT
+        return Preview(DEFAULT)
 
 
-def _type_and_model(line: dict[str, Any]) -> tuple[str, str | None]:
+def route_of(value: bytes | None, names: RouteNames) -> str:
+    """Return the route of a record's value, as `preview` does."""
+    return preview(value, names).route
+
+
+def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
     if "custom_id" in line or "body" in line:
-        body = line.get("body")
-        return "openai", _text(body.get("model")) if isinstance(body, dict) else None
-    return _text(line.get("type")) or "document", _text(line.get("model"))
+        body = _table(line.get("body"))
+        route = names.name_of(OPENAI, _text(body.get("model")))
+        size = CallSize(task_type=OPENAI, input_bytes=length, most_out=most_out(body))
+        return Preview(route, size)
+    task_type, source = _text(line.get("type")) or DOCUMENT, _table(line.get("input"))
+    size = CallSize(
+        task_type=task_type,
+        input_bytes=length + _bytes(source.get("size")),
+        most_out=most_out(_table(line.get("params"))),
+        by_uri="uri" in source,
+    )
+    route = names.name_of(task_type, _text(line.get("model")))
+    return Preview(route, size, _text(line.get("tenant")) or TENANT)
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _bytes(value: Any) -> int:
+    """Return a document's size; any other value says nothing."""
+    return min(value, _MOST_BYTES) if isinstance(value, int) and value > 0 else 0

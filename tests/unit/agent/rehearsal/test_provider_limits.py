@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.rehearsal.provider_limits import CallSize, OverLimit, ProviderLimits
+from agent.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import ChargeRule, QuotaLimits
 
@@ -18,7 +18,7 @@ class FakeClock(SystemClock):
         self._now_s += step_s
 
 
-CALL = CallSize(tokens_in=40, most_out=60, tokens_out=20)
+CALL = RehearsedCall(tokens_in=40, most_out=60, tokens_out=20)
 
 
 def limits(clock: FakeClock, **given: object) -> ProviderLimits:

@@ -1,11 +1,15 @@
 """The name of a task's route, and the route of a record."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.quota.estimate import CallSize
 from agent.routes import DEFAULT, RouteNames, Router, route_of
+from agent.routes.names import preview
 from schemas.settings.config import Config, LLMConfig, RouteConfig
 from tests.unit.agent.routes.test_router import CONFIG
 
@@ -120,7 +124,40 @@ def test_no_value_no_route() -> None:
     ] * 5
 
 
-FIELDS = st.sampled_from(["type", "model", "body", "custom_id"])
+@pytest.mark.parametrize(
+    ("line", "size", "tenant"),
+    [
+        (
+            {"id": "a", "type": "note", "tenant": "acme", "params": {"max_tokens": 9}},
+            CallSize(task_type="note", most_out=9),
+            "acme",
+        ),
+        (
+            {"id": "a", "input": {"uri": "file:///a.pdf", "size": 5000}},
+            CallSize(input_bytes=5000, by_uri=True),
+            "default",
+        ),
+        (
+            {"custom_id": "a", "body": {"model": "m", "max_completion_tokens": 7, "n": 2}},
+            CallSize(task_type="openai", most_out=14),
+            "default",
+        ),
+        ({"id": "a", "type": 1, "tenant": {}, "input": [], "params": 3}, CallSize(), "default"),
+    ],
+)
+def test_a_record_tells_the_size_of_its_call(
+    line: dict[str, object], size: CallSize, tenant: str
+) -> None:
+    """The input is what the record has, and the document of which it names the size."""
+    value = orjson.dumps(line)
+    size = replace(size, input_bytes=size.input_bytes + len(value))
+
+    assert (preview(value, NAMES).size, preview(value, NAMES).tenant) == (size, tenant)
+
+
+FIELDS = st.sampled_from(
+    ["input", "params", "size", "max_tokens", "type", "model", "body", "custom_id"]
+)
 DOCUMENTS = st.recursive(
     st.none() | st.text() | st.integers(0, 9), lambda inner: st.dictionaries(FIELDS, inner)
 )

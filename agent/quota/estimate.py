@@ -1,0 +1,117 @@
+"""Estimates what a call will be charged, from what calls of its kind were charged before. Pure.
+
+The ledger of grants sets each estimate right once the answer says what the call used.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.quota.ledger import Charge
+from schemas.settings.config import BYTES_PER_TOKEN
+from schemas.settings.quota import ChargeRule, QuotaLimits
+from schemas.task.task_types import DOCUMENT
+
+MOST_KINDS = 1000  # tasks name their models, and so their routes
+FIRST_OUT = 500  # tokens of an answer of which nothing is known
+_KEPT = 64
+_QUANTILE = 0.75
+_WEIGHT = 0.1  # of the newest call in the learned tokens per byte
+_LEAST_BYTES = 64
+_MOST_CHOICES = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSize:
+    """What is known of a call before it is made.
+
+    `most_out` is how many tokens its answer may have, None if the task leaves that to the provider.
+    `by_uri` means that the document is read from elsewhere, perhaps in another format.
+    """
+
+    task_type: str = DOCUMENT
+    input_bytes: int = 0
+    most_out: int | None = None
+    by_uri: bool = False
+
+
+def most_out(params: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the answers to a request may have, None if it does not say."""
+    named = params.get("max_completion_tokens", params.get("max_tokens"))
+    if isinstance(named, bool) or not isinstance(named, int) or named < 1:
+        return None
+    choices = params.get("n")
+    return named * (choices if isinstance(choices, int) and 1 < choices <= _MOST_CHOICES else 1)
+
+
+class _CallKind:
+    """What was learned of one kind of call."""
+
+    def __init__(self) -> None:
+        self.tokens_per_byte = 1 / BYTES_PER_TOKEN
+        self.known = 0
+        self.answers: deque[int] = deque(maxlen=_KEPT)
+
+    def learn(self, input_bytes: int, tokens_in: int, tokens_out: int) -> None:
+        ratio = tokens_in / max(_LEAST_BYTES, input_bytes)
+        self.known += 1
+        weight = max(_WEIGHT, 1 / self.known)
+        self.tokens_per_byte += weight * (ratio - self.tokens_per_byte)
+        self.answers.append(tokens_out)
+
+    @property
+    def answer(self) -> int:
+        """Return how long most answers are."""
+        if not self.answers:
+            return FIRST_OUT
+        return sorted(self.answers)[int(_QUANTILE * (len(self.answers) - 1))]
+
+
+class Estimates:
+    """The estimates of one agent, by route, type of task, and where its documents are."""
+
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[tuple[str, str, bool], _CallKind] = OrderedDict()
+
+    def charge(self, route: str, size: CallSize, limits: QuotaLimits) -> Charge:
+        """Return what a call will be charged, at most what the limits allow in a minute.
+
+        A larger estimate would never be granted.
+        """
+        kind = self._kinds.get((route, size.task_type, size.by_uri)) or _CallKind()
+        tokens_in = round(max(_LEAST_BYTES, size.input_bytes) * kind.tokens_per_byte)
+        if size.most_out is None:
+            tokens_out = kind.answer
+        elif limits.charge is ChargeRule.INPUT_THEN_OUTPUT:
+            tokens_out = min(size.most_out, kind.answer)
+        else:
+            tokens_out = size.most_out
+        return _capped(Charge(tokens_in=tokens_in, tokens_out=tokens_out), limits)
+
+    def learn(self, route: str, size: CallSize, tokens_in: int, tokens_out: int) -> None:
+        """Learn what a call used."""
+        key = route, size.task_type, size.by_uri
+        kind = self._kinds.setdefault(key, _CallKind())
+        kind.learn(size.input_bytes, tokens_in, tokens_out)
+        self._kinds.move_to_end(key)
+        if len(self._kinds) > MOST_KINDS:
+            self._kinds.popitem(last=False)
+
+
+def settled(size: CallSize, limits: QuotaLimits, tokens_in: int, tokens_out: int) -> Charge:
+    """Return what a call is charged in the end, by the tokens that its answer names."""
+    if limits.charge is ChargeRule.MAX_KEPT and size.most_out is not None:
+        tokens_out = max(tokens_out, size.most_out)
+    return Charge(tokens_in=tokens_in, tokens_out=tokens_out)
+
+
+def _capped(charge: Charge, limits: QuotaLimits) -> Charge:
+    tokens_in, tokens_out = charge.tokens_in, charge.tokens_out
+    for limit in (limits.itpm, limits.tpm):
+        tokens_in = tokens_in if limit is None else min(tokens_in, limit)
+    if limits.otpm is not None:
+        tokens_out = min(tokens_out, limits.otpm)
+    if limits.tpm is not None:
+        tokens_out = min(tokens_out, limits.tpm - tokens_in)
+    return Charge(tokens_in=tokens_in, tokens_out=tokens_out)

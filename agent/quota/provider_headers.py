@@ -1,0 +1,43 @@
+"""Reads from a reply's headers how much of the provider's limits is left. Pure.
+
+Only the share is used. The numbers themselves come late, and count calls that still run.
+"""
+
+import re
+from collections.abc import Mapping
+
+_DIGITS = re.compile(r"\d{1,15}(\.\d{1,9})?")
+_MOST_HEADERS = 16
+
+
+def share_left(headers: Mapping[str, str]) -> float | None:
+    """Return the lowest share of a limit that is left, from 0 to 1; None if no header says so.
+
+    A limit of 0 or -1 means that the provider does not tell it, and so does what is left then.
+    """
+    shares = [
+        share
+        for name, limit in headers.items()
+        if (remaining := _remaining_name(name)) is not None
+        and (share := _share(limit, headers.get(remaining, ""))) is not None
+    ]
+    return min(shares[:_MOST_HEADERS], default=None)
+
+
+def _remaining_name(name: str) -> str | None:
+    """Return the header that says what is left of the limit in this one.
+
+    OpenAI writes `x-ratelimit-limit-tokens`, Anthropic `anthropic-ratelimit-tokens-limit`.
+    """
+    if name.startswith("x-ratelimit-limit-"):
+        return name.replace("-limit-", "-remaining-", 1)
+    if name.startswith("anthropic-ratelimit-") and name.endswith("-limit"):
+        return f"{name.removesuffix('-limit')}-remaining"
+    return None
+
+
+def _share(limit: str, remaining: str) -> float | None:
+    if _DIGITS.fullmatch(limit) is None or _DIGITS.fullmatch(remaining) is None:
+        return None
+    most = float(limit)
+    return None if most <= 0 else min(1.0, float(remaining) / most)
