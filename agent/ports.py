@@ -240,6 +240,7 @@ class Row:
     batch: str
     cancelled: bool = False  # whether its batch is cancelled
     tenant: str = ""
+    routes_allowed: tuple[str, ...] | None = None  # by its batch; the task's line wins
 
     @property
     def key_text(self) -> str:

@@ -50,6 +50,7 @@ class BodyLoader:
         before = delivery.route
         if delivery.digest is None:
             seen = self._decoder.preview(value)
-            delivery.digest, delivery.route = digest(key, value), seen.route
+            delivery.digest, delivery.plan = digest(key, value), seen.plan
+            delivery.route = seen.route
             delivery.size, delivery.tenant = seen.size, seen.tenant
         return delivery.route != before

@@ -55,6 +55,17 @@ class TypeUnknown:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class RouteRefused:
+    """A claimed task may take no route of this agent; `reason` says why. It must wait."""
+
+    reason: str
+
+
+# Why a claimed task keeps its slot until it may move to a tier.
+Stop = Guard | TypeUnknown | RouteRefused
+
+
 class Admission:
     """The rules by which the slots of one agent are filled."""
 
@@ -145,10 +156,11 @@ class Admission:
 
     # ---- before an attempt
 
-    def grant(self, delivery: Delivery) -> Permit | Guard | TypeUnknown | NotAdmitted:
+    def grant(self, delivery: Delivery) -> Permit | Stop | NotAdmitted:
         """Decide about a claimed task: it may run now, it has to wait, or it is given back.
 
-        A task of an unknown type waits whatever its guard says, since it could only fail a look.
+        A task of an unknown type waits whatever its guard says, since it could only fail a look. A
+        task whose batch does not allow its present route is given back for its first allowed one.
         """
         now_s = self._clock.now_s()
         if self._closed:
@@ -159,17 +171,21 @@ class Admission:
             return NotAdmitted.SUSPECT
         if (reason := self._reason_to_wait(delivery)) is not None:
             return reason
-        ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)
+        is_allowed = delivery.plan.allows(delivery.route)
+        ticket = self._routes.admit(delivery.route, delivery.task_id, now_s) if is_allowed else None
         if ticket is None:
             return NotAdmitted.ROUTE
         return Permit(ticket, self._routes.answered_since(delivery.route, delivery.refused_s))
 
-    def _reason_to_wait(self, delivery: Delivery) -> Guard | TypeUnknown | None:
+    def _reason_to_wait(self, delivery: Delivery) -> Stop | None:
         row = delivery.row
         if row is None:
             return None
         if not self._unknown_types.knows(row.type):
             return TypeUnknown(row.type)
+        delivery.plan = delivery.plan.within(row.routes_allowed)
+        if refusal := delivery.plan.refusal:
+            return RouteRefused(refusal)
         return self._guards.stops(row, delivery.route)
 
     def ended(self, permit: Permit, outcome: Outcome) -> Outcome:

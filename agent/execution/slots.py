@@ -7,7 +7,14 @@ import asyncio
 import logging
 from typing import Any
 
-from agent.execution.admission import Admission, NotAdmitted, Permit, TypeUnknown
+from agent.execution.admission import (
+    Admission,
+    NotAdmitted,
+    Permit,
+    RouteRefused,
+    Stop,
+    TypeUnknown,
+)
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
@@ -140,13 +147,13 @@ class Slots:
                 len(self._running),
             )
 
-    def _start(self, delivery: Delivery, decision: Permit | Guard | TypeUnknown) -> None:
+    def _start(self, delivery: Delivery, decision: Permit | Stop) -> None:
         delivery.state = DeliveryState.RUNNING
         self._admission.enter(delivery)
         run = self._run(delivery, decision)
         self._running[delivery] = asyncio.get_running_loop().create_task(run)
 
-    async def _run(self, delivery: Delivery, decision: Permit | Guard | TypeUnknown) -> None:
+    async def _run(self, delivery: Delivery, decision: Permit | Stop) -> None:
         delivery.spent, attempt = Spent(), current_task()
         outcome: Outcome | None = None
         try:
@@ -168,12 +175,15 @@ class Slots:
             self._freed.set()
 
     async def _pass_guard_and_attempt(
-        self, delivery: Delivery, decision: Permit | Guard | TypeUnknown | NotAdmitted
+        self, delivery: Delivery, decision: Permit | Stop | NotAdmitted
     ) -> Outcome:
         """Wait for the task's turn if it is stopped, then run the attempt if it may start."""
         if isinstance(decision, TypeUnknown):
             await self._guards.wait_to_move()
             return self._unknown_types.hold(delivery)
+        if isinstance(decision, RouteRefused):
+            await self._guards.wait_to_move()
+            return self._unknown_types.hold_for_route(delivery, decision.reason)
         if isinstance(decision, Guard):
             stopped = await self._guards.admit_to_look_or_move(decision, delivery.task_id)
             if stopped is not None:

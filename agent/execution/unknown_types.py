@@ -1,4 +1,4 @@
-"""Holds the tasks whose type this agent does not know.
+"""Holds the tasks whose type this agent does not know, and those that may take no route of it.
 
 Such a task is neither run as something else nor given up: another agent may know its type, or this
 one after a change of its settings. So it waits in the retry tiers, one after the other and then in
@@ -7,6 +7,7 @@ partitions in turn, so that it comes to another agent of a mixed group.
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from agent.inflight.delivery import Delivery
 from agent.judge import SPREAD, Tier
@@ -30,22 +31,31 @@ class UnknownTypes:
         self.knows = knows
         self._tiers = tiers
         self._clock = clock
-        self._until_s: dict[str, float] = {}  # how long a type is shown, the last one met last
+        # How long each reason is shown, the last one met last.
+        self._until_s: dict[Reason, float] = {}
 
     def hold(self, delivery: Delivery) -> Moved:
         """Return the outcome of a claimed task of an unknown type: it waits in the next tier."""
         row = delivery.row
         if row is None:
             raise AssertionError(f"task {delivery.task_id} is not claimed")
-        tier = self._next_tier(delivery.partition.topic)
-        self._remember(row.type, tier.delay_s * (1 + SPREAD) + _SLACK_S)
         failure = Failure(ErrorClass.UNKNOWN_TYPE, f"no agent that had it knows type {row.type}")
-        return moved(failure, Spent(), tier, row.task_id)
+        return self._hold(delivery, failure, Reason(ReasonCode.TYPE_UNKNOWN, row.type))
+
+    def hold_for_route(self, delivery: Delivery, why: str) -> Moved:
+        """Return the outcome of a claimed task that may take no route of this agent."""
+        reason = Reason(ReasonCode.ROUTE_REFUSED, delivery.plan.route, text=why)
+        return self._hold(delivery, Failure(ErrorClass.ROUTE, why), reason)
+
+    def _hold(self, delivery: Delivery, failure: Failure, reason: Reason) -> Moved:
+        tier = self._next_tier(delivery.partition.topic)
+        self._remember(reason, tier.delay_s * (1 + SPREAD) + _SLACK_S)
+        return moved(failure, Spent(), tier, delivery.task_id)
 
     def reasons(self, now_s: float) -> list[Reason]:
-        """Return which types wait, for the agent's report."""
-        self._until_s = {name: end_s for name, end_s in self._until_s.items() if end_s > now_s}
-        return [Reason(ReasonCode.TYPE_UNKNOWN, name) for name in sorted(self._until_s)[:SHOWN]]
+        """Return which tasks wait, for the agent's report."""
+        self._until_s = {reason: end_s for reason, end_s in self._until_s.items() if end_s > now_s}
+        return sorted(self._until_s, key=attrgetter("code", "name", "text"))[:SHOWN]
 
     def _next_tier(self, topic: str) -> Tier:
         """Return the tier after that of a record's topic, at most the longest one."""
@@ -55,8 +65,8 @@ class UnknownTypes:
         later = [number for number, tier in enumerate(self._tiers) if tier.name == came_from]
         return self._tiers[min(later[0] + 1, len(self._tiers) - 1)] if later else self._tiers[-1]
 
-    def _remember(self, name: str, for_s: float) -> None:
-        until_s = max(self._until_s.pop(name, 0.0), self._clock.now_s() + for_s)
-        self._until_s[name] = until_s
+    def _remember(self, reason: Reason, for_s: float) -> None:
+        until_s = max(self._until_s.pop(reason, 0.0), self._clock.now_s() + for_s)
+        self._until_s[reason] = until_s
         if len(self._until_s) > REMEMBERED:
             del self._until_s[next(iter(self._until_s))]

@@ -74,6 +74,7 @@ class RecordDecoder:
             stamp,
             seen.route,
             key=record.key,
+            plan=seen.plan,
             size=seen.size,
             tenant=seen.tenant,
         )

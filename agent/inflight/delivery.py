@@ -8,7 +8,10 @@ from agent.lease import Lease
 from agent.outcome import Outcome, Spent
 from agent.ports import Claimable, Partition, Row
 from agent.quota.estimate import CallSize
+from agent.routes import RoutePlan
 from schemas.task.envelope import Publication
+
+_NO_PLAN = RoutePlan("")
 
 
 class DeliveryState(Enum):
@@ -28,6 +31,7 @@ class Delivery:
     """A record in flight.
 
     `value` is dropped while the delivery waits for long; then the body is read from the ledger.
+    `route` is the route on which it runs or waits to run, one of its `plan`.
     """
 
     partition: Partition
@@ -49,9 +53,15 @@ class Delivery:
     key: bytes | None = None
     size: CallSize = field(default_factory=CallSize)  # as its body shows it
     tenant: str = "default"  # the same
+    plan: RoutePlan = _NO_PLAN
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None
     spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
+
+    def __post_init__(self) -> None:
+        """Let a delivery without a plan run on its route alone."""
+        if not self.plan.route:
+            self.plan = RoutePlan(self.route)
 
     @property
     def task_id(self) -> int:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, and_, bindparam, select, true, update
 
 from agent.ledger.claim_answers import answer
 from agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
-from producer.ledger import outbox
+from producer.ledger import batch_options, outbox
 from producer.ports import Order
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
 from schemas.ledger.tables import batch, task, task_input
@@ -55,6 +55,7 @@ _READ = select(  # the columns are in the order of Row
     batch.c.name,
     batch.c.cancelled_at.is_not(None).label("cancelled"),
     task.c.tenant,
+    batch.c.options,
     task.c.digest,
 )
 _READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(
@@ -198,7 +199,7 @@ def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int
 
 def _row(columns: Sequence[Any]) -> Row:
     """Build a row from the columns of `_READ` without the digest."""
-    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled, tenant = columns
+    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled, tenant, options = columns
     return Row(
         *numbers,
         float(due_in_s),
@@ -208,4 +209,5 @@ def _row(columns: Sequence[Any]) -> Row:
         batch_name,
         bool(cancelled),
         tenant,
+        batch_options.routes_allowed(options),
     )  # type: ignore[call-arg]

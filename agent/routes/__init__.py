@@ -6,7 +6,8 @@ tier.
 """
 
 from agent.routes.names import DEFAULT, RouteNames, route_of
+from agent.routes.plan import RoutePlan
 from agent.routes.route import Ticket
 from agent.routes.router import Router
 
-__all__ = ["DEFAULT", "RouteNames", "Router", "Ticket", "route_of"]
+__all__ = ["DEFAULT", "RouteNames", "RoutePlan", "Router", "Ticket", "route_of"]

@@ -1,4 +1,4 @@
-"""Names the route of a task, by its model or else by its type, and sees what its call will be.
+"""Names the routes of a task, by what its line names or its type, and sees what its call will be.
 
 Pure.
 
@@ -13,7 +13,10 @@ from typing import Any
 import orjson
 
 from agent.quota.estimate import CallSize, most_out
+from agent.routes.plan import RoutePlan
 from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.settings.fallback import chain
+from schemas.settings.routing import configured_routes
 from schemas.task.task_types import DOCUMENT, OPENAI
 from schemas.task.untrusted import contained
 
@@ -35,7 +38,8 @@ class RouteNames:
         self._config = config
         self._models: OrderedDict[str, str] = OrderedDict()
         self._by_model: dict[str, str] = {}
-        self.configured = (*sorted(config.routes.keys() - {DEFAULT}), DEFAULT)
+        self.configured = configured_routes(config)
+        self._plans = {name: RoutePlan(name, chain(config, name)) for name in self.configured}
         for name in self.configured:
             if model := self.model_of(name):
                 self._by_model.setdefault(model, name)
@@ -46,6 +50,25 @@ class RouteNames:
             task_type = self._config.types.get(type_name)
             return (task_type.route if task_type else None) or DEFAULT
         return self._by_model.get(model) or self._name_of_model(model)
+
+    def plan(
+        self,
+        type_name: str,
+        model: str | None,
+        route: str | None = None,
+        allowed: tuple[str, ...] | None = None,
+    ) -> RoutePlan:
+        """Return the routes that a task may take.
+
+        A route that it names comes before the route of its model.
+        """
+        if route is not None and route not in self._plans:
+            return RoutePlan(_fitting(route), known=False)
+        return self.plan_of_route(route or self.name_of(type_name, model)).within(allowed)
+
+    def plan_of_route(self, name: str) -> RoutePlan:
+        """Return the routes of a task that begins on this one."""
+        return self._plans.get(name) or RoutePlan(name)
 
     def model_of(self, route: str) -> str | None:
         """Return a route's model for tasks that name none; None lets the provider choose."""
@@ -62,14 +85,9 @@ class RouteNames:
         The name fits the ledger and a log line. It is no configured route's name and no other
         model's: MariaDB takes names for equal that differ only by trailing blanks.
         """
-        fits = len(model) <= MAX_ROUTE_CHARS and model.isprintable() and model == model.strip()
-        if fits and model not in self.configured:
+        if _fits(model) and model not in self.configured:
             return model
-        digest = hashlib.blake2b(
-            model.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES
-        ).hexdigest()
-        shown = "".join(letter if letter.isprintable() else "?" for letter in model)
-        name = f"{shown.strip()[: MAX_ROUTE_CHARS - len(digest) - 1]}~{digest}"
+        name = _shortened(model)
         self._models[name] = model
         self._models.move_to_end(name)
         if len(self._models) > _REMEMBERED:
@@ -79,11 +97,16 @@ class RouteNames:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a record's value shows before its task is claimed: route, size and tenant."""
+    """What a record's value shows before its task is claimed: routes, size and tenant."""
 
-    route: str
+    plan: RoutePlan
     size: CallSize = field(default_factory=CallSize)
     tenant: str = TENANT
+
+    @property
+    def route(self) -> str:
+        """Return the route on which the task begins."""
+        return self.plan.first
 
 
 def preview(value: bytes | None, names: RouteNames) -> Preview:
@@ -91,14 +114,15 @@ def preview(value: bytes | None, names: RouteNames) -> Preview:
 
     Of a value that cannot be read, the default route.
     """
+    unread = Preview(names.plan_of_route(DEFAULT))
     if value is None:
-        return Preview(DEFAULT)
+        return unread
     try:
         with contained():
             line = orjson.loads(value)
-            return _preview(line, len(value), names) if isinstance(line, dict) else Preview(DEFAULT)
+            return _preview(line, len(value), names) if isinstance(line, dict) else unread
     except Exception:  # noqa: BLE001 - the attempt gives up an unreadable body, not this
-        return Preview(DEFAULT)
+        return unread
 
 
 def route_of(value: bytes | None, names: RouteNames) -> str:
@@ -109,9 +133,9 @@ def route_of(value: bytes | None, names: RouteNames) -> str:
 def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
     if "custom_id" in line or "body" in line:
         body = _table(line.get("body"))
-        route = names.name_of(OPENAI, _text(body.get("model")))
+        plan = names.plan(OPENAI, _text(body.get("model")))
         size = CallSize(task_type=OPENAI, input_bytes=length, most_out=most_out(body))
-        return Preview(route, size)
+        return Preview(plan, size)
     task_type, source = _text(line.get("type")) or DOCUMENT, _table(line.get("input"))
     size = CallSize(
         task_type=task_type,
@@ -119,8 +143,35 @@ def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
         most_out=most_out(_table(line.get("params"))),
         by_uri="uri" in source,
     )
-    route = names.name_of(task_type, _text(line.get("model")))
-    return Preview(route, size, _text(line.get("tenant")) or TENANT)
+    plan = names.plan(
+        task_type,
+        _text(line.get("model")),
+        _text(line.get("route")) or None,
+        _texts(line.get("routes_allowed")),
+    )
+    return Preview(plan, size, _text(line.get("tenant")) or TENANT)
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    if not isinstance(value, list):
+        return None
+    return tuple(text for text in value if isinstance(text, str))
+
+
+def _fitting(name: str) -> str:
+    """Return a name as it fits the ledger and a log line."""
+    return name if _fits(name) else _shortened(name)
+
+
+def _fits(name: str) -> bool:
+    return len(name) <= MAX_ROUTE_CHARS and name.isprintable() and name == name.strip()
+
+
+def _shortened(name: str) -> str:
+    """Return a printable beginning of a name with a hash of the whole name."""
+    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return f"{shown.strip()[: MAX_ROUTE_CHARS - len(digest) - 1]}~{digest}"
 
 
 def _text(value: Any) -> str | None:

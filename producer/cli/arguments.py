@@ -59,6 +59,16 @@ def type_name(text: str) -> str:
     return text
 
 
+def route_names(text: str) -> tuple[str, ...]:
+    """Return the names of routes from a text with commas; refuse an empty list."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError(
+            "no route is named; write for example fast,other, or leave the option out"
+        )
+    return names
+
+
 def group(text: str) -> str:
     """Return a group name; refuse a name that no topic can have."""
     try:

@@ -15,10 +15,11 @@ from producer.cli.load_progress import LoadProgress
 from producer.cli.load_report import BadLineReport, Sums
 from producer.input.blank_documents import BlankDocuments
 from producer.input.excluded_files import own_files
+from producer.input.known_routes import KnownRoutes
 from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.rejects import Rejects, TooManyRejectsError
-from producer.ledger import reported_types, store, tally
+from producer.ledger import batch_options, reported_types, store, tally
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
 from producer.screen.answer import CommandAnswer, answering
@@ -87,7 +88,9 @@ async def _load_all(
         )
         reported = await parts.transactions.read(reported_types.read, options.group)
         lines = _checked(config, options, reported, source)
-        summary = await _load(parts, source, _recorded(lines, sums, loaded), report, sums.add_new)
+        recorded = _recorded(lines, sums, loaded)
+        allowed = options.routes_allowed
+        summary = await _load(parts, source, recorded, report, sums.add_new, allowed)
     report.finish()
     _report_load(source, summary, sums, answer)
     _report_rejects(source, rejects, options, answer)
@@ -127,8 +130,9 @@ def _checked(
 ) -> Iterator[Good | Bad]:
     """Return the input's lines, with tasks that would run in vain as bad lines."""
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
+    routes = KnownRoutes(config=config, allowed=options.routes_allowed)
     blank = BlankDocuments(config.roots(), own_files(config))
-    return blank.checked(types.checked(source.lines()))
+    return blank.checked(routes.checked(types.checked(source.lines())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +216,14 @@ async def _load(
     lines: Iterable[Good | Bad],
     report: BadLineReport,
     is_new: Callable[[Good], None],
+    routes_allowed: tuple[str, ...] | None,
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
     batch = source.batch
     into = await parts.transactions.write(store.open_batch, batch, parts.topics.group)
     await parts.transactions.write(store.begin_load, into)
+    if routes_allowed is not None:
+        await parts.transactions.write(batch_options.allow_routes, into.id, routes_allowed)
     before = await parts.transactions.read(tally.loaded, into.id)
     crash.reach("load.batch_made")
     reading, counting = ThreadExecutor("reading"), ThreadExecutor("counting")

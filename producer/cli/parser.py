@@ -13,6 +13,7 @@ from producer.cli.arguments import (
     group,
     named,
     per_second,
+    route_names,
     type_name,
     up_to,
     written,
@@ -171,6 +172,12 @@ def _add_load(parser: Parser) -> None:
         type=type_name,
         metavar="TYPE",
         help="load lines of a type that only your agents know; may be repeated",
+    )
+    parser.add_argument(
+        "--routes-allowed",
+        type=route_names,
+        metavar="A,B",
+        help="routes that the batch's tasks may take, unless their lines say so",
     )
     parser.add_argument(
         "--max-rejects",

@@ -9,6 +9,8 @@ from typing import Any
 from producer.input.lines import Good
 from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
+from schemas.settings.routing import configured_route
+from schemas.task.line import TaskLine
 
 
 class Estimate:
@@ -26,12 +28,11 @@ class Estimate:
     def add(self, line: Good) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
-        model = line.task.model or self._model_of(line.task.type)
+        model = line.task.model or self._model_of(line.task)
         self._bytes[model] += len(line.value) + (line.task.size or 0)
 
-    def _model_of(self, type_name: str) -> str:
-        task_type = self._config.types.get(type_name)
-        route = task_type.route if task_type else None
+    def _model_of(self, task: TaskLine) -> str:
+        route = configured_route(self._config, task.type, None, task.route)
         return account(self._config, route or DEFAULT_ROUTE).model or "the default model"
 
     def scale(self, tasks: int) -> None:

@@ -10,6 +10,8 @@ from itertools import count
 from producer.input.lines import Good
 from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
+from schemas.settings.routing import configured_route
+from schemas.task.line import TaskLine
 from schemas.task.wording import counted
 
 _NAMED = 3
@@ -52,7 +54,7 @@ class LongDocuments:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._limits: dict[tuple[str | None, str], tuple[str, int | None]] = {}
+        self._limits: dict[tuple[str, str | None, str | None], tuple[str, int | None]] = {}
         self._longest: list[tuple[int, int, str, str, int]] = []
         self._order = count()
         self.count = 0
@@ -60,7 +62,7 @@ class LongDocuments:
     def add(self, line: Good) -> None:
         """Check one task: its line, and the document that it names by URI."""
         tokens = (len(line.value) + (line.task.size or 0)) // BYTES_PER_TOKEN
-        model, limit = self._limit_of(line.task.model, line.task.type)
+        model, limit = self._limit_of(line.task)
         if limit is None or tokens <= limit:
             return
         self.count += 1
@@ -88,24 +90,20 @@ class LongDocuments:
             "split them, name a model that takes more, or correct `context_tokens` in the settings"
         )
 
-    def _limit_of(self, model: str | None, type_name: str) -> tuple[str, int | None]:
-        key = model, type_name
+    def _limit_of(self, task: TaskLine) -> tuple[str, int | None]:
+        key = task.type, task.model, task.route
         if key not in self._limits:
             if len(self._limits) > _REMEMBERED:  # names come from lines, so there may be any number
                 self._limits.clear()
-            self._limits[key] = self._find_limit(model, type_name)
+            self._limits[key] = self._find_limit(*key)
         return self._limits[key]
 
-    def _find_limit(self, model: str | None, type_name: str) -> tuple[str, int | None]:
+    def _find_limit(
+        self, type_name: str, model: str | None, route: str | None
+    ) -> tuple[str, int | None]:
         """Return the model that a task takes, as agents choose it, and its limit."""
-        config = self._config
-        if model is None:
-            task_type = config.types.get(type_name)
-            route = (task_type.route if task_type else None) or DEFAULT_ROUTE
-        else:
-            routes = sorted(name for name in config.routes if account(config, name).model == model)
-            route = routes[0] if routes else DEFAULT_ROUTE
-        settings = account(config, route)
+        chosen = configured_route(self._config, type_name, model, route)
+        settings = account(self._config, chosen or DEFAULT_ROUTE)
         name = model or settings.model or ""
         is_own = settings.model == name
         return name, (settings.context_tokens if is_own else None) or known_tokens(name)

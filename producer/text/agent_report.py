@@ -26,6 +26,8 @@ _UNKNOWN: dict[str, str] = {
     "python -m producer topics apply",
     ReasonCode.TYPE_UNKNOWN: "tasks of type {name} wait for an agent that knows it: add "
     "[types.{name}] to the agents' settings and restart them",
+    ReasonCode.ROUTE_REFUSED: "tasks of route {name} wait, {text}; correct the agents' settings "
+    "and restart them, or load the tasks anew",
 }
 
 
@@ -110,8 +112,8 @@ def _text(reason: Reason, group: str) -> str:
             usual_s = reason.usual_s
             usual = "" if usual_s is None else f", usually they take {usual_s:.1f} s"
             return f"{_route(reason)}: {calls} been running for {reason.seconds:.0f} s{usual}"
-        case ReasonCode.TOPIC_UNKNOWN | ReasonCode.TYPE_UNKNOWN as code:
-            return _UNKNOWN[code].format(name=reason.name)
+        case ReasonCode.TOPIC_UNKNOWN | ReasonCode.TYPE_UNKNOWN | ReasonCode.ROUTE_REFUSED as code:
+            return _UNKNOWN[code].format(name=reason.name, text=reason.text)
         case ReasonCode.ROUTES_LEFT_OUT:
             wait = "waits" if reason.count == 1 else "wait"
             return f"{counted(reason.count, 'more route')} {wait}"

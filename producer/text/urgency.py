@@ -16,15 +16,16 @@ class Urgency(IntEnum):
     TOPIC_UNKNOWN = 2
     GUARD_RAISED = 3
     TYPE_UNKNOWN = 4
-    LOOP_BLOCKED = 5
-    AGENT_LOST = 6  # it still holds tasks
-    ROUTE_STOPPED = 7
-    CALLS_HANG = 8
-    SUSPECT_RUNS = 9
-    AGENT_SILENT = 10
-    ROUTE_PAUSED = 11
-    ROUTES_LEFT_OUT = 12
-    OTHER = 13  # what an agent of another version says
+    ROUTE_REFUSED = 5
+    LOOP_BLOCKED = 6
+    AGENT_LOST = 7  # it still holds tasks
+    ROUTE_STOPPED = 8
+    CALLS_HANG = 9
+    SUSPECT_RUNS = 10
+    AGENT_SILENT = 11
+    ROUTE_PAUSED = 12
+    ROUTES_LEFT_OUT = 13
+    OTHER = 14  # what an agent of another version says
 
     @property
     def needs_person(self) -> bool:

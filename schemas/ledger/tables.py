@@ -137,7 +137,9 @@ batch = _table(
     Column("archived_at", UtcTime, doc="when it was put away; nothing sets it yet"),
     _word("note", 500, doc="who made it: empty for a load"),
     Column(
-        "options", LongText, doc="what holds for all of its tasks, as JSON; nothing sets it yet"
+        "options",
+        LongText,
+        doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`",
     ),
 )
 

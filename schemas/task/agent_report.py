@@ -36,6 +36,7 @@ class ReasonCode(StrEnum):
     ROUTE_PARKED = "route_parked"
     TOPIC_UNKNOWN = "topic_unknown"
     TYPE_UNKNOWN = "type_unknown"
+    ROUTE_REFUSED = "route_refused"  # tasks may take no route of the agent
     ROUTE_STOPPED = "route_stopped"
     CALLS_HANG = "calls_hang"
     ROUTE_PAUSED = "route_paused"

@@ -41,7 +41,8 @@ class TaskLine:
 
     In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
     openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; tasks with a larger
-    `priority` run first. None means that the line does not set the field.
+    `priority` run first. `routes_allowed` bounds the routes of the task. None means that the line
+    does not set the field.
     """
 
     key: str
@@ -49,6 +50,8 @@ class TaskLine:
     type: str = DOCUMENT
     tenant: str = "default"
     model: str | None = None
+    route: str | None = None
+    routes_allowed: tuple[str, ...] | None = None
     prompt: str | None = None
     text: str | None = None
     uri: str | None = None
@@ -74,7 +77,8 @@ def parse(value: bytes) -> TaskLine:
 def parse_again(value: bytes) -> TaskLine:
     """Return the task of a line that was accepted before.
 
-    Its size, its schema and whether its document is blank are not checked again.
+    Its size, its schema and whether its document is blank are not checked again. Fields that only a
+    newer version knows are left out.
     """
     return _task(value, _ACCEPTED, is_accepted=True)
 
@@ -86,7 +90,11 @@ def _task(value: bytes, checks: Mapping[str, Check], *, is_accepted: bool) -> Ta
         line = read_object(value)
         if not is_accepted:
             refuse_many(line, value)
-        task = _openai(line) if "custom_id" in line or "body" in line else _docllm(line, checks)
+        is_openai = "custom_id" in line or "body" in line
+        if is_accepted:
+            known = _OPENAI if is_openai else checks
+            line = {name: field for name, field in line.items() if name in known}
+        task = _openai(line) if is_openai else _docllm(line, checks)
         for name in _SENT:
             refuse_rounded(line, name, value)
         return task
@@ -232,6 +240,8 @@ _DOCLLM: dict[str, Check] = {
     "prompt": line_fields.text,
     "input": line_fields.source,
     "model": line_fields.model,
+    "route": line_fields.route,
+    "routes_allowed": line_fields.routes,
     "params": line_fields.params,
     "schema": line_fields.answer_schema,
     "tenant": line_fields.name,

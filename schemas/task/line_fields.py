@@ -27,6 +27,8 @@ from schemas.task.task_types import is_name
 from schemas.task.validator import validator_of
 
 MAX_MODEL_CHARS = 191
+MAX_ROUTE_CHARS = 64
+MAX_ROUTES = 100  # in one line
 
 Check = Callable[[str, Any], Any]
 
@@ -68,15 +70,35 @@ def text(field: str, value: Any) -> str:
 
 def model(field: str, value: Any) -> str:
     """Return a model's name, of at most 191 characters, without surrounding blanks."""
+    return _name_of("model", MAX_MODEL_CHARS, field, value)
+
+
+def route(field: str, value: Any) -> str:
+    """Return a route's name, of at most 64 characters, without surrounding blanks."""
+    return _name_of("route", MAX_ROUTE_CHARS, field, value)
+
+
+def routes(field: str, value: Any) -> tuple[str, ...]:
+    """Return the names of at least one route."""
+    if type(value) is not list:
+        raise wrong_type(field, value, "a list of routes")
+    if not value:
+        raise LineError(field, "is empty", "name at least one route, or leave the field out")
+    if len(value) > MAX_ROUTES:
+        raise LineError(field, f"has {len(value)} routes", f"name at most {MAX_ROUTES}")
+    return tuple(route(f"{field}.{number}", name) for number, name in enumerate(value))
+
+
+def _name_of(noun: str, most: int, field: str, value: Any) -> str:
     if text(field, value) != value.strip():
         raise LineError(
-            field, "has blanks around it", "remove the blanks before and after the model's name"
+            field, "has blanks around it", f"remove the blanks before and after the {noun}'s name"
         )
-    if len(value) > MAX_MODEL_CHARS:
+    if len(value) > most:
         raise LineError(
             field,
             f"is {len(value)} characters long",
-            f"write the model's name, of at most {MAX_MODEL_CHARS} characters",
+            f"write the {noun}'s name, of at most {most} characters",
         )
     return str(value)
 

@@ -2,10 +2,12 @@
 
 from datetime import datetime
 
+import orjson
 import pytest
 
 from agent.ledger import claims
 from agent.ports import ClaimAnswer
+from producer.ledger import batch_options
 from schemas.ledger.sql import LONG_AGO
 from schemas.ledger.tables import batch, outbox, task
 from schemas.task.envelope import digest
@@ -38,6 +40,37 @@ def test_a_free_task_is_claimed(ledger_db: LedgerDatabase) -> None:
         BATCH,
     )
     assert row.due_in_s == pytest.approx(600, abs=30)
+
+
+def test_the_claim_tells_which_routes_the_batch_allows(ledger_db: LedgerDatabase) -> None:
+    """A load may bound the routes of its batch, also later and anew; other options stay."""
+    (task_id,) = ledger_db.load("a")
+    into = ledger_db.batch()
+    ledger_db.set(batch, into.id, options='{"later": 1, "routes_allowed": "a"}')
+
+    def allowed() -> tuple[str, ...] | None:
+        owner = ledger_db.agent().next_owner()
+        _, row = ledger_db.answers([ledger_db.record(task_id)], owner, 600.0)[task_id]
+        assert row is not None
+        return row.routes_allowed
+
+    assert allowed() is None
+    ledger_db.call(batch_options.allow_routes, into.id, ["a"])
+    assert allowed() == ("a",)
+    ledger_db.call(batch_options.allow_routes, into.id, ["b", "a"])
+    assert allowed() == ("b", "a")
+    assert orjson.loads(ledger_db.rows(batch)[0].options)["later"] == 1
+
+
+def test_options_that_nobody_can_read_bound_nothing(ledger_db: LedgerDatabase) -> None:
+    """A damaged row must not keep its batch from being claimed, or from being loaded."""
+    assert [batch_options.routes_allowed(text) for text in ("{", "[]", "", None)] == [None] * 4
+    into = ledger_db.batch()
+    ledger_db.set(batch, into.id, options="{")
+
+    ledger_db.call(batch_options.allow_routes, into.id, ["a"])
+
+    assert batch_options.routes_allowed(ledger_db.rows(batch)[0].options) == ("a",)
 
 
 def test_a_question_takes_nothing(ledger_db: LedgerDatabase) -> None:

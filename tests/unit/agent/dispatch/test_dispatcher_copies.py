@@ -25,6 +25,7 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.ports import Assigned, ClaimAnswer, Partition, Record, Row, Verdict
+from agent.routes import RoutePlan
 from agent.wiring import core
 from agent.wiring.core import Common, Dispatch
 from schemas.task.envelope import Publication, encode
@@ -59,7 +60,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
     parts["clock"].now_s.return_value = 0.0
     parts["letters"].take = AsyncMock(side_effect=list)
     naming = MagicMock()
-    naming.name_of.return_value = "route"
+    naming.plan_of_route.return_value = RoutePlan("route")
     dispatch = core.dispatch(
         Common(wakeups=Wakeups(), limits=Limits(), deadline_s=60.0, **parts),
         partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),

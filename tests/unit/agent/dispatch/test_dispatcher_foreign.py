@@ -10,6 +10,7 @@ import pytest
 from agent.dispatch.claimer import Purpose
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.ports import ClaimAnswer
+from agent.routes import RoutePlan
 from agent.routes.names import Preview
 from agent.wiring.core import Dispatch
 from tests.unit.agent.dispatch.test_dispatcher_copies import PARTITION, ROW, made, record
@@ -118,9 +119,8 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     """
     dispatch, (first,) = made([2])
     dispatch.table.bodies_bytes, first.value, first.digest = 0, None, None
-    dispatch.claimer._bodies._decoder.preview = lambda value: Preview(  # type: ignore[method-assign]
-        "special" if value else "default"
-    )
+    seen = Preview(RoutePlan("special"))
+    dispatch.claimer._bodies._decoder.preview = lambda _: seen  # type: ignore[method-assign]
     started: list[Delivery] = []
     given_back: list[Delivery] = []
     dispatch.claimer._slots.start = started.append  # type: ignore[method-assign]

@@ -5,16 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.admission import TypeUnknown
+from agent.execution.admission import NotAdmitted, Permit, TypeUnknown
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.unknown_types import REMEMBERED, SHOWN, UnknownTypes
 from agent.judge import tiers_of
 from agent.outcome import Cancelled, Dead, Moved, Outcome
+from agent.routes import RoutePlan
+from schemas.settings.fallback import FallbackStep
 from schemas.task.agent_report import Reason, ReasonCode
 from schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
-from tests.support.routes import GOOD, routes
-from tests.support.slots import PARTITION, RAISED, SlotsHarness, claimed, ending
+from tests.support.routes import GOOD, ROUTE, routes
+from tests.support.slots import PARTITION, RAISED, SlotsHarness, claimed, ending, started
 
 TIERS = tiers_of(["30s", "5m", "1h"])
 
@@ -126,3 +128,47 @@ def test_a_cancelled_task_of_an_unknown_type_is_cancelled() -> None:
     harness.slots().start(delivery)
 
     assert [type(outcome) for outcome in harness.settler.outcomes] == [Cancelled]
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (RoutePlan("lost", known=False), "no agent that had it has a route lost"),
+        (
+            RoutePlan("a", allowed=frozenset({"x", "b"})),
+            "its routes_allowed (b, x) have neither a nor a fallback of it",
+        ),
+    ],
+)
+def test_a_task_that_may_take_no_route_waits_without_a_call(plan: RoutePlan, why: str) -> None:
+    """It waits as a task of an unknown type does, and the report says why."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([RAISED])
+    delivery = claimed(1, harness.clock.now_s())
+    delivery.plan = plan
+
+    (outcome,) = started(harness, delivery)
+
+    assert isinstance(outcome, Moved)
+    assert (outcome.tier, outcome.failure.error_class) == ("30s", ErrorClass.ROUTE)
+    assert outcome.failure.text == why
+    assert harness.worker.limits_s == []
+    assert harness.unknown_types.reasons(harness.clock.now_s()) == [
+        Reason(ReasonCode.ROUTE_REFUSED, plan.route, text=why)
+    ]
+
+
+def test_a_task_whose_batch_does_not_allow_its_route_is_given_back_for_an_allowed_one() -> None:
+    """The bounds of the batch come with the claim; the line's own bounds win."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.guards.replace([])
+    admission = harness.admission(CrashSuspects())
+    delivery = claimed(1, harness.clock.now_s())
+    delivery.plan = RoutePlan(ROUTE, (FallbackStep("other", frozenset()),))
+    assert delivery.row is not None
+    delivery.row = replace(delivery.row, routes_allowed=("other",))
+
+    assert admission.grant(delivery) is NotAdmitted.ROUTE
+    assert delivery.plan.first == "other"
+    delivery.plan = RoutePlan(ROUTE, allowed=frozenset({ROUTE}))
+    assert isinstance(admission.grant(delivery), Permit)

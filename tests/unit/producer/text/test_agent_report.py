@@ -58,6 +58,13 @@ def said(*reasons: Reason) -> list[str]:
                 "agents' settings and restart them"
             ),
         ),
+        (
+            Reason(ReasonCode.ROUTE_REFUSED, "fast", text="no agent that had it has a route fast"),
+            (
+                "tasks of route fast wait, no agent that had it has a route fast; correct the "
+                "agents' settings and restart them, or load the tasks anew"
+            ),
+        ),
         (Reason(ReasonCode.ROUTES_LEFT_OUT, count=1), "1 more route waits"),
         (Reason("out_of_budget", "night", text="0.00"), "out_of_budget night 0.00"),
     ],

@@ -1,0 +1,64 @@
+"""The routes that one task may take: its own one and the fallbacks, in order. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from schemas.settings.config import Trigger
+from schemas.settings.fallback import FallbackStep
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePlan:
+    """The route of a task, its chain of fallbacks, and the bounds of both.
+
+    `allowed` are the names in `routes_allowed` of its line or batch; None if nothing bounds it.
+    `known` is false if the task names a route that this agent's settings do not have.
+    """
+
+    route: str
+    steps: tuple[FallbackStep, ...] = ()
+    allowed: frozenset[str] | None = None
+    known: bool = True
+
+    def within(self, allowed: Iterable[str] | None) -> "RoutePlan":
+        """Return the plan within the bounds of the task's batch; those of its line win."""
+        if allowed is None or self.allowed is not None:
+            return self
+        return replace(self, allowed=frozenset(allowed))
+
+    @property
+    def first(self) -> str:
+        """Return the route on which the task begins; its own one if it may take none."""
+        return next(iter(self), self.route)
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the routes that the task may take, the first one first."""
+        names = (self.route, *(step.route for step in self.steps)) if self.known else ()
+        return (name for name in names if self.allows(name))
+
+    def allows(self, route: str) -> bool:
+        """Return whether the bounds have this route."""
+        return self.allowed is None or route in self.allowed
+
+    def after(self, route: str, trigger: Trigger) -> Iterator[str]:
+        """Return the routes to which the task may go on after this failure on a route."""
+        passed = route == self.route
+        for step in self.steps:
+            if passed and trigger in step.triggers and self.allows(step.route):
+                yield step.route
+            passed = passed or step.route == route
+
+    @property
+    def has_fallback(self) -> bool:
+        """Return whether the task may take more than one route."""
+        return bool(self.steps) and sum(1 for _ in self) > 1
+
+    @property
+    def refusal(self) -> str:
+        """Return why the task may take no route of this agent; empty if it may take one."""
+        if not self.known:
+            return f"no agent that had it has a route {self.route}"
+        if next(iter(self), None) is None:
+            bounds = ", ".join(sorted(self.allowed or ()))
+            return f"its routes_allowed ({bounds}) have neither {self.route} nor a fallback of it"
+        return ""

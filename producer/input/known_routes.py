@@ -1,0 +1,80 @@
+"""Refuses tasks that name a route that nobody configured, or that may take no route.
+
+Such a task would wait in every agent.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from producer.input.lines import Bad, Good
+from schemas.errors import ConfigError
+from schemas.settings.config import Config
+from schemas.settings.fallback import chain
+from schemas.settings.routing import configured_route, configured_routes
+from schemas.task.line import TaskLine
+
+
+class KnownRoutes:
+    """The routes that a load takes. `allowed` bounds the lines that set no bounds of their own.
+
+    Raises ConfigError if `allowed` names a route that is not configured.
+    """
+
+    def __init__(self, *, config: Config, allowed: tuple[str, ...] | None = None) -> None:
+        self._config = config
+        self._names = configured_routes(config)
+        self._allowed = allowed
+        for name in allowed or ():
+            if name not in self._names:
+                raise ConfigError(f"--routes-allowed: {name!r} is no route; {self._fix(name)}")
+
+    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+        """Yield the lines; a task that could take no route becomes a bad line."""
+        for line in lines:
+            yield self._checked(line) if isinstance(line, Good) else line
+
+    def _checked(self, line: Good) -> Good | Bad:
+        task = line.task
+        named = [("route", task.route or ""), *(("routes_allowed", name) for name in _of(task))]
+        for field, name in named:
+            if name and name not in self._names:
+                return _bad(line, field, f"names {name!r}, which is no route", self._fix(name))
+        allowed = self._allowed if task.routes_allowed is None else task.routes_allowed
+        if allowed is None or self._may_run(line, allowed):
+            return line
+        field = "routes_allowed" if task.routes_allowed is not None else ""
+        return _bad(
+            line,
+            field,
+            f"has neither {self._own_route(line)} nor a fallback of it in {', '.join(allowed)}",
+            "name an allowed route as the task's `route`, or allow its own one",
+        )
+
+    def _may_run(self, line: Good, allowed: tuple[str, ...]) -> bool:
+        task = line.task
+        route = configured_route(self._config, task.type, task.model, task.route)
+        if route is None:
+            return False
+        routes = route, *(step.route for step in chain(self._config, route))
+        return any(name in allowed for name in routes)
+
+    def _own_route(self, line: Good) -> str:
+        task = line.task
+        route = configured_route(self._config, task.type, task.model, task.route)
+        return f"the route {route}" if route else f"a route for the model {task.model}"
+
+    def _fix(self, name: str) -> str:
+        nearest = difflib.get_close_matches(name, self._names, 1)
+        guess = (
+            f"did you mean {nearest[0]}?" if nearest else f"known are: {', '.join(self._names)};"
+        )
+        return f"{guess} a route needs [routes.NAME] in the settings of load and of the agents"
+
+
+def _of(task: TaskLine) -> tuple[str, ...]:
+    return task.routes_allowed or ()
+
+
+def _bad(line: Good, field: str, problem: str, fix: str) -> Bad:
+    text = line.value.decode()
+    return Bad(line.line, field, problem, fix, None if line.document else text, line.document)

@@ -1,0 +1,25 @@
+"""The route of a task, as agents choose it from what its line says. Pure."""
+
+from schemas.settings.account import account
+from schemas.settings.config import DEFAULT_ROUTE, Config
+
+
+def configured_routes(config: Config) -> tuple[str, ...]:
+    """Return all configured routes by name, the default one last."""
+    return (*sorted(config.routes.keys() - {DEFAULT_ROUTE}), DEFAULT_ROUTE)
+
+
+def configured_route(
+    config: Config, type_name: str, model: str | None, route: str | None
+) -> str | None:
+    """Return the configured route of a task: the one that it names, or of its model, or its type.
+
+    Returns None if there is none, because nobody configured the route or the model.
+    """
+    if route is not None:
+        return route if route in configured_routes(config) else None
+    if model is None:
+        task_type = config.types.get(type_name)
+        return (task_type.route if task_type else None) or DEFAULT_ROUTE
+    names = configured_routes(config)
+    return next((name for name in names if account(config, name).model == model), None)

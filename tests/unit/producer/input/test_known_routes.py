@@ -1,0 +1,86 @@
+"""Lines whose task could take no route are refused before they are loaded."""
+
+import orjson
+import pytest
+
+from producer.input.known_routes import KnownRoutes
+from producer.input.lines import Bad, Good, read_line
+from schemas.errors import ConfigError
+from schemas.settings.config import Config, RouteConfig
+
+CONFIG = Config(
+    routes={
+        "fast": RouteConfig(fallback=("other",)),
+        "other": RouteConfig(model="large"),
+        "third": RouteConfig(),
+    }
+)
+
+
+def checked(allowed: tuple[str, ...] | None = None, **fields: object) -> Good | Bad:
+    """Return a line with these fields as the check leaves it."""
+    line = read_line(3, orjson.dumps({"id": "a", "prompt": "p"} | fields))
+    assert isinstance(line, Good)
+    (result,) = KnownRoutes(config=CONFIG, allowed=allowed).checked([line])
+    return result
+
+
+@pytest.mark.parametrize(
+    ("allowed", "fields"),
+    [
+        (None, {}),
+        (None, {"route": "fast"}),
+        (None, {"route": "fast", "routes_allowed": ["other"]}),
+        (None, {"routes_allowed": ["default"]}),
+        (("third",), {"routes_allowed": ["default"]}),
+        (("default", "other"), {"model": "large"}),
+        (("fast",), {"model": "fast"}),
+    ],
+)
+def test_a_task_that_may_take_a_route_is_loaded(
+    allowed: tuple[str, ...] | None, fields: dict[str, object]
+) -> None:
+    """Its own route or one of its fallbacks is allowed."""
+    assert isinstance(checked(allowed, **fields), Good)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "fields", "field", "words"),
+    [
+        (None, {"route": "fats"}, "route", "names 'fats', which is no route; did you mean fast?"),
+        (None, {"route": "zz"}, "route", "known are: fast, other, third, default; a route needs"),
+        (None, {"routes_allowed": ["fast", "zz"]}, "routes_allowed", "names 'zz'"),
+        (
+            None,
+            {"route": "other", "routes_allowed": ["fast", "third"]},
+            "routes_allowed",
+            "has neither the route other nor a fallback of it in fast, third",
+        ),
+        (("fast",), {}, "", "has neither the route default nor a fallback of it in fast"),
+        (("fast",), {"model": "zz"}, "", "has neither a route for the model zz nor"),
+    ],
+)
+def test_a_task_that_may_take_no_route_is_a_bad_line(
+    allowed: tuple[str, ...] | None, fields: dict[str, object], field: str, words: str
+) -> None:
+    """The error names line and field, and says what to do."""
+    line = checked(allowed, **fields)
+
+    assert isinstance(line, Bad)
+    assert (line.line, line.field) == (3, field)
+    assert words in str(line)
+
+
+def test_a_bad_line_stays_as_it_is() -> None:
+    """A line that is no task has its error already."""
+    bad = Bad(1, "id", "is missing", "add it", "{}")
+
+    assert list(KnownRoutes(config=CONFIG).checked([bad])) == [bad]
+
+
+def test_an_option_that_names_no_route_ends_the_load() -> None:
+    """A misspelt route would leave the tasks without one."""
+    with pytest.raises(
+        ConfigError, match="--routes-allowed: 'fats' is no route; did you mean fast"
+    ):
+        KnownRoutes(config=CONFIG, allowed=("other", "fats"))
