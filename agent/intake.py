@@ -41,6 +41,7 @@ from schemas.task.failures import Disposition
 
 log = logging.getLogger(__name__)
 
+InboxTask = tuple[Record, store.NewTask]
 TURN_S = 0.02  # the longest time of reading without a pause
 
 
@@ -138,7 +139,7 @@ class Intake:
         return page
 
     async def _take(self, records: Sequence[Record]) -> None:
-        tasks_of: dict[str, list[tuple[Record, store.NewTask]]] = {}
+        tasks_of: dict[str, list[InboxTask]] = {}
         rejected: list[RejectedRecord] = []
         began_s = self._clock.now_s()
         for record in await self._without_letters(records):
@@ -152,6 +153,7 @@ class Intake:
                 # Leave as much time for everything else, however many slow lines come.
                 await self._clock.sleep(took_s)
                 began_s = self._clock.now_s()
+        await self._take_bare_letters(tasks_of)
         for batch_name, tasks in tasks_of.items():
             rejected += await self._accept(batch_name, tasks)
         if rejected:
@@ -184,6 +186,16 @@ class Intake:
             or (record.partition.topic, record.partition.number, record.offset) in strangers
         ]
 
+    async def _take_bare_letters(self, tasks_of: dict[str, list[InboxTask]]) -> None:
+        """Take out the lines that are dead letters without headers, which name no batch."""
+        name = store.direct_batch(self._group)
+        if not (tasks := tasks_of.pop(name, [])):
+            return
+        topic = tasks[0][0].partition.topic
+        taken = await self._letters.take_lines({task.digest for _, task in tasks}, topic)
+        if others := [(record, task) for record, task in tasks if task.digest not in taken]:
+            tasks_of[name] = others
+
     async def _read(self, record: Record) -> foreign_records.Line:
         """Return the batch and the task of a record, or why it is no task line."""
         return await foreign_records.read_apart(
@@ -196,9 +208,7 @@ class Intake:
             failed=self._memory.note,
         )
 
-    async def _accept(
-        self, batch_name: str, tasks: Sequence[tuple[Record, store.NewTask]]
-    ) -> list[RejectedRecord]:
+    async def _accept(self, batch_name: str, tasks: Sequence[InboxTask]) -> list[RejectedRecord]:
         """Store the tasks of these records; return the records that the batch does not take."""
         try:
             accepted = await self._store(batch_name, [task for _, task in tasks])

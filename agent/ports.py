@@ -7,7 +7,7 @@ and are named here to complete the page.
 Tested by tests/contract/test_ledger_claim.py and tests/contract/test_source.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -342,6 +342,13 @@ class Letters(Protocol):
         """Take the dead letters of the ledger's tasks; return the other records.
 
         A letter that was taken is finished: its task is replayed, or left as it is.
+        """
+        ...
+
+    async def take_lines(self, digests: Collection[bytes], topic: str) -> Collection[bytes]:
+        """Take the letters that came back to `topic` without headers; return their digests.
+
+        The other digests belong to lines of no task that has died.
         """
         ...
 

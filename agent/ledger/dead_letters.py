@@ -1,22 +1,27 @@
 """Writes the dead letters of a settle or of the reaper, with copies and sums of their tasks.
 
+With each goes the digest of the task's line, by which a line that a tool writes back without its
+headers is recognized, also after a replay.
+
 A dead letter and the count of its death have the same route, model and sums. A replay takes back
 exactly what the dead letter says, so no sum by route or model falls below zero.
 
 Tested by tests/contract/test_ledger_ends.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, select
 
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.tables import dead_letter, task, task_attempt
+from schemas.ledger.bulk import insert_rows, merge_rows
+from schemas.ledger.sql import Merge
+from schemas.ledger.tables import batch, dead_letter, dead_line, task, task_attempt
 from schemas.task.failures import UNTRIED
 
 Letter = Mapping[str, Any]  # the columns of a dead letter
 
+_NEWEST = Merge(greatest=("task_id",))  # of the tasks that died with one line
 _SUMMED = (task_attempt.c.tokens_in, task_attempt.c.tokens_out, task_attempt.c.cost_micro)
 _COPIED = (
     task.c.id,
@@ -25,6 +30,8 @@ _COPIED = (
     task.c.tenant,
     task.c.replays,
     task.c.expires_at,
+    task.c.digest,
+    batch.c.group_name,
 )
 # This is built once, and runs only if tasks die.
 _TASKS = (
@@ -34,6 +41,7 @@ _TASKS = (
         *(func.sum(column).label(column.name) for column in _SUMMED),
     )
     .join(task_attempt, task_attempt.c.task_id == task.c.id)
+    .join(batch, batch.c.id == task.c.batch_id)
     .where(task.c.id.in_(bindparam("ids", expanding=True)))
     .group_by(*_COPIED)
 )
@@ -51,7 +59,23 @@ def write(connection: Connection, letters: Sequence[Letter]) -> dict[int, Letter
     tasks = {row.id: row for row in connection.execute(_TASKS, {"ids": ids})}
     whole = [{**letter, **_of_task(tasks[letter["task_id"]])} for letter in letters]
     insert_rows(connection, dead_letter, whole)
+    merge_rows(connection, dead_line, _lines(tasks.values()), _NEWEST)
     return {letter["task_id"]: letter for letter in whole}
+
+
+def _lines(tasks: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the rows by which the lines of these tasks are recognized if they come back.
+
+    They are in the order of their key, in which all transactions lock them.
+    """
+    newest: dict[tuple[str, bytes], int] = {}
+    for row in tasks:
+        key = row.group_name, row.digest
+        newest[key] = max(row.id, newest.get(key, 0))
+    return [
+        {"group_name": group, "digest": digest, "task_id": newest[group, digest]}
+        for group, digest in sorted(newest)
+    ]
 
 
 def _of_task(row: Any) -> Letter:

@@ -1,14 +1,15 @@
 """Takes the dead letters that other people's tools write back.
 
 Such a letter never makes a second task or a second letter. With `[inbox] redrive` it replays its
-task, otherwise the log has the command that does.
+task, otherwise the log has the command that does. A letter that has lost its headers is known by
+its line.
 
 Tested by tests/contract/test_ledger_returned.py.
 """
 
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from agent.ports import Clock, RejectedRecord
 from producer.limits import CAP
@@ -17,7 +18,7 @@ from producer.replay.returned import LetterVerdict, ReturnedLetter, Standing
 from producer.text.printable import shown
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
-from schemas.task.envelope import decode, is_letter
+from schemas.task.envelope import BATCH_HEADER, decode, is_letter
 from schemas.task.untrusted import contained
 
 log = logging.getLogger(__name__)
@@ -56,9 +57,23 @@ class ReturnedLetters:
             verdict = verdicts.get(position)
             if verdict is None or verdict.standing is Standing.STRANGER:
                 strangers.append(record)
-            else:
-                self._log(verdict, record.topic)
+            elif text := self._text(verdict):
+                self._log("a dead letter", verdict, record.topic, text)
         return strangers
+
+    async def take_lines(self, digests: Collection[bytes], topic: str) -> Collection[bytes]:
+        """Take the letters that came back to `topic` without headers; return their digests."""
+        letters = await self._transactions.read(returned.of_lines, self._group, digests)
+        if not letters:
+            return ()
+        verdicts = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
+        crash.reach("letters.lines_judged")
+        taken = []
+        for digest, verdict in verdicts.items():
+            if verdict.standing is not Standing.STRANGER:
+                taken.append(digest)
+                self._log("the line", verdict, topic, self._text_of_line(verdict))
+        return taken
 
     async def _judge(self, letters: Sequence[ReturnedLetter]) -> list[LetterVerdict]:
         if self._redrive:
@@ -77,13 +92,6 @@ class ReturnedLetters:
         if publication.ledger != self._ledger_id or publication.group != self._group:
             return None
         return ReturnedLetter(publication.task_id, publication.fence, record.value)
-
-    def _log(self, verdict: LetterVerdict, topic: str) -> None:
-        text = self._text(verdict)
-        if text is None or not self._may_log():
-            return
-        subject = f"task {shown(verdict.key)}, batch {shown(verdict.batch)},"
-        log.warning("a dead letter of %s came back to %s: %s", subject, topic, text)
 
     def _text(self, verdict: LetterVerdict) -> str | None:
         """Return what becomes of a letter and what a person may do; None if nothing is to do."""
@@ -106,6 +114,18 @@ class ReturnedLetters:
                 return "its task stays dead, because its batch is cancelled"
             case _:
                 return None
+
+    def _text_of_line(self, verdict: LetterVerdict) -> str:
+        """Return the same for a line, which somebody may have meant as a new task."""
+        text = self._text(verdict) or "its task has died before and is not dead now, or is replayed"
+        if verdict.standing is Standing.DEAD and self._redrive:
+            return text
+        return f"{text}; to run the line as a new task, name a batch in the header {BATCH_HEADER}"
+
+    def _log(self, subject: str, verdict: LetterVerdict, topic: str, text: str) -> None:
+        if self._may_log():
+            task = f"task {shown(verdict.key)}, batch {shown(verdict.batch)},"
+            log.warning("%s of %s came back to %s: %s", subject, task, topic, text)
 
     def _may_log(self) -> bool:
         """Return whether one more letter may be logged: a few in each minute are."""

@@ -1,19 +1,23 @@
 """Replays tasks whose dead letters other people's tools write back.
 
 A letter names its task and the death that it tells of. If the task is still dead of that death, a
-run of its own replays it, as a person's `replay` would, with the same cap. Twice written is once
-replayed: a task that waits in a run, or is dead no more, is left alone.
+run replays it, as a person's `replay` would, with the same cap. Twice written is once replayed: a
+task that waits in a run, or is dead no more, is left alone. A letter without its headers is known
+by its line, and stands for whichever death its task has died.
+
+Letters that come one after the other join an open run, so that thousands make few runs.
 
 Tested by tests/contract/test_ledger_returned.py.
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+import orjson
+from sqlalchemy import Connection, insert, select, update
 
 from producer.ledger import audit
 from producer.ledger.audit import AGENT, AuditKind
@@ -23,11 +27,13 @@ from producer.ledger.selection import Selection
 from producer.limits import CAP
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import batch, replay_item, replay_run, task
+from schemas.ledger.tables import batch, dead_line, replay_item, replay_run, task
 from schemas.task.envelope import digest
 from schemas.task.states import Status
+from schemas.task.wording import counted
 
 ACTOR = "dead letters written back"  # of the runs
+RUN_ITEMS = 10_000  # the most tasks of a run that further letters join
 
 
 class Standing(Enum):
@@ -42,10 +48,14 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReturnedLetter:
-    """A letter that was written back; `value` is None if it only points to the task's value."""
+    """A letter that was written back.
+
+    `fence` is None if nothing says of which death it tells, and `value` is None if it only points
+    to the task's value, or is known to have it.
+    """
 
     task_id: int
-    fence: int
+    fence: int | None
     value: bytes | None
 
 
@@ -70,15 +80,32 @@ def judge(
 def redrive(
     connection: Connection, group: str, letters: Sequence[ReturnedLetter]
 ) -> list[LetterVerdict]:
-    """Store a run for the dead tasks of each batch; return a verdict for each letter."""
-    verdicts = judge(connection, group, letters)
-    tasks_of: dict[str, dict[int, tuple[int, str]]] = {}
-    for letter, verdict in zip(letters, verdicts, strict=True):
-        if verdict.standing is Standing.DEAD:
-            tasks_of.setdefault(verdict.batch, {})[letter.task_id] = letter.fence, verdict.key
-    for name, tasks in sorted(tasks_of.items()):
-        _store(connection, group, name, tasks)
+    """Store the dead tasks of these letters in a run; return a verdict for each letter."""
+    rows = _rows(connection, group, letters)
+    waiting = _waiting(connection, group, rows)
+    verdicts = [_verdict(rows.get(letter.task_id), letter, waiting) for letter in letters]
+    fences = {
+        letter.task_id: int(rows[letter.task_id].fence)
+        for letter, verdict in zip(letters, verdicts, strict=True)
+        if verdict.standing is Standing.DEAD
+    }
+    if fences:
+        _store(connection, group, fences)
     return verdicts
+
+
+def of_lines(
+    connection: Connection, group: str, digests: Collection[bytes]
+) -> dict[bytes, ReturnedLetter]:
+    """Return the letters that came back as bare lines, by the digest of the line.
+
+    The other lines are not those of a task of the group that has died.
+    """
+    query = select(dead_line.c.digest, dead_line.c.task_id).where(
+        dead_line.c.group_name == group, dead_line.c.digest.in_(sorted(digests))
+    )
+    rows = connection.execute(query)
+    return {bytes(row.digest): ReturnedLetter(row.task_id, None, None) for row in rows}
 
 
 def _rows(connection: Connection, group: str, letters: Iterable[ReturnedLetter]) -> dict[int, Any]:
@@ -123,36 +150,22 @@ def _is_of(row: Any, letter: ReturnedLetter) -> bool:
 
 
 def _standing(row: Any, letter: ReturnedLetter, waiting: set[int]) -> Standing:
-    if row.status != Status.DEAD or row.fence != letter.fence or row.id in waiting:
+    is_of_death = letter.fence is None or row.fence == letter.fence
+    if row.status != Status.DEAD or not is_of_death or row.id in waiting:
         return Standing.PAST
     if row.cancelled_at is not None:
         return Standing.CLOSED
     return Standing.DEAD if row.replays < CAP else Standing.CAPPED
 
 
-def _store(
-    connection: Connection, group: str, name: str, tasks: dict[int, tuple[int, str]]
-) -> None:
-    """Store a run with all its items, as it is before it is applied."""
-    keys = [key for _, key in tasks.values()]
-    selection = (
-        Selection(batch=name, key=keys[0])
-        if len(keys) == 1
-        else Selection(batch=name, limit=len(keys))
-    )
-    request = ReplayRequest(selection, nonce=secrets.token_hex(8))
-    row = {
-        "group_name": group,
-        "actor": ACTOR,
-        "selection": request.as_text(),
-        "stored_at": utc_now(),
-        "total": len(tasks),
-    }
-    key = connection.execute(insert(replay_run).values(row)).inserted_primary_key
-    run_id = int(key[0]) if key else 0
+def _store(connection: Connection, group: str, fences: Mapping[int, int]) -> None:
+    """Store these tasks and their fences in an open run, or else in a new one."""
+    run_id = _joined(connection, group, fences)
+    if run_id is None:
+        run_id = _begun(connection, group, len(fences))
     items = [
         {"run_id": run_id, "kind": TASK, "item_id": task_id, "fence": fence}
-        for task_id, (fence, _) in sorted(tasks.items())
+        for task_id, fence in sorted(fences.items())
     ]
     insert_rows(connection, replay_item, items)
     audit.write(
@@ -162,7 +175,63 @@ def _store(
         action="redrive",
         kind=AuditKind.REPLAY,
         target=str(run_id),
-        detail=f"replay {run_id} of group {group}: {len(tasks)} dead letters written back, "
-        f"{selection}",
-        items=len(tasks),
+        detail=f"replay {run_id} of group {group}: "
+        f"{counted(len(fences), 'dead letter')} written back",
+        items=len(fences),
     )
+
+
+def _joined(connection: Connection, group: str, ids: Collection[int]) -> int | None:
+    """Let these tasks join the newest open run for letters; return its id, None if none fits.
+
+    The run's row stays locked, so it cannot end before its new items are there.
+    """
+    newest = (
+        select(replay_run.c.id, replay_run.c.selection, replay_run.c.total)
+        .where(
+            replay_run.c.group_name == group,
+            replay_run.c.ended_at.is_(None),
+            replay_run.c.actor == ACTOR,
+        )
+        .order_by(replay_run.c.id.desc())
+        .limit(1)
+        .with_for_update()
+    )
+    row = connection.execute(newest).first()
+    if row is None or row.total + len(ids) > RUN_ITEMS or _any_item(connection, row.id, ids):
+        return None
+    total = row.total + len(ids)
+    request = orjson.loads(row.selection)
+    text = _request(total, request["nonce"]).as_text()
+    connection.execute(
+        update(replay_run).where(replay_run.c.id == row.id).values(selection=text, total=total)
+    )
+    return int(row.id)
+
+
+def _any_item(connection: Connection, run_id: int, ids: Collection[int]) -> bool:
+    """Return whether a run has had one of these tasks before: it died again meanwhile."""
+    query = select(replay_item.c.item_id).where(
+        replay_item.c.run_id == run_id,
+        replay_item.c.kind == TASK,
+        replay_item.c.item_id.in_(sorted(ids)),
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def _begun(connection: Connection, group: str, total: int) -> int:
+    """Store a new run, as it is before it is applied; return its id."""
+    row = {
+        "group_name": group,
+        "actor": ACTOR,
+        "selection": _request(total, secrets.token_hex(8)).as_text(),
+        "stored_at": utc_now(),
+        "total": total,
+    }
+    key = connection.execute(insert(replay_run).values(row)).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def _request(total: int, nonce: str) -> ReplayRequest:
+    """Return the request of a run for letters. Its items say which tasks it replays."""
+    return ReplayRequest(Selection(limit=total), nonce=nonce)

@@ -318,7 +318,12 @@ def note_reasons(connection: Connection, run_id: int, reasons: Mapping[int, str]
 
 
 def end(connection: Connection, run_id: int) -> bool:
-    """Note the end of a run without waiting items; return False if items still wait."""
+    """Note the end of a run without waiting items; return False if items still wait.
+
+    Its row is locked first, because letters that are written back may join an open run.
+    """
+    run = select(replay_run.c.id).where(replay_run.c.id == run_id)
+    connection.execute(run.with_for_update())
     waiting = select(replay_item.c.item_id).where(
         replay_item.c.run_id == run_id, replay_item.c.state == int(ItemState.WAITS)
     )

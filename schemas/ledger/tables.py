@@ -306,6 +306,19 @@ dead_letter = _table(
     Index("ix_dead_expires", "expires_at"),
 )
 
+dead_line = _table(
+    "dead_line",
+    "one row for each line whose task has died; a replay keeps it",
+    _key_word("group_name", 100, doc="the group"),
+    Column(
+        "digest",
+        binary(16),
+        primary_key=True,
+        doc="of key and line, by which a line is recognized that comes back",
+    ),
+    Column("task_id", BigId, nullable=False, doc="the newest task that died with this line"),
+)
+
 quarantine = _table(
     "quarantine",
     "one row for each record that is no task",

@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import Connection
 
 from agent.inflight.decoder import letter_record
 from agent.ledger import returned_letters
@@ -12,16 +14,17 @@ from agent.ledger.returned_letters import LOGGED_S, ReturnedLetters
 from agent.ports import Partition, Record, RejectedRecord
 from producer.ledger import quarantine
 from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_runs import CAP
+from producer.ledger.replay_runs import CAP, ItemState, latest
 from producer.ports import Order
 from producer.relay import record_builder
-from producer.replay import returned
+from producer.replay import returned, runs
+from producer.replay.returned import ReturnedLetter
 from schemas.ledger import tables
 from schemas.ledger.migrations import ledger_id
 from schemas.task.envelope import Outgoing
 from schemas.task.states import Status
 from schemas.task.topics import Topics
-from tests.contract.ledger_dead import dead, set_aside, set_dead
+from tests.contract.ledger_dead import dead, killed, set_aside, set_dead
 from tests.contract.ledger_parts import BATCH, GROUP, LedgerDatabase
 from tests.contract.ledger_replays import FakeClock, Site
 
@@ -83,6 +86,67 @@ async def test_a_letter_that_comes_back_replays_its_task_once(ledger_db: LedgerD
     ]
     assert ledger_db.count(tables.task) == 3
     assert ledger_db.count(tables.quarantine) == 0
+
+
+async def test_letters_one_after_the_other_join_an_open_run(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters of many batches, read in many pages, make few runs, each of a bounded size."""
+    monkeypatch.setattr(returned, "RUN_ITEMS", 4)
+    ids = [*dead(ledger_db, "a", "b", "c"), *dead(ledger_db, "a", "b", "c", into="other")]
+    letterbox, site = box(ledger_db), Site(ledger_db)
+
+    for letter in came_back(letters_of(ledger_db, *ids)):
+        assert await letterbox.take([letter]) == []
+
+    runs = ledger_db.rows(tables.replay_run)
+    assert [(run.actor, run.total) for run in runs] == [(returned.ACTOR, 4), (returned.ACTOR, 2)]
+    assert ledger_db.count(tables.replay_item) == 6
+    replayer = site.replayer()
+    await replayer.apply()  # a page of each run
+    await replayer.apply()  # their ends
+    assert {ledger_db.status(number) for number in ids} == {Status.PENDING}
+    assert [run.replayed for run in ledger_db.rows(tables.replay_run)] == [4, 2]
+    assert all(run.ended_at is not None for run in ledger_db.rows(tables.replay_run))
+    assert [str(run.request.selection) for run in ledger_db.run(lambda c: latest(c, GROUP, 9))] == [
+        "--limit 2",
+        "--limit 4",
+    ]
+
+
+async def test_a_task_that_died_again_joins_no_run_that_had_it(ledger_db: LedgerDatabase) -> None:
+    """A run has a task once; if the task dies while its run is open, the next letter opens one."""
+    first, second = dead(ledger_db, "a", "b")
+    await box(ledger_db).take(came_back(letters_of(ledger_db, first)))
+    (run,) = ledger_db.rows(tables.replay_run)
+    ledger_db.run(lambda c: runs.finish(c, run.id, TASK, {ItemState.REPLAYED: [first]}))
+    set_dead(ledger_db, first, fence=1)
+
+    await box(ledger_db).take(came_back(letters_of(ledger_db, first, second)))
+
+    assert [run.total for run in ledger_db.rows(tables.replay_run)] == [1, 2]
+
+
+def test_a_run_that_letters_join_does_not_end_before_them(ledger_db: LedgerDatabase) -> None:
+    """The end of a run waits for the row that a letter's transaction has locked."""
+    first, second = dead(ledger_db, "a", "b")
+    letter = ReturnedLetter(first, 0, None)
+    ledger_db.run(lambda c: returned.redrive(c, GROUP, [letter]))
+    (run,) = ledger_db.rows(tables.replay_run)
+    ledger_db.run(lambda c: runs.finish(c, run.id, TASK, {ItemState.REPLAYED: [first]}))
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def joined(connection: Connection) -> Future[bool]:
+            returned.redrive(connection, GROUP, [ReturnedLetter(second, 0, None)])
+            ending = pool.submit(ledger_db.run, lambda c: runs.end(c, run.id))
+            wait([ending], timeout=1.0)  # long enough for an end that waits for nothing
+            return ending
+
+        ending = ledger_db.run(joined)
+        assert ending.result() is False
+
+    assert [run.ended_at for run in ledger_db.rows(tables.replay_run)] == [None]
 
 
 async def test_a_letter_of_an_earlier_death_replays_nothing(ledger_db: LedgerDatabase) -> None:
@@ -168,6 +232,78 @@ async def test_a_forged_letter_is_a_stranger(ledger_db: LedgerDatabase) -> None:
 
     assert ledger_db.count(tables.replay_run) == 0
     assert ledger_db.status(task_id) is Status.DEAD
+
+
+async def test_a_line_that_comes_back_without_headers_replays_its_task_once(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """A line names no death, but after the replay it is still that of its task."""
+    first, second, living = [*dead(ledger_db, "a", "b"), *ledger_db.load("c")]
+    digests = [ledger_db.task(number).digest for number in (first, second, living)]
+    letterbox, site = box(ledger_db), Site(ledger_db)
+
+    assert sorted(await letterbox.take_lines(digests[1:], INBOX.topic)) == [digests[1]]
+    assert list(await letterbox.take_lines(digests[1:], INBOX.topic)) == [digests[1]]
+    await site.replayer().apply()
+    assert list(await letterbox.take_lines(digests[1:], INBOX.topic)) == [digests[1]]
+    await site.replayer().apply()
+
+    assert ledger_db.status(first) is Status.DEAD
+    assert (ledger_db.status(second), ledger_db.task(second).replays) == (Status.PENDING, 1)
+    assert [run.total for run in ledger_db.rows(tables.replay_run)] == [1]
+
+
+async def test_without_the_setting_a_line_that_comes_back_makes_no_second_task(
+    ledger_db: LedgerDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says how to replay its task, and how to run the line as a new one."""
+    (task_id,) = dead(ledger_db, "a")
+    digest = ledger_db.task(task_id).digest
+
+    with caplog.at_level(logging.WARNING, LOG):
+        taken = await box(ledger_db, redrive=False).take_lines([digest], INBOX.topic)
+
+    assert list(taken) == [digest]
+    assert ledger_db.count(tables.replay_run) == 0
+    (message,) = caplog.messages
+    assert message == (
+        f"the line of task a, batch {BATCH}, came back to {INBOX.topic}: its task stays dead; "
+        f"to replay it, run: python -m producer replay --group {GROUP} --id a --batch {BATCH}; "
+        "to have such letters replayed, set redrive = true in [inbox]; "
+        "to run the line as a new task, name a batch in the header docllm-batch"
+    )
+
+
+async def test_of_equal_lines_that_died_the_newest_counts(ledger_db: LedgerDatabase) -> None:
+    """A line that dies in each night's batch has one row, whatever the order of the deaths."""
+    older, newer = ledger_db.load("a", into="monday"), ledger_db.load("a", into="tuesday")
+    for task_id in [*newer, *older]:
+        killed(ledger_db, task_id)
+    digest = ledger_db.task(*older).digest
+    assert digest == ledger_db.task(*newer).digest
+
+    assert list(await box(ledger_db).take_lines([digest], INBOX.topic)) == [digest]
+
+    assert [(row.group_name, row.task_id) for row in ledger_db.rows(tables.dead_line)] == [
+        (GROUP, *newer)
+    ]
+    assert [row.item_id for row in ledger_db.rows(tables.replay_item)] == newer
+
+
+async def test_a_line_of_another_groups_task_is_a_strangers(ledger_db: LedgerDatabase) -> None:
+    """Groups know nothing of each other's lines."""
+    (task_id,) = dead(ledger_db, "a")
+    other = ReturnedLetters(
+        transactions=ledger_db.transactions,
+        clock=FakeClock(),
+        group="other",
+        ledger_id=ledger_db.run(ledger_id),
+        redrive=True,
+    )
+
+    assert not await other.take_lines([ledger_db.task(task_id).digest], "other.inbox")
+
+    assert ledger_db.count(tables.replay_run) == 0
 
 
 async def test_a_letter_without_its_value_replays_its_task(ledger_db: LedgerDatabase) -> None:

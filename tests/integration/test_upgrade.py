@@ -149,6 +149,19 @@ def test_every_row_of_an_older_ledger_is_kept(
     assert rows(database, "ledger")[0]["compatible_from"] == migrations.COMPATIBLE_FROM
 
 
+def test_the_lines_of_older_dead_letters_are_known(made: Callable[[str], Database]) -> None:
+    """A line that a tool writes back after the upgrade is recognized, also if it died before."""
+    database = made(BEFORE_FACTS)
+
+    migrations.migrate(database)
+
+    digests = {row["id"]: row["digest"] for row in rows(database, "task")}
+    lines = {
+        (row["group_name"], row["digest"]): row["task_id"] for row in rows(database, "dead_line")
+    }
+    assert lines == {(GROUP, digests[task.id]): task.id for task in DEAD}
+
+
 def _exists(database: Database, table: str) -> bool:
     return database.run(lambda c: migrations._has_column(c, table, _first_column(table)))
 

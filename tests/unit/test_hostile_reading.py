@@ -69,8 +69,8 @@ def line(key: str, **fields: Any) -> bytes:
 
 def intake(memory: MemoryWatch | None = None) -> Intake:
     parts: dict[str, Any] = {
-        name: MagicMock() for name in ("transactions", "letters", "publishing", "failures")
-    }
+        name: MagicMock() for name in ("transactions", "publishing", "failures")
+    } | {"letters": AsyncMock()}
     return Intake(
         partitions=Partitions({}, limits=Limits()),
         limits=Limits(),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
-from schemas.ledger.migrations.steps import commit_page
+from schemas.ledger.migrations.steps import commit_page, dead_letter_pages
 from schemas.ledger.sql import LONG_AGO
 
 _PAGE = 1000  # dead letters that one statement fills, and rows that one INSERT has
@@ -51,7 +51,7 @@ def fill_dead_letters(connection: Connection) -> None:
         f"attempts = (SELECT COUNT(*) {attempts}) WHERE task_id BETWEEN :first AND :last "
         "AND EXISTS (SELECT 1 FROM task t WHERE t.id = dead_letter.task_id)"
     )
-    for first, last in _pages(connection):
+    for first, last in dead_letter_pages(connection, _PAGE):
         connection.execute(fill, {"first": first, "last": last})
         commit_page(connection)
 
@@ -111,21 +111,6 @@ def sum_up(connection: Connection) -> None:
     connection.execute(sa.text(_failure_groups()))
     connection.execute(sa.text("DELETE FROM tally"))
     commit_page(connection)
-
-
-def _pages(connection: Connection) -> Iterator[tuple[int, int]]:
-    """Yield the first and last task id of each page of dead letters."""
-    after = 0
-    query = sa.text(
-        "SELECT MIN(task_id), MAX(task_id) FROM (SELECT task_id FROM dead_letter "
-        f"WHERE task_id > :after ORDER BY task_id LIMIT {_PAGE}) AS page"
-    )
-    while True:
-        first, last = connection.execute(query, {"after": after}).one()
-        if first is None:
-            return
-        yield first, last
-        after = last
 
 
 def _parts(rows: Sequence[RowMapping]) -> Iterator[Sequence[RowMapping]]:

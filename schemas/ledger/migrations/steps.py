@@ -1,5 +1,6 @@
 """Steps of migrations that can run again, because MySQL commits each statement by itself."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -39,3 +40,18 @@ def commit_page(connection: Connection) -> None:
     if connection.dialect.name != "sqlite":
         connection.commit()
     crash.reach("migrate.step_taken")
+
+
+def dead_letter_pages(connection: Connection, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and last task id of each page of dead letters."""
+    after = 0
+    query = sa.text(
+        "SELECT MIN(task_id), MAX(task_id) FROM (SELECT task_id FROM dead_letter "
+        "WHERE task_id > :after ORDER BY task_id LIMIT :size) AS page"
+    )
+    while True:
+        first, last = connection.execute(query, {"after": after, "size": size}).one()
+        if first is None:
+            return
+        yield first, last
+        after = last

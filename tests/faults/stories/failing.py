@@ -6,6 +6,7 @@ from sqlalchemy import text
 
 from producer.replay.runs import STORED_PAGE
 from schemas.ledger import tables
+from schemas.task.envelope import Outgoing
 from schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.deployment import BATCH, task_line
@@ -43,7 +44,7 @@ def replaying(installation: Installation) -> None:
 
 
 def writing_back(installation: Installation) -> None:
-    """Letters that come back replay their tasks once, whoever dies over them."""
+    """Letters that come back, some as bare lines, replay their tasks once, whoever dies."""
     deployment = installation.deployment
     with (deployment.folder / "docllm.toml").open("a") as toml:
         toml.write("[inbox]\nredrive = true\n")
@@ -52,6 +53,10 @@ def writing_back(installation: Installation) -> None:
     installation.recover()
     llm.dial()
     letters = deployment.bus.copies(deployment.topics.name("dlq"))
+    inbox = deployment.topics.name("inbox")
+    bare = [Outgoing(inbox, None, letter.value, []) for letter in letters[: FEW // 2]]
+    deployment.bus.write(bare)
+    installation.crash_agent("letters.lines_judged")
     for destination in ("inbox", "tasks"):
         topic = deployment.topics.name(destination)
         deployment.bus.write([replace(letter, topic=topic) for letter in letters])
