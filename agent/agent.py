@@ -129,10 +129,6 @@ class Agent:
         """Record in the ledger that this agent stopped. Only for an agent that never ran."""
         await self._membership.leave()
 
-    def summary(self, group: str) -> list[str]:
-        """Return what this agent did: one line for each class of dead tasks, then the counts."""
-        return [*self._counts.deaths.all(group), f"this agent: {self._counts.summary()}"]
-
     def handler_errors(self) -> list[str]:
         """Return the errors of handlers in this agent, each kind with its count."""
         return self._counts.handler_errors.lines()

@@ -245,8 +245,6 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
             elif options.child:
                 await progress.end()
             else:
-                for line in agent.summary(options.group):
-                    log.info("%s", line)
                 await progress.log_stopped()
 
 
@@ -255,8 +253,7 @@ async def _report_done(agent: Agent, options: argparse.Namespace, report: Parent
     dead = options.fail_on_dead and await agent.any_dead()
     report.say(Word.DONE)
     if dead:
-        look = f"python -m producer dead list --group {options.group}"
-        raise InputError(f"tasks of group {options.group} are dead; look at them: {look}")
+        raise InputError(f"tasks of group {options.group} are dead; --fail-on-dead asks for none")
 
 
 def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:

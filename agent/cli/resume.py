@@ -12,8 +12,8 @@ from agent.ledger.route_resumes import resume, routes_in_use
 from agent.routes import RouteNames
 from producer.app import opened_ledger
 from producer.cli.cancel import actor
-from producer.screen.answer import answering
-from producer.screen.output import complain, note
+from producer.screen.answer import answering, fail
+from producer.screen.output import note
 from producer.text.printable import log_to_stderr, shown_traceback
 from schemas.errors import ConfigError, DocllmError
 from schemas.ledger.database import Connection
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
             sentence = asyncio.run(_resume(config, options.group, options.route))
             answer.say(sentence, route=options.route, resumed=True)
     except DocllmError as error:
-        complain(with_config(str(error), options.config))
+        fail(options, with_config(str(error), options.config))
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
         note(shown_traceback(error))

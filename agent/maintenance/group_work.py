@@ -73,5 +73,5 @@ class GroupWork:
         half_loaded = await self._read(store.half_loaded, group)
         batches = (await self._read(status.read, group)).batches
         dead = {batch.name: batch.counts["dead"] for batch in batches}
-        lines = dead_lines(group, dead) if sum(dead.values()) > dead_lately else []
+        lines = dead_lines(group, dead, dead_lately=dead_lately)
         return [*map(store.half_loaded_message, half_loaded), *lines]

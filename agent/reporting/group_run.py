@@ -7,6 +7,7 @@ from producer.text.pace import PaceMeter, duration, left_text, rate_text
 from schemas.task.wording import counted
 
 MODELS_NAMED = 3
+_ENDS = ("succeeded", "dead", "cancelled")
 
 
 class GroupRun:
@@ -45,7 +46,7 @@ class GroupRun:
     @property
     def done(self) -> int:
         """Return how many tasks ended in this run."""
-        return sum(self._since(name) for name in ("succeeded", "dead", "cancelled"))
+        return sum(self.ends.values())
 
     @property
     def dead_by_class(self) -> dict[str, int]:
@@ -54,6 +55,11 @@ class GroupRun:
         dead = {name: n - before.get(name, 0) for name, n in self._now.dead_by_class.items()}
         most_first = sorted(dead.items(), key=lambda item: (-item[1], item[0]))
         return {name: count for name, count in most_first if count > 0}
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Return how many tasks ended in this run, by how they ended."""
+        return {name: self._since(name) for name in _ENDS}
 
     @property
     def shares(self) -> tuple[int, int]:
@@ -104,9 +110,11 @@ class GroupRun:
     def summary(self, now_s: float) -> str:
         """Return what became of this run, for its end."""
         done, total = self.shares
-        counts = [f"{self._since('succeeded'):,} succeeded"]
-        numbers = {name: self._since(name) for name in ("dead", "cancelled")}
-        counts += [f"{number:,} {name}" for name, number in numbers.items() if number]
+        counts = [
+            f"{number:,} {name}"
+            for name, number in self.ends.items()
+            if number or name == "succeeded"
+        ]
         if retried := self._since("retried"):
             counts.append(f"{counted(retried, 'failed attempt')} tried again")
         head = (

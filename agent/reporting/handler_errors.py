@@ -25,11 +25,15 @@ class _Kind:
     count: int = 1
 
     def line(self) -> str:
-        """Return how often this kind occurred."""
+        """Return how often this kind occurred, for the end."""
         return (
-            f"handler of type {self.task_type} failed {self.count:,} times at {self.place}, the "
-            f"newest error: {self.text}; the traceback was logged with {self.first}"
+            f"handler of type {self.task_type} failed {self.count:,} times at {self.place}; the "
+            f"traceback was logged with {self.first}"
         )
+
+    def news(self) -> str:
+        """Return how often this kind occurred so far, with its newest error."""
+        return f"{self.line()}; the newest error: {self.text}"
 
 
 class HandlerErrors:
@@ -81,7 +85,7 @@ class HandlerErrors:
         kind.text = text
         if now_s - kind.logged_s >= AGAIN_S:
             kind.logged_s = now_s
-            log.warning("%s", kind.line())
+            log.warning("%s", kind.news())
 
     def _note_other(self) -> None:
         self._others += 1

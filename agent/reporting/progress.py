@@ -5,7 +5,7 @@ On a terminal it draws a bar, elsewhere it logs a line now and then.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from agent.reporting.group_run import GroupRun
@@ -85,8 +85,12 @@ class Progress:
                 self._send(await self._look())
 
     async def log_stopped(self) -> None:
-        """Log how far the run is when somebody ends its only agent."""
+        """Log how far the run is when somebody ends this agent, and what the agent did of it."""
         await self.end()
+        dead = self._run.dead_by_class
+        self._log_dead(dead, await self._examples() if dead else {})
+        if self._counts.adds_to(**self._run.ends):
+            log.info("this agent: %s", self._counts.summary())
         if self._run.begun:
             log.info("%s", self._run.summary(self._clock.now_s()))
 
@@ -105,10 +109,15 @@ class Progress:
             for note in notes:
                 self._tell(to_line(Note(note)))
             return
+        self._log_dead(dead, examples, *notes)
+        log.info("%s", self._run.summary(self._clock.now_s()))
+
+    def _log_dead(
+        self, dead: Mapping[str, int], examples: Mapping[str, DeadExample], *notes: str
+    ) -> None:
         texts = {name: example.text for name, example in examples.items()}
         for line in (*death_lines(dead, texts, self._group), *notes):
             log.warning("%s", line)
-        log.info("%s", self._run.summary(self._clock.now_s()))
 
     async def _examples(self) -> dict[str, DeadExample]:
         """Return an example for each class of dead tasks."""

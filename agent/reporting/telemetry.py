@@ -72,22 +72,20 @@ class Deaths:
             name for name, number in self.count.items() if number != self.reported.get(name)
         ]
         self.reported = dict(self.count)
-        return self._lines(new_names, group)
-
-    def all(self, group: str) -> list[str]:
-        """Return a line for each error class."""
-        return self._lines(list(self.count), group)
-
-    def _lines(self, names: list[str], group: str) -> list[str]:
-        return death_lines({name: self.count[name] for name in names}, self.example, group)
+        return death_lines({name: self.count[name] for name in new_names}, self.example, group)
 
 
 def death_lines(dead: Mapping[str, int], examples: Mapping[str, str], group: str) -> list[str]:
-    """Return a line for each error class in which tasks died, with an example."""
+    """Return a line for each error class in which tasks died, with an example.
+
+    The last line has the command that shows more.
+    """
     lines = []
     for name, number in dead.items():
         example = f", for example {one_line(examples[name])}" if name in examples else ""
-        lines.append(f"{counted(number, 'task')} dead with {name}{example}; more: {look(group)}")
+        lines.append(f"{counted(number, 'task')} dead with {name}{example}")
+    if lines:
+        lines[-1] += f"; more: {look(group)}"
     return lines
 
 
@@ -96,15 +94,20 @@ def look(group: str) -> str:
     return f"python -m producer dead list --group {group}"
 
 
-def dead_lines(group: str, dead_by_batch: Mapping[str, int]) -> list[str]:
-    """Return lines about the dead tasks of a group whose work is done, whichever agent ran them."""
+def dead_lines(group: str, dead_by_batch: Mapping[str, int], *, dead_lately: int = 0) -> list[str]:
+    """Return lines about the dead tasks of a group whose work is done, whichever agent ran them.
+
+    Tasks that died lately are reported already, with the command that shows more.
+    """
     dead = [(batch, count) for batch, count in dead_by_batch.items() if count]
-    if not dead:
+    if sum(count for _, count in dead) <= dead_lately:
         return []
     batches = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
     rest = ", ..." if len(dead) > BATCHES_SHOWN else ""
     total = counted(sum(count for _, count in dead), "task")
-    return [f"dead in group {group}: {total} ({batches}{rest}); to see why: {look(group)}"]
+    advice = "" if dead_lately else f"; to see why: {look(group)}"
+    also = " in all" if dead_lately else ""
+    return [f"dead in group {group}{also}: {total} ({batches}{rest}){advice}"]
 
 
 @dataclass(slots=True)
@@ -145,6 +148,13 @@ class Counts:
                 self.deaths.note(outcome.failure)
             if name == "retried" and isinstance(outcome, Retry):
                 self.retries.note(outcome.failure)
+
+    def adds_to(self, *, succeeded: int, dead: int, cancelled: int) -> bool:
+        """Return whether the summary says more than these counts of the whole group."""
+        if (self.succeeded, self.dead, self.cancelled) != (succeeded, dead, cancelled):
+            return True
+        rest = (self.moved, self.snoozed, self.released, self.fenced, self.given_up)
+        return any((*rest, self.quarantined))
 
     def summary(self) -> str:
         """Return the counts for a log line."""

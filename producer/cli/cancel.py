@@ -9,8 +9,7 @@ from producer.app import LedgerParts, opened_ledger
 from producer.cli.selection_options import several
 from producer.ledger import cancel as cancels
 from producer.ledger import store
-from producer.screen.answer import CommandAnswer, answering
-from producer.screen.output import complain
+from producer.screen.answer import CommandAnswer, answering, fail
 from producer.text.printable import shown
 from schemas.errors import ConfigError
 from schemas.ledger.database import Connection
@@ -69,10 +68,11 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
             f"no task {options.id!r} in a batch of group {options.group}; see: "
             f"python -m producer status --group {options.group}"
         )
-        complain(with_config(unknown, options.config))
+        fail(options, with_config(unknown, options.config), id=options.id, batches=[])
         return 1
     if len(states) > 1:
-        complain(several(options.id, [name for name, _ in states]))
+        names = [name for name, _ in states]
+        fail(options, several(options.id, names), id=options.id, batches=names)
         return 1
     ((name, before),) = states
     was, is_cancelled = before.name.lower(), before in WAITING

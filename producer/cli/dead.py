@@ -15,7 +15,8 @@ from producer.ledger import history
 from producer.ledger.dead_letters import Group, listed
 from producer.ledger.selection import Selection
 from producer.screen import dead_letters
-from producer.screen.output import complain, note, say, say_json, say_styled
+from producer.screen.answer import fail
+from producer.screen.output import note, say, say_json, say_styled
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
@@ -87,9 +88,9 @@ def _complain_not_one(names: list[str], options: argparse.Namespace) -> int:
             f"no task {options.id!r} in {where}; see: "
             f"python -m producer dead list --group {options.group}"
         )
-        complain(with_config(advice, options.config))
+        fail(options, with_config(advice, options.config), id=options.id, batches=names)
         return 1
-    complain(several(options.id, names))
+    fail(options, several(options.id, names), id=options.id, batches=names)
     return 1
 
 

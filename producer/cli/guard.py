@@ -9,8 +9,8 @@ from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.cancel import actor
 from producer.ledger import guards
 from producer.ledger.store import require_batch
-from producer.screen.answer import answering
-from producer.screen.output import complain, note, say_json, say_styled
+from producer.screen.answer import answering, fail
+from producer.screen.output import note, say_json, say_styled
 from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
@@ -66,9 +66,10 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
         if options.type in {None, guard.type} and options.route in {None, guard.route}
     ]
     if raised and not chosen:
-        complain(
+        fail(
+            options,
             f"batch {options.batch!r} has no guard of that type and route; its guards are: "
-            f"{_keys(raised)}"
+            f"{_keys(raised)}",
         )
         return 1
     with answering(options) as answer:

@@ -50,7 +50,9 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         stack.callback(report.finish)
         with answering(options) as answer:
             # Unknown, unless the input is read to its end.
-            answer.put(batch=source.batch, dry_run=options.dry_run, loaded=None, new=None)
+            answer.put(
+                batch=source.batch, dry_run=options.dry_run, loaded=None, new=None, warnings=[]
+            )
             try:
                 return await _load_all(config, options, source, report, answer)
             except TooManyRejectsError as error:
@@ -95,7 +97,7 @@ async def _load_all(
     _report_load(source, summary, sums, answer)
     _report_rejects(source, rejects, options, answer)
     if rejects.count and not (summary.new or summary.known) and _may_be_document(options.file):
-        note(with_config(_document_advice(options.file), options.config))
+        answer.warn(with_config(_document_advice(options.file), options.config))
     if options.strict and checked != loaded:
         complain(_changed_message(source.batch, checked, loaded))
         return UnsafeStateError.exit_code
@@ -203,7 +205,7 @@ def _report_check(
     if options.dry_run:
         result = f"{_result(expected, 'to load')}{_cost(expected, sums)}"
         answer.say(f"dry run: nothing is loaded; {result}")
-        sums.warn()
+        _warn(sums, answer)
     if rejects.count:
         refused = counted(rejects.count, f"bad {source.noun}")
         answer.say(f"nothing is loaded: {refused} in {rejects.path}; {_repair_advice(source)}")
@@ -287,16 +289,21 @@ def _report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAns
     answer.put(loaded=summary.new, unsent=summary.unsent, **_facts(summary, sums))
     answer.say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
-        note(
+        answer.warn(
             f"batch {source.batch} had {counted(summary.before, 'task')} already; "
             "to keep inputs apart, name another batch with --batch"
         )
     if summary.unsent:
-        note(
+        answer.warn(
             f"{counted(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); "
             "any agent sends them"
         )
-    sums.warn()
+    _warn(sums, answer)
+
+
+def _warn(sums: Sums, answer: CommandAnswer) -> None:
+    for warning in sums.warnings():
+        answer.warn(warning)
 
 
 def _report_rejects(
@@ -310,10 +317,11 @@ def _report_rejects(
         return
     path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
     repair_input = f"{_repair_advice(source)} with --batch {batch}"
+    allowed = "".join(f" --allow-type {shlex.quote(name)}" for name in options.allow_type)
     textless = rejects.count - rejects.repairable
     repair_rejects = (
         f"repair `text` there, then: python -m producer load {path} --batch {batch} --group "
-        f"{options.group}"
+        f"{options.group}{allowed}"
     )
     advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
     refused = counted(rejects.count, f"bad {source.noun}")

@@ -4,6 +4,7 @@ Tested by tests/unit/producer/cli/test_load.py and tests/integration/test_load_d
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from producer.input.estimate import Estimate
@@ -45,16 +46,15 @@ class Sums:
         self.past.add(line)
         self.long.add(line)
 
-    def warn(self) -> None:
-        """Print what is likely to go wrong with the tasks."""
-        for text in filter(None, (str(self.past), str(self.long))):
-            note(shown(text))
+    def warnings(self) -> Iterator[str]:
+        """Yield what is likely to go wrong with the tasks."""
+        yield from filter(None, (str(self.past), str(self.long)))
         if (outside := self.outside).count:
             tasks = (
                 f"{counted(outside.count, 'task')} with a document by URI outside the folders that "
                 "agents may read"
             )
-            note(f"{tasks}, so they would be dead; before you start agents, set: {outside}")
+            yield f"{tasks}, so they would be dead; before you start agents, set: {outside}"
 
 
 @dataclass(slots=True)

@@ -195,6 +195,8 @@ def _add_status(parser: Parser) -> None:
     parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch")
     _add_json(parser)
     parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
+    on_terminal = "on a terminal, status shows each change anyway, until all tasks are final"
+    parser.not_options = dict.fromkeys(("--watch", "--follow", "--live"), on_terminal)
     parser.set_defaults(run=Imported("producer.cli.view:status"))
 
 

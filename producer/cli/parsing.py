@@ -46,6 +46,8 @@ class Parser(argparse.ArgumentParser):
             settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
             settings["epilog"] = as_called(settings["epilog"])
         super().__init__(prog and as_called(prog), allow_abbrev=False, **settings)
+        # What to say of options that people know from other programs, and that are none here.
+        self.not_options: dict[str, str] = {}
 
     def require_command(self, words: Sequence[str]) -> None:
         """End with exit code 2 unless the first word is a command of this parser."""
@@ -85,6 +87,8 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         for word in words:
             name = word.partition("=")[0]
+            if name in self.not_options:
+                self.error(f"unknown option {name}; {self.not_options[name]}")
             if name not in known:
                 names = [each for each in known if each.startswith("--")]
                 self.error(f"unknown option {name}{nearest(name, names)}")

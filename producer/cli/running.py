@@ -11,7 +11,8 @@ import sys
 
 import uvloop
 
-from producer.screen.output import complain, note
+from producer.screen.answer import fail
+from producer.screen.output import note
 from producer.text.printable import log_to_stderr, shown_traceback
 from schemas.errors import DocllmError
 from schemas.runtime.next_command import with_config
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:
-        complain(with_config(str(error), options.config))
+        fail(options, with_config(str(error), options.config))
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.flush()

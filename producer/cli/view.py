@@ -69,6 +69,8 @@ def _screen(
     encoding: str | None,
     height: int | None = None,
 ) -> Text:
+    if options.batch is None:
+        group_status = group_status.without_empty_batches()
     return status_text(
         group_status,
         width,

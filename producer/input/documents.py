@@ -5,6 +5,8 @@ is a `Bad` with its number in sorted order; it stops nothing.
 """
 
 import hashlib
+import os
+import shlex
 from collections.abc import Collection, Generator
 from dataclasses import replace
 from itertools import chain
@@ -79,6 +81,11 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
     except OSError as error:
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
     except LineError as error:
+        if error.field == "prompt" and os.path.isfile(prompt):  # noqa: PTH113 - any text is safe
+            raise ConfigError(
+                f"--prompt {prompt!r} is the name of a file, not a prompt with {{document}}; "
+                f'to take the text of that file: --prompt "$(cat {shlex.quote(prompt)})"'
+            ) from None
         raise ConfigError(
             f"--{error.field or 'schema'} {error.error}; "
             f"{error.fix.replace(', or leave out input', '')}"

@@ -24,6 +24,7 @@ COUNTED_MOST = 20_000  # tasks that are read row by row
 _NO_FAILURES = frozenset(
     {*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE}
 )
+_WAITING = frozenset({Status.PENDING, Status.RETRYING})
 _FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
 
 
@@ -32,7 +33,8 @@ class BatchStatus:
     """One batch. `cost` is in the currency's unit; `eta_s` is None while nothing moves.
 
     `per_minute` has the tasks that ended in each of the last ten minutes, oldest first; the last
-    one is the minute until now. It is empty if none ended.
+    one is the minute until now. It is empty if none ended. `failed_lately` has the attempts of the
+    last ten minutes, by class of error, that failed without ending their task.
     """
 
     name: str
@@ -47,6 +49,7 @@ class BatchStatus:
     half_loaded: bool = False
     origin: str = "load"
     per_minute: tuple[int, ...] = ()
+    failed_lately: dict[str, int] = field(default_factory=dict)
 
     @property
     def open(self) -> int:
@@ -64,6 +67,7 @@ def read(connection: Connection, group: str, name: str | None = None) -> list[Ba
     sums, pace_of = _sums(connection, ids), paces(connection, ids)
     running = _running(connection, sums)
     half_loaded = set(store.half_loaded(connection, group))
+    failed = _failed_lately(connection, sums)
     return [
         _batch_status(
             row,
@@ -71,6 +75,7 @@ def read(connection: Connection, group: str, name: str | None = None) -> list[Ba
             pace_of.get(row.id, STILL),
             running.get(row.id, {}),
             half_loaded,
+            failed.get(row.id, {}),
         )
         for row in rows
     ]
@@ -114,6 +119,39 @@ def _may_have(rows: Sequence[Any], status: Status) -> bool:
     return _counts(rows, {})["pending"] > 0 and (
         status is Status.PROCESSING or any(row.state == status for row in rows)
     )
+
+
+def _failed_lately(
+    connection: Connection, sums: Mapping[int, Sequence[Any]]
+) -> dict[int, dict[str, int]]:
+    """Return by batch and class which attempts of the last minutes failed and were no last ones.
+
+    Only open batches are queried in which such attempts were counted at all.
+    """
+    batches = [
+        batch_id
+        for batch_id, rows in sums.items()
+        if _counts(rows, {})["pending"] and any(map(_tried_again, rows))
+    ]
+    if not batches:
+        return {}
+    failed = (
+        tally.c.batch_id.in_(batches),
+        tally.c.created_at > utc_after(-60.0 * MINUTES),
+        tally.c.state.in_((int(Status.PENDING), int(Status.RETRYING))),
+        tally.c.outcome.not_in(_NO_FAILURES),
+    )
+    query = select(tally.c.batch_id, tally.c.outcome, func.sum(tally.c.delta).label("n"))
+    lately: dict[int, dict[str, int]] = {}
+    for row in connection.execute(query.where(*failed).group_by(tally.c.batch_id, tally.c.outcome)):
+        if row.n:
+            lately.setdefault(row.batch_id, {})[row.outcome] = int(row.n)
+    return lately
+
+
+def _tried_again(row: Any) -> bool:
+    """Return whether a sum counts failed attempts that did not end their task."""
+    return row.outcome not in _NO_FAILURES and row.state in _WAITING
 
 
 def _sums(connection: Connection, batches: Select[Any]) -> dict[int, list[Any]]:
@@ -175,6 +213,7 @@ def _batch_status(
     pace: Pace,
     running: Mapping[str, int],
     half_loaded: Collection[str],
+    failed_lately: dict[str, int],
 ) -> BatchStatus:
     counts = _counts(all_sums, running)
     waiting = counts["pending"] + counts["processing"] + counts["retrying"]
@@ -191,6 +230,7 @@ def _batch_status(
         half_loaded=row.name in half_loaded,
         origin=store.Origin(row.note).name.lower(),
         per_minute=pace.per_minute,
+        failed_lately=failed_lately,
     )
 
 
@@ -228,9 +268,8 @@ def _failures(rows: Any) -> dict[str, int]:
     given back is no attempt.
     """
     numbers: dict[str, int] = {}
-    entered_by_failure = {Status.DEAD, Status.PENDING, Status.RETRYING}
     for row in rows:
-        if row.outcome not in _NO_FAILURES and row.state in entered_by_failure:
+        if _tried_again(row) or (row.outcome not in _NO_FAILURES and row.state == Status.DEAD):
             name = f"{'dead' if row.state == Status.DEAD else 'tried again'} {row.outcome}"
             numbers[name] = numbers.get(name, 0) + int(row.n)
     return {name: count for name, count in numbers.items() if count}

@@ -4,8 +4,8 @@ Read only. No query in here grows with the number of tasks.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
 from sqlalchemy import Connection
 
@@ -36,6 +36,18 @@ class GroupStatus:
     def reasons(self) -> tuple[str, ...]:
         """Return why work waits, in words, the worst first."""
         return tuple(wait.text for wait in self.waits)
+
+    def without_empty_batches(self) -> Self:
+        """Return the status without batches that never had a task, and that nobody loads now.
+
+        A load of which every line was bad leaves such a batch.
+        """
+        batches = (
+            batch
+            for batch in self.batches
+            if batch.counts["total"] or batch.half_loaded or batch.cancelled
+        )
+        return replace(self, batches=tuple(batches))
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`, version 1."""

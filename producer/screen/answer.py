@@ -1,17 +1,19 @@
 """A command's answer: sentences for a person, or one JSON document for a script.
 
-With `--json` nothing else is written to stdout. A command that ends in an error writes no document:
-the exit code and stderr say what is wrong.
+With `--json` nothing else is written to stdout. The document of a command that ends in an error has
+the name `error`; stderr says the same.
 
 Tested by tests/integration/test_json.py.
 """
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from producer.screen.output import say, say_json
+from producer.screen.output import complain, note, say, say_json
+from producer.text.printable import shown
+from schemas.errors import ConfigError
 
 VERSION = 1
 
@@ -29,6 +31,11 @@ class CommandAnswer:
         if not self.as_json:
             say(text)
 
+    def warn(self, text: str) -> None:
+        """Write a remark to stderr, and keep it in the document's list of warnings."""
+        self.add("warnings", text)
+        note(shown(text))
+
     def put(self, **facts: Any) -> None:
         """Keep facts for the document."""
         self._facts |= facts
@@ -40,6 +47,14 @@ class CommandAnswer:
     def document(self, group: str) -> dict[str, Any]:
         """Return the whole document."""
         return {"version": VERSION, "group": group, **self._facts}
+
+
+def fail(options: argparse.Namespace, text: str, **facts: Any) -> None:
+    """Write an error to stderr, and with `--json` also as the command's document."""
+    complain(text)
+    if getattr(options, "json", False):
+        with suppress(ConfigError):  # stdout itself may be what cannot be written
+            say_json({"version": VERSION, "group": options.group, "error": text, **facts})
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from producer.ledger.status import GroupStatus
 from producer.ledger.store import half_loaded_message
 from producer.screen.replays import unfinished_line
 from producer.text.agent_report import Sentence, call_text
-from producer.text.columns import Column, fitted
+from producer.text.columns import Column, fitted, folded
 from producer.text.pace import duration
 from producer.text.printable import shown
 from producer.text.sparkline import sparkline
@@ -82,7 +82,7 @@ def status_text(
         [Text(shown(commands(line)), style) for line, style in lines]
         for lines in (_reasons(status), _ends(status), _below(status))
     )
-    agents = [_agent_line(agent) for agent in status.agents]
+    agents = list(_agent_lines(status.agents, width))
     more = [_more(hidden)] if hidden else []
     return Text("\n").join([title, *reasons, *table, *more, *ends, *agents, *below])
 
@@ -134,7 +134,8 @@ def _fitting(status: GroupStatus, width: int, height: int) -> tuple[GroupStatus,
 
 
 def _rows_of(batch: BatchStatus) -> int:
-    return 1 + len(batch.failures) + batch.half_loaded
+    dead = sum(name.startswith("dead ") for name in batch.failures)
+    return 1 + dead + len(batch.failed_lately) + batch.half_loaded
 
 
 def _work_in(batch: BatchStatus) -> int:
@@ -188,10 +189,14 @@ def _time_left(eta_s: float | None) -> str:
 
 
 def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
-    """Yield how often which error ended or delayed tasks, and which loads have not ended."""
+    """Yield which errors ended tasks, or delay them lately, and which loads have not ended."""
     for batch in status.batches:
         for name, count in sorted(batch.failures.items()):
-            yield f"{count} {name}  ({batch.name})", "red" if name.startswith("dead ") else "yellow"
+            if name.startswith("dead "):
+                yield f"{count:,} {name}  ({batch.name})", "red"
+        for name, count in sorted(batch.failed_lately.items()):
+            attempts = f"{counted(count, 'attempt')} failed with {name} in the last 10 minutes"
+            yield f"{attempts}; their tasks are tried again  ({batch.name})", "yellow"
     for batch in status.batches:
         if batch.half_loaded:
             yield half_loaded_message(batch.name), "yellow"
@@ -200,38 +205,52 @@ def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
 # ---- agents
 
 
-def _agent_line(agent: AgentStatus) -> Text:
+def _agent_lines(agents: Sequence[AgentStatus], width: int) -> Iterator[Text]:
+    """Yield a line for each agent. Of several that stopped, only the number is shown."""
+    stopped = [agent for agent in agents if agent.state is AgentState.STOPPED]
+    for agent in agents:
+        if agent.state is not AgentState.STOPPED or len(stopped) == 1:
+            yield _agent_line(agent, width)
+    if len(stopped) > 1:
+        ages = f"{min(agent.silent_s for agent in stopped):.0f} s ago"
+        yield Text(f"{len(stopped):,} agents stopped, the last one seen {ages}", "dim")
+
+
+def _agent_line(agent: AgentStatus, width: int) -> Text:
     state, style = str(agent.state), _AGENT_STYLES[agent.state]
     if agent.holds_tasks is False:
         state, style = "lost, its tasks were reset", "dim"
     call = agent.report.oldest_call if agent.report is not None else None
     is_slow = call is not None and call.running_s >= SLOW_S
-    return Text.assemble(
-        f"agent {shown(agent.name)}: ",
-        (state, style),
-        f", seen {agent.silent_s:.0f} s ago",
-        (_work(agent), "yellow" if is_slow else ""),
+    return folded(
+        [
+            Text.assemble(f"agent {shown(agent.name)}: ", (state, style)),
+            Text(f"seen {agent.silent_s:.0f} s ago"),
+            *(Text(shown(part), "yellow" if is_slow else "") for part in _work(agent)),
+        ],
+        width,
     )
 
 
-def _work(agent: AgentStatus) -> str:
-    """Return what an agent does, or did at its last heartbeat.
+def _work(agent: AgentStatus) -> Iterator[str]:
+    """Yield what an agent does, or did at its last heartbeat.
 
     Of an agent that is lost or stopped, the last report says nothing now.
     """
     report: AgentReport | None = agent.report
     if report is None or agent.state in {AgentState.LOST, AgentState.STOPPED}:
-        return ""
+        return
     slots = f"{report.running} of {counted(report.slots, 'slot')}"
     if agent.state is AgentState.SILENT:
-        return f" with {slots}"
+        yield f"with {slots} then"
+        return
+    yield slots
+    if report.draining:
+        yield "draining"
     call = report.oldest_call
-    oldest = ""
     if call is not None:
         oldest = call_text(call) if call.running_s >= SLOW_S else f"{call.running_s:.0f} s"
-        oldest = f", oldest call {oldest}"
-    leaving = ", draining" if report.draining else ""
-    return shown(f", {slots}{leaving}{oldest}")
+        yield f"oldest call {oldest}"
 
 
 # ---- everything else

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
+_INDENT = "    "  # of the second and each later line of a sentence
 GAPS = (2, 1)  # blanks between two columns, the usual number first
 _EMPTY_CELLS = frozenset({"", "-", "0", "0+0", "0:00:00", "0.0000"})
 
@@ -98,3 +99,16 @@ def _line(columns: Sequence[Column], row: Sequence[Text], sizes: Sequence[int], 
     line = Text(" " * gap).join(row)
     line.rstrip()
     return line
+
+
+def folded(parts: Sequence[Text], width: int) -> Text:
+    """Return parts with commas between them, on as many lines as they need; no part is broken."""
+    lines = [Text()]
+    for place, part in enumerate(parts):
+        piece = part if place == len(parts) - 1 else part + Text(",")
+        blank = " " if lines[-1].plain.strip() else ""
+        if blank and lines[-1].cell_len + 1 + piece.cell_len > width:
+            lines.append(Text(_INDENT))
+            blank = ""
+        lines[-1] = lines[-1] + Text(blank) + piece
+    return Text("\n").join(lines)

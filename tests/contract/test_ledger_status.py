@@ -227,6 +227,26 @@ def test_what_ended_is_counted_by_minute(ledger_db: LedgerDatabase) -> None:
     assert found["other"].rate_per_s == 0.0
 
 
+def test_failed_attempts_are_shown_while_they_matter(ledger_db: LedgerDatabase) -> None:
+    """Those of the last ten minutes are, until the batch is done."""
+    (task_id,) = ledger_db.load("a")
+    settled(ledger_db, task_id, SNOOZE)
+    assert batch(ledger_db).failed_lately == {SNOOZE.failure.error_class: 1}
+
+    for row in ledger_db.rows(tables.tally):
+        ledger_db.ago(tables.tally.c.created_at, 660, row.id)
+    assert batch(ledger_db).failed_lately == {}
+
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
+    settled(ledger_db, task_id, RETRY)
+    assert batch(ledger_db).failed_lately == {RETRY.failure.error_class: 1}
+
+    ledger_db.ago(tables.task.c.due_at, 1, task_id)
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(task_id, owner, fence=1), owner, SUCCEEDED)
+    assert batch(ledger_db).failed_lately == {}
+
+
 def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     """Another group's batches, agents and orders are not shown.
 

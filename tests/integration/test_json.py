@@ -78,20 +78,36 @@ def test_each_command_answers_a_script(embedded: Deployment) -> None:
     ("words", "code"),
     [
         (("cancel", "--id", "none"), 1),
+        (("dead", "show", "none"), 1),
         (("cancel",), 2),
         (("replay", "--all"), 2),
         (("load", "missing.jsonl"), 2),
         (("guard", "open", "none"), 2),
     ],
 )
-def test_an_error_stays_on_stderr(embedded: Deployment, words: tuple[str, ...], code: int) -> None:
-    """A script that finds no document reads the exit code and stderr."""
+def test_an_error_is_a_document(embedded: Deployment, words: tuple[str, ...], code: int) -> None:
+    """A script that reads stdout learns what stderr says."""
     embedded.run("producer", "migrate")
 
     done = embedded.run("producer", *words, "--json")
 
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("error: ")
+    assert done.err == f"error: {document(done, code)['error']}\n"
+
+
+@pytest.mark.parametrize("words", [("cancel", "--id", "a"), ("dead", "show", "a")])
+def test_an_ambiguous_id_is_a_document_with_its_batches(
+    embedded: Deployment, words: tuple[str, ...]
+) -> None:
+    """A script can choose one of them."""
+    path = embedded.folder / "a.jsonl"
+    path.write_bytes(LINES[0])
+    for batch in ("one", "two"):
+        embedded.run("producer", "load", str(path), "--batch", batch)
+
+    found = document(embedded.run("producer", *words, "--json"), 1)
+
+    assert (found["id"], found["batches"]) == ("a", ["one", "two"])
+    assert "name one with --batch" in found["error"]
 
 
 def test_the_file_of_an_export_may_follow_an_option(embedded: Deployment) -> None:

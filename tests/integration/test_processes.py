@@ -131,7 +131,7 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(
 ) -> None:
     """With --fail-on-dead, dead tasks are exit code 1, no agent is restarted for them.
 
-    The error says where to look.
+    The command that shows them is named once.
     """
     embedded.llm("--latency", "0")
     (embedded.folder / "mine.py").write_text(
@@ -147,9 +147,8 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(
 
     assert done.code == 1, done
     assert "starts again" not in done.err
-    assert (
-        f"are dead; look at them: python -m producer dead list --group {embedded.group}" in done.err
-    )
+    assert f"more: python -m producer dead list --group {embedded.group}" in done.err
+    assert f"error: tasks of group {embedded.group} are dead; --fail-on-dead" in done.err
     assert again.code == 0, again
 
 

@@ -168,9 +168,9 @@ def test_a_crash_suspect_and_the_oldest_call_are_shown(embedded: Deployment) -> 
     )
     assert f"waiting: {suspect}" in screen.text.replace("\n", "")
     assert re.search(
-        r"alive, seen \d+ s ago, 1 of \d+ slots, oldest call \d+ s: task t0 of batch tasks on "
+        r"alive, seen \d+ s ago, 1 of \d+ slots,\n    oldest call \d+ s: task t0 of batch tasks on "
         "route default",
-        screen.text.replace("\n", ""),
+        screen.text,
     )
     assert "waiting: task t0" in screen.coloured(YELLOW)
     (report,) = [

@@ -84,13 +84,17 @@ def progress_of(
     retries: Retries | None = None,
     tell: Callable[[bytes], None] | None = None,
     first: bool = True,
+    succeeded: int = 0,
 ) -> Progress:
     """Return the progress of an agent with these reasons, without a terminal."""
     clock = clock or Hour()
     latest = LatestReport(clock=clock)
     latest.put(AgentReport(reasons=reasons))
     counts = SimpleNamespace(
-        deaths=SimpleNamespace(news=lambda _group: deaths()), retries=retries or Retries()
+        deaths=SimpleNamespace(news=lambda _group: deaths()),
+        retries=retries or Retries(),
+        adds_to=lambda **ends: ends["succeeded"] != succeeded,
+        summary=lambda: f"{succeeded} succeeded",
     )
     return Progress(
         transactions=cast("Transactions", Ledger(*totals or (Totals(),), waiting=waiting)),
@@ -204,7 +208,7 @@ async def notes(*, dead_lately: int) -> list[str]:
 
 
 def test_the_end_of_a_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Each class of dead tasks has an example and the command that shows more."""
+    """Each class of dead tasks has an example, and the last one the command that shows more."""
 
     async def run() -> None:
         progress = progress_of(*END)
@@ -216,25 +220,30 @@ def test_the_end_of_a_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
     more = "more: python -m producer dead list --group g"
     assert caplog.messages == [
-        f"1 task dead with SERVER, for example task a of batch b: SERVER happened; {more}",
+        "1 task dead with SERVER, for example task a of batch b: SERVER happened",
         f"1 task dead with TOO_LONG, for example task a of batch b: TOO_LONG happened; {more}",
         "2 died lately",
         "done: 3 tasks in 0:00:00: 1 succeeded, 2 dead",
     ]
 
 
-def test_a_run_that_is_ended_says_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """After Ctrl-C a person knows how many tasks remain, and that nothing is lost."""
+@pytest.mark.parametrize("own", [30, 10])
+def test_a_run_that_is_ended_says_what_is_left(caplog: pytest.LogCaptureFixture, own: int) -> None:
+    """After Ctrl-C a person knows how many tasks remain, and that nothing is lost.
+
+    What this agent did is said only if others did the rest.
+    """
 
     async def run() -> None:
-        progress = progress_of(Totals(open=60), Totals(open=30, succeeded=30))
+        progress = progress_of(Totals(open=60), Totals(open=30, succeeded=30), succeeded=own)
         await progress.begin()
         await progress.log_stopped()
 
     with caplog.at_level(logging.INFO):
         asyncio.run(run())
 
-    (line,) = caplog.messages
+    *more, line = caplog.messages
+    assert more == ([] if own == 30 else ["this agent: 10 succeeded"])
     assert line.startswith("ended with 30 of 60 not done, which any agent goes on with: 30 tasks")
 
 

@@ -23,18 +23,15 @@ def noted(
 
 
 def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> None:
-    """Each class of dead tasks is logged with an example and the command to see them.
+    """Each class of dead tasks is logged with an example, and once the command to see them.
 
     Sixty of sixty tasks died of one parameter, and the log used to say only "60 dead".
     """
     refused = [dead("BAD_REQUEST", f"400: no parameter {number}") for number in range(2)]
     counts = noted(*refused, dead("TOO_LONG", "400: too long\x1b[31m\nFORGED"), GOOD)
 
-    assert counts.deaths.all("g") == [
-        (
-            "2 tasks dead with BAD_REQUEST, for example 400: no parameter 1; more: "
-            "python -m producer dead list --group g"
-        ),
+    assert counts.deaths.news("g") == [
+        "2 tasks dead with BAD_REQUEST, for example 400: no parameter 1",
         (
             "1 task dead with TOO_LONG, for example 400: too long [31m FORGED; more: "
             "python -m producer dead list --group g"
@@ -57,7 +54,7 @@ def test_dead_tasks_are_logged_once() -> None:
 
 def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     """A death that the ledger refused is not counted: another agent had the task by then."""
-    assert noted(dead("TOO_LONG", "x"), verdict=Verdict.FENCED).deaths.all("g") == []
+    assert noted(dead("TOO_LONG", "x"), verdict=Verdict.FENCED).deaths.news("g") == []
 
 
 @pytest.mark.parametrize(
@@ -94,6 +91,23 @@ def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
         )
     ]
     assert ", ...)" in dead_lines("g", {str(number): 1 for number in range(6)})[0]
+
+
+def test_tasks_that_died_lately_are_not_reported_twice() -> None:
+    """Their own lines name the command already."""
+    assert dead_lines("g", {"a": 2}, dead_lately=2) == []
+    assert dead_lines("g", {"a": 2, "b": 1}, dead_lately=2) == [
+        "dead in group g in all: 3 tasks (2 in a, 1 in b)"
+    ]
+
+
+def test_an_agent_that_did_all_has_nothing_to_add() -> None:
+    """The line of the group has the same counts."""
+    counts = noted(GOOD, dead("TOO_LONG", "x"))
+
+    assert not counts.adds_to(succeeded=1, dead=1, cancelled=0)
+    assert counts.adds_to(succeeded=2, dead=1, cancelled=0)
+    assert noted(GOOD, Released()).adds_to(succeeded=1, dead=0, cancelled=0)
 
 
 def test_why_attempts_are_made_again_is_kept_for_the_log() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -289,3 +290,30 @@ def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(
     )
     assert run(tmp_path, str(path), "--max-rejects", "0") == 1
     assert "1 task loaded" in capsys.readouterr().out
+
+
+def test_a_document_for_scripts_has_the_warnings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script need not read stderr to learn that its tasks will be dead."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b'{"id":"a","prompt":"x","deadline":"2001-01-01T00:00:00Z"}\n')
+
+    assert run(tmp_path, str(path), "--json") == 0
+    loaded = capsys.readouterr()
+
+    (warning,) = json.loads(loaded.out)["warnings"]
+    assert "deadline" in warning
+    assert loaded.err == f"{warning}\n"
+
+
+def test_the_advice_for_bad_lines_keeps_the_allowed_types(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without them, the repaired lines would be refused."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b'{"id":"a"}\n')
+
+    assert run(tmp_path, str(path), "--allow-type", "mine", "--allow-type", "ours") == 1
+
+    assert capsys.readouterr().out.endswith(" --allow-type mine --allow-type ours\n")

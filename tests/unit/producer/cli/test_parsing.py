@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from producer.cli.parser import parser
 from producer.cli.parsing import Imported, nearest
 
 ROOT = Path(__file__).parents[4]
@@ -70,3 +71,13 @@ def test_the_nearest_name_or_all_names_are_shown() -> None:
     assert nearest("stauts", ["load", "status"]) == "; did you mean status?"
     assert nearest("x", ["load", "status"]) == "; known are: load, status"
     assert nearest("x", []) == ""
+
+
+def test_an_option_of_other_programs_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearest name of such an option would mislead, as `--batch` for `--watch`."""
+    with pytest.raises(SystemExit):
+        parser().parse_args(["status", "--watch"])
+
+    error = capsys.readouterr().err
+    assert "unknown option --watch; on a terminal, status shows each change anyway" in error
+    assert "did you mean" not in error

@@ -183,6 +183,17 @@ def test_a_wrong_question_is_a_usage_error_before_anything_is_read(
     assert words in str(refused.value)
 
 
+def test_the_name_of_a_file_is_no_prompt(tmp_path: Path) -> None:
+    """The error has the words that take the prompt from the file."""
+    fill(tmp_path, "a.txt", "my prompt.txt")
+    name = str(tmp_path / "my prompt.txt")
+
+    with pytest.raises(ConfigError) as refused:
+        read_documents(str(tmp_path), prompt=name)
+
+    assert f"--prompt \"$(cat '{name}')\"" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "content", ["{", "[]", '{"type": "objekt"}', '{"maximum": 18446744073709551616}']
 )

@@ -67,6 +67,7 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
         cancelled=True,
         half_loaded=True,
         per_minute=(0, 0, 0, 0, 0, 0, 0, 1, 0, 2),
+        failed_lately={"RATE": 1},
     )
     # As it is read.
     guard = Guard(

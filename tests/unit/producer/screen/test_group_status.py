@@ -252,7 +252,8 @@ def test_colours_have_a_meaning() -> None:
     )
     batch = replace(
         large("night", total=1201, succeeded=1001, dead=31, cancelled=17, processing=29),
-        failures={"dead AUTH": 31, "tried again RATE": 2},
+        failures={"dead AUTH": 31, "tried again RATE": 9},
+        failed_lately={"RATE": 2},
     )
 
     text = status_text(GroupStatus("g", "l", agents, (batch,), 1, waits), 200)
@@ -266,7 +267,7 @@ def test_colours_have_a_meaning() -> None:
         ("17", "magenta"),
         ("29", "cyan"),
         ("31 dead AUTH", "red"),
-        ("2 tried again RATE", "yellow"),
+        ("2 attempts failed with RATE in the last 10 minutes", "yellow"),
     ):
         assert colour in styled(text, part), part
     for state, colour in zip(AgentState, ("green", "yellow", "red", "dim"), strict=True):
@@ -290,7 +291,7 @@ def test_a_silent_agents_slots_are_those_of_its_last_heartbeat() -> None:
     report = AgentReport(slots=64, running=3, oldest_call=CallReport(7, "b", "k", "r", 75.0))
 
     assert lines_of(AgentStatus(1, "a", AgentState.SILENT, 9.0, "1", report)) == [
-        "agent a: silent, seen 9 s ago with 3 of 64 slots"
+        "agent a: silent, seen 9 s ago, with 3 of 64 slots then"
     ]
 
 
@@ -356,3 +357,32 @@ def test_records_that_wait_are_shown_by_topic() -> None:
     lines = lines_of(*(reporting(f"{lag}", AgentReport(lag=lag)) for lag in lags))
 
     assert lines[2:] == ["records that wait: 1,234 in tasks, 5 in retry.30s"]
+
+
+def test_no_part_of_an_agents_line_is_broken() -> None:
+    """On a small terminal the line goes on below; a pipe gets it whole."""
+    call = CallReport(7, "b", "k", "r", 0.4)
+    agent = reporting("vm:5220 (rehearsal LLM)", AgentReport(slots=64, running=3, oldest_call=call))
+    group = GroupStatus("g", "l", (agent,), (), 0, ())
+    start = "agent vm:5220 (rehearsal LLM): alive, seen 1 s ago, 3 of 64 slots,"
+
+    assert status_text(group, 72).plain.splitlines()[1:3] == [start, "    oldest call 0 s"]
+    assert f"{start} oldest call 0 s" in status_text(group, 500).plain.splitlines()
+
+
+def test_agents_that_stopped_are_one_line() -> None:
+    """Each short run leaves an agent that stopped."""
+    one, two = (AgentStatus(n, f"a{n}", AgentState.STOPPED, 9.0 + n, "1") for n in (1, 2))
+
+    assert lines_of(one) == ["agent a1: stopped, seen 10 s ago"]
+    assert lines_of(one, two) == ["2 agents stopped, the last one seen 10 s ago"]
+
+
+def test_a_batch_that_never_had_a_task_is_not_shown() -> None:
+    """A load of which every line was bad leaves one; a load that runs is shown."""
+    loading = replace(large("b"), half_loaded=True)
+    group = large_group(large("a"), loading, large("c", total=1))
+
+    shown = group.without_empty_batches().batches
+
+    assert [batch.name for batch in shown] == ["b", "c"]
