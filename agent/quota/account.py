@@ -16,9 +16,10 @@ from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
 from schemas.settings.quota import QuotaLimits
 
 # The part of a limit that is granted. The rest is room for grants that are used late.
-USE = 0.99
+USE = 0.995
 # The capacity of a level, as time of its rate: what an idle account saves up.
 CAPACITY_MS = 800
+REST_MS = 500  # beside a whole request, so that a low rate loses nothing between two exchanges
 STEP_MS = 1000  # the most that the account's clock moves at once
 HUNGRY_MS = 1500  # an agent that asked so long ago has a share of what is granted
 AWAY_MS = 6000  # an agent that was silent for so long has no calls
@@ -126,7 +127,7 @@ class QuotaAccount:
             rate = limit * part / MINUTE_MS
             capacity, gain = rate * CAPACITY_MS, rate * USE * self.scale * past_ms
             if name == "rpm":
-                capacity = max(1.0, capacity)
+                capacity = max(capacity, 1 + rate * REST_MS)
             level = self.levels.get(name, 0.0)
             # What was given back too late to be used soon is forgotten as fast as it would fill.
             level = max(capacity, level - gain) if level > capacity else min(capacity, level + gain)
@@ -163,8 +164,10 @@ class QuotaAccount:
         unclaimed = limit - sum(other.claim for other in others)
         seats = max(0, min(wants, free, max(fair, unclaimed)))
         if not fair:
-            # There are more agents than seats, so a call's end frees its seat for all.
-            seats = running - 1 if running else max(0, min(wants, free, 1))
+            # There are more agents than seats, so a call's end frees its seat for others.
+            known = self._agents.get(agent)
+            had_seat = known is not None and known.held > 0
+            seats = max(0, running - 1 if running or had_seat else min(wants, free, 1))
         held = max(running, seats)
         return _Agent(sequence, 0, seats, held, max(held, min(wants, fair)), self._clock_ms)
 
@@ -189,16 +192,14 @@ class QuotaAccount:
     ) -> str:
         """Return the limit that stops this ask, or "".
 
-        The hungry agents share a level, so that none of them empties it. The first ask of each is
-        granted whatever it costs once there is no debt; otherwise a large task would wait until
-        all small ones are done.
+        The hungry agents share a level: each may take three times its part, so that little stays
+        unused until the next one asks. A task runs whatever it costs once there is no debt;
+        otherwise a large one would wait until all small ones are done.
         """
         for name, level in self.levels.items():
-            cost = charged(name, ask.cost)
-            share = first[name] - level + cost <= max(1.0, 2 * first[name] / sharers)
-            enough = level >= cost and (share or not number)
-            debt_free = name != "rpm" and not number and level > 0
-            if not enough and not debt_free:
+            enough = level >= 1 if name == "rpm" else level > 0
+            taken = first[name] - level + charged(name, ask.cost)
+            if not enough or (number and taken > max(1.0, 3 * first[name] / sharers)):
                 return name
         if limits.rpd is not None and self._used >= limits.rpd:
             return "rpd"

@@ -34,7 +34,7 @@
 --        5 agents
 --        6 binding       the limit that stopped the next ask, or ''
 
-local USE, CAPACITY, STEP = 0.99, 800, 1000
+local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
 local HUNGRY, AWAY, RECOUNT = 1500, 6000, 5000
 local CUT, CUT_EVERY, CALM, LOWEST = 0.92, 2000, 3000, 0.1
 local GROWTH, FAST_GROWTH, LONGEST_WAIT_S = 0.01, 0.04, 5
@@ -113,7 +113,7 @@ local function fill(refund)
     if level then
       local rate = tonumber(ARGV[11 + index]) / 60000
       local capacity, gain = rate * CAPACITY, rate * USE * scale * past
-      if name == 'rpm' then capacity = math.max(1, capacity) end
+      if name == 'rpm' then capacity = math.max(capacity, 1 + rate * REST) end
       if level > capacity then level = math.max(capacity, level - gain)
       else level = math.min(capacity, level + gain) end
       level = level + refund[name]
@@ -131,14 +131,15 @@ local function count_day()
 end
 
 -- Returns seats, held and claim of this agent. `held` and `claim` are then those of the others.
-local function seat(others)
+local function seat(others, its_held)
   local wants = running + asks
   if in_flight == 0 then return wants, running, running end
   local fair = math.floor(in_flight / (others + 1))
   local free = in_flight - held
   local seats = math.max(0, math.min(wants, free, math.max(fair, in_flight - claim)))
   if fair == 0 then
-    seats = running > 0 and running - 1 or math.max(0, math.min(wants, free, 1))
+    local passes_on = running > 0 or its_held > 0
+    seats = math.max(0, passes_on and running - 1 or math.min(wants, free, 1))
   end
   local my_held = math.max(running, seats)
   return seats, my_held, math.max(my_held, math.min(wants, fair))
@@ -148,10 +149,11 @@ local function stops(cost, first, sharers, is_first)
   for _, name in ipairs(names) do
     local level = levels[name]
     if level then
+      local enough = name == 'rpm' and level >= 1 or name ~= 'rpm' and level > 0
       local taken = first[name] - level + cost[name]
-      local share = taken <= math.max(1, 2 * first[name] / sharers)
-      local enough = level >= cost[name] and (share or is_first)
-      if not enough and not (name ~= 'rpm' and is_first and level > 0) then return name end
+      if not enough or (not is_first and taken > math.max(1, 3 * first[name] / sharers)) then
+        return name
+      end
     end
   end
   return rpd > 0 and used >= rpd and 'rpd' or ''
@@ -184,7 +186,7 @@ else
   redis.call('ZREM', KEYS[4], agent)
   if asks > 0 then redis.call('ZADD', KEYS[4], clock, agent) end
   local others = redis.call('ZCARD', KEYS[3]) - (known and 1 or 0)
-  seats, its_held, its_claim = seat(others)
+  seats, its_held, its_claim = seat(others, its_held)
   granted = grant(seats, math.max(1, redis.call('ZCARD', KEYS[4])))
 end
 redis.call('ZADD', KEYS[3], clock, agent)

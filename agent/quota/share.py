@@ -1,0 +1,52 @@
+"""An agent's share of an account's limits, without Redis: as its partitions are of all partitions.
+
+The shares of a group's agents add up to 1 with no word between them. The rules are the account's
+own; only the limits are smaller.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.ports import Clock
+from agent.quota.account import QuotaAccount
+from agent.quota.ledger import QuotaAnswer, QuotaRequest
+
+# What an agent uses of its share, because partitions move and other groups may use the account.
+CAUTION = 0.8
+
+
+class ShareLedger:
+    """The port `QuotaLedger` inside one agent.
+
+    `partitions` returns the part of all partitions that is the agent's own, from 0 to 1.
+    """
+
+    def __init__(
+        self, *, partitions: Callable[[], float], clock: Clock, only: bool = False
+    ) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        # Without any Redis, an agent with all partitions has the limits to itself.
+        self._caution = 1.0 if only else CAUTION
+        self._accounts: dict[str, QuotaAccount] = {}
+
+    def begin(self, scales: Mapping[str, float]) -> None:
+        """Begin anew, with empty levels and the scales that were known last."""
+        self._accounts = {}
+        for key, scale in scales.items():
+            account = self._accounts[key] = QuotaAccount()
+            account.scale = scale
+
+    async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
+        """Answer each request by the agent's share."""
+        share = max(0.0, min(1.0, self._partitions()))
+        part = share * (self._caution if share >= 1.0 else CAUTION)
+        now_ms = self._clock.now_s() * 1000
+        return [
+            self._accounts.setdefault(request.key, QuotaAccount()).exchange(
+                "self", request, now_ms, part
+            )
+            for request in requests
+        ]
+
+    async def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,205 @@
+"""Agents that share a provider's limits, on a clock moved by hand, with endless tasks.
+
+The provider counts by itself: it has no part of the product in it.
+"""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent.quota.ledger import Ask, Charge, QuotaLedger
+from agent.quota.quotas import Quotas, Reservation
+from agent.quota.share import ShareLedger
+from agent.quota.sync import PAUSE_S, QuotaSync
+from schemas.settings.quota import QuotaLimits
+
+STEP_S = 0.04
+ROUTE, KEY = "route", "key"
+MINUTE_S = 60.0
+
+
+@dataclass
+class MovedClock:
+    """A clock that a test moves."""
+
+    at_s: float = 0.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        raise AssertionError("no date is asked for")
+
+    async def sleep(self, delay_s: float) -> None:
+        raise AssertionError("nothing here waits")
+
+
+@dataclass
+class CountingProvider:
+    """A provider that notes each call, and refuses those beyond its limits, if it has any.
+
+    Its buckets hold the limit of `window_s`, and are full at first.
+    """
+
+    limits: QuotaLimits | None = None
+    window_s: float = 60.0
+    begun: list[tuple[float, int]] = field(default_factory=list)  # when, and the tokens
+    running: int = 0
+    most: int = 0
+    refusals: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        given = {} if self.limits is None else self.limits.given
+        self._levels = {name: given[name] * self.window_s / 60 for name in given}
+        self._at_s = 0.0
+
+    def begin(self, now_s: float, tokens: int) -> bool:
+        """Take a call, or refuse it."""
+        costs = {"rpm": 1, "tpm": tokens}
+        given = {} if self.limits is None else self.limits.given
+        for name in costs.keys() & given.keys():
+            most = given[name] * self.window_s / 60
+            gain = (now_s - self._at_s) * given[name] / 60
+            self._levels[name] = min(most, self._levels[name] + gain)
+        self._at_s = now_s
+        short = any(self._levels[name] < costs[name] for name in costs.keys() & given.keys())
+        if short or self.running >= given.get("in_flight", 10**9):
+            self.refusals.append(now_s)
+            return False
+        for name in costs.keys() & given.keys():
+            self._levels[name] -= costs[name]
+        self.begun.append((now_s, tokens))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        return True
+
+    def end(self) -> None:
+        """Note the end of a call."""
+        self.running -= 1
+
+    def calls(self, from_s: float, to_s: float) -> int:
+        """Return how many calls began in an interval."""
+        return sum(from_s <= at_s < to_s for at_s, _ in self.begun)
+
+    def tokens(self, from_s: float, to_s: float) -> int:
+        """Return the tokens of the calls that began in an interval."""
+        return sum(tokens for at_s, tokens in self.begun if from_s <= at_s < to_s)
+
+    def fullest_minute(self, from_s: float = 0.0) -> int:
+        """Return how many calls began in the fullest 60 s."""
+        times = [at_s for at_s, _ in self.begun if at_s >= from_s]
+        most = first = 0
+        for number, at_s in enumerate(times):
+            while times[first] <= at_s - MINUTE_S:
+                first += 1
+            most = max(most, number - first + 1)
+        return most
+
+
+class FleetAgent:
+    """One agent with slots that are always wanted."""
+
+    def __init__(self, fleet: "Fleet", number: int, ledger: QuotaLedger | None) -> None:
+        self.fleet = fleet
+        self.rng = random.Random(number)  # noqa: S311 - a test's own
+        self.frozen = False
+        self.idle = False
+        self.done = self.begun = 0
+        clock = fleet.clock
+        self.ledger = ledger
+        self.quotas = Quotas(
+            of_route=lambda _route: (KEY, fleet.limits), of_tenant=lambda _tenant: None
+        )
+        self.sync = QuotaSync(
+            quotas=self.quotas,
+            ledger=ledger,
+            share=ShareLedger(
+                partitions=lambda: 1 / len(fleet.agents), clock=clock, only=ledger is None
+            ),
+            clock=clock,
+            jitter=self.rng.random,
+            granted=lambda: None,
+        )
+        self.calls: list[tuple[float, int, Reservation, Charge]] = []
+        self.next_s = PAUSE_S * self.rng.random()
+        self.queue = [self._task() for _ in range(64)]
+
+    def _task(self) -> Ask:
+        low, high = self.fleet.tokens
+        return Ask(cost=Charge(tokens_in=self.rng.randint(low, high), tokens_out=0))
+
+    async def drive(self, now_s: float) -> None:
+        """Let the agent do what is due."""
+        while self.calls and self.calls[0][0] <= now_s:
+            _, _, reservation, charged = heapq.heappop(self.calls)
+            self.fleet.provider.end()
+            self.quotas.ended(reservation, charged)
+            self.done += 1
+        asks = [] if self.idle else self.queue[: self.fleet.slots - len(self.calls)]
+        self.quotas.wants(ROUTE, asks, now_s)
+        if now_s >= self.next_s:
+            self.next_s = now_s + PAUSE_S * (0.8 + 0.4 * self.rng.random())
+            if self.ledger is not None:
+                await self.sync.sync(self.ledger)
+            await self.sync.keep_to_share()
+        for ask in asks:
+            taken = self.quotas.take(ROUTE, ask.cost, ask.tenant, now_s)
+            if taken is None:
+                return
+            self._call(ask, taken, now_s)
+
+    def _call(self, ask: Ask, taken: Reservation, now_s: float) -> None:
+        actual = round(ask.cost.tokens_in * self.fleet.used)
+        if not self.fleet.provider.begin(now_s, actual):
+            self.quotas.ended(taken, None, refused=True, retry_after_s=1.0)
+            return
+        self.queue.remove(ask)
+        self.queue.append(self._task())
+        lasts_s = self.fleet.call_s * (0.5 + self.rng.random())
+        charged = Charge(tokens_in=actual, tokens_out=0)
+        self.begun += 1
+        heapq.heappush(self.calls, (now_s + lasts_s, self.begun, taken, charged))
+
+
+class Fleet:
+    """Agents with one provider, and one ledger for each that `ledger_of` returns.
+
+    `tokens` is the range of what tasks are estimated to cost, `used` which part they really do.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: int,
+        limits: QuotaLimits,
+        ledger_of: Callable[[int], QuotaLedger | None],
+        clock: MovedClock,
+        provider: CountingProvider | None = None,
+        slots: int = 64,
+        call_s: float = 2.0,
+        tokens: tuple[int, int] = (100, 100),
+        used: float = 1.0,
+    ) -> None:
+        self.limits, self.clock, self.slots = limits, clock, slots
+        self.call_s, self.tokens, self.used = call_s, tokens, used
+        self.provider = provider or CountingProvider()
+        self._rng = random.Random(0)  # noqa: S311 - a test's own
+        self.agents: list[FleetAgent] = []
+        for number in range(agents):
+            self.agents.append(FleetAgent(self, number, ledger_of(number)))
+
+    def drive(self, until_s: float) -> None:
+        """Let time pass."""
+        asyncio.run(self.driven(until_s))
+
+    async def driven(self, until_s: float) -> None:
+        """Let time pass, in a loop that runs already."""
+        while self.clock.at_s < until_s:
+            self.clock.at_s += STEP_S
+            order = self.agents.copy()
+            self._rng.shuffle(order)
+            for agent in order:
+                if not agent.frozen:
+                    await agent.drive(self.clock.at_s)

@@ -1,0 +1,174 @@
+"""One agent's grants in hand: used once, given back when they are late, settled when calls end."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
+from agent.quota.member import GRANT_LIVES_S, SEATS_LIVE_S, QuotaMember
+from schemas.settings.quota import QuotaLimits
+
+LIMITS = QuotaLimits(rpm=600, tpm=600_000)
+ANSWER = QuotaAnswer(granted=(), seats=None, paused_s=0.0, scale=1.0, agents=2, binding="tpm")
+NOTHING = Refund()
+
+
+def charge(tokens_in: int, tokens_out: int = 0) -> Charge:
+    return Charge(tokens_in=tokens_in, tokens_out=tokens_out)
+
+
+def member(limits: QuotaLimits = LIMITS, *charges: Charge) -> QuotaMember:
+    """Return a member whose tasks with these charges are ready."""
+    made = QuotaMember(key="key", limits=limits, sequences=count(1))
+    made.wants("route", [Ask(cost=one) for one in charges])
+    return made
+
+
+def exchange(
+    one: QuotaMember, granted: int, now_s: float, answer: QuotaAnswer = ANSWER
+) -> QuotaRequest:
+    """Let the ledger grant the first asks; return what it was asked."""
+    request = one.draw(now_s)
+    flags = tuple(number < granted for number in range(len(request.asks)))
+    one.hear(request, replace(answer, granted=flags), now_s, now_s)
+    return request
+
+
+def test_a_grant_is_used_once() -> None:
+    """Before a grant nothing begins; each grant lets one call begin."""
+    one = member(LIMITS, charge(100), charge(200), charge(300))
+    assert not one.take(charge(100), 0.0)
+
+    exchange(one, 2, 0.0)
+
+    assert one.room(0.1) == 2
+    assert one.take(charge(200), 0.1)
+    assert one.take(charge(100), 0.1)
+    assert not one.take(charge(100), 0.1)
+    assert one.draw(0.2).refund == NOTHING
+
+
+def test_asks_that_are_granted_are_not_asked_again() -> None:
+    """Grants in hand count as running calls, and only the other tasks are asked for."""
+    one = member(LIMITS, charge(100), charge(200), charge(300))
+    assert exchange(one, 2, 0.0).asks == tuple(Ask(cost=charge(n)) for n in (100, 200, 300))
+
+    request = one.draw(0.5)
+
+    assert (request.running, request.asks) == (2, (Ask(cost=charge(300)),))
+
+
+def test_a_late_grant_is_given_back_once() -> None:
+    """Whoever was frozen for a while calls nobody with what it was granted before."""
+    one = member(LIMITS, charge(100, 50))
+    exchange(one, 1, 0.0)
+
+    assert not one.take(charge(100, 50), GRANT_LIVES_S)
+    refunds = [one.draw(GRANT_LIVES_S + number).refund for number in range(2)]
+    assert refunds == [Refund(requests=1, tokens_in=100, tokens_out=50), NOTHING]
+
+
+def test_an_answer_that_comes_late_grants_nothing() -> None:
+    """Its grants are given back at once."""
+    one = member(LIMITS, charge(100))
+    request = one.draw(0.0)
+    one.hear(request, replace(ANSWER, granted=(True,)), 0.0, 5.0)
+
+    assert one.room(5.0) == 0
+    assert one.draw(5.0).refund == Refund(requests=1, tokens_in=100)
+
+
+def test_a_call_is_settled_when_it_ends() -> None:
+    """What it did not need is given back, what it needed more is owed."""
+    one = member(LIMITS, charge(100, 50), charge(100, 50), charge(100, 50))
+    exchange(one, 3, 0.0)
+    for _ in range(3):
+        assert one.take(charge(100, 50), 0.1)
+
+    one.ended(charge(100, 50), charge(110, 10))
+    one.ended(charge(100, 50), None)
+    one.ended(charge(100, 50), charge(0), refused=True, retry_after_s=3.0, remaining=0.1)
+    request = one.draw(0.5)
+
+    assert request.refund == Refund(requests=1, tokens_in=190, tokens_out=140)
+    assert (request.refused, request.retry_after_s, request.remaining) == (1, 3.0, 0.1)
+    assert request.running == 0
+    again = one.draw(1.0)
+    assert (again.refund, again.refused, again.remaining) == (NOTHING, 0, None)
+
+
+def test_an_estimate_may_grow_a_little_after_the_grant() -> None:
+    """The difference is a debt; a much larger call needs several grants, or waits."""
+    one = member(LIMITS, *[charge(1000)] * 3)
+    exchange(one, 3, 0.0)
+
+    assert one.take(charge(1100), 0.1)
+    assert one.take(charge(2100), 0.1)
+    assert not one.take(charge(100), 0.1)
+    assert one.draw(0.2).refund == Refund(requests=1, tokens_in=-200)
+
+
+def test_a_pause_holds_grants_back() -> None:
+    """While the provider refuses calls, nothing begins."""
+    one = member(LIMITS, charge(100))
+    exchange(one, 1, 0.0, replace(ANSWER, paused_s=1.0))
+
+    assert not one.take(charge(100), 0.9)
+    assert one.paused_s(0.5) == 0.5
+    assert one.take(charge(100), 1.1)
+
+
+def test_a_seat_is_taken_again_until_its_lease_ends() -> None:
+    """A limit of calls at once needs no grant for each call."""
+    one = member(QuotaLimits(in_flight=10), *[charge(100)] * 5)
+    exchange(one, 5, 0.0, replace(ANSWER, seats=2))
+    assert [one.take(charge(100), 0.1) for _ in range(3)] == [True, True, False]
+
+    one.ended(charge(100), charge(100))
+
+    assert one.take(charge(100), 0.2)
+    one.ended(charge(100), charge(100))
+    assert one.room(SEATS_LIVE_S) == 0
+
+
+def test_users_of_an_account_take_turns() -> None:
+    """Two routes of one account: neither waits until the other has nothing to ask."""
+    one = member(LIMITS, charge(1), charge(2))
+    one.wants("other", [Ask(cost=charge(8)), Ask(cost=charge(9))])
+
+    assert [ask.cost.tokens_in for ask in one.draw(0.0).asks] == [1, 8, 2, 9]
+    assert len(member(LIMITS, *[charge(1)] * 200).draw(0.0).asks) == 64
+
+
+def test_what_the_share_granted_lately_is_told_to_the_ledger() -> None:
+    """The ledger may have granted the same to others in this second."""
+    one = member(LIMITS, *[charge(100)] * 9)
+    for now_s in (0.0, 2.0):
+        request = one.draw(now_s)
+        granted = tuple(number < 3 for number in range(len(request.asks)))
+        one.hear(request, replace(ANSWER, granted=granted), now_s, now_s, by_share=True)
+        for _ in range(3):
+            assert one.take(charge(100), now_s)
+
+    exchange(one, 0, 2.5)
+
+    assert one.draw(2.6).refund == Refund(requests=-3, tokens_in=-300)
+
+
+def worth(one: QuotaMember, moments: Sequence[float]) -> list[bool]:
+    """Return whether there is something to tell at some moments, and tell it."""
+    told = []
+    for now_s in moments:
+        told.append(one.worth_telling(now_s))
+        if told[-1]:
+            one.draw(now_s)
+    return told
+
+
+def test_an_end_is_told_once() -> None:
+    """An agent without tasks is silent after it has said so."""
+    one = member(LIMITS, charge(100))
+    assert worth(one, [0.0, 0.5]) == [True, True]
+    one.wants("route", [])
+
+    assert worth(one, [1.0, 1.5, 2.0]) == [True, False, False]

@@ -1,0 +1,70 @@
+"""The share of an agent without Redis: shares add up to less than the limit."""
+
+import asyncio
+
+from agent.quota.ledger import Ask, Charge, QuotaRequest
+from agent.quota.share import ShareLedger
+from schemas.settings.quota import QuotaLimits
+from tests.support.quota_fleet import MovedClock
+
+TASK = Ask(cost=Charge(tokens_in=1, tokens_out=1))
+
+
+def granted(share: ShareLedger, clock: MovedClock, seconds: int = 60) -> int:
+    """Return how many of endless tasks of an account with 600 calls a minute are granted."""
+    total = 0
+    for sequence in range(1, 2 * seconds + 1):
+        clock.at_s += 0.5
+        request = QuotaRequest(
+            key="key", limits=QuotaLimits(rpm=600), sequence=sequence, asks=(TASK,) * 20
+        )
+        (answer,) = asyncio.run(share.exchange([request]))
+        total += sum(answer.granted)
+    return total
+
+
+def test_a_share_is_that_of_the_partitions_with_caution() -> None:
+    """A quarter of the partitions makes a fifth of the limit."""
+    clock = MovedClock()
+
+    assert 115 <= granted(ShareLedger(partitions=lambda: 0.25, clock=clock), clock) <= 120
+
+
+def test_only_without_any_redis_all_partitions_are_the_whole_limit() -> None:
+    """With Redis configured, other groups may use the account."""
+    clock = MovedClock()
+
+    assert 590 <= granted(ShareLedger(partitions=lambda: 1.0, clock=clock, only=True), clock) <= 600
+    assert 470 <= granted(ShareLedger(partitions=lambda: 1.0, clock=clock), clock) <= 480
+
+
+def test_an_agent_without_partitions_is_granted_nothing() -> None:
+    """Its part of the limit is with the agents that have them."""
+    clock = MovedClock()
+
+    assert granted(ShareLedger(partitions=lambda: 0.0, clock=clock), clock) == 0
+
+
+def test_a_share_begins_empty_with_the_scale_that_was_known() -> None:
+    """What the provider refused is not forgotten with Redis."""
+    clock = MovedClock()
+    share = ShareLedger(partitions=lambda: 1.0, clock=clock, only=True)
+    granted(share, clock, 5)
+    share.begin({"key": 0.5})
+    request = QuotaRequest(key="key", limits=QuotaLimits(rpm=600), sequence=1, asks=(TASK,) * 20)
+
+    (answer,) = asyncio.run(share.exchange([request]))
+
+    assert (sum(answer.granted), answer.scale) == (0, 0.5)
+
+
+def test_each_agent_has_a_seat() -> None:
+    """However small its share, an agent with tasks does not stand still."""
+    share = ShareLedger(partitions=lambda: 0.01, clock=MovedClock())
+    request = QuotaRequest(
+        key="key", limits=QuotaLimits(in_flight=20), sequence=1, asks=(TASK,) * 20
+    )
+
+    (answer,) = asyncio.run(share.exchange([request]))
+
+    assert answer.seats == 1

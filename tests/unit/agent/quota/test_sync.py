@@ -1,0 +1,200 @@
+"""Agents that share a provider's limits through a ledger in memory, on a hand-moved clock."""
+
+import logging
+
+import pytest
+
+from schemas.settings.quota import QuotaLimits
+from tests.contract.memory_quota import MemoryQuotaServer
+from tests.support.quota_fleet import CountingProvider, Fleet, MovedClock
+
+RPM = QuotaLimits(rpm=600)
+TPM = QuotaLimits(tpm=600_000)
+GOAL = 0.98  # of a limit that is used
+BOUND = 1.02  # of a limit in any minute
+
+
+def fleet(
+    agents: int,
+    limits: QuotaLimits,
+    *,
+    window_s: float = 60.0,
+    call_s: float = 2.0,
+    slots: int = 64,
+    tokens: tuple[int, int] = (100, 100),
+    used: float = 1.0,
+) -> tuple[Fleet, MemoryQuotaServer]:
+    clock = MovedClock()
+    server = MemoryQuotaServer(clock.now_s)
+    made = Fleet(
+        agents=agents,
+        limits=limits,
+        ledger_of=lambda number: server.ledger(f"agent {number}"),
+        clock=clock,
+        provider=CountingProvider(limits, window_s),
+        call_s=call_s,
+        slots=slots,
+        tokens=tokens,
+        used=used,
+    )
+    return made, server
+
+
+@pytest.mark.parametrize("agents", [1, 8, 24])
+def test_agents_use_a_limit_of_requests_and_no_more(agents: int) -> None:
+    """Over two minutes nearly all is used, nothing refused, and no agent is left behind."""
+    some, _ = fleet(agents, RPM, window_s=2.0)
+    some.drive(130.0)
+
+    assert some.provider.refusals == []
+    assert some.provider.calls(10.0, 130.0) >= GOAL * 1200
+    assert some.provider.fullest_minute() <= BOUND * 600
+    done = [agent.done for agent in some.agents]
+    assert min(done) >= 0.5 * sum(done) / len(done)
+
+
+@pytest.mark.parametrize("used", [0.4, 1.0])
+@pytest.mark.parametrize("agents", [1, 8])
+def test_agents_use_a_limit_of_tokens(agents: int, used: float) -> None:
+    """Estimates that are too high are settled, so the limit is used nevertheless."""
+    some, _ = fleet(agents, TPM, tokens=(500, 3500), used=used)
+    some.drive(130.0)
+
+    assert some.provider.refusals == []
+    tokens = some.provider.tokens(10.0, 130.0)
+    assert GOAL * 1_200_000 <= tokens <= BOUND * 1_200_000
+
+
+@pytest.mark.parametrize("agents", [1, 8])
+def test_agents_use_a_limit_of_calls_at_once(agents: int) -> None:
+    """The seats are taken again as soon as calls end, and never more than there are."""
+    some, _ = fleet(agents, QuotaLimits(in_flight=40), call_s=3.0)
+    some.drive(20.0)
+    before = len(some.provider.begun)
+    some.drive(80.0)
+
+    assert some.provider.refusals == []
+    assert some.provider.most <= 40
+    assert len(some.provider.begun) - before >= 0.97 * 40 * 60 / 3.0
+
+
+def test_more_agents_than_seats_all_have_turns() -> None:
+    """Eight agents with three seats: each calls, and most of the time is used."""
+    some, _ = fleet(8, QuotaLimits(in_flight=3), call_s=1.0)
+    some.drive(120.0)
+
+    assert some.provider.most <= 3
+    assert len(some.provider.begun) >= 0.7 * 3 * 120
+    assert min(agent.done for agent in some.agents) >= 10
+
+
+@pytest.mark.parametrize("limits", [RPM, QuotaLimits(in_flight=40)])
+def test_the_share_of_a_killed_agent_is_used_within_ten_seconds(limits: QuotaLimits) -> None:
+    """Its grants are lost for seconds only, and so are its seats."""
+    some, _ = fleet(4, limits, call_s=2.0)
+    some.drive(30.0)
+    rate = some.provider.calls(10.0, 30.0) / 20
+    some.agents[0].frozen = True
+    some.provider.running -= len(some.agents[0].calls)
+    some.drive(60.0)
+
+    assert some.provider.calls(40.0, 60.0) >= 0.97 * 20 * rate
+
+
+def test_a_frozen_agent_calls_nobody_with_old_grants() -> None:
+    """What it was granted before is given back when it wakes."""
+    some, _ = fleet(2, RPM)
+    some.drive(30.0)
+    some.agents[0].frozen = True
+    some.drive(90.0)
+    some.agents[0].frozen = False
+    some.drive(150.0)
+
+    assert some.provider.refusals == []
+    assert some.provider.fullest_minute() <= BOUND * 600
+
+
+def test_without_redis_agents_keep_to_their_shares(caplog: pytest.LogCaptureFixture) -> None:
+    """Redis away for a minute: most of the limit is used and no more; then all of it again."""
+    caplog.set_level(logging.INFO)
+    some, server = fleet(8, RPM, window_s=2.0)
+    some.drive(30.0)
+    server.away = True
+    some.drive(90.0)
+    server.away = False
+    some.drive(150.0)
+
+    assert some.provider.refusals == []
+    assert some.provider.calls(40.0, 90.0) >= 0.75 * 500
+    assert some.provider.calls(100.0, 150.0) >= GOAL * 500
+    assert some.provider.fullest_minute() <= BOUND * 600
+    assert len([line for line in caplog.messages if "Redis" in line]) == 2 * 8
+
+
+def test_a_ledger_that_forgets_costs_little() -> None:
+    """Redis flushed every ten seconds: nothing is granted twice."""
+    some, server = fleet(8, RPM, window_s=2.0)
+    for at_s in range(10, 130, 10):
+        some.drive(float(at_s))
+        server.flush()
+
+    assert some.provider.refusals == []
+    assert some.provider.calls(10.0, 120.0) >= 0.95 * 1100
+    assert some.provider.fullest_minute() <= BOUND * 600
+
+
+def test_answers_that_are_lost_grant_nothing_twice() -> None:
+    """A third of the answers is lost: the ledger has granted, and answers so at the next try."""
+    some, server = fleet(4, RPM)
+    for step in range(600):
+        server.loses_answers = step % 3 == 0
+        some.drive(0.2 * step)
+
+    assert some.provider.refusals == []
+    assert some.provider.fullest_minute() <= 1.03 * 600
+
+
+def test_only_one_agent_without_any_redis_uses_the_whole_limit() -> None:
+    """An agent that has all partitions shares with nobody."""
+    clock = MovedClock()
+    alone = Fleet(
+        agents=1,
+        limits=RPM,
+        ledger_of=lambda _number: None,
+        clock=clock,
+        provider=CountingProvider(RPM, 2.0),
+    )
+    alone.drive(130.0)
+
+    assert alone.provider.refusals == []
+    assert alone.provider.calls(10.0, 130.0) >= GOAL * 1200
+
+
+def test_a_limit_that_is_set_too_high_is_found_by_refusals() -> None:
+    """The provider takes half of what is configured: few calls are refused, most of it is used."""
+    clock = MovedClock()
+    server = MemoryQuotaServer(clock.now_s)
+    some = Fleet(
+        agents=4,
+        limits=QuotaLimits(rpm=1200),
+        ledger_of=lambda number: server.ledger(f"agent {number}"),
+        clock=clock,
+        provider=CountingProvider(RPM, 2.0),
+    )
+    some.drive(200.0)
+
+    assert some.provider.calls(80.0, 200.0) >= 0.85 * 1200
+    refused = sum(at_s >= 80.0 for at_s in some.provider.refusals)
+    assert refused <= 0.1 * 1200
+
+
+def test_an_agent_with_nothing_to_do_is_silent() -> None:
+    """It tells once that it has ended, and asks nothing more."""
+    some, server = fleet(1, RPM)
+    some.drive(5.0)
+    some.agents[0].idle = True
+    some.drive(15.0)
+    exchanges = server.exchanges
+    some.drive(60.0)
+
+    assert server.exchanges == exchanges
