@@ -14,10 +14,12 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
+from agent.judge import Effect, effect_of
 from agent.lease import Leases
-from agent.outcome import Outcome
+from agent.outcome import Dead, Outcome, Retry, Snooze
 from agent.ports import Clock
 from agent.routes import Router, Ticket
+from schemas.settings.config import Trigger
 from schemas.task.agent_report import Reason, SuspectReport
 from schemas.task.guard import Guard
 
@@ -187,6 +189,37 @@ class Admission:
         if refusal := delivery.plan.refusal:
             return RouteRefused(refusal)
         return self._guards.stops(row, delivery.route)
+
+    def grant_fallback(self, delivery: Delivery, route: str) -> Permit | None:
+        """Let a running attempt go on on another route; None if that one takes no call now.
+
+        The attempt keeps its slot, which counts for the other route from then on.
+        """
+        now_s = self._clock.now_s()
+        if self._closed or delivery.row is None or not delivery.leased(now_s):
+            return None
+        is_guarded = self._guards.stops(delivery.row, route) is not None
+        if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
+            return None
+        ticket = self._routes.admit(route, delivery.task_id, now_s)
+        if ticket is None:
+            return None
+        self._free(delivery.route)
+        delivery.route = route
+        self._busy[route] += 1
+        return Permit(ticket, refused_alone=False)
+
+    def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
+        """Return for what a task may leave the route on which its call failed; None for nothing."""
+        try:
+            return Trigger(outcome.failure.error_class)
+        except ValueError:
+            is_of_route = effect_of(outcome.failure.error_class) in {Effect.OUTAGE, Effect.LOCKED}
+            return self._routes.trigger(route, self._clock.now_s()) if is_of_route else None
+
+    def closed_for_s(self, route: str) -> float:
+        """Return for how long a route takes no calls at least."""
+        return self._routes.closed_for_s(route, self._clock.now_s())
 
     def ended(self, permit: Permit, outcome: Outcome) -> Outcome:
         """Take a permit back; return the outcome to settle.

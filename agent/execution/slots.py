@@ -15,6 +15,7 @@ from agent.execution.admission import (
     Stop,
     TypeUnknown,
 )
+from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
@@ -197,10 +198,11 @@ class Slots:
         self._counts.attempts += 1
         self._suspects.warn(delivery)
         outcome: Outcome | None = None
+        routes = AttemptRoutes(admission=self._admission, delivery=delivery, permit=permit)
         try:
-            outcome = await self._worker.work(delivery, permit)
+            outcome = await self._worker.work(delivery, permit, routes.go_on)
         finally:
-            outcome = self._admission.ended(permit, outcome or Released(delivery.spent))
+            outcome = routes.end(outcome or Released(delivery.spent))
         if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:
             delivery.refused_s = self._clock.now_s()
         return outcome

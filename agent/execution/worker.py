@@ -1,10 +1,12 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
+from collections.abc import Callable
+
 from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
-from agent.handlers import Attempt, Handlers
+from agent.handlers import Attempt, Handlers, OtherRoute
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Failure, Outcome, Released, Spent
+from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import Clock
 from schemas.task.failures import ErrorClass
 
@@ -17,8 +19,13 @@ class Worker:
         self._clock = clock
         self._deadline_s = deadline_s
 
-    async def work(self, delivery: Delivery, permit: Permit) -> Outcome:
-        """Run the attempt and return its outcome.
+    async def work(
+        self,
+        delivery: Delivery,
+        permit: Permit,
+        go_on: Callable[[Retry | Snooze | Dead], OtherRoute | Outcome],
+    ) -> Outcome:
+        """Run the attempt and return its outcome; `go_on` decides about each failed call.
 
         A cancelled attempt raises CancelledError; `delivery.spent` then says what it has spent, and
         the caller releases the claim.
@@ -44,5 +51,6 @@ class Worker:
             refused_alone=permit.refused_alone,
             may_call=lambda: delivery.leased(self._clock.now_s()),
             note_spent=delivery.note_spent,
+            go_on=go_on,
         )
         return await self._handlers.run(attempt)

@@ -15,6 +15,7 @@ from agent.handlers.context import (
 )
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError, Documents
+from agent.handlers.other_route import OtherRoute
 from agent.handlers.runner import Handlers
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Handler",
     "Handlers",
     "LeaseLostError",
+    "OtherRoute",
     "Tools",
     "TryAgainError",
 ]

@@ -12,10 +12,11 @@ import orjson
 
 from agent.handlers.documents import Documents, require_content
 from agent.handlers.judging import Judged, judged
+from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.request import packed, request_id
 from agent.judge import Terms, Tier, one_line, outcome_of_failure
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.ports import Account, Call, Clock, Reply
+from agent.ports import Account, Call, CallFailed, Clock, Reply
 from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
@@ -25,6 +26,7 @@ from schemas.task.message_text import text_of
 
 _NAME_CHARS = 191
 _NO_RULES = TypeConfig()
+_Failed = Retry | Snooze | Dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Attempt:
     - `limit_s`: the time limit of a call that shows whether the provider is well; otherwise None.
     - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
     - `may_call`: returns whether the claim's lease is good.
+    - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
+      the outcome to settle.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
     """
@@ -55,6 +59,7 @@ class Attempt:
     refused_alone: bool
     may_call: Callable[[], bool]
     note_spent: Callable[[Spent], None] = lambda _spent: None
+    go_on: Callable[[_Failed], OtherRoute | Outcome] = lambda outcome: outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,8 @@ class CallRefusedError(Exception):
     The error ends the handler, and `outcome` is settled.
     """
 
-    def __init__(self, outcome: Retry | Snooze | Dead) -> None:
-        super().__init__(outcome.failure.text)
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.failure.text if isinstance(outcome, _Failed) else "")
         self.outcome = outcome
 
 
@@ -127,7 +132,8 @@ class Context:
         self.rules = tools.types.get(task.type, _NO_RULES)
         self._attempt = attempt
         self._tools = tools
-        self._account = tools.account(attempt.route)
+        self._first = self._account = tools.account(attempt.route)
+        self._limit_s, self._refused_alone = attempt.limit_s, attempt.refused_alone
         self._calls = 0
         self._began_s = tools.clock.now_s()
 
@@ -139,7 +145,7 @@ class Context:
 
     @property
     def model(self) -> str | None:
-        """Return the model for tasks that name none."""
+        """Return the model for tasks that name none; it changes when the attempt changes routes."""
         return self._account.model
 
     @property
@@ -170,11 +176,33 @@ class Context:
         Raises CallRefusedError and LeaseLostError; a handler must not catch them. With `verbatim`,
         any reply but an error is the answer, even if it is cut or filtered.
         """
+        sent, model = packed(body), str(body.get("model", ""))
+        del body  # another copy of the text would wait for the answer
+        if self._account is not self._first:
+            sent, model = self._fitted(sent, schema)
+        while True:
+            reply, outcome = await self._call(sent, model, schema, verbatim=verbatim)
+            if isinstance(outcome, Succeeded):
+                return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
+            following = self._attempt.go_on(outcome)
+            if not isinstance(following, OtherRoute):
+                raise CallRefusedError(following)
+            self._account = self._tools.account(following.name)
+            self._limit_s, self._refused_alone = following.limit_s, False
+            sent, model = self._fitted(sent, schema)
+
+    def _fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
+        """Return a body and its model as the present route takes them."""
+        return body_for(self._account, sent, schema), self._account.model or ""
+
+    async def _call(
+        self, sent: bytes, model: str, schema: dict[str, Any] | None, *, verbatim: bool
+    ) -> tuple[Reply | CallFailed, Judged]:
+        """Make one call on the present route; return the reply and what it means."""
         if not self._attempt.may_call():
             raise LeaseLostError
-        call, model = self._call(body), str(body.get("model", ""))
+        call = self._next_call(sent)
         estimate_micro = self._estimate_micro(call, model)
-        del body  # the call has the text; another copy would wait with it for the answer
         crash.reach("call.sending")
         try:
             reply = await self._account.llm.complete(call)
@@ -185,10 +213,7 @@ class Context:
         terms = self._terms(
             model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
         )
-        outcome = self._with_all_spent(await judged(reply, terms, self._tools.apart))
-        if isinstance(outcome, Succeeded):
-            return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
-        raise CallRefusedError(outcome)
+        return reply, self._with_all_spent(await judged(reply, terms, self._tools.apart))
 
     def failed(self, failure: Failure, *, after_s: float = 0.0) -> Outcome:
         """Return the outcome of an attempt that failed outside a call.
@@ -218,7 +243,7 @@ class Context:
             attempt=self._attempt.attempt,
             max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
-            refused_alone=self._attempt.refused_alone,
+            refused_alone=self._refused_alone,
             tiers=tools.tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),
@@ -229,7 +254,7 @@ class Context:
             estimate_micro=estimate_micro,
         )
 
-    def _call(self, body: Mapping[str, Any]) -> Call:
+    def _next_call(self, sent: bytes) -> Call:
         self._calls += 1
         attempt = self._attempt
         number = attempt.attempt + 1
@@ -237,10 +262,10 @@ class Context:
         name = request_id(batch=attempt.batch, key=self.task.key, attempt=label)
         limits_s = (
             self._account.timeout_s,
-            attempt.limit_s or self._account.timeout_s,
+            self._limit_s or self._account.timeout_s,
             attempt.left_s - self._elapsed_ms() / 1000,
         )
-        return Call(packed(body), name, min(limits_s))
+        return Call(sent, name, min(limits_s))
 
     def _estimate_micro(self, call: Call, model: str) -> int:
         """Return the price of the call's input alone; 0 if its model has no price."""

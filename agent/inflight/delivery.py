@@ -57,11 +57,17 @@ class Delivery:
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None
     spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
+    start: str = ""  # where its next attempt begins, if the routes before it have refused the task
 
     def __post_init__(self) -> None:
         """Let a delivery without a plan run on its route alone."""
         if not self.plan.route:
             self.plan = RoutePlan(self.route)
+
+    @property
+    def home(self) -> str:
+        """Return the route on which its next attempt begins, if nothing is closed."""
+        return self.start if self.start and self.plan.allows(self.start) else self.plan.first
 
     @property
     def task_id(self) -> int:

@@ -92,7 +92,7 @@ class InFlightTable:
 
         `back` means that it has waited before, and that its offset holds up the watermark.
         """
-        delivery.state, delivery.route = DeliveryState.READY, delivery.plan.first
+        delivery.state, delivery.route = DeliveryState.READY, delivery.home
         if delivery.suspect:
             self.shed(delivery)  # it may wait for long, and the ledger is known to have its body
             self._suspects.append(delivery)

@@ -23,6 +23,7 @@ from agent.routes.faulty_tasks import FaultyTasks
 from agent.routes.limit import Limit
 from agent.routes.probe_schedule import ProbeSchedule
 from agent.routes.window import Window, run_for
+from schemas.settings.config import Trigger
 from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.route_state import RouteState
@@ -324,6 +325,15 @@ class Route:
     def closed(self, now_s: float) -> bool:
         """Return whether the route takes at most one call at a time, after a stop or a pause."""
         return self.stopped or self._limit.closed(now_s)
+
+    def trigger(self, now_s: float) -> Trigger | None:
+        """Return for what tasks may leave this route now; None if it is open, or they wait."""
+        error_class = self._cause()[0]
+        if self.stopped:
+            is_money = self.parked and error_class == ErrorClass.MONEY
+            return Trigger.MONEY if is_money else Trigger.OUTAGE
+        is_full = error_class == ErrorClass.CAPACITY and self.closed(now_s)
+        return Trigger.CAPACITY if is_full else None
 
     def closed_for_s(self, now_s: float) -> float:
         """Return for how long the route takes no calls at least.

@@ -12,7 +12,7 @@ from agent.routes.names import DEFAULT, RouteNames
 from agent.routes.route import Route, Ticket
 from schemas.clients.llm_address import public
 from schemas.settings.account import account
-from schemas.settings.config import Config
+from schemas.settings.config import Config, Trigger
 from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
 from schemas.task.route_state import RouteState
 
@@ -113,6 +113,14 @@ class Router:
         """
         route = self._routes.get(name)
         return route is not None and route.closed(now_s)
+
+    def trigger(self, name: str, now_s: float) -> Trigger | None:
+        """Return for what tasks may leave a closed route; None if they wait for it, or it is open.
+
+        A rate limit is waited for.
+        """
+        route = self._routes.get(name)
+        return None if route is None else route.trigger(now_s)
 
     def closed_for_s(self, name: str, now_s: float) -> float:
         """Return for how long a route takes no calls at least.

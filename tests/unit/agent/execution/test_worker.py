@@ -80,7 +80,11 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
         handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S
     )
     return asyncio.run(
-        worker.work(delivery, Permit(Ticket(delivery.route, 0, at_s, 2.5), refused_alone=True))
+        worker.work(
+            delivery,
+            Permit(Ticket(delivery.route, 0, at_s, 2.5), refused_alone=True),
+            lambda outcome: outcome,
+        )
     ), handlers.attempts
 
 

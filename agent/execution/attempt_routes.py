@@ -1,0 +1,50 @@
+"""The routes of one attempt: the one that it has a permit for, and those to which it may go on.
+
+A task goes on within its attempt if its route refused it, or has failed. Its route learns of the
+failure first, so that it stops for everybody if the provider is down.
+"""
+
+from agent.execution.admission import Admission, Permit
+from agent.handlers import OtherRoute
+from agent.inflight.delivery import Delivery
+from agent.outcome import Dead, Outcome, Retry, Snooze
+from schemas.settings.config import Trigger
+
+LEAST_WAIT_S = 1.0
+# Failures that are about the task: its route would fail it again.
+_OF_TASK = frozenset({Trigger.TOO_LONG, Trigger.FILTERED})
+
+
+class AttemptRoutes:
+    """The way of one attempt along its routes."""
+
+    def __init__(self, *, admission: Admission, delivery: Delivery, permit: Permit) -> None:
+        self._admission = admission
+        self._delivery = delivery
+        self._permit: Permit | None = permit
+
+    def go_on(self, outcome: Retry | Snooze | Dead) -> OtherRoute | Outcome:
+        """Return the route on which to make a failed call again, or the outcome to settle."""
+        delivery = self._delivery
+        if not delivery.plan.has_fallback:
+            return outcome
+        judged = self.end(outcome)
+        trigger = self._admission.trigger(delivery.route, outcome)
+        following = [] if trigger is None else list(delivery.plan.after(delivery.route, trigger))
+        for route in following:
+            permit = self._admission.grant_fallback(delivery, route)
+            if permit is not None:
+                self._permit = permit
+                return OtherRoute(route, permit.limit_s)
+        if following and trigger in _OF_TASK:
+            delivery.start = following[0]
+            wait_s = self._admission.closed_for_s(following[0])
+            return Snooze(outcome.failure, outcome.spent, max(LEAST_WAIT_S, wait_s))
+        return judged
+
+    def end(self, outcome: Outcome) -> Outcome:
+        """Give the permit back, if it is not given back yet; return the outcome to settle."""
+        if self._permit is None:
+            return outcome
+        permit, self._permit = self._permit, None
+        return self._admission.ended(permit, outcome)

@@ -1,0 +1,36 @@
+"""How a call that failed on one route is made again on another one. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from agent.handlers.request import packed
+from agent.ports import Account
+from schemas.clients.structured_output import response_format
+from schemas.settings.config import Structured
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRoute:
+    """The route on which an attempt goes on; `limit_s` is the time limit of its call if it has one.
+
+    No such limit means that of the route.
+    """
+
+    name: str
+    limit_s: float | None = None
+
+
+def body_for(account: Account, body: bytes, schema: dict[str, Any] | None) -> bytes:
+    """Return the body of a call to this account: with its model, and its form of a schema.
+
+    The body was made for another account, and so was the model in it.
+    """
+    fields = orjson.loads(body)
+    fields.pop("model", None)
+    forms = [] if schema is None else [response_format(schema, form) for form in Structured]
+    if any(form.items() <= fields.items() for form in forms if form):
+        fields.pop("response_format")
+        fields |= response_format(schema, account.structured)
+    return packed(({"model": account.model} if account.model else {}) | fields)

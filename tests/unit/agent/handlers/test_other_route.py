@@ -1,0 +1,180 @@
+"""A call that goes on to another route: its model, its form of a schema, its cost."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.handlers import Attempt, Context, Handler, OtherRoute
+from agent.handlers.other_route import body_for
+from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from agent.ports import Account, Reply
+from schemas.clients.structured_output import response_format
+from schemas.settings.config import Price, Structured
+from tests.support.handlers import (
+    OPENAI,
+    TASK,
+    FakeLLM,
+    HandlersHarness,
+    completion,
+    failure_of,
+    handlers_harness,
+)
+
+TOO_LONG = Reply(400, {}, b'{"error": {"code": "context_length_exceeded", "message": "too long"}}')
+SCHEMA = {"type": "object"}
+
+
+class TwoRoutes:
+    """Handlers over two routes; each attempt may go on once, to the second."""
+
+    def __init__(self, *replies: Reply, second: Account | None = None, **by_type: Handler) -> None:
+        self.first, self.other = FakeLLM([TOO_LONG]), FakeLLM(list(replies) or [completion()])
+        account = second or Account(self.other, "large", 90.0, Structured.JSON_OBJECT)
+        accounts = {
+            "default": Account(self.first, "small", 30.0),
+            "second": replace(account, llm=self.other),
+        }
+        harness: HandlersHarness = handlers_harness(**by_type)
+        self.tools = replace(
+            harness.handlers._tools,
+            account=accounts.__getitem__,
+            prices={"m": Price(1.0, 1.0), "small": Price(1000.0, 0.0)},
+        )
+        harness.handlers._tools = self.tools
+        self.harness, self.leased, self.keeps_lease = harness, True, True
+        self.failures: list[Retry | Snooze | Dead] = []
+
+    def run(self, task: dict[str, Any] = TASK, limit_s: float | None = None) -> Outcome:
+        """Run one attempt at a task."""
+        attempt = Attempt(
+            task_id=7,
+            batch="b",
+            value=orjson.dumps(task),
+            attempt=0,
+            max_attempts=5,
+            snoozes=0,
+            left_s=60.0,
+            route="default",
+            limit_s=None,
+            refused_alone=True,
+            may_call=lambda: self.leased,
+            go_on=partial(self._go_on, limit_s),
+        )
+        return asyncio.run(self.harness.handlers.run(attempt))
+
+    def _go_on(self, limit_s: float | None, outcome: Retry | Snooze | Dead) -> OtherRoute | Outcome:
+        self.failures.append(outcome)
+        self.leased = self.keeps_lease
+        return OtherRoute("second", limit_s) if len(self.failures) == 1 else outcome
+
+    def sent(self) -> list[dict[str, Any]]:
+        """Return the bodies of the calls to the second route."""
+        return [orjson.loads(call.body) for call in self.other.calls]
+
+
+def test_the_call_is_made_again_with_the_other_model() -> None:
+    """The answer of the second route is the result, under a request id of its own."""
+    two = TwoRoutes()
+
+    outcome = two.run()
+
+    assert isinstance(outcome, Succeeded)
+    assert two.failures[0].failure.error_class == "TOO_LONG"
+    (body,) = two.sent()
+    assert body["model"] == "large"
+    assert body["messages"] == orjson.loads(two.first.calls[0].body)["messages"]
+    assert [two.first.calls[0].request_id, two.other.calls[0].request_id] == [
+        "b/a%2F1#1",
+        "b/a%2F1#1.2",
+    ]
+    assert two.other.calls[0].timeout_s == 60.0
+
+
+def test_a_probe_has_its_own_time_limit() -> None:
+    """The limit comes with the permit of the second route."""
+    two = TwoRoutes()
+    two.run(limit_s=2.5)
+
+    assert two.other.calls[0].timeout_s == 2.5
+
+
+def test_the_costs_of_both_routes_are_added() -> None:
+    """Each call has the price of its own model."""
+    filtered = orjson.loads(completion(reason="content_filter").body) | {"model": "small"}
+    two = TwoRoutes()
+    two.first.replies = [Reply(200, {}, orjson.dumps(filtered))]
+
+    outcome = two.run()
+
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.spent.model, outcome.spent.tokens_in) == ("m", 20)
+    assert outcome.spent.cost_micro == 10 * 1000 + 10 + 2
+
+
+def test_the_second_failure_is_the_outcome() -> None:
+    """The attempt ends with what the last route said."""
+    two = TwoRoutes(Reply(400, {}, b'{"error": {"message": "bad field"}}'))
+
+    assert failure_of(two.run()).error_class == "BAD_REQUEST"
+
+
+def test_the_model_that_a_task_names_is_one_of_its_first_route() -> None:
+    """In both formats of lines the second route gets its own model."""
+    for task in (TASK | {"model": "mine"}, OPENAI | {"body": OPENAI["body"] | {"model": "mine"}}):  # type: ignore[operator]
+        two = TwoRoutes()
+        two.run(task)
+        assert orjson.loads(two.first.calls[0].body)["model"] == "mine"
+        assert two.sent()[0]["model"] == "large"
+
+
+def test_later_calls_of_a_handler_stay_on_the_second_route() -> None:
+    """Also a body that was made before goes there, with the right model."""
+
+    async def twice(context: Context) -> list[str | None]:
+        body = {"model": context.model, "messages": []}
+        await context.complete(body)
+        await context.complete(body)
+        return [context.model]
+
+    two = TwoRoutes(twice=twice)
+    outcome = two.run({"id": "a", "type": "twice"})
+
+    assert isinstance(outcome, Succeeded)
+    assert orjson.loads(outcome.body) == ["large"]
+    assert len(two.first.calls) == 1
+    assert [body["model"] for body in two.sent()] == ["large", "large"]
+
+
+def test_no_call_is_made_without_a_lease() -> None:
+    """The lease may end between the two calls."""
+    two = TwoRoutes()
+    two.keeps_lease = False
+
+    two.run()
+
+    assert two.other.calls == []
+
+
+@pytest.mark.parametrize("before", list(Structured))
+@pytest.mark.parametrize("after", list(Structured))
+def test_a_schema_takes_the_form_of_the_route(before: Structured, after: Structured) -> None:
+    """A form that the handler asked for is replaced; without one, none is added."""
+    account = Account(FakeLLM([]), None, 1.0, after)
+    body = orjson.dumps({"model": "m", "n": 1, **response_format(SCHEMA, before)})
+
+    expected = {"n": 1} | ({} if before is Structured.NONE else response_format(SCHEMA, after))
+    assert orjson.loads(body_for(account, body, SCHEMA)) == expected
+
+
+def test_a_form_of_the_persons_own_stays() -> None:
+    """A body is changed only in what docllm wrote itself."""
+    own = {"response_format": {"type": "text"}}
+    account = Account(FakeLLM([]), "x", 1.0, Structured.NONE)
+
+    for schema in (SCHEMA, None):
+        sent = orjson.loads(body_for(account, orjson.dumps(own), schema))
+        assert sent == {"model": "x"} | own
