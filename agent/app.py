@@ -4,6 +4,7 @@ Tested by tests/integration/test_cli.py and tests/integration/test_drain.py.
 """
 
 import asyncio
+import logging
 import os
 import random
 import secrets
@@ -46,14 +47,18 @@ from schemas.settings.config import Config
 from schemas.settings.digest import settings_digest
 from schemas.settings.sources import LEDGER_FILE, ledger_url
 from schemas.task.agent_report import AgentReport
+from schemas.task.lanes import MAIN
 from schemas.version import VERSION
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT_TIMEOUT_S = 5
 
 
 def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
-    """Return the consumer handle of one destination."""
-    topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
+    """Return the consumer handle of one destination; that of `tasks` reads all lanes."""
+    group_id = parts.topics.consumer_group(destination)
+    topics = parts.topics.lane_names if destination == MAIN else [parts.topics.name(destination)]
     if parts.config.embedded:
         # A program loads only the adapters that it uses.
         from agent.consumer.embedded.source import EmbeddedSource  # noqa: PLC0415
@@ -172,6 +177,8 @@ async def built(
     heartbeat = make_heartbeat(parts, beats, latest.json, locks, role)
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
+    for line in await parts.family.lane_advice():
+        log.warning("%s", line)
     board = make_board(parts)
     progress = Progress(
         transactions=parts.transactions,
@@ -199,7 +206,7 @@ async def built(
             limits=Limits(),
             sources={
                 destination: make_source(parts, destination, ids)
-                for destination in ("tasks", *parts.topics.tier_destinations)
+                for destination in (MAIN, *parts.topics.tier_destinations)
             },
             inbox=make_source(parts, "inbox", ids) if parts.config.inbox.enabled else None,
             executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),

@@ -1,6 +1,6 @@
 """The topic ids that `topics apply` stored, held in memory to notice a recreated topic."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from producer.bus.topic_family import StoredIds, TopicFamily
@@ -15,6 +15,15 @@ class KnownTopics(Protocol):
     def current(self) -> Mapping[str, str]:
         """Return the stored id of each topic."""
         ...
+
+
+def made(topics: Sequence[str], ids: KnownTopics) -> list[str]:
+    """Return the first of these topics, and the others that `topics apply` has made.
+
+    A group of an older version has no topics for lanes until then.
+    """
+    known = ids.current()
+    return [topic for topic in topics if topic == topics[0] or topic in known]
 
 
 class TopicIds:

@@ -1,15 +1,19 @@
 """Backpressure: pauses topics while enough of their records wait, and resumes them later."""
 
+from collections.abc import Mapping
+
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
+from schemas.task.lanes import Lane
 
 
 class Backpressure:
     """Decides which topics are paused.
 
-    `full` means that enough deliveries wait for a slot, or that they take too much memory.
+    `full` means that enough deliveries wait for a slot, or that they take too much memory. `lanes`
+    are by topic.
     """
 
     def __init__(
@@ -19,14 +23,14 @@ class Backpressure:
         partitions: Partitions,
         quarantine: QuarantineQueue,
         slots: int,
-        main_topic: str,
+        lanes: Mapping[str, Lane],
         limits: Limits,
     ) -> None:
         self.full = False
         self._table = table
         self._partitions = partitions
         self._quarantine = quarantine
-        self._main_topic = main_topic
+        self._lanes = lanes
         self._limits = limits
         self._high = max(limits.ready, 2 * slots)
 
@@ -47,6 +51,6 @@ class Backpressure:
 
         Records in a tier are due by the clock, so newer tasks must not keep a tier from being read.
         """
-        if topic == self._main_topic:
+        if topic in self._lanes:
             return many or self._table.shelved >= self._limits.shelved
         return self._partitions.unfinished(topic) >= self._limits.shelved

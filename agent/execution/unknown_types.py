@@ -6,7 +6,7 @@ the longest one again and again, and no attempt is counted. In a tier, its recor
 partitions in turn, so that it comes to another agent of a mixed group.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from operator import attrgetter
 
 from agent.inflight.delivery import Delivery
@@ -23,12 +23,21 @@ _SLACK_S = 60.0  # after a task is due, until it has surely come back to some ag
 
 
 class UnknownTypes:
-    """The unknown types that an agent has met. `tiers` are the retry tiers, the shortest first."""
+    """The unknown types that an agent has met. `tiers` are the retry tiers, the shortest first.
+
+    `lane_topics` are the topics from which tasks come that have waited in no tier.
+    """
 
     def __init__(
-        self, *, knows: Callable[[str], bool], tiers: Sequence[Tier], clock: Clock
+        self,
+        *,
+        knows: Callable[[str], bool],
+        tiers: Sequence[Tier],
+        lane_topics: Container[str],
+        clock: Clock,
     ) -> None:
         self.knows = knows
+        self._lane_topics = lane_topics
         self._tiers = tiers
         self._clock = clock
         # How long each reason is shown, the last one met last.
@@ -59,9 +68,9 @@ class UnknownTypes:
 
     def _next_tier(self, topic: str) -> Tier:
         """Return the tier after that of a record's topic, at most the longest one."""
-        came_from = topic.rpartition(".")[2]
-        if came_from == "tasks":
+        if topic in self._lane_topics:
             return self._tiers[0]
+        came_from = topic.rpartition(".")[2]
         later = [number for number, tier in enumerate(self._tiers) if tier.name == came_from]
         return self._tiers[min(later[0] + 1, len(self._tiers) - 1)] if later else self._tiers[-1]
 

@@ -11,7 +11,8 @@ from agent.ports import Partition, Source
 class Partitions:
     """The offset trackers, one for each assignment.
 
-    An assignment that is over has no tracker, so its records cannot move an offset.
+    An assignment that is over has no tracker, so its records cannot move an offset. `sources` are
+    by topic; one source may read several topics.
     """
 
     def __init__(self, sources: Mapping[str, Source], *, limits: Limits) -> None:
@@ -21,7 +22,9 @@ class Partitions:
         self._deliveries: dict[Partition, dict[int, Delivery]] = {}
         self._marked: dict[Partition, int] = {}
         self._wide: set[Partition] = set()
-        self._paused: dict[str, frozenset[Partition]] = {}
+        self._paused: dict[int, frozenset[Partition]] = {}  # by number of the source
+        self._by_number = {id(source): source for source in sources.values()}
+        self._numbers = {topic: id(source) for topic, source in sources.items()}
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._trackers
@@ -105,17 +108,15 @@ class Partitions:
                 self._wide.add(partition)
             elif tracker.span < self._limits.resume_span:
                 self._wide.discard(partition)
-        for topic, source in self._sources.items():
-            begun = (
-                partition
-                for partition, tracker in self._trackers.items()
-                if partition.topic == topic and tracker.watermark is not None
-            )
-            paused = frozenset(
-                partition for partition in begun if topic in topics or partition in self._wide
-            )
-            if self._paused.get(topic) != paused:
-                self._paused[topic] = paused
+        chosen: dict[int, set[Partition]] = {number: set() for number in self._by_number}
+        for partition, tracker in self._trackers.items():
+            begun = tracker.watermark is not None
+            if begun and (partition.topic in topics or partition in self._wide):
+                chosen[self._numbers[partition.topic]].add(partition)
+        for number, source in self._by_number.items():
+            paused = frozenset(chosen[number])
+            if self._paused.get(number) != paused:
+                self._paused[number] = paused
                 source.pause(paused)
 
     def unfinished(self, topic: str) -> int:

@@ -142,7 +142,8 @@ def make_due(
 
     If `fences` is given, only these (task, fence) are made due.
     """
-    query = select(task.c.id, task.c.fence).where(*conditions).order_by(task.c.id)
+    of_task = (task.c.id, task.c.fence, task.c.lane)
+    query = select(*of_task).where(*conditions).order_by(task.c.id)
     locked = connection.execute(query.with_for_update(skip_locked=True)).all()
     rows = [row for row in locked if fences is None or (row.id, row.fence) in fences]
     if not rows:
@@ -150,8 +151,6 @@ def make_due(
     connection.execute(
         update(task)
         .where(task.c.id.in_([row.id for row in rows]))
-        .values(due_at=utc_now(), carrier="tasks")
+        .values(due_at=utc_now(), carrier=outbox.LANE_CARRIER)
     )
-    return outbox.place(
-        connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows]
-    )
+    return outbox.place_in_lanes(connection, group, rows)

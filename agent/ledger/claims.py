@@ -138,13 +138,14 @@ def relieve(
     if owner is not None:
         is_claimable = and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
     is_same_value = true() if record.digest is None else task.c.digest == record.digest
-    unchanged = select(task.c.id).where(
+    unchanged = select(task.c.id, task.c.fence, task.c.lane).where(
         task.c.id == task_id, task.c.fence == fence, is_claimable, is_same_value
     )
-    if connection.execute(unchanged.with_for_update()).scalar() is None:
+    row = connection.execute(unchanged.with_for_update()).one_or_none()
+    if row is None:
         return None
-    connection.execute(update(task).where(task.c.id == task_id).values(carrier="tasks"))
-    return outbox.place(connection, group, "tasks", [(outbox.TASK, task_id, fence)])[0]
+    connection.execute(update(task).where(task.c.id == task_id).values(carrier=outbox.LANE_CARRIER))
+    return outbox.place_in_lanes(connection, group, [row])[0]
 
 
 def archived(connection: Connection, names: Iterable[str]) -> set[str]:

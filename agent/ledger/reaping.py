@@ -121,6 +121,7 @@ def _locked(
         task.c.fence,
         task.c.attempt,
         task.c.lease_losses,
+        task.c.lane,
     )
     query = (
         select(*columns)
@@ -237,10 +238,10 @@ def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
                 status=int(Status.PENDING),
                 due_at=utc_now(),
                 lease_losses=one_more,
-                carrier="tasks",
+                carrier=outbox.LANE_CARRIER,
             )
         )
-        outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
+        outbox.place_in_lanes(connection, group, rows)
 
 
 def _end(connection: Connection, rows: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from producer.ledger.outbox import TASK, place
+from producer.ledger.outbox import LANE_CARRIER, place_in_lanes
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import batch, outbox, task
@@ -104,15 +104,15 @@ def _order(
     *conditions: ColumnElement[bool],
 ) -> int:
     """Order records for those tasks that still have none; return how many."""
-    lost = (
-        select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *conditions).order_by(task.c.id)
-    )
+    of_task = (task.c.id, task.c.fence, task.c.lane)
+    lost = select(*of_task).where(task.c.id.in_(ids), *conditions).order_by(task.c.id)
     rows = connection.execute(lost.with_for_update(skip_locked=True)).all()
     if rows:
         of_rows = task.c.id.in_([row.id for row in rows])
-        connection.execute(update(task).where(of_rows).values(due_at=utc_now(), carrier="tasks"))
-        items = [(TASK, row.id, row.fence) for row in rows]
-        place(connection, group, "tasks", items, grace_s=0)
+        connection.execute(
+            update(task).where(of_rows).values(due_at=utc_now(), carrier=LANE_CARRIER)
+        )
+        place_in_lanes(connection, group, rows, grace_s=0)
     return len(rows)
 
 

@@ -9,6 +9,7 @@ from producer.ports import TopicAdmin
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
+from schemas.task.lanes import DESTINATIONS
 from schemas.task.states import Status
 from schemas.task.topics import Topics
 
@@ -60,15 +61,15 @@ class Sweeper:
     async def _topics_by_status(self) -> list[sweeping.StatusTopics]:
         """Return the topics of each status in which a task waits, and their horizon.
 
-        A pending task's record is on `tasks`: loads, replays and repairs publish there. One
+        A pending task's record is in its lane: loads, replays and repairs publish there. One
         exception is a task that was claimed from a retry topic and given back: its record is still
         on that topic. If nobody claims it within the slack, the task gets a second record with the
         same fence. A retrying task's record may be on any topic, since an opened guard publishes it
-        on `tasks`.
+        in its lane.
         """
-        everywhere = ("tasks", *self._topics.tier_destinations)
+        everywhere = (*DESTINATIONS, *self._topics.tier_destinations)
         oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
-        topics_of = {Status.PENDING: ("tasks",), Status.RETRYING: everywhere}
+        topics_of = {Status.PENDING: DESTINATIONS, Status.RETRYING: everywhere}
         return [
             sweeping.StatusTopics(status, names, _oldest(oldest_ms[name] for name in names))
             for status, names in topics_of.items()

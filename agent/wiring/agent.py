@@ -46,6 +46,7 @@ from producer.input.excluded_files import own_files
 from producer.replay.applier import make_applier
 from schemas.runtime.executors import Executor
 from schemas.task.agent_report import AgentReport
+from schemas.task.lanes import MAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +190,7 @@ def _execution(chosen: Chosen, common: Common, guards: GuardGate) -> Execution:
     unknown_types = UnknownTypes(
         knows=chosen.parts.config.knows_type,
         tiers=tiers_of(chosen.parts.topics.tiers),
+        lane_topics=chosen.parts.topics.lanes,
         clock=common.clock,
     )
     return execution(
@@ -208,7 +210,7 @@ def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
     return dispatch(
         common,
         partitions=_partitions(chosen, chosen.sources),
-        main_topic=topics.name("tasks"),
+        lanes=topics.lanes,
         decoder=RecordDecoder(
             ledger_id=parts.ledger_id, group=topics.group, naming=chosen.routes.naming
         ),
@@ -218,11 +220,12 @@ def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
 
 
 def _partitions(chosen: Chosen, sources: Mapping[str, Source]) -> Partitions:
-    name = chosen.parts.topics.name
-    return Partitions(
-        {name(destination): source for destination, source in sources.items()},
-        limits=chosen.limits,
-    )
+    """Return the partitions of these sources; one source reads all lanes."""
+    topics = chosen.parts.topics
+    by_topic = {topics.name(destination): source for destination, source in sources.items()}
+    if MAIN in sources:
+        by_topic |= dict.fromkeys(topics.lane_names, sources[MAIN])
+    return Partitions(by_topic, limits=chosen.limits)
 
 
 def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:

@@ -4,6 +4,7 @@ Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.dispatch.answers import AnswerHandler
@@ -36,6 +37,7 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
+from schemas.task.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,7 @@ def dispatch(
     common: Common,
     *,
     partitions: Partitions,
-    main_topic: str,
+    lanes: Mapping[str, Lane],
     decoder: RecordDecoder,
     admission: Admission,
     slots: Slots,
@@ -154,7 +156,7 @@ def dispatch(
         partitions=partitions,
         quarantine=quarantine,
         slots=admission.slots,
-        main_topic=main_topic,
+        lanes=lanes,
         limits=limits,
     )
     records = Records(

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from producer.ports import TopicAdmin, TopicState
 from schemas.errors import UnsafeStateError
+from schemas.ledger import migrations
 from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import group_info
 from schemas.ledger.transactions import Transactions
@@ -21,6 +22,9 @@ from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.task.topics import Topics
 
+# The first revision whose programs know lanes. Older ones are refused from the moment on when a
+# group of the ledger has its lanes.
+LANES_FROM = "0007"
 PARTITIONS = 12  # the default for a topic on Kafka
 EMBEDDED_PARTITIONS = 4
 APPEAR_S = 30.0  # how long brokers may take to show a topic that was just made
@@ -83,10 +87,10 @@ class TopicFamily:
 
         Partitions are never reduced.
         """
-        lines = []
         states = await self._admin.describe(self._topics.names)
+        lines, without = await self._lanes_left_out(states)
         for name in self._topics.names:
-            if name in states or not self._topics.is_old(name):
+            if name in states or not (self._topics.is_old(name) or name in without):
                 lines += await self._apply_one(
                     name, states.get(name), partitions, replication_factor
                 )
@@ -94,6 +98,26 @@ class TopicFamily:
         while (are_new := await self._store_current()) is None:
             pass  # another program stored ids that may be newer than those seen here: look again
         return [*lines, "topic ids stored"] if are_new else lines
+
+    async def _lanes_left_out(
+        self, states: Mapping[str, TopicState]
+    ) -> tuple[list[str], Collection[str]]:
+        """Return the lanes' topics that cannot be made yet, after a line that says why.
+
+        Agents of older versions read no lane but the normal one, and would take the tasks of the
+        others for tasks whose records are lost.
+        """
+        missing = [name for name in self._topics.added_names if name not in states]
+        older = await self._transactions.read(migrations.agents_before, LANES_FROM)
+        if not missing or not older:
+            return [], ()
+        group = self._topics.group
+        line = (
+            f"{' and '.join(missing)}: not made while agents of an older version run "
+            f"({', '.join(older)}); once they have stopped, run again: "
+            f"python -m producer topics apply --group {group}"
+        )
+        return [line], missing
 
     async def wider_than(self, partitions: int) -> dict[str, int]:
         """Return each topic that has more partitions, with their number.
@@ -204,7 +228,9 @@ class TopicFamily:
         when a topic does not appear in time.
         """
         waited_s = 0.0
-        needed = {name for name in self._topics.names if not self._topics.is_old(name)}
+        topics = self._topics
+        needed = {name for name in topics.names if not topics.is_old(name)}
+        needed.difference_update(topics.added_names)  # their absence hinders nothing
         while missing := needed - set(states := await self._admin.describe(self._topics.names)):
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
@@ -238,6 +264,7 @@ class TopicFamily:
         stored = await self.stored_ids()
         if stored is None:
             return [f"group {self._topics.group} has no topics yet"]
+        leave_out = {*leave_out, *_unmade(self._topics, stored)}
         lines = []
         cluster_id = await self._admin.cluster_id()
         if cluster_id != stored.cluster_id:
@@ -247,23 +274,37 @@ class TopicFamily:
             lines += [] if name in leave_out else _difference(name, states.get(name), stored)
         return lines
 
-    async def codec_advice(self) -> list[str]:
-        """Return what some clients cannot read, and how to change it; nothing has to be done.
+    async def advice(self) -> list[str]:
+        """Return what could be better, and how to change it; nothing has to be done."""
+        return [*await self.codec_advice(), *await self.lane_advice()]
 
-        The command names the partitions that are there, because `apply` would add some otherwise.
-        """
+    async def codec_advice(self) -> list[str]:
+        """Return what some clients cannot read, and how to change it; nothing has to be done."""
         name = self._topics.name("dlq")
         states = await self._admin.describe(self._topics.names)
         state = states.get(name)
         codec = None if state is None else _codec_of_few(name, state)
         if codec is None:
             return []
-        fewest = min(each.partitions for each in states.values())
-        apply = (
-            f"python -m producer topics apply --partitions {fewest} --group {self._topics.group}"
-        )
         reason = f"{COMPRESSION} is {codec}, and some clients cannot read its letters"
-        return [f"topic {name}: {reason}; to change that: {apply}"]
+        return [f"topic {name}: {reason}; to change that: {self._apply_command(states)}"]
+
+    def _apply_command(self, states: Mapping[str, TopicState]) -> str:
+        """Return the command that makes and sets topics.
+
+        It names the partitions that are there, because `apply` would add some otherwise.
+        """
+        fewest = min(each.partitions for each in states.values())
+        return f"python -m producer topics apply --partitions {fewest} --group {self._topics.group}"
+
+    async def lane_advice(self) -> list[str]:
+        """Return which lanes the group lacks, and how to get them; nothing has to be done."""
+        stored = await self.stored_ids()
+        if stored is None or not (unmade := _unmade(self._topics, stored)):
+            return []
+        states = await self._admin.describe(self._topics.names)
+        missing = f"topics {' and '.join(unmade)} are not made, so priority has no effect"
+        return [f"{missing}; to change that: {self._apply_command(states)}"] if states else []
 
     async def hidden_settings(self) -> list[str]:
         """Return the settings that the brokers do not reveal, a line for each.
@@ -301,6 +342,11 @@ def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
     """Return the topics plus the tiers that `topics apply` knew under another configuration."""
     stored = _read(connection, topics.group)
     return topics if stored is None else topics.with_old_tiers(stored.topic_ids)
+
+
+def _unmade(topics: Topics, stored: StoredIds) -> list[str]:
+    """Return the lanes' topics that `topics apply` has not made for this group."""
+    return [name for name in topics.added_names if name not in stored.topic_ids]
 
 
 def _settings_differ(state: TopicState) -> bool:
@@ -357,6 +403,8 @@ def _store(
     )
     if in_ledger not in (merged, before):
         return False
+    if not _unmade(topics, merged):
+        migrations.serve_from(connection, LANES_FROM)
     connection.execute(
         update(group_info).where(group_info.c.group_name == group).values(**_columns(merged))
     )

@@ -175,7 +175,7 @@ class Checks:
             if hidden_settings
             else ""
         )
-        advice = "".join(f"; {line}" for line in await family.codec_advice())
+        advice = "".join(f"; {line}" for line in await family.advice())
         return (
             f"{len(stored.topic_ids)} topics of group {self._group} are as they should "
             f"be{hidden_note}{advice}"

@@ -80,7 +80,7 @@ async def _compare(
         f"topic {name} is not there yet; the next load or agent creates it" for name in never_made
     ]
     remarks = await family.hidden_settings()
-    remarks += [with_config(line, options.config) for line in await family.codec_advice()]
+    remarks += [with_config(line, options.config) for line in await family.advice()]
     lines += differences + remarks
     answer.say(
         "\n".join(lines) or "topics are as they should be",

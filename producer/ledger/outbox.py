@@ -9,11 +9,12 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
 from producer.ports import Order
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
 from schemas.ledger.tables import outbox, task
+from schemas.task.lanes import Lane, known_lane
 from schemas.task.states import FINAL
 
 # The kinds of items, as they are stored.
@@ -21,6 +22,11 @@ TASK = 0
 QUARANTINE = 1
 Item = tuple[int, int, int]  # kind, id, fence
 
+# The carrier of a task whose record goes to its lane.
+LANE_CARRIER = case(
+    *((task.c.lane == int(lane), lane.destination) for lane in Lane if lane is not Lane.NORMAL),
+    else_=Lane.NORMAL.destination,
+)
 MAX_ITEMS = 1000
 # An order is in the queue of one process at a time: delivery limit < grace < relay lease.
 DELIVERY_LIMIT_S = 20.0
@@ -75,6 +81,30 @@ def place(
         key = connection.execute(insert(outbox).values(**row)).inserted_primary_key
         orders.append(Order(key[0] if key else 0, group, destination, part))
     return orders
+
+
+def place_in_lanes(
+    connection: Connection,
+    group: str,
+    rows: Iterable[Any],
+    *,
+    fences_on: int = 0,
+    grace_s: float = GRACE_S,
+) -> list[Order]:
+    """Write orders for the records of these tasks, in their lanes, and return the orders.
+
+    The rows have `id`, `fence` and `lane`. A record's fence is its row's plus `fences_on`. The
+    caller sets `carrier` to `LANE_CARRIER` in the same statement that lets the tasks wait.
+    """
+    items: dict[str, list[Item]] = {}
+    for row in rows:
+        of_lane = items.setdefault(known_lane(row.lane).destination, [])
+        of_lane.append((TASK, row.id, row.fence + fences_on))
+    return [
+        order
+        for destination, of_lane in sorted(items.items())
+        for order in place(connection, group, destination, of_lane, grace_s=grace_s)
+    ]
 
 
 def take(

@@ -6,15 +6,15 @@ If the content differs, that line is an error. Neither case stops the other line
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from producer.ledger import guards, outbox, tally
+from producer.ledger import guards, lanes, outbox, tally
 from producer.ports import Order
 from producer.text.printable import shown
 from schemas.errors import ConfigError, UnsafeStateError
@@ -22,6 +22,7 @@ from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, insert_new, utc_now
 from schemas.ledger.tables import batch, id_block, task, task_input
 from schemas.task.failures import TallyOutcome
+from schemas.task.lanes import Lane
 from schemas.task.states import Status
 
 PAGE = 500  # ids in one statement
@@ -63,6 +64,7 @@ class NewTask:
     expires_at: datetime | None
     raw_key: bytes | None
     headers: bytes | None = None
+    lane: Lane = Lane.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ def accept(
     together with their order. Raises UnsafeStateError if the batch is cancelled.
     """
     _lock_open(connection, into)
+    tasks = _in_lanes(connection, into.group, tasks)
     ids = range(first_id, first_id + len(tasks))
     if any_used(connection, ids):
         return _read_back(connection, into, tasks, ids)
@@ -211,11 +214,28 @@ def accept(
         task_input,
         [_input(tasks[position], key) for position, key in accepted.new.items()],
     )
-    items = [(outbox.TASK, key, 0) for key in accepted.new.values()]
-    orders = outbox.place(connection, into.group, "tasks", items)
+    orders = _order(connection, into, tasks, accepted.new)
     kinds = Counter((tasks[position].type, tasks[position].tenant) for position in accepted.new)
     tally.write(connection, [_loaded(into, *kind, count) for kind, count in kinds.items()])
     return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders))
+
+
+def _in_lanes(connection: Connection, group: str, tasks: Sequence[NewTask]) -> Sequence[NewTask]:
+    """Return the tasks, all of them in the normal lane if the group has no other."""
+    if all(new.lane is Lane.NORMAL for new in tasks) or lanes.made(connection, group):
+        return tasks
+    return [replace(new, lane=Lane.NORMAL) for new in tasks]
+
+
+def _order(
+    connection: Connection, into: Batch, tasks: Sequence[NewTask], new: Mapping[int, int]
+) -> list[Order]:
+    """Order the first records of new tasks in their lanes, in the order of loading."""
+    orders = []
+    for lane in Lane:
+        items = [(outbox.TASK, key, 0) for place, key in new.items() if tasks[place].lane is lane]
+        orders += outbox.place(connection, into.group, lane.destination, items)
+    return orders
 
 
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
@@ -352,7 +372,8 @@ def _row(into: Batch, new: NewTask, task_id: int) -> dict[str, Any]:
         "type": new.type,
         "tenant": new.tenant,
         "max_attempts": new.max_attempts,
-        "carrier": "tasks",
+        "carrier": new.lane.destination,
+        "lane": int(new.lane),
     }
     return row | {"expires_at": new.expires_at or NEVER_TIME}
 

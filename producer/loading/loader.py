@@ -168,7 +168,7 @@ class Loader:
     async def _publish(self, orders: Sequence[Order], tasks: dict[int, store.NewTask]) -> None:
         """Publish the new tasks from memory; shrink each order by the records that arrived."""
         for order in orders:
-            records = self._records(order.items, tasks)
+            records = self._records(order, tasks)
             answers = await self._publisher.publish(records)
             crash.reach("load.published")
             unsent = [
@@ -181,16 +181,14 @@ class Loader:
             await self._transactions.write(outbox.shrink, order, unsent)
             crash.reach("load.shrunk")
 
-    def _records(
-        self, items: Sequence[outbox.Item], tasks: dict[int, store.NewTask]
-    ) -> list[Outgoing]:
-        topic, due_ms = self._topics.name("tasks"), int(self._clock.utc_s() * 1000)
+    def _records(self, order: Order, tasks: dict[int, store.NewTask]) -> list[Outgoing]:
+        topic, due_ms = self._topics.name(order.destination), int(self._clock.utc_s() * 1000)
         all_headers = record_builder.first_headers(
-            self._ledger_id, self._topics.group, self._into.name, items, due_ms
+            self._ledger_id, self._topics.group, self._into.name, order.items, due_ms
         )
         return [
             Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers)
-            for item, headers in zip(items, all_headers, strict=True)
+            for item, headers in zip(order.items, all_headers, strict=True)
         ]
 
 

@@ -5,6 +5,7 @@ from datetime import UTC
 
 from producer.ledger.store import NewTask
 from schemas.task.envelope import digest
+from schemas.task.lanes import lane_for
 from schemas.task.line import TaskLine
 
 
@@ -32,4 +33,5 @@ def new_task(
         expires_at=line.deadline and line.deadline.astimezone(UTC).replace(tzinfo=None),
         raw_key=raw_key,
         headers=headers,
+        lane=lane_for(line.priority),
     )

@@ -30,6 +30,7 @@ from schemas.task.envelope import (
     encode_each,
     text,
 )
+from schemas.task.lanes import lane_at
 from schemas.task.line_json import LineError
 from schemas.task.states import FINAL, Status
 from schemas.task.topics import Topics
@@ -65,7 +66,7 @@ def write(
             headers = encode(_publication(row, ledger, topics.group, due_ms))
             # In a tier, other turns meet other agents: one of them may know a type that this one
             # does not.
-            turn = 0 if order.destination == "tasks" else row.fence
+            turn = 0 if lane_at(order.destination) is not None else row.fence
             records[item] = Outgoing(topic, row.task_key, row.body, headers, turn)
     return records
 

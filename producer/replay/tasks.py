@@ -65,6 +65,7 @@ def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
         task.c.status,
         task.c.fence,
         task.c.replays,
+        task.c.lane,
     )
     return connection.execute(
         select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()
@@ -139,7 +140,7 @@ def _to_pending(
         "replays": task.c.replays + 1,
         "owner": 0,
         "due_at": utc_now(),
-        "carrier": "tasks",
+        "carrier": outbox.LANE_CARRIER,
     }
     connection.execute(
         update(task)
@@ -150,7 +151,7 @@ def _to_pending(
     tally.write(
         connection, [change for row in rows for change in _tally_changes(row, letters.get(row.id))]
     )
-    return outbox.place(connection, group, "tasks", [(TASK, row.id, row.fence + 1) for row in rows])
+    return outbox.place_in_lanes(connection, group, rows, fences_on=1)
 
 
 def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:

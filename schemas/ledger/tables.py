@@ -190,6 +190,13 @@ task = _table(
     _big("parent_id", doc="the task that ordered this one, 0 for none"),
     _count("depth", doc="how many ancestors it has"),
     _at("claimed_at", LONG_AGO, doc="when its last claim was made"),
+    Column(
+        "lane",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="lane in which it waits: 0 normal, 1 urgent, 2 bulk",
+    ),
     UniqueConstraint("batch_id", "task_key", name="uq_task_key"),
     Index("ix_task_due", "status", "due_at"),
     Index("ix_task_open", "batch_id", "status", "due_at"),

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from schemas.task import line_fields
 from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.lanes import DEFAULT_PRIORITY
 from schemas.task.line_fields import Check
 from schemas.task.line_json import LineError, read_object, reading, refuse_many, refuse_rounded
 from schemas.task.task_types import DOCUMENT, OPENAI
@@ -40,9 +41,9 @@ class TaskLine:
     """One task as it was written.
 
     In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
-    openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; tasks with a larger
-    `priority` run first. `routes_allowed` bounds the routes of the task. None means that the line
-    does not set the field.
+    openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; `priority` chooses
+    the lane. `routes_allowed` bounds the routes of the task. None means that the line does not set
+    the field.
     """
 
     key: str
@@ -60,7 +61,7 @@ class TaskLine:
     params: dict[str, Any] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     body: dict[str, Any] | None = None
-    priority: int = 0
+    priority: int = DEFAULT_PRIORITY
     deadline: datetime | None = None
     max_attempts: int | None = None
     metadata: dict[str, Any] | None = None

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from schemas.errors import ConfigError
+from schemas.task import lanes
 
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_TIERS = ("30s", "5m", "1h")
@@ -28,7 +29,8 @@ def duration_s(text: str) -> int:
 class Topics:
     """The topics of one group.
 
-    A destination is a topic's name without the group: `tasks`, `retry.30s`, `dlq`, `inbox`.
+    A destination is a topic's name without the group: `tasks`, `tasks.bulk`, `retry.30s`, `dlq`,
+    `inbox`. The lanes share one consumer handle, and so one consumer group.
     `old_tiers`: tiers of another configuration. Their topics are read as long as they exist, and
     this configuration puts nothing new on them.
     """
@@ -46,7 +48,22 @@ class Topics:
     @property
     def destinations(self) -> tuple[str, ...]:
         """Return every destination of the group."""
-        return ("tasks", *self.tier_destinations, "dlq", "inbox")
+        return (*lanes.DESTINATIONS, *self.tier_destinations, "dlq", "inbox")
+
+    @property
+    def lane_names(self) -> tuple[str, ...]:
+        """Return the Kafka topics of the lanes, the one that every group has first."""
+        return tuple(map(self.name, (lanes.MAIN, *lanes.ADDED)))
+
+    @property
+    def lanes(self) -> dict[str, lanes.Lane]:
+        """Return the lanes by Kafka topic."""
+        return {self.name(lane.destination): lane for lane in lanes.Lane}
+
+    @property
+    def added_names(self) -> tuple[str, ...]:
+        """Return the Kafka topics of the lanes that groups of older versions lack."""
+        return tuple(map(self.name, lanes.ADDED))
 
     @property
     def tier_destinations(self) -> tuple[str, ...]:
@@ -77,8 +94,8 @@ class Topics:
         return tuple(self.name(destination) for destination in self.destinations)
 
     def consumer_group(self, destination: str) -> str:
-        """Return the Kafka group id that reads a destination: each has its own consumer handle."""
-        return self.group if destination == "tasks" else self.name(destination)
+        """Return the Kafka group id that reads a destination, one for each consumer handle."""
+        return self.group if lanes.lane_at(destination) is not None else self.name(destination)
 
     def destination(self, topic: str) -> str:
         """Return the destination of a Kafka topic of this group."""

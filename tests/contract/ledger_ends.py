@@ -28,9 +28,10 @@ from producer.ledger import cancel, outbox, store
 from schemas.ledger import tables
 from schemas.task.envelope import Publication
 from schemas.task.failures import UNTRIED, Disposition, ErrorClass
+from schemas.task.lanes import Lane, lane_at
 from schemas.task.states import WAITING, Status
 from tests.contract.ledger_dead import applied, delivered, request, stored
-from tests.contract.ledger_parts import GROUP, ORIGIN, LedgerDatabase
+from tests.contract.ledger_parts import GROUP, ORIGIN, LedgerDatabase, with_lanes
 
 ROUTES, MODELS, TENANTS = ("east", "west"), ("small", "large"), ("acme", "bolt")
 BATCHES = ("first", "second")
@@ -48,6 +49,7 @@ class Lives:
         self.running: list[tuple[Row, int, Lease]] = []
         self.seen: Counter[str] = Counter()
         ledger_db.empty()
+        with_lanes(ledger_db)
         for _ in range(4):
             self.load()
 
@@ -71,7 +73,9 @@ class Lives:
         number = self.ledger_db.count(tables.task)
         into = self.ledger_db.batch(self.random.choice(BATCHES))
         if not into.cancelled:
-            self.ledger_db.accept([_new_task(f"{number} {name}", name) for name in TENANTS], into)
+            lane = tuple(Lane)[number // len(TENANTS) % len(Lane)]
+            tasks = [_new_task(f"{number} {name}", name, lane) for name in TENANTS]
+            self.ledger_db.accept(tasks, into)
 
     def claim(self) -> None:
         self.ledger_db.ago(tables.task.c.due_at, 1)
@@ -186,9 +190,9 @@ class Lives:
         )
 
 
-def _new_task(key: str, tenant: str) -> store.NewTask:
+def _new_task(key: str, tenant: str, lane: Lane) -> store.NewTask:
     name = key.encode()
-    return store.NewTask(name, bytes(16), name, "document", tenant, 5, None, None)
+    return store.NewTask(name, bytes(16), name, "document", tenant, 5, None, None, lane=lane)
 
 
 def faults(ledger_db: LedgerDatabase) -> list[str]:
@@ -198,6 +202,7 @@ def faults(ledger_db: LedgerDatabase) -> list[str]:
         *_faults_of_letters(ledger_db),
         *_faults_of_costs(ledger_db),
         *_faults_of_carriers(ledger_db),
+        *_faults_of_lanes(ledger_db),
     ]
 
 
@@ -260,6 +265,15 @@ def _faults_of_carriers(ledger_db: LedgerDatabase) -> list[str]:
         f"task {row.id} is carried by {row.carrier}, not by {newest[row.id]}"
         for row in ledger_db.rows(tables.task)
         if newest.get(row.id, row.carrier) != row.carrier
+    ]
+
+
+def _faults_of_lanes(ledger_db: LedgerDatabase) -> list[str]:
+    """Compare the lane in which a task's newest record is with the task's own."""
+    return [
+        f"task {row.id} of the lane {Lane(row.lane).word} is carried by {row.carrier}"
+        for row in ledger_db.rows(tables.task)
+        if lane_at(row.carrier) not in {None, Lane(row.lane)}
     ]
 
 

@@ -6,8 +6,9 @@ Nothing here waits: `ago` puts a stored time into the past instead.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import orjson
 import pytest
-from sqlalchemy import Column, Table, delete, func, select, update
+from sqlalchemy import Column, Table, delete, func, insert, select, update
 
 from agent.judge import Tier
 from agent.lease import Lease
@@ -35,6 +36,7 @@ from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Publication, digest
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
+from schemas.task.topics import Topics
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -193,6 +195,13 @@ class LedgerDatabase:
     def set(self, table: Table[Any], key: int, **values: Any) -> None:
         (column,) = table.primary_key.columns
         self.run(lambda c: c.execute(update(table).where(column == key).values(**values)))
+
+
+def with_lanes(ledger_db: LedgerDatabase, group: str = GROUP) -> None:
+    """Let a group have all its topics."""
+    ids = orjson.dumps({name: name for name in Topics(group).names}).decode()
+    row = {"group_name": group, "cluster_id": "c", "topic_ids": ids}
+    ledger_db.run(lambda c: c.execute(insert(tables.group_info).values(**row)))
 
 
 def new_task(key: str, value: bytes | None = None, raw_key: bytes | None = b"raw") -> store.NewTask:

@@ -28,7 +28,7 @@ def parts() -> Parts:
     async def source(names: Sequence[str], group_id: str) -> Source:
         return SimSource(
             broker=broker,
-            topic=names[0],
+            topics=names,
             group_id=group_id,
             topic_ids=SimpleNamespace(current=lambda: known),
             clock=clock,
@@ -44,7 +44,8 @@ def parts() -> Parts:
     async def kill(source: Source) -> None:
         assert isinstance(source, SimSource)
         source._passing.cancel()
-        broker.readers[source._topic].remove(source._wake)
+        for topic in source._topics:
+            broker.readers[topic].remove(source._wake)
 
     async def delete_topic(topic: str) -> None:
         broker.delete(topic)

@@ -10,9 +10,10 @@ from sqlalchemy import select, update
 from agent.ledger import dead_letters, reaping, settlement_rows
 from agent.outcome import Cancelled
 from agent.ports import Settlement
-from producer.ledger import tally
+from producer.ledger import outbox, tally
 from producer.ledger.tally import TallyChange
 from schemas.ledger import tables
+from schemas.task.lanes import Lane
 from tests.contract.ledger_ends import Lives, faults
 from tests.contract.ledger_parts import LedgerDatabase, only_sqlite
 
@@ -105,6 +106,12 @@ def reap_keeps_the_carrier(patch: Patch) -> None:
     patch.setattr(reaping, "_return", kept)
 
 
+def replay_into_the_normal_lane(patch: Patch) -> None:
+    """Replay each task into the normal lane, whatever lane it was loaded into."""
+    patch.setattr(outbox, "LANE_CARRIER", "tasks")
+    patch.setattr(outbox, "known_lane", lambda _number: Lane.NORMAL)
+
+
 @only_sqlite
 @pytest.mark.parametrize(
     "plant",
@@ -116,6 +123,7 @@ def reap_keeps_the_carrier(patch: Patch) -> None:
         sums_since_the_replay,
         reap_forgets_the_route,
         reap_keeps_the_carrier,
+        replay_into_the_normal_lane,
     ],
 )
 def test_a_wrong_writer_is_found(

@@ -59,31 +59,31 @@ class Topic:
 class Group:
     """One consumer group.
 
-    A member subscribes to one topic, or to none while it does not trust the topic's id.
+    A member subscribes to topics, and to none whose id it does not trust.
     """
 
     def __init__(self, *, name: str, broker: "Broker") -> None:
         self.name = name
         self.broker = broker
         self.seen_s: dict[str, float] = {}
-        self.topics: dict[str, str | None] = {}
+        self.topics: dict[str, frozenset[str]] = {}
         self.owner: dict[Cursor, str] = {}
         self.heir: dict[Cursor, str] = {}
         self.committed: dict[Cursor, int] = {}
         self.foreign: set[Cursor] = set()  # committed by somebody who does not own them
         self._names = count(1)
 
-    def join(self, topic: str | None, now_s: float) -> str:
+    def join(self, topics: frozenset[str], now_s: float) -> str:
         """Add a new member; return its name."""
         member = f"{self.name}-{next(self._names)}"
-        self.seen_s[member], self.topics[member] = now_s, topic
+        self.seen_s[member], self.topics[member] = now_s, topics
         self.balance()
         return member
 
-    def subscribe(self, member: str, topic: str | None) -> None:
-        """Change the topic that a member reads."""
-        if self.topics.get(member) != topic:
-            self.topics[member] = topic
+    def subscribe(self, member: str, topics: frozenset[str]) -> None:
+        """Change the topics that a member reads."""
+        if self.topics.get(member) != topics:
+            self.topics[member] = topics
             self.balance()
 
     def leave(self, member: str) -> None:
@@ -112,9 +112,7 @@ class Group:
         shares = [
             Share(number, place[0], self.heir.get(place)) for number, place in enumerate(places)
         ]
-        heirs = balance(
-            shares, {member: {topic} if topic else set() for member, topic in self.topics.items()}
-        )
+        heirs = balance(shares, {member: set(topics) for member, topics in self.topics.items()})
         self.heir = {
             place: heir
             for number, place in enumerate(places)
@@ -123,7 +121,7 @@ class Group:
 
     def shuffle(self, rng: random.Random) -> None:
         """Assign all partitions at random, like a rebalance at a bad moment."""
-        members = sorted(member for member, topic in self.topics.items() if topic)
+        members = sorted(member for member, topics in self.topics.items() if topics)
         if members:
             self.heir = {place: rng.choice(members) for place in self._places()}
 
@@ -155,7 +153,7 @@ class Group:
         return log.low, offset is not None or log.low > 0
 
     def _places(self) -> list[Cursor]:
-        topics = sorted({topic for topic in self.topics.values() if topic in self.broker.topics})
+        topics = sorted(self.broker.topics.keys() & frozenset[str]().union(*self.topics.values()))
         return [
             (topic, number)
             for topic in topics

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from agent.consumer.known_topics import KnownTopics
+from agent.consumer.known_topics import KnownTopics, made
 from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, SourceFailed
 from schemas.runtime.clock import Clock
 from tests.simulation.broker import Broker, Cursor
@@ -31,20 +31,20 @@ class Holding:
 
 
 class SimSource:
-    """One member of a consumer group, which reads one topic as long as its id is the known one."""
+    """One member of a consumer group; it reads the topics whose ids are the known ones."""
 
     def __init__(
         self,
         *,
         broker: Broker,
-        topic: str,
+        topics: Sequence[str],
         group_id: str,
         topic_ids: KnownTopics,
         clock: Clock,
         weather: Weather,
     ) -> None:
         self._broker = broker
-        self._topic = topic
+        self._topics = topics
         self._group = broker.group(group_id)
         self._topic_ids = topic_ids
         self._clock = clock
@@ -54,7 +54,8 @@ class SimSource:
         self._paused: frozenset[Cursor] = frozenset()
         self._events: deque[Event] = deque()
         self._committed_s = 0.0
-        self._strange = self._left = False
+        self._strange: set[str] = set()
+        self._left = False
         self.deaf_until_s = 0.0  # until then it does not notice an eviction
         self.is_heard = False  # though evicted: no promise may depend on the group's own fences
 
@@ -63,7 +64,8 @@ class SimSource:
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()  # the context of its own program, because others wake it
-        self._broker.readers.setdefault(self._topic, []).append(self._wake)
+        for topic in self._topics:
+            self._broker.readers.setdefault(topic, []).append(self._wake)
         self._pass_at(self._weather.delay_s("broker", _SOON_S))
 
     def mark(self, partition: Partition, watermark: int) -> None:
@@ -104,7 +106,8 @@ class SimSource:
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
         if not self._left:
             self._left = True
-            self._broker.readers[self._topic].remove(self._wake)
+            for topic in self._topics:
+                self._broker.readers[topic].remove(self._wake)
             self._passing.cancel()
             self._drop(list(self._held), lost=False)
             self._group.leave(self.member)
@@ -136,13 +139,15 @@ class SimSource:
     def _turn(self, now_s: float) -> None:
         group = self._group
         group.evict_silent(now_s)
-        self._compare_topic()
-        topic = None if self._strange else self._topic
+        read = made(self._topics, self._topic_ids)
+        for name in read:
+            self._compare_topic(name)
+        topics = frozenset(read) - self._strange
         if self.member not in group.seen_s:
             self._drop(list(self._held), lost=True)
-            self.member = group.join(topic, now_s)
+            self.member = group.join(topics, now_s)
         group.seen_s[self.member] = now_s
-        group.subscribe(self.member, topic)
+        group.subscribe(self.member, topics)
         self._drop(
             [place for place in self._held if group.owner.get(place) != self.member], lost=True
         )
@@ -157,20 +162,21 @@ class SimSource:
             ]
         )
 
-    def _compare_topic(self) -> None:
+    def _compare_topic(self, name: str) -> None:
         """Stop reading a recreated or unknown topic until `topics apply` stores its id."""
-        topic = self._broker.topics.get(self._topic)
-        held = {held.partition.topic_id for held in self._held.values()}
-        is_known = topic is not None and topic.topic_id == self._topic_ids.current().get(
-            self._topic
-        )
-        if not self._strange and (topic is None or not is_known or held - {topic.topic_id}):
-            self._strange = True
-            self._drop(list(self._held), lost=True)
-            self._post(Recreated(self._topic, known=False))
-        if self._strange and is_known:
-            self._strange = False
-            self._post(Recreated(self._topic, known=True))
+        topic = self._broker.topics.get(name)
+        held = [place for place in self._held if place[0] == name]
+        ids = {self._held[place].partition.topic_id for place in held}
+        is_known = topic is not None and topic.topic_id == self._topic_ids.current().get(name)
+        strange = name in self._strange
+        if not strange and (topic is None or not is_known or ids - {topic.topic_id}):
+            strange = True
+            self._strange.add(name)
+            self._drop(held, lost=True)
+            self._post(Recreated(name, known=False))
+        if strange and is_known:
+            self._strange.remove(name)
+            self._post(Recreated(name, known=True))
 
     def _take(self, places: Sequence[Cursor]) -> None:
         taken = []

@@ -21,6 +21,7 @@ from schemas.settings.config import (
     RouteConfig,
     TypeConfig,
 )
+from schemas.task.lanes import MAIN
 from schemas.task.topics import Topics
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
@@ -104,11 +105,12 @@ class Machine:
         )
 
     def source(self, parts: Parts, destination: str, topic_ids: KnownTopics) -> SimSource:
-        """Return the consumer handle of one destination."""
+        """Return the consumer handle of one destination; that of `tasks` reads all lanes."""
+        topics = parts.topics
         return SimSource(
             broker=self.broker,
-            topic=parts.topics.name(destination),
-            group_id=parts.topics.consumer_group(destination),
+            topics=topics.lane_names if destination == MAIN else [topics.name(destination)],
+            group_id=topics.consumer_group(destination),
             topic_ids=topic_ids,
             clock=parts.clock,
             weather=self.weather,

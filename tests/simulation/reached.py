@@ -58,7 +58,7 @@ def _is_heavy(pressure: Any) -> bool:
 
 
 def _are_shelved(pressure: Any) -> bool:
-    tiers = [topic for topic in pressure._partitions.topics if topic != pressure._main_topic]
+    tiers = [topic for topic in pressure._partitions.topics if topic not in pressure._lanes]
     waiting = (pressure._table.shelved, *map(pressure._partitions.unfinished, tiers))
     return bool(max(waiting) >= pressure._limits.shelved)
 

@@ -57,6 +57,7 @@ class SimTopicAdmin:
         places = [
             (name, number)
             for name in topics
+            if name in self._broker.topics
             for number in range(len(self._broker.topics[name].logs))
         ]
         for place in places:

@@ -99,7 +99,10 @@ class SlotsHarness:
         )
         self.clock = SystemClock()
         self.unknown_types = UnknownTypes(
-            knows=lambda name: name == "document", tiers=[SHORTEST, LONGEST], clock=self.clock
+            knows=lambda name: name == "document",
+            tiers=[SHORTEST, LONGEST],
+            lane_topics={PARTITION.topic},
+            clock=self.clock,
         )
         self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=looks(join_look))
 

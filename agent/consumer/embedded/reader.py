@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.consumer.embedded.partitions import EmbeddedPartitions, start
-from agent.consumer.known_topics import KnownTopics
+from agent.consumer.known_topics import KnownTopics, made
 from agent.ports import AtRest, Event, Recreated
 from producer.bus.embedded import log
 from producer.bus.embedded.file import BusFile
@@ -159,8 +159,9 @@ class EmbeddedReader:
     def _compare_topics(self) -> bool:
         """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
-        states, known_ids = describe(self._file, self._topics), self._topic_ids.current()
-        for topic in self._topics:
+        topics, known_ids = made(self._topics, self._topic_ids), self._topic_ids.current()
+        states = describe(self._file, topics)
+        for topic in topics:
             topic_id = states[topic].topic_id if topic in states else None
             is_known = topic_id is not None and known_ids.get(topic) == topic_id
             if not is_known or self._subscribed.get(topic, topic_id) != topic_id:

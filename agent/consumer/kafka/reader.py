@@ -74,6 +74,7 @@ class KafkaReader:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._broken = False
+        self._subscribed: list[str] = []
         self._troubles: set[int] = set()
 
     def start(self, gone: Callable[[], None]) -> None:
@@ -118,18 +119,22 @@ class KafkaReader:
         """Use one handle until it is broken or the thread must leave."""
         self._broken = False
         self._liveness.begin()
-        rebalance = self._rebalance
-        consumer.subscribe(
-            list(self._watch.topics),
-            on_assign=rebalance.on_assign,
-            on_revoke=rebalance.on_revoke,
-            on_lost=rebalance.on_lost,
-        )
+        self._subscribe(consumer)
         while not self._broken and not self._leaving.is_set():
             self._step(consumer)
         self._close(consumer)
         self._rebalance.lose_all()
         self._commits.abandon()
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        rebalance = self._rebalance
+        self._subscribed = self._watch.topics
+        consumer.subscribe(
+            self._subscribed,
+            on_assign=rebalance.on_assign,
+            on_revoke=rebalance.on_revoke,
+            on_lost=rebalance.on_lost,
+        )
 
     def _close(self, consumer: Consumer) -> None:
         """Leave the group, serve the client's remaining events, then close.
@@ -150,6 +155,8 @@ class KafkaReader:
 
     def _step(self, consumer: Consumer) -> None:
         self._run_commands(consumer)
+        if self._subscribed != self._watch.topics:
+            self._subscribe(consumer)
         self._rebalance.step(consumer)
         self._commits.step(consumer)
         self._read(consumer)

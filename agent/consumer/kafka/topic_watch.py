@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.known_topics import KnownTopics
+from agent.consumer.known_topics import KnownTopics, made
 from agent.ports import TopicAdmin, TopicState
 from schemas.errors import DocllmError
 from schemas.runtime.clock import Clock
@@ -27,7 +27,8 @@ Question = concurrent.futures.Future[dict[str, TopicState]]
 class TopicWatch:
     """The last topic ids that the brokers gave.
 
-    `ids` is None until the first answer. A topic that is missing has no id.
+    `ids` is None until the first answer. A topic that is missing has no id. All `topics` but the
+    first may be missing for good: they are watched once their ids are stored.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class TopicWatch:
         clock: Clock,
         bridge: ThreadBridge,
     ) -> None:
-        self.topics = topics
+        self._topics = topics
         self._admin = admin
         self._topic_ids = topic_ids
         self._clock = clock
@@ -47,6 +48,11 @@ class TopicWatch:
         self._question: Question | None = None
         self._next_s = 0.0
         self.ids: Mapping[str, str] | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        """Return the topics to read."""
+        return made(self._topics, self._topic_ids)
 
     def well(self, topic: str) -> bool:
         """Return whether the topic exists and has its stored id, if one was stored."""
@@ -74,7 +80,7 @@ class TopicWatch:
 
     def _ask(self) -> None:
         self._next_s = self._clock.now_s() + PERIOD_S
-        question = self._admin.describe(self.topics)
+        question = self._admin.describe(self._topics)
         try:
             self._question = asyncio.run_coroutine_threadsafe(question, self._loop)
         except RuntimeError:

@@ -8,7 +8,9 @@ import secrets
 from pathlib import Path
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
+    Select,
     column,
     false,
     insert,
@@ -83,6 +85,20 @@ def migrate(database: Database) -> tuple[str | None, str]:
         if locked_out(error) or deadlocked(error):
             raise UnsafeStateError(f"{_IN_USE} ({getattr(error, 'orig', error)})") from None
         raise
+
+
+def agents_before(connection: Connection, revision: str) -> list[str]:
+    """Return the running agents whose version knows only older revisions than this."""
+    return [
+        f"{row.name} of group {row.group_name}"
+        for row in connection.execute(_alive_before(agent.c.revision >= revision)).all()
+    ]
+
+
+def serve_from(connection: Connection, revision: str) -> None:
+    """Refuse programs from now on whose version knows only older revisions than this."""
+    older = ledger.c.compatible_from < revision
+    connection.execute(update(ledger).where(older).values(compatible_from=revision))
 
 
 def ledger_id(connection: Connection) -> str:
@@ -173,8 +189,7 @@ def _note_compatible(connection: Connection) -> None:
     On SQLite the caller commits, because the whole migration is one transaction.
     """
     if _has_column(connection, "ledger", "compatible_from"):
-        older = ledger.c.compatible_from < COMPATIBLE_FROM
-        connection.execute(update(ledger).where(older).values(compatible_from=COMPATIBLE_FROM))
+        serve_from(connection, COMPATIBLE_FROM)
         if connection.dialect.name != "sqlite":
             connection.commit()
 
@@ -183,23 +198,30 @@ def _refuse_older_agents(connection: Connection) -> None:
     """Raise UnsafeStateError if agents run that do not know the schema to come."""
     if not _has_column(connection, "agent", "lost_at"):
         return
-    columns = [agent.c.name, agent.c.group_name]
-    knows = false()
+    knows: ColumnElement[bool] = false()
     if _has_column(connection, "agent", "revision"):
         knows = agent.c.revision >= COMPATIBLE_FROM
-    alive = select(*columns).where(
-        agent.c.stopped_at.is_(None),
-        agent.c.lost_at.is_(None),
-        agent.c.seen_at > utc_after(-_ALIVE_S),
-        not_(knows),
-    )
-    if rows := connection.execute(alive.order_by(agent.c.name)).all():
+    if rows := connection.execute(_alive_before(knows)).all():
         names = ", ".join(f"{row.name} of group {row.group_name}" for row in rows[:_NAMED])
         rest = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
         raise UnsafeStateError(
             f"agents of an older version run and do not know the new schema: {names}{rest}; stop "
             "them (SIGTERM lets them finish their calls), then run: python -m producer migrate"
         )
+
+
+def _alive_before(knows: ColumnElement[bool]) -> Select[tuple[str, str]]:
+    """Return the query for the running agents that do not know a schema."""
+    return (
+        select(agent.c.name, agent.c.group_name)
+        .where(
+            agent.c.stopped_at.is_(None),
+            agent.c.lost_at.is_(None),
+            agent.c.seen_at > utc_after(-_ALIVE_S),
+            not_(knows),
+        )
+        .order_by(agent.c.name)
+    )
 
 
 def _declare_silent_agents_lost(connection: Connection) -> None:

@@ -13,6 +13,7 @@ from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
+from schemas.task.lanes import Lane
 
 MAIN, TIER = "g.tasks", "g.retry.30s"
 LIMITS = Limits()
@@ -54,7 +55,7 @@ class BackpressureHarness:
             partitions=cast("Partitions", self.partitions),
             quarantine=cast("QuarantineQueue", self.aside),
             slots=slots,
-            main_topic=MAIN,
+            lanes={MAIN: Lane.NORMAL},
             limits=LIMITS,
         )
 

@@ -33,6 +33,7 @@ from agent.wiring import core
 from agent.wiring.core import Common, Dispatch
 from schemas.runtime.clock import SystemClock
 from schemas.task.failures import ErrorClass
+from schemas.task.lanes import Lane
 from tests.support.routes import routes
 from tests.support.slots import LONGEST, PARTITION, SlotsHarness, claimed, ending
 
@@ -169,7 +170,7 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
         decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: delivery)),
         admission=slots._admission,
         slots=slots,
-        main_topic=PARTITION.topic,
+        lanes={PARTITION.topic: Lane.NORMAL},
     )
     dispatch.dispatcher.deliver(Assigned((PARTITION,)))
     dispatch.dispatcher.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])

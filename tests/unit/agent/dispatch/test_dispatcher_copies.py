@@ -29,6 +29,7 @@ from agent.routes import RoutePlan
 from agent.wiring import core
 from agent.wiring.core import Common, Dispatch
 from schemas.task.envelope import Publication, encode
+from schemas.task.lanes import Lane
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LEDGER = "00" * 16
@@ -65,7 +66,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         Common(wakeups=Wakeups(), limits=Limits(), deadline_s=60.0, **parts),
         partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
         decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
-        main_topic=PARTITION.topic,
+        lanes={PARTITION.topic: Lane.NORMAL},
         admission=MagicMock(slots=64),
         slots=MagicMock(),
     )

@@ -16,6 +16,7 @@ from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
 from producer.ledger.quarantine import headers_blob
 from schemas.task.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
+from schemas.task.lanes import Lane
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32
@@ -102,7 +103,7 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
         partitions=partitions,
         quarantine=aside,
         slots=64,
-        main_topic="g.tasks",
+        lanes={"g.tasks": Lane.NORMAL},
         limits=LIMITS,
     )
     for offset in range(130):

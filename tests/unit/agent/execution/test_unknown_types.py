@@ -22,7 +22,12 @@ TIERS = tiers_of(["30s", "5m", "1h"])
 
 
 def unknown(clock: HandClock | None = None) -> UnknownTypes:
-    return UnknownTypes(knows=lambda name: name == "a", tiers=TIERS, clock=clock or HandClock())
+    return UnknownTypes(
+        knows=lambda name: name == "a",
+        tiers=TIERS,
+        lane_topics={"g.tasks", "g.tasks.urgent", "g.5m.tasks"},
+        clock=clock or HandClock(),
+    )
 
 
 def held(types: UnknownTypes, topic: str, name: str = "b") -> Moved:
@@ -35,6 +40,7 @@ def held(types: UnknownTypes, topic: str, name: str = "b") -> Moved:
     ("topic", "tier"),
     [
         ("g.tasks", "30s"),
+        ("g.tasks.urgent", "30s"),
         ("g.retry.30s", "5m"),
         ("g.retry.5m", "1h"),
         ("g.retry.1h", "1h"),

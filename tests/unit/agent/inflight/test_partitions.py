@@ -43,6 +43,22 @@ def assigned(*partitions: Partition) -> tuple[Partitions, FakeSource]:
     return tracked, source
 
 
+def test_a_source_of_several_topics_is_told_all_that_it_must_not_read() -> None:
+    """Its set is replaced each time, so the partitions of one topic must not undo the other's."""
+    source, bulk = FakeSource(), Partition("bulk", "id", 0, 1)
+    tracked = Partitions({TOPIC: source, "bulk": source}, limits=LIMITS)
+    tracked.assign([partition(), bulk])
+    for where in (partition(), bulk):
+        tracked.begin(where, 0)
+
+    tracked.pause({"bulk"})
+    tracked.pause({TOPIC, "bulk"})
+    tracked.pause({TOPIC, "bulk"})
+    tracked.pause({TOPIC})
+
+    assert source.pauses == [{bulk}, {partition(), bulk}, {partition()}]
+
+
 def test_a_watermark_is_marked_when_it_moves() -> None:
     """A watermark is marked once for each position, and not before something was read."""
     tracked, source = assigned(partition())

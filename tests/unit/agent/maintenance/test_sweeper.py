@@ -11,6 +11,7 @@ import pytest
 from agent.ledger import sweeping
 from agent.maintenance.sweeper import SWEPT_MOST, SWEPT_PER_S, Sweeper
 from producer.ports import Backlog
+from schemas.task.lanes import DESTINATIONS
 from schemas.task.states import Status
 from schemas.task.topics import Topics
 
@@ -62,10 +63,10 @@ def test_pending_tasks_are_compared_with_the_oldest_record_of_tasks() -> None:
 
     pending, retrying = asyncio.run(sweeper(oldest_ms, tiers=("30s", "1h"))._topics_by_status())
 
-    assert (pending.status, pending.destinations) == (Status.PENDING, ("tasks",))
+    assert (pending.status, pending.destinations) == (Status.PENDING, DESTINATIONS)
     assert pending.horizon == datetime(1970, 1, 1, 0, 0, 5)  # noqa: DTZ001 - as the ledger has it
     assert retrying.status is Status.RETRYING
-    assert retrying.destinations == ("tasks", "retry.30s", "retry.1h")
+    assert retrying.destinations == (*DESTINATIONS, "retry.30s", "retry.1h")
     assert retrying.horizon == datetime(1970, 1, 1, 0, 0, 1)  # noqa: DTZ001 - the same
 
 

@@ -6,13 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, insert, select
 
+from agent.ledger import leases
 from producer.bus import topic_family as families
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.bus.topic_family import StoredIds, TopicFamily
 from producer.ports import TopicState
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database
+from schemas.ledger.tables import ledger
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
@@ -287,3 +290,78 @@ def test_nothing_of_another_cluster_stays(database: Database) -> None:
     assert database.run(lambda c: families._read(c, "group")) == StoredIds(
         "another", {"group.tasks": "id"}
     )
+
+
+def lanes_of(states: Mapping[str, TopicState]) -> set[str]:
+    return TOPICS.lanes.keys() & states.keys()
+
+
+def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
+    database: Database, tmp_path: Path
+) -> None:
+    """Such an agent would take the tasks of the other lanes for lost.
+
+    The group works without them, is told how to get them, and gets them once the agent is gone.
+    From then on no program starts that does not know them.
+    """
+
+    async def story() -> None:
+        admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
+        topics = family(database, admin)
+        database.run(lambda c: c.execute(insert(ledger), {"ledger_id": bytes(16)}))
+        old = database.run(lambda c: leases.register(c, "old", "group", "1", revision="0006"))
+
+        refused, *_ = await topics.apply(4, None)
+
+        assert refused == (
+            "group.tasks.urgent and group.tasks.bulk: not made while agents of an older version "
+            "run (old of group group); once they have stopped, run again: "
+            "python -m producer topics apply --group group"
+        )
+        assert lanes_of(await admin.describe(TOPICS.names)) == {"group.tasks"}
+        assert await topics.differences() == []
+        await topics.require()
+        (advice,) = await topics.lane_advice()
+        assert advice == (
+            "topics group.tasks.urgent and group.tasks.bulk are not made, so priority has no "
+            "effect; to change that: "
+            "python -m producer topics apply --partitions 4 --group group"
+        )
+        assert database.run(served_from) < families.LANES_FROM
+
+        database.run(lambda c: leases.stop(c, old))
+        await topics.apply(4, None)
+
+        assert lanes_of(await admin.describe(TOPICS.names)) == TOPICS.lanes.keys()
+        assert await topics.lane_advice() == []
+        assert database.run(served_from) == families.LANES_FROM
+        await admin.close()
+
+    asyncio.run(story())
+
+
+def served_from(connection: Connection) -> str:
+    return str(connection.execute(select(ledger.c.compatible_from)).scalar_one())
+
+
+def test_a_lane_that_was_deleted_is_missed(database: Database, tmp_path: Path) -> None:
+    """A lane that was made once may hold tasks, so its absence is a fault like any other's."""
+
+    async def story() -> list[str]:
+        admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
+        topics = family(database, admin)
+        await topics.apply(4, None)
+        described = admin.describe
+
+        async def without(names: Sequence[str]) -> dict[str, TopicState]:
+            states = await described(names)
+            states.pop("group.tasks.bulk", None)
+            return states
+
+        admin.describe = without  # type: ignore[method-assign]
+        try:
+            return await topics.differences()
+        finally:
+            await admin.close()
+
+    assert asyncio.run(story()) == ["topic group.tasks.bulk is missing"]

@@ -3,15 +3,18 @@
 import pytest
 
 from schemas.errors import ConfigError
+from schemas.task.lanes import DESTINATIONS
 from schemas.task.topics import Topics, duration_s
 
 
 def test_a_group_has_its_family() -> None:
-    """A group has a main topic, one topic for each tier, dead letters, and an inbox."""
+    """A group has three lanes, one topic for each tier, dead letters, and an inbox."""
     topics = Topics("docllm", ("30s", "1h"))
 
     assert topics.names == (
+        "docllm.tasks.urgent",
         "docllm.tasks",
+        "docllm.tasks.bulk",
         "docllm.retry.30s",
         "docllm.retry.1h",
         "docllm.dlq",
@@ -21,10 +24,11 @@ def test_a_group_has_its_family() -> None:
 
 
 def test_each_kind_of_topic_has_its_own_consumer_group() -> None:
-    """The main topic's consumer group has the group's name, the others their topic's name."""
+    """The lanes' consumer group has the group's name, the others their topic's name."""
     topics = Topics("docllm")
 
-    assert topics.consumer_group("tasks") == "docllm"
+    for lane in DESTINATIONS:
+        assert topics.consumer_group(lane) == "docllm"
     assert topics.consumer_group("retry.30s") == "docllm.retry.30s"
 
 

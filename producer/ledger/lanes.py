@@ -1,0 +1,21 @@
+"""Which lanes a group has, by the topics that `topics apply` stored.
+
+Tested by tests/contract/test_ledger_lanes.py.
+"""
+
+import orjson
+from sqlalchemy import Connection, bindparam, select
+
+from schemas.ledger.tables import group_info
+from schemas.task.lanes import ADDED
+from schemas.task.topics import Topics
+
+_STORED = select(group_info.c.topic_ids).where(group_info.c.group_name == bindparam("of_group"))
+
+
+def made(connection: Connection, group: str) -> bool:
+    """Return whether the group has all lanes; one of an older version has the normal one alone."""
+    stored = connection.execute(_STORED, {"of_group": group}).scalar()
+    ids = orjson.loads(stored) if stored else {}
+    topics = Topics(group)
+    return all(topics.name(destination) in ids for destination in ADDED)

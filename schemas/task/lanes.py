@@ -1,0 +1,52 @@
+"""Lanes: the topics in which tasks of one urgency wait for their first attempt. Pure."""
+
+from enum import IntEnum
+
+DEFAULT_PRIORITY = 5
+_URGENT_FROM, _NORMAL_FROM = 7, 4  # priorities
+
+
+class Lane(IntEnum):
+    """A lane, as a task's row stores it. Rows of older versions are `NORMAL`."""
+
+    NORMAL = 0
+    URGENT = 1
+    BULK = 2
+
+    @property
+    def destination(self) -> str:
+        """Return the lane's topic without the group; the normal one is as old as docllm."""
+        return "tasks" if self is Lane.NORMAL else f"tasks.{self.word}"
+
+    @property
+    def word(self) -> str:
+        """Return the lane's name, for a person."""
+        return self.name.lower()
+
+
+MAIN = Lane.NORMAL.destination
+# In the order in which a person reads them, the most urgent first.
+DESTINATIONS = tuple(lane.destination for lane in (Lane.URGENT, Lane.NORMAL, Lane.BULK))
+# Groups of older versions have none of these.
+ADDED = tuple(name for name in DESTINATIONS if name != MAIN)
+# Of 21 tasks that start while all lanes have work, how many are of each.
+TURNS = {Lane.URGENT: 16, Lane.NORMAL: 4, Lane.BULK: 1}
+_NUMBERS = frozenset(map(int, Lane))
+_BY_DESTINATION = {lane.destination: lane for lane in Lane}
+
+
+def lane_for(priority: int) -> Lane:
+    """Return the lane of a task with this priority."""
+    if priority >= _URGENT_FROM:
+        return Lane.URGENT
+    return Lane.NORMAL if priority >= _NORMAL_FROM else Lane.BULK
+
+
+def lane_at(destination: str) -> Lane | None:
+    """Return the lane of a destination; None if it is no lane."""
+    return _BY_DESTINATION.get(destination)
+
+
+def known_lane(number: int) -> Lane:
+    """Return the lane that a row stores; a newer version's lane is `NORMAL`."""
+    return Lane(number) if number in _NUMBERS else Lane.NORMAL
