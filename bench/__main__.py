@@ -2,7 +2,8 @@
 
 The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measures instead what a
 ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
-for-loop, and `python -m bench limits` how well a limit is used that the agent is not told.
+for-loop, `python -m bench limits` how well a limit is used that the agent is not told, and
+`python -m bench quotas` what it costs Redis that many agents share a limit.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import limits, loading, peers, rows, slots, starts, takeover, throughput
+from bench import limits, loading, peers, quotas, rows, slots, starts, takeover, throughput
 from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
@@ -25,7 +26,7 @@ MEASUREMENTS = {
     "starts": starts.measure,
 }
 # Each the only name: it has a table of its own, or needs none of the servers.
-ROWS, PEERS, LIMITS = "rows", "peers", "limits"
+ROWS, PEERS, LIMITS, QUOTAS = "rows", "peers", "limits", "quotas"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}; {LIMITS}",
+        help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}; {LIMITS}; {QUOTAS}",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
@@ -51,9 +52,10 @@ def main(argv: Sequence[str]) -> int:
         with sites() as place:
             sys.stdout.write(peers.measure(place, quick=options.quick) + "\n")
         return 0
-    if options.names == [LIMITS]:
+    if options.names in ([LIMITS], [QUOTAS]):
+        measure = limits.measure if options.names == [LIMITS] else quotas.measure
         with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
-            return _shown(list(_told(limits.measure(Path(name), quick=options.quick))))
+            return _shown(list(_told(measure(Path(name), quick=options.quick))))
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
         parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
     return _shown(measured(options.names or list(MEASUREMENTS), quick=options.quick))

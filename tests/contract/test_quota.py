@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,15 +19,13 @@ from agent.quota.ledger import (
     QuotaRequest,
     Refund,
 )
-from agent.quota.redis_ledger import RedisQuotaLedger
-from schemas.settings.config import Secret
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
 from tests.servers import Redis
+from tests.support.clocked_quota import clocked, set_clock
 
 TASK = Ask(cost=Charge(tokens_in=800, tokens_out=200))
 START_MS = 20_000 * DAY_MS + 1000
-_CLOCK = "test:clock"
 
 
 @dataclass
@@ -66,15 +65,6 @@ class Meeting:
             await ledger.close()
 
 
-def clocked(url: str, agent: str) -> RedisQuotaLedger:
-    """Return the ledger in Redis, whose script reads the test's clock."""
-    ledger = RedisQuotaLedger(url=Secret(url), agent=agent)
-    ledger._script = ledger._script.replace(
-        "redis.call('TIME')", f"redis.call('LRANGE', '{_CLOCK}', 0, -1)"
-    )
-    return ledger
-
-
 def in_memory() -> Meeting:
     clock = [0.0]
     server = MemoryQuotaServer(lambda: clock[0])
@@ -85,14 +75,10 @@ def in_redis(url: str) -> Iterator[Meeting]:
     with redis.Redis.from_url(url) as client:
         client.flushall()
 
-        def set_clock(ms: int) -> None:
-            client.delete(_CLOCK)
-            client.rpush(_CLOCK, ms // 1000, ms % 1000 * 1000)
-
         def flush() -> None:
             client.delete(*client.keys("docllm:quota:*"))
 
-        yield Meeting(lambda agent: clocked(url, agent), set_clock, flush)
+        yield Meeting(lambda agent: clocked(url, agent), partial(set_clock, client), flush)
 
 
 @pytest.fixture(params=["memory", "redis"])

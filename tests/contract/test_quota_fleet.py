@@ -1,0 +1,18 @@
+"""A thousand agents that share one account over one real Redis."""
+
+from bench.quotas import ClockedFleet
+from schemas.settings.quota import QuotaLimits
+from tests.servers import Redis
+
+
+async def test_a_thousand_agents_use_a_limit_and_no_more(redis_server: Redis) -> None:
+    """Nearly all of it is used, no call is refused, and the sums of seats stay right."""
+    limits = QuotaLimits(rpm=30_000, in_flight=3000)
+    fleet = ClockedFleet(url=redis_server.url, agents=1000, limits=limits)
+    await fleet.driven(6.0)
+    await fleet.close()
+
+    assert fleet.provider.refusals == []
+    assert 0.95 * 1500 <= fleet.provider.calls(3.0, 6.0) <= 1.02 * 1500
+    assert fleet.provider.most <= 3000
+    assert sum(agent.done > 0 for agent in fleet.agents) >= 900
