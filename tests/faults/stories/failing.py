@@ -64,7 +64,8 @@ def writing_back(installation: Installation) -> None:
     installation.age_orders()
     run = installation.recover()
     assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1)}
-    assert len(llm.calls()) == 2 * FEW
+    # An agent that dies at its point may have called for a task that was replayed before.
+    assert len(llm.calls()) >= 2 * FEW
 
 
 def loading_back(installation: Installation) -> None:

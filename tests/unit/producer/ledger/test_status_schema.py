@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import jsonschema_rs
 import orjson
 
+from producer.ledger import guards
 from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.batch_status import BatchStatus, _failures
 from producer.ledger.status import GroupStatus
@@ -25,6 +26,7 @@ from schemas.task.agent_report import (
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status
+from tests.integration import documents
 
 FULL_REPORT = AgentReport(
     slots=64,
@@ -110,6 +112,29 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
     assert set(report["reasons"]["items"]["properties"]["code"]["examples"]) == set(ReasonCode)
     for status in (full, GroupStatus("docllm", "0" * 32, (), (), 0, ())):
         assert list(validator.iter_errors(orjson.loads(orjson.dumps(status.as_json())))) == []
+
+
+def test_the_output_of_guards_fits_its_schemas() -> None:
+    """`guard list` and `guard open` show a guard as `status` does; each name is described."""
+    raised = Guard(
+        1,
+        2,
+        "tasks",
+        "document",
+        "default",
+        "exhausted",
+        "10 of 10",
+        datetime(2026, 1, 31, 8),  # noqa: DTZ001
+        2.5,
+        0,
+        None,
+    )
+    head = {"version": 1, "group": "docllm"}
+
+    for name, facts in (("guard_list", {}), ("guard_open", {"batch": "tasks"})):
+        listing = {"guard_list": "guards", "guard_open": "opened"}[name]
+        document = orjson.loads(orjson.dumps(head | facts | {listing: [guards.as_json(raised)]}))
+        assert documents.faults(name, document) == []
 
 
 def test_the_schema_describes_failures() -> None:
