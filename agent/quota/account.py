@@ -22,6 +22,8 @@ CAPACITY_MS = 800
 REST_MS = 500  # beside a whole request, so that a low rate loses nothing between two exchanges
 STEP_MS = 1000  # the most that the account's clock moves at once
 HUNGRY_MS = 1500  # an agent that asked so long ago has a share of what is granted
+# After a gap between exchanges the account may have forgotten calls, so it learns of them first.
+GAP_MS, LEARN_MS = 2000, 1000
 AWAY_MS = 6000  # an agent that was silent for so long has no calls
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
@@ -62,7 +64,7 @@ class QuotaAccount:
         self.levels: dict[str, float] = {}
         self.scale = 1.0
         self._at_ms: float | None = None
-        self._clock_ms = 0.0
+        self._clock_ms = self._learns_until_ms = 0.0
         self._cut_ms = float("-inf")
         self._pause_ms = 0.0
         self._day, self._used = -1, 0
@@ -92,9 +94,12 @@ class QuotaAccount:
 
     def _pass_time(self, now_ms: float) -> float:
         """Return the time since the last exchange, 0 if the clock was set back."""
+        first = self._at_ms is None
         past_ms = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
         self._at_ms = now_ms
         self._clock_ms += min(past_ms, STEP_MS)
+        if first or past_ms > GAP_MS:
+            self._learns_until_ms = self._clock_ms + LEARN_MS
         oldest_ms = self._clock_ms - AWAY_MS
         self._agents = {
             name: agent for name, agent in self._agents.items() if agent.seen_ms > oldest_ms
@@ -168,6 +173,8 @@ class QuotaAccount:
             known = self._agents.get(agent)
             had_seat = known is not None and known.held > 0
             seats = max(0, running - 1 if running or had_seat else min(wants, free, 1))
+        if self._clock_ms < self._learns_until_ms:
+            seats = min(seats, running)
         held = max(running, seats)
         return _Agent(sequence, 0, seats, held, max(held, min(wants, fair)), self._clock_ms)
 

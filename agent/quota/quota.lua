@@ -2,7 +2,7 @@
 -- All times are by Redis's own clock.
 --
 -- KEYS   1 account       hash: at, clock, scale, cut, pause, day, used, level of each rate,
---                        held and claim (the sums of all agents), recount
+--                        held and claim (the sums of all agents), recount, learn
 --        2 agents        hash: agent -> "sequence granted seats held claim"
 --        3 seen          sorted set: agent by the account's clock at its last request
 --        4 hungry        the same, of the agents that asked
@@ -35,7 +35,7 @@
 --        6 binding       the limit that stopped the next ask, or ''
 
 local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
-local HUNGRY, AWAY, RECOUNT = 1500, 6000, 5000
+local HUNGRY, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
 local CUT, CUT_EVERY, CALM, LOWEST = 0.92, 2000, 3000, 0.1
 local GROWTH, FAST_GROWTH, LONGEST_WAIT_S = 0.01, 0.04, 5
 
@@ -46,7 +46,7 @@ local refused, remaining = tonumber(ARGV[7]), tonumber(ARGV[9])
 local asks = math.floor((#ARGV - 18) / 2)
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
-                         'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm')
+                         'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn')
 local function number(index, default)
   local value = tonumber(state[index] or nil)
   return value == value and value or default  -- nan is not equal to itself
@@ -60,6 +60,8 @@ local held, claim, recount = number(8, 0), number(9, 0), number(10, 0)
 if not (scale >= LOWEST and scale <= 1) then scale = 1 end
 cut, pause = math.min(cut, clock), math.min(pause, clock + 500 * LONGEST_WAIT_S)
 recount = math.min(recount, clock)
+local learn = math.min(number(15, 0), clock + LEARN)
+if not state[1] or past > GAP then learn = clock + LEARN end
 
 local function entry(of)
   local granted, seats, its_held, its_claim
@@ -141,6 +143,7 @@ local function seat(others, its_held)
     local passes_on = running > 0 or its_held > 0
     seats = math.max(0, passes_on and running - 1 or math.min(wants, free, 1))
   end
+  if clock < learn then seats = math.min(seats, running) end
   local my_held = math.max(running, seats)
   return seats, my_held, math.max(my_held, math.min(wants, fair))
 end
@@ -197,7 +200,7 @@ local function text(value) return string.format('%.17g', value) end
 local written = {'at', string.format('%.0f', now), 'clock', text(clock),
                  'scale', text(scale), 'cut', text(cut), 'pause', text(pause),
                  'day', day, 'used', used, 'held', held + its_held, 'claim', claim + its_claim,
-                 'recount', text(recount)}
+                 'recount', text(recount), 'learn', text(learn)}
 for _, name in ipairs(names) do
   written[#written + 1] = name
   written[#written + 1] = text(levels[name] or 0)

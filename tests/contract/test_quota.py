@@ -219,9 +219,17 @@ async def test_a_refusal_lowers_the_scale_and_pauses_all(meeting: Meeting) -> No
     assert answer.scale == 1.0
 
 
+async def acquainted(meeting: Meeting, limits: QuotaLimits) -> None:
+    """Let the ledger learn that no other agent has calls."""
+    for _ in range(2):
+        assert (await meeting.say("a", limits)).seats == 0
+        meeting.wait(500)
+
+
 async def test_seats_are_shared_and_follow_demand(meeting: Meeting) -> None:
     """One agent has all; a second one gets half as calls end, and all once the first is gone."""
     limits = QuotaLimits(in_flight=10)
+    await acquainted(meeting, limits)
     assert (await meeting.say("a", limits, 30)).seats == 10
     second = await meeting.say("b", limits, 30)
     assert (second.seats, second.binding) == (0, "in_flight")
@@ -240,6 +248,7 @@ async def test_seats_are_shared_and_follow_demand(meeting: Meeting) -> None:
 async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
     """A seat that a call has left is free for every agent."""
     limits = QuotaLimits(in_flight=1)
+    await acquainted(meeting, limits)
     assert (await meeting.say("a", limits, 5)).seats == 1
     assert (await meeting.say("b", limits, 5)).seats == 0
     assert (await meeting.say("a", limits, 5, running=1)).seats == 0
@@ -264,14 +273,32 @@ async def test_a_day_has_its_calls(meeting: Meeting) -> None:
 
 
 async def test_a_ledger_that_forgot_begins_empty(meeting: Meeting) -> None:
-    """Nothing is granted at once; the agents' calls are known again as they report."""
+    """Nothing is granted at once, and no seat is leased before all agents told of their calls."""
     limits = QuotaLimits(rpm=1200, in_flight=10)
+    await acquainted(meeting, limits)
     await meeting.say("a", limits, 30, running=8)
-    meeting.wait(500)
     meeting.flush()
 
-    assert sum((await meeting.say("a", limits, 30, running=8)).granted) == 0
-    assert (await meeting.say("b", limits, 30)).seats <= 5
+    forgot = await meeting.say("b", limits, 30)
+    assert (sum(forgot.granted), forgot.seats) == (0, 0)
+    meeting.wait(500)
+    assert (await meeting.say("a", limits, 30, running=8)).seats == 5
+    meeting.wait(500)
+    assert (await meeting.say("b", limits, 30)).seats == 2
+
+
+async def test_after_a_gap_the_ledger_learns_of_calls_first(meeting: Meeting) -> None:
+    """An old dump knows fewer calls than there are, and so does a ledger that was away."""
+    limits = QuotaLimits(in_flight=10)
+    await acquainted(meeting, limits)
+    await meeting.say("a", limits)
+    meeting.wait(3_000)
+
+    assert (await meeting.say("b", limits, 30)).seats == 0
+    meeting.wait(500)
+    assert (await meeting.say("a", limits, 30, running=8)).seats == 5
+    meeting.wait(500)
+    assert (await meeting.say("b", limits, 30)).seats == 2
 
 
 async def test_a_clock_that_is_set_back_or_forth_grants_no_more(meeting: Meeting) -> None:

@@ -72,7 +72,7 @@ def test_a_tenant_has_its_calls_at_once_over_all_routes() -> None:
     """A second call waits until the first has ended, whatever its route has room for."""
     some, clock = quotas(), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
-    for _ in range(2):
+    for _ in range(4):
         some.wants("local", asks(2, "acme"), clock.at_s)
         some.wants("free", asks(2, "acme"), clock.at_s)
         exchange(some, clock, server)

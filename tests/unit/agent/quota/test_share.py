@@ -60,11 +60,13 @@ def test_a_share_begins_empty_with_the_scale_that_was_known() -> None:
 
 def test_each_agent_has_a_seat() -> None:
     """However small its share, an agent with tasks does not stand still."""
-    share = ShareLedger(partitions=lambda: 0.01, clock=MovedClock())
-    request = QuotaRequest(
-        key="key", limits=QuotaLimits(in_flight=20), sequence=1, asks=(TASK,) * 20
-    )
-
-    (answer,) = asyncio.run(share.exchange([request]))
+    clock = MovedClock()
+    share = ShareLedger(partitions=lambda: 0.01, clock=clock)
+    for sequence in (1, 2, 3):
+        request = QuotaRequest(
+            key="key", limits=QuotaLimits(in_flight=20), sequence=sequence, asks=(TASK,) * 20
+        )
+        (answer,) = asyncio.run(share.exchange([request]))
+        clock.at_s += 0.5
 
     assert answer.seats == 1
