@@ -8,6 +8,7 @@ from enum import Enum
 from agent.dispatch.answers import AnswerHandler
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.dispatch.ready_selection import ReadySelection
 from agent.dispatch.records import Records, Wakeups
 from agent.execution.admission import Admission
 from agent.execution.slots import Slots
@@ -72,6 +73,7 @@ class Claimer:
         self._answers = answers
         self._bodies = bodies
         self._admission = admission
+        self._selection = ReadySelection(table=table, admission=admission)
         self._slots = slots
         self._records = records
         self._wakeups = wakeups
@@ -133,7 +135,7 @@ class Claimer:
             if suspect := self._table.take_suspect(self._admission.may_claim):
                 await self.claim([suspect], Purpose.RUN_SUSPECT)
             limit = min(self._limits.page, self._room())
-            if batch := self._table.take_ready(limit, self._admission.room_for):
+            if batch := self._selection.take(limit):
                 await self.claim(batch, Purpose.RUN)
 
     async def no_claim(self) -> None:

@@ -18,7 +18,7 @@ from agent.judge import Effect, effect_of
 from agent.lease import Leases
 from agent.outcome import Dead, Outcome, Retry, Snooze
 from agent.ports import Clock
-from agent.routes import Router, Ticket
+from agent.routes import RoutePlan, Router, Ticket
 from schemas.settings.config import Trigger
 from schemas.task.agent_report import Reason, SuspectReport
 from schemas.task.guard import Guard
@@ -93,6 +93,7 @@ class Admission:
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._closed = False
+        self._bound: set[str] = set()
 
     # ---- before a claim
 
@@ -135,8 +136,24 @@ class Admission:
                 self._free(route)
 
     def closed_route(self, route: str) -> bool:
-        """Return whether a route takes no calls but probes."""
-        return self._routes.closed(route, self._clock.now_s())
+        """Return whether the tasks of a route wait: it takes no calls but probes.
+
+        They do not wait if a fallback takes calls for them, unless they may not leave the route.
+        """
+        now_s = self._clock.now_s()
+        is_bound = route in self._bound and self._routes.closed(route, now_s)
+        return is_bound or self._routes.waits(route, now_s)
+
+    def fallbacks(self, route: str, plan: RoutePlan | None = None) -> list[str]:
+        """Return the routes that take calls for the tasks of a closed route, in order.
+
+        Without the plan of one task, these are the routes for tasks that nothing bounds.
+        """
+        return self._routes.fallbacks(route, self._clock.now_s(), plan)
+
+    def note_bound(self, route: str, *, bound: bool) -> None:
+        """Note whether the tasks that wait for a closed route may not leave it."""
+        (self._bound.add if bound else self._bound.discard)(route)
 
     def busy_routes(self) -> Mapping[str, int]:
         """Return how many tasks run or are being claimed, by route."""

@@ -64,7 +64,7 @@ class RouteCallUp:
     async def look(self) -> None:
         """Learn which routes opened, and take the next steps of a walk that is due."""
         now_s = self._clock.now_s()
-        closed = {route.name for route in self._routes if route.closed(now_s)}
+        closed = {route.name for route in self._routes if self._routes.waits(route.name, now_s)}
         if opened := self._closed - closed:
             self._begin(opened, now_s)
         self._closed = closed

@@ -9,6 +9,7 @@ from dataclasses import replace
 from agent.outcome import Outcome
 from agent.routes.evidence import RouteEvidence
 from agent.routes.names import DEFAULT, RouteNames
+from agent.routes.plan import RoutePlan
 from agent.routes.route import Route, Ticket
 from schemas.clients.llm_address import public
 from schemas.settings.account import account
@@ -122,6 +123,21 @@ class Router:
         route = self._routes.get(name)
         return None if route is None else route.trigger(now_s)
 
+    def fallbacks(self, name: str, now_s: float, plan: RoutePlan | None = None) -> list[str]:
+        """Return the routes that take calls for the tasks of a closed route, in order.
+
+        `plan` is that of one task; without it, the tasks are those that nothing bounds.
+        """
+        trigger = self.trigger(name, now_s)
+        if trigger is None:
+            return []
+        following = (plan or self.naming.plan_of_route(name)).after(name, trigger)
+        return [route for route in following if not self.closed(route, now_s)]
+
+    def waits(self, name: str, now_s: float) -> bool:
+        """Return whether the tasks of a route wait: it is closed, and so are its fallbacks."""
+        return self.closed(name, now_s) and not self.fallbacks(name, now_s)
+
     def closed_for_s(self, name: str, now_s: float) -> float:
         """Return for how long a route takes no calls at least.
 
@@ -143,7 +159,12 @@ class Router:
         """Return why no calls start, the worst first."""
         ranks = list(ReasonCode)
         found = [
-            replace(reason, model=model, address=address)
+            replace(
+                reason,
+                model=model,
+                address=address,
+                fallback=next(iter(self.fallbacks(route.name, now_s)), ""),
+            )
             for route in self
             if (reason := route.why(now_s)) is not None
             for model, address in [self.target(route.name)]

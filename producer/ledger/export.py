@@ -125,7 +125,7 @@ def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
 def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
     """Return the tasks as one statement sees them, so a state and its result cannot disagree."""
     result = [column.label(f"result_{column.name}") for column in task_result.c]
-    letter = [dead_letter.c.error_class, dead_letter.c.error_text, dead_letter.c.died_at]
+    letter = [dead_letter.c[name] for name in ("error_class", "error_text", "died_at", "route")]
     joined = task.join(task_input, task_input.c.task_id == task.c.id)
     joined = joined.outerjoin(batch, batch.c.id == task.c.batch_id)
     joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
@@ -184,7 +184,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Ended:
         tokens_out=tokens_out + (row.result_tokens_out or 0),
         cost_micro=cost_micro + (row.result_cost_micro or 0),
         result=_result(row) if status == Status.SUCCEEDED else None,
-        letter=Letter(row.error_class, row.error_text, row.died_at, last_trace)
+        letter=Letter(row.error_class, row.error_text, row.died_at, last_trace, row.route)
         if status == Status.DEAD
         else None,
         of_inbox=bool(row.of_inbox),
@@ -198,4 +198,5 @@ def _result(row: Row[Any]) -> Result:
         row.result_model,
         row.result_trace_id,
         row.result_created_at,
+        row.result_route,
     )

@@ -50,6 +50,7 @@ class Result:
     model: str
     trace_id: str
     created_at: datetime
+    route: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Letter:
     error_text: str
     died_at: datetime | None
     trace_id: str = ""
+    route: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def docllm_line(task: Ended) -> bytes | None:
                 task.attempt, task.status, letter.error_class if letter else ""
             ),
             "model": result and result.model,
+            "route": _route(task),
             "tokens_in": task.tokens_in,
             "tokens_out": task.tokens_out,
             "cost": task.cost_micro / 1_000_000,
@@ -120,6 +123,12 @@ def docllm_line(task: Ended) -> bytes | None:
         }
         | origin
     )
+
+
+def _route(task: Ended) -> str | None:
+    """Return the route of the last attempt; None if there was none, or if nobody stored it."""
+    end = task.result or task.letter
+    return (end.route or None) if end else None
 
 
 def openai_line(task: Ended) -> bytes | None:

@@ -103,10 +103,10 @@ def _text(reason: Reason, group: str) -> str:
             command = f"python -m agent resume {shlex.quote(reason.name)} --group {group}"
             next_try = f"next try in {reason.seconds:.0f} s or by {command}"
             fix = "" if reason.error_class == ErrorClass.MONEY else f"{_CORRECT}, "
-            return f"{_route(reason)} is parked, {fix}{next_try}: {why}"
+            return f"{_route(reason)} is parked, {fix}{next_try}: {why}{_meanwhile(reason)}"
         case ReasonCode.ROUTE_STOPPED | ReasonCode.ROUTE_PAUSED:
             waits = f"waits {reason.seconds:.0f} s" if reason.seconds > 0 else "tries one call"
-            return f"{_route(reason)} {waits}: {why}"
+            return f"{_route(reason)} {waits}: {why}{_meanwhile(reason)}"
         case ReasonCode.CALLS_HANG:
             calls = "1 call has" if reason.count == 1 else f"{counted(reason.count, 'call')} have"
             usual_s = reason.usual_s
@@ -119,6 +119,10 @@ def _text(reason: Reason, group: str) -> str:
             return f"{counted(reason.count, 'more route')} {wait}"
         case _:
             return " ".join(filter(None, (reason.code, reason.name, why)))
+
+
+def _meanwhile(reason: Reason) -> str:
+    return f"; meanwhile its tasks run on route {reason.fallback}" if reason.fallback else ""
 
 
 def _route(reason: Reason) -> str:

@@ -50,7 +50,8 @@ class Reason:
     `code` is a `ReasonCode`, unless a newer agent has another one. `name` is the route, the topic
     or the type. `text` is a server's own text, on one line. `seconds` is the time until the next
     try; of calls that hang it is the age of the oldest, and `usual_s` is what calls usually take.
-    `model` and `address` are those of a route; no address holds a password or a query.
+    `model` and `address` are those of a route; no address holds a password or a query. `fallback`
+    is the route on which its tasks run meanwhile.
     """
 
     code: str
@@ -62,6 +63,7 @@ class Reason:
     usual_s: float | None = None
     model: str = ""
     address: str = ""
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ def _reason(row: Mapping[str, Any]) -> Reason:
         usual_s=None if usual_s is None else _number(usual_s),
         model=_text(row.get("model"), _BATCH_CHARS),
         address=_text(row.get("address"), _TEXT_CHARS),
+        fallback=_text(row.get("fallback"), _NAME_CHARS),
     )
 
 

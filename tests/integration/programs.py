@@ -127,7 +127,12 @@ class RehearsalLLM(Program):
             if event["event"] == "start":
                 running.setdefault(event["id"], []).append(len(calls))
                 calls.append(
-                    Call(name, event["boot_s"], start_utc_s=event["at_s"], label=int(label or 1))
+                    Call(
+                        name,
+                        event["boot_s"],
+                        start_utc_s=event["at_s"],
+                        label=int(label.partition(".")[0] or 1),
+                    )
                 )
             else:
                 place = running[event["id"]].pop(0)
@@ -168,3 +173,8 @@ def until(true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) 
     while not true():
         assert time.monotonic() < end_s, f"waited {timeout_s:.0f} s for {what}"
         time.sleep(POLL_S)
+
+
+def _attempt(label: str) -> int:
+    """Return the number of the attempt in a call's label, such as 2 in `2.3`, its third call."""
+    return int(label.partition(".")[0] or 1)

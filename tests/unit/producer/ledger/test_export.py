@@ -128,6 +128,7 @@ def test_a_success_is_exported_with_its_text_and_cost(filled: Filled) -> None:
             "error": None,
             "attempts": 2,
             "model": "m",
+            "route": None,
             "tokens_in": 110,
             "tokens_out": 55,
             "cost": 0.5015,

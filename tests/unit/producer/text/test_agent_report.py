@@ -59,6 +59,10 @@ def said(*reasons: Reason) -> list[str]:
             ),
         ),
         (
+            Reason(ReasonCode.ROUTE_STOPPED, "a", "SERVER", "503: away", 3.0, fallback="b"),
+            "route a waits 3 s: SERVER: 503: away; meanwhile its tasks run on route b",
+        ),
+        (
             Reason(ReasonCode.ROUTE_REFUSED, "fast", text="no agent that had it has a route fast"),
             (
                 "tasks of route fast wait, no agent that had it has a route fast; correct the "

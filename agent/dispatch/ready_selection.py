@@ -1,0 +1,83 @@
+"""Selects the ready deliveries to claim next, on their own routes or on fallbacks of these.
+
+The tasks of a closed route do not wait for it if a fallback of it takes calls. Of a route that has
+stopped, a task that is due as a probe still goes to it, so that it is known when it is well again.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from agent.execution.admission import Admission
+from agent.inflight.delivery import Delivery
+from agent.inflight.table import InFlightTable
+
+log = logging.getLogger(__name__)
+
+Room = Callable[[str], int]
+
+
+class ReadySelection:
+    """Takes deliveries from the ready queue, by the room on each route."""
+
+    def __init__(self, *, table: InFlightTable, admission: Admission) -> None:
+        self._table = table
+        self._admission = admission
+        self._diverted_first = False
+        self._told: set[str] = set()
+
+    def take(self, limit: int) -> list[Delivery]:
+        """Take up to `limit` deliveries to claim; their `route` is the one to run on.
+
+        A fallback's own tasks and those that come to it take turns.
+        """
+        taken: list[Delivery] = []
+        counted: Counter[str] = Counter()
+
+        def room(route: str) -> int:
+            return max(0, self._admission.room_for(route) - counted[route])
+
+        sources = [self._table.take_ready, self._diverted]
+        self._diverted_first = not self._diverted_first
+        for source in reversed(sources) if self._diverted_first else sources:
+            found = source(limit - len(taken), room) if len(taken) < limit else []
+            counted.update(delivery.route for delivery in found)
+            taken += found
+        return taken
+
+    def _diverted(self, limit: int, room: Room) -> list[Delivery]:
+        """Take deliveries of closed routes that may run on a fallback now."""
+        taken: list[Delivery] = []
+        for route in self._table.routes:
+            following = self._admission.fallbacks(route)
+            if not following:
+                self._told.discard(route)
+            most = min(
+                limit - len(taken),
+                self._table.ready_for(route) - room(route),  # these may be due as probes
+                sum(map(room, following)) if following else 0,
+            )
+            if most > 0:
+                taken += self._divert(route, most, room)
+        return taken
+
+    def _divert(self, route: str, most: int, room: Room) -> list[Delivery]:
+        """Take up to `most` deliveries of a closed route; put those back that may not leave it."""
+        waiting = self._table.take_ready_for(route, most)
+        diverted: Counter[str] = Counter()
+        for delivery in waiting:
+            following = self._admission.fallbacks(route, delivery.plan)
+            target = next((name for name in following if room(name) > diverted[name]), None)
+            if target is None:
+                self._table.ready(delivery, back=True)
+            else:
+                delivery.route = target
+                diverted[target] += 1
+                self._tell(route, target)
+        self._admission.note_bound(route, bound=bool(waiting) and not diverted)
+        return [delivery for delivery in waiting if delivery.route != route]
+
+    def _tell(self, route: str, target: str) -> None:
+        if route not in self._told:
+            log.info("tasks of route %s run on %s until it takes calls again", route, target)
+            self._told.add(route)

@@ -1,0 +1,198 @@
+"""Tasks of a closed route run on its fallback, within their bounds, and go back afterwards."""
+
+import pytest
+
+from agent.dispatch.ready_selection import ReadySelection
+from agent.execution.admission import Admission
+from agent.execution.crash_suspects import CrashSuspects
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
+from agent.inflight.table import InFlightTable
+from agent.outcome import Outcome
+from agent.routes import Router
+from schemas.settings.config import RouteConfig, Trigger
+from schemas.task.envelope import Publication
+from tests.support.clock import HandClock
+from tests.support.routes import GOOD, admitted, call, failed, routes, snoozed
+from tests.support.slots import PARTITION, SlotsHarness, ending
+
+ROUTES = {
+    "a": RouteConfig(fallback=("b", "c"), fallback_on=tuple(Trigger)),
+    "b": RouteConfig(model="m"),
+    "c": RouteConfig(model="n"),
+}
+SLOTS = 8
+
+
+class Waiting:
+    """One agent of eight slots whose ready queue a test fills."""
+
+    def __init__(self) -> None:
+        self.table: Router = routes(SLOTS, routes=ROUTES)
+        self.harness = SlotsHarness(self.table, ending(GOOD))
+        self.clock = self.harness.clock = HandClock()  # type: ignore[assignment]
+        self.harness.guards.replace([])
+        self.admission: Admission = self.harness.admission(CrashSuspects())
+        self.queue = InFlightTable(limits=Limits())
+        self.selection = ReadySelection(table=self.queue, admission=self.admission)
+        self.number = 0
+
+    def arrive(self, route: str, count: int, *allowed: str) -> None:
+        """Add ready tasks of this route, within these bounds."""
+        for _ in range(count):
+            self.number += 1
+            plan = self.table.naming.plan_of_route(route).within(allowed or None)
+            delivery = Delivery(
+                PARTITION,
+                self.number,
+                0,
+                Publication("ledger", "g", "b", self.number, 0),
+                b"{}",
+                b"d" * 16,
+                plan.first,
+                plan=plan,
+            )
+            self.queue.arrive(delivery, 0.0, redelivered=False)
+
+    def close(self, route: str, outcome: Outcome | None = None) -> None:
+        """Let failures close a route."""
+        for _ in range(1000):
+            if self.table.closed(route, self.clock.now_s()):
+                return
+            call(self.table, outcome or failed(), self.clock.now_s(), name=route)
+        raise AssertionError("the route stays open")
+
+    def taken(self, limit: int = SLOTS) -> list[str]:
+        """Take deliveries; return their routes."""
+        found = self.selection.take(limit)
+        assert all(delivery.state is DeliveryState.CLAIMING for delivery in found)
+        return sorted(delivery.route for delivery in found)
+
+
+def test_tasks_stay_on_an_open_route() -> None:
+    """Nothing is diverted while the route takes calls."""
+    waiting = Waiting()
+    waiting.arrive("a", 3)
+    waiting.arrive("b", 2)
+
+    assert waiting.taken() == ["a"] * 3 + ["b"] * 2
+
+
+@pytest.mark.parametrize("outcome", [failed(), snoozed("MONEY"), snoozed("AUTH")])
+def test_tasks_of_a_route_that_stops_run_on_its_fallback_at_once(outcome: Outcome) -> None:
+    """Whatever closed it, all that wait go on, up to the room on the fallback."""
+    waiting = Waiting()
+    waiting.arrive("a", 20)
+    waiting.close("a", outcome)
+
+    assert waiting.taken() == ["b"] * SLOTS
+    assert waiting.queue.ready_for("a") == 20 - SLOTS
+
+
+def test_a_probe_still_goes_to_the_stopped_route_and_new_tasks_go_back() -> None:
+    """So it is known when the route is well again."""
+    waiting = Waiting()
+    waiting.arrive("a", 4)
+    waiting.close("a")
+    waiting.clock.at_s += 10.0
+
+    assert waiting.taken() == ["a", "b", "b", "b"]
+    probe = admitted(waiting.table, waiting.clock.now_s(), name="a")
+    waiting.table.ended(probe, GOOD, waiting.clock.now_s())
+    waiting.arrive("a", 3)
+
+    assert set(waiting.taken()) == {"a"}
+
+
+def test_the_last_waiting_task_is_kept_for_a_probe_that_is_due() -> None:
+    """A lone task goes to its own route as the probe."""
+    for _ in range(2):
+        waiting = Waiting()
+        waiting.arrive("a", 1)
+        waiting.close("a")
+        waiting.clock.at_s += 10.0
+
+        assert waiting.taken() == ["a"]
+
+
+def test_the_next_route_of_the_chain_is_taken_if_the_first_is_closed_or_full() -> None:
+    """A full fallback passes on what it has no room for."""
+    waiting = Waiting()
+    waiting.arrive("a", 5)
+    waiting.close("a")
+    waiting.close("b")
+
+    assert waiting.taken() == ["c"] * 5
+
+
+def test_tasks_wait_if_every_fallback_is_closed() -> None:
+    """They keep their place on their own route."""
+    waiting = Waiting()
+    waiting.arrive("a", 5)
+    for route in "abc":
+        waiting.close(route)
+
+    assert waiting.taken() == []
+    assert waiting.queue.ready_for("a") == 5
+    assert waiting.admission.closed_route("a")
+
+
+def test_a_rate_limit_is_waited_for_and_a_lack_of_capacity_is_not() -> None:
+    """Only failures that are named divert tasks."""
+    for error_class, found in (("RATE", []), ("CAPACITY", ["b"] * 3)):
+        waiting = Waiting()
+        waiting.arrive("a", 3)
+        waiting.close("a", snoozed(error_class))
+        assert waiting.taken() == found
+
+
+def test_no_task_leaves_its_bounds() -> None:
+    """Tasks that may not leave wait, the others pass them, and shelving sees who waits."""
+    waiting = Waiting()
+    waiting.arrive("a", 10, "a")
+    waiting.close("a")
+    assert waiting.taken() == []
+    assert waiting.admission.closed_route("a")
+    waiting.arrive("a", 2)
+    waiting.arrive("a", 2, "a", "c")
+
+    found = waiting.taken() + waiting.taken() + waiting.taken()
+
+    assert sorted(found) == ["b", "b", "c", "c"]
+    assert waiting.queue.ready_for("a") == 10
+
+
+def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
+    """Its tasks are neither shelved nor moved to a tier."""
+    waiting = Waiting()
+    waiting.arrive("a", 1)
+    waiting.close("a")
+    waiting.taken()
+
+    assert not waiting.admission.closed_route("a")
+    assert not waiting.table.waits("a", waiting.clock.now_s())
+    (reason,) = waiting.table.reasons(waiting.clock.now_s())
+    assert (reason.name, reason.fallback) == ("a", "b")
+
+
+def test_neither_the_fallbacks_own_tasks_nor_the_others_starve() -> None:
+    """With one free slot at a time they take turns."""
+    waiting = Waiting()
+    waiting.arrive("a", 50)
+    waiting.arrive("b", 50)
+    waiting.close("a")
+
+    for _ in range(40):
+        waiting.taken(1)
+
+    assert waiting.queue.ready_for("a") == waiting.queue.ready_for("b") == 30
+
+
+def test_what_is_taken_counts_for_the_room_of_the_fallback() -> None:
+    """The own tasks and the diverted ones together fit the slots."""
+    waiting = Waiting()
+    waiting.arrive("a", 50)
+    waiting.arrive("b", 50)
+    waiting.close("a")
+    for _ in range(2):
+        assert waiting.taken(100).count("b") == SLOTS
