@@ -53,5 +53,7 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    runpy.run_path(str(_OWN_PACKAGES))["require_own"]("schemas")
+    own_packages = runpy.run_path(str(_OWN_PACKAGES))
+    own_packages["require_own"]("schemas")
+    own_packages["warn_of"]("agent")
     start(sys.argv[1:])

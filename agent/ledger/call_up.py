@@ -32,6 +32,7 @@ from schemas.task.failures import AttemptOutcome, ErrorClass
 from schemas.task.states import Status
 
 SCAN = 2000  # waiting tasks that one step reads
+MANY = 500  # most tasks that one step calls up
 
 _LATER = and_(task.c.status == int(Status.RETRYING), task.c.due_at > utc_now())
 _WAITING = (
@@ -73,10 +74,14 @@ class CallUpCursor:
 
 @dataclass(frozen=True, slots=True)
 class CallUpPage:
-    """One step of a walk: the orders that it wrote, and the next position (None at the end)."""
+    """One step of a walk: the orders that it wrote, and the next position (None at the end).
+
+    `for_routes` says whether some of the tasks had waited for a route.
+    """
 
     orders: list[Order]
     cursor: CallUpCursor | None
+    for_routes: bool
 
 
 def step(
@@ -87,9 +92,10 @@ def step(
     cursor: CallUpCursor | None,
     knows_type: Callable[[str], bool] = lambda _: False,
 ) -> CallUpPage:
-    """Call up at most `limit` tasks from the page of tasks after `cursor`.
+    """Call up tasks from the page of tasks after `cursor`.
 
-    These are tasks of wanted routes, and tasks whose type was unknown and is known here.
+    These are at most `limit` tasks of wanted routes, and tasks whose type was unknown and is known
+    here.
     """
     query = _WAITING.limit(SCAN)
     if cursor is None:
@@ -98,22 +104,38 @@ def step(
         rows = connection.execute(
             query.where(_AFTER_CURSOR), {"due_at": cursor.due_at, "after_id": cursor.task_id}
         ).all()
-    moves = {
-        (move.task_id, move.fence + 1)
-        for move in _moves(connection, group, [row.id for row in rows])
-        if (
-            knows_type(move.type)
-            if move.error_class == ErrorClass.UNKNOWN_TYPE
-            else is_wanted(_route_of(move.error_text))
-        )
-    }
-    moved = [row for row in rows if (row.id, row.fence) in moves]
-    fences = {(row.id, row.fence) for row in moved[:limit]}
+    for_route: set[tuple[int, int]] = set()
+    for_type: set[tuple[int, int]] = set()
+    for move in _moves(connection, group, [row.id for row in rows]):
+        if move.error_class == ErrorClass.UNKNOWN_TYPE:
+            if knows_type(move.type):
+                for_type.add((move.task_id, move.fence + 1))
+        elif is_wanted(_route_of(move.error_text)):
+            for_route.add((move.task_id, move.fence + 1))
+    moved = [row for row in rows if (row.id, row.fence) in for_route | for_type]
+    chosen = _first(moved, for_route, limit)
+    fences = {(row.id, row.fence) for row in chosen}
     is_called = task.c.id.in_(sorted(task_id for task_id, _ in fences))
     orders = make_due(connection, group, _LATER, is_called, fences=fences) if fences else []
-    if len(moved) > limit:
-        return CallUpPage(orders, _cursor_at(connection, moved[limit - 1]))
-    return CallUpPage(orders, _cursor_at(connection, rows[-1]) if len(rows) == SCAN else None)
+    if len(moved) > len(chosen):
+        cursor = _cursor_at(connection, chosen[-1])
+    else:
+        cursor = _cursor_at(connection, rows[-1]) if len(rows) == SCAN else None
+    return CallUpPage(orders, cursor, not fences.isdisjoint(for_route))
+
+
+def _first(
+    moved: Sequence[Row[Any]], for_route: Collection[tuple[int, int]], limit: int
+) -> list[Row[Any]]:
+    """Return the first tasks, as many as a step may call up, `limit` of them for their route."""
+    chosen: list[Row[Any]] = []
+    of_routes = 0
+    for row in moved[:MANY]:
+        of_routes += (row.id, row.fence) in for_route
+        if of_routes > limit:
+            break
+        chosen.append(row)
+    return chosen
 
 
 def _cursor_at(connection: Connection, row: Row[Any]) -> CallUpCursor:

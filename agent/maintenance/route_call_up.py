@@ -14,11 +14,12 @@ from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger.transactions import Transactions
+from schemas.task.wording import counted
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-FEW, MANY = 20, 500  # tasks of the first step, and of each later one
+FEW = 20  # tasks of a route in the first step
 STEPS = 4  # most steps of one look, while they find nothing
 START_S = 5.0  # by then, this agent has heard what the others know of routes
 # A few tasks go first. If the route does not close within this time, the others follow.
@@ -86,16 +87,19 @@ class RouteCallUp:
 
     async def _walk(self, now_s: float) -> None:
         for _ in range(STEPS):
-            limit = FEW if self._trial else MANY
+            limit = FEW if self._trial else call_up.MANY
             page = await self._transactions.write(
                 call_up.step, self._group, self._wanted, limit, self._cursor, self._knows_type
             )
             self._cursor = page.cursor
             if page.orders:
                 count = sum(len(order.items) for order in page.orders)
-                log.info("%d tasks run again: their route is open, or their type known here", count)
+                log.info(
+                    "%s called up: the route is open, or the type is known here",
+                    counted(count, "waiting task"),
+                )
                 self._publishing.send(page.orders)
-            if page.orders and self._trial:
+            if page.for_routes and self._trial:
                 self._trial, self._walking, self._from_s = False, False, now_s + TRIAL_S
                 return
             self._walking = page.cursor is not None

@@ -17,7 +17,8 @@ from agent.reporting.views import View, view_of
 from producer.ledger import dead_letters, progress
 from producer.ledger.progress import Totals
 from producer.ledger.selection import Selection
-from producer.text.agent_report import joined, sentences
+from producer.text.agent_report import Sentence, joined, sentences
+from producer.text.urgency import Urgency
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
@@ -182,7 +183,7 @@ class Progress:
         while True:
             now_s = self._clock.now_s()
             report = self._latest.get()
-            now = [] if report is None else sentences(report, self._group)
+            now = [] if report is None else self._true(sentences(report, self._group))
             due = [
                 sentence
                 for sentence in now
@@ -197,6 +198,15 @@ class Progress:
                 log.info("work goes on: no route or topic waits")
                 waits.clear()
             await self._clock.sleep(LOOK_S)
+
+    def _true(self, found: Sequence[Sentence]) -> list[Sentence]:
+        """Return the reasons without types that no task can have, because none is open."""
+        is_done = self._first and self._run.begun and not self._run.open
+        return [
+            sentence
+            for sentence in found
+            if not (is_done and sentence.urgency is Urgency.TYPE_UNKNOWN)
+        ]
 
     async def _log_deaths(self) -> None:
         """Log once a minute which errors killed tasks since the last time.

@@ -89,10 +89,13 @@ def _waits(
 ) -> tuple[Sentence, ...]:
     """Return why work waits, for a person, the worst first.
 
-    What agents report is always included, the other reasons only while a batch is open.
+    What agents report is included even if no batch is open, since inbox lines that nobody reads are
+    in no batch yet. Types are not, since an agent learns late that no task of a type waits.
     """
-    waits = agent_status.reasons(agents)  # inbox lines that nobody reads are in no batch yet
-    if any(batch.open for batch in batches):
+    waits = agent_status.reasons(agents)
+    if not any(batch.open for batch in batches):
+        waits = [wait for wait in waits if wait.urgency is not Urgency.TYPE_UNKNOWN]
+    else:
         waits += agent_status.missing(agents)
         if not any(agent.works for agent in agents):
             text = f"no agent alive; start one: python -m agent --group {group}"

@@ -163,14 +163,9 @@ def story_lines(story: Story) -> Iterator[str]:
         f"{story.status.name.lower()}{since}{dead}"
     )
     deadline = "" if story.expires_at is None else f", deadline {written(story.expires_at)}"
-    yield (
-        f"  number {story.number}, type {story.type}, tenant {story.tenant}, "
-        f"loaded {written(story.created_at)}{deadline}"
-    )
-    yield (
-        f"  attempts {story.attempts} of {story.max_attempts}, lease losses {story.lease_losses}, "
-        f"replays {story.replays}; fence {story.fence}"
-    )
+    tenant = f", tenant {story.tenant}" if story.tenant else ""
+    yield f"  type {story.type}{tenant}, loaded {written(story.created_at)}{deadline}"
+    yield f"  {', '.join(_counts(story))}"
     if story.letter is not None:
         yield from _letter_lines(story.letter)
     if story.result is not None:
@@ -182,6 +177,16 @@ def story_lines(story: Story) -> Iterator[str]:
     yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
 
 
+def _counts(story: Story) -> Iterator[str]:
+    """Yield how often a task was tried, lost and replayed, as far as it was."""
+    yield f"{story.attempts} of {counted(story.max_attempts, 'attempt')} counted"
+    if story.lease_losses:
+        losses = "agent was" if story.lease_losses == 1 else "agents were"
+        yield f"{story.lease_losses} {losses} lost while it ran"
+    if story.replays:
+        yield f"replayed {counted(story.replays, 'time')}"
+
+
 def _letter_lines(letter: DeadLetter) -> Iterator[str]:
     yield (
         f"  dead letter: {letter.disposition}, {letter.error_class}, "
@@ -190,9 +195,8 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
     )
     if letter.origin_topic:
         yield (
-            "    its record: "
-            f"{letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}, "
-            f"fence {letter.fence}"
+            f"    its record: topic {letter.origin_topic}, partition {letter.origin_partition}, "
+            f"offset {letter.origin_offset}"
         )
     yield f"    {shown(letter.error, ERROR_SHOWN)}"
     if letter.traceback:
@@ -202,11 +206,10 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
 
 
 def _result_line(result: StoredResult) -> str:
-    spent = f"{result.tokens_in}+{result.tokens_out} tokens, {_cost(result)}"
-    return (
-        f"  succeeded {written(result.created_at)}{_by(result.model, result.route)}, {spent}, "
-        f"trace {shown(result.trace_id, 191) or '-'}"
-    )
+    spent = f"{result.tokens_in}+{result.tokens_out} tokens, cost {_cost(result)}"
+    trace = f", trace {shown(result.trace_id, 191)}" if result.trace_id else ""
+    answered = f"{written(result.created_at)}{_by(result.model, result.route)}"
+    return f"  succeeded {answered}, {spent}{trace}"
 
 
 def _by(model: str, route: str) -> str:
@@ -224,13 +227,14 @@ def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
     number = "no attempt" if attempt.error_class in UNTRIED else f"attempt {attempt.attempt}"
     spent = (
         f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "
-        f"{_cost(attempt)}"
+        f"cost {_cost(attempt)}"
     )
     yield (
         f"    {written(attempt.started_at)}  {number}, {attempt.outcome}"
         f"{_by(attempt.model, attempt.route)}: {attempt.error_class}, {spent}"
     )
-    yield f"      trace {shown(attempt.trace_id, 191) or '-'}"
+    if attempt.trace_id:
+        yield f"      trace {shown(attempt.trace_id, 191)}"
     yield f"      {shown(attempt.error, ERROR_SHOWN)}"
 
 

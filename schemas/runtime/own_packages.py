@@ -35,6 +35,16 @@ def require_own(*names: str) -> None:
         sys.exit(_USAGE)
 
 
+def warn_of(name: str) -> None:
+    """Warn where a package that this program does not import is a stranger's."""
+    file = _foreign(name)
+    if file is not None and not (file.parent / _MARKS[name]).is_file():
+        _say(
+            f"docllm: warning: `python -m {name}` would run {str(file)!r}, which is not docllm's: "
+            f"rename that file, or run `docllm {name}` or `python -P -m {name}`"
+        )
+
+
 def _foreign(name: str) -> Path | None:
     """Return the file of the package if it lies elsewhere; None also where there is none."""
     spec = find_spec(name)

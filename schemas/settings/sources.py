@@ -5,6 +5,7 @@ connection, and none of its messages holds a value.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from schemas.errors import ConfigError
+from schemas.runtime.next_command import as_called
 from schemas.settings import kinds
 from schemas.settings.catalog import CLIENT, NAMED, SETTINGS
 from schemas.settings.config import (
@@ -31,14 +33,19 @@ from schemas.settings.fallback import fallback_faults
 from schemas.settings.faults import account_faults, contradictions, quota_faults, route_faults
 from schemas.settings.file import FILE, SettingFile
 from schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
+from schemas.task.task_types import is_name
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
-NO_LLM = """\
-no LLM is configured; type one of these and run again:
-  export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME                         # OpenAI
-  export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1 DOCLLM_LLM_MODEL=NAME  # any OpenAI-compatible server
-  python -m agent --rehearsal                                                # no provider: the answers are extracts"""  # noqa: E501 - as a terminal shows it
+# Lines to type where no LLM is configured, each with what it means.
+_LLM_LINES = (
+    ("export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME", "OpenAI"),
+    (
+        "export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1 DOCLLM_LLM_MODEL=NAME",
+        "any OpenAI-compatible server",
+    ),
+    ("python -m agent --rehearsal", "no provider: the answers are extracts"),
+)
 
 _CONFIG = "DOCLLM_CONFIG"  # the variable that names the file
 _TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables
@@ -115,7 +122,14 @@ def ledger_url(config: Config) -> str:
 def require_llm(config: Config) -> None:
     """Raise ConfigError with the three lines to type if no LLM is configured."""
     if config.llm.base_url is None:
-        raise ConfigError(NO_LLM)
+        commands = [as_called(command) for command, _ in _LLM_LINES]
+        width = max(map(len, commands))
+        lines = (
+            f"  {command:<{width}}  # {meaning}"
+            for command, (_, meaning) in zip(commands, _LLM_LINES, strict=True)
+        )
+        head = "no LLM is configured; type one of these and run again:"
+        raise ConfigError("\n".join((head, *lines)))
 
 
 def _from_file(file: SettingFile, *, unnamed: bool) -> Iterator[tuple[str, _GivenValue]]:
@@ -219,6 +233,9 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
     for name, setting in given.items():
         if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in known):
             continue  # an empty section
+        if fault := _type_fault(name, whole=setting.value == {}):
+            faults.append(f"{setting.where}: {fault}")
+            continue
         if setting.value == {} and name.startswith(_TYPES):
             yield f"{name}.", None  # a type that needs no setting
             continue
@@ -230,6 +247,23 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
             yield name, _absolute(check(setting.value), setting.base)
         except ValueError as error:
             faults.append(f"{setting.where}: {name} is wrong; {error}")
+
+
+def _type_fault(name: str, *, whole: bool) -> str:
+    """Return what is wrong with the type of a setting's name; empty for any other setting.
+
+    `whole` says that the name is that of an empty section.
+    """
+    if not name.startswith(_TYPES):
+        return ""
+    path = name.removeprefix(_TYPES)
+    task_type = path if whole else path.rpartition(".")[0]
+    if not task_type or is_name(task_type):
+        return ""
+    return (
+        f"[types.{json.dumps(task_type)}] is not a type that a line can have; use 1 to 64 letters, "
+        "digits, dots, dashes and underscores, a letter or digit first"
+    )
 
 
 def _check_of(name: str) -> kinds.Check | None:

@@ -123,6 +123,32 @@ async def test_an_agent_that_knows_a_type_calls_up_its_tasks_at_its_start(
     assert sorted(await ObservedCallUp(ledger_db, types=("document",)).look(30)) == sorted(ids)
 
 
+def test_tasks_of_a_type_use_up_no_trial_of_a_route(ledger_db: LedgerDatabase) -> None:
+    """The first step has a few tasks of the route, however many of another type come first."""
+
+    def of_type(task_id: int) -> Moved:
+        failure = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that had it knows the type")
+        return moved(failure, SPENT, LONGEST, task_id)
+
+    kinds = ending(ledger_db, 5, of_type, into="kinds")
+    theirs = waiting(ledger_db, 3)
+    ledger_db.ago(tables.task.c.due_at, -9000, *theirs)  # the last of the walk
+    arguments = {"group": GROUP, "is_wanted": lambda _: True, "limit": 2}
+
+    def step(cursor: call_up.CallUpCursor | None) -> call_up.CallUpPage:
+        return ledger_db.run(
+            partial(call_up.step, cursor=cursor, knows_type=lambda _: True, **arguments)
+        )
+
+    first = step(None)
+    second = step(first.cursor)
+
+    assert len(called(first.orders)) == 7
+    assert set(kinds) < set(called(first.orders))
+    assert first.for_routes
+    assert set(called(first.orders) + called(second.orders)) == {*kinds, *theirs}
+
+
 def test_many_agents_call_a_task_up_once(ledger_db: LedgerDatabase) -> None:
     """The second agent sees that the task is due already."""
     ids = waiting(ledger_db, 5)

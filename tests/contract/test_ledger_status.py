@@ -267,6 +267,19 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     ] == ["two"]
 
 
+def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerDatabase) -> None:
+    """The agents learn late that no task of the type waits any more."""
+    (task_id,) = ledger_db.load("a")
+    unknown = Reason(ReasonCode.TYPE_UNKNOWN, "invoice")
+    agent = ledger_db.agent("alive")
+    ledger_db.run(lambda c: leases.beat(c, agent.agent_id, reporting(unknown)))
+    assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
+
+    settled(ledger_db, task_id, SUCCEEDED)
+
+    assert shown(ledger_db).reasons == ()
+
+
 def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     """No agent, a silent agent, and what a living agent waits for; not an agent that lost nothing.
 

@@ -123,7 +123,7 @@ def test_a_task_that_was_late_from_the_beginning_had_no_attempt(embedded: Deploy
     (exported,) = embedded.producer("export", "--batch", BATCH).splitlines()
 
     assert "0 attempts, 0+0 tokens; " in embedded.producer("dead", "list")
-    assert "\n  attempts 0 of 5, " in shown
+    assert "\n  0 of 5 attempts counted" in shown
     assert "\n  attempts that did not succeed: none\n" in shown
     assert "  no attempt, dead on route default: EXPIRED, " in shown
     assert orjson.loads(exported)["attempts"] == 0

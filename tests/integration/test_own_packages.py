@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCLLM = (sys.executable, "-P", "-m", "agent.docllm")
+DOCLLM = (sys.executable, "-P", "-m", "docllm")
 ENDS = "import os\nprint('taken', flush=True)\nos._exit(0)\n"
 
 
@@ -57,7 +57,7 @@ def test_a_foreign_package_in_the_current_folder_is_named(
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["schemas/__init__.py", "producer.py"])
+@pytest.mark.parametrize("name", ["schemas/__init__.py", "producer.py", "agent/__init__.py"])
 @pytest.mark.parametrize("arguments", [["check"], ["agent"], ["--version"]])
 def test_docllm_names_a_foreign_package_on_the_path(
     tmp_path: Path, name: str, arguments: list[str]
@@ -71,6 +71,18 @@ def test_docllm_names_a_foreign_package_on_the_path(
     assert str(file) in done.stderr
     assert "unset PYTHONPATH" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_warns_of_a_foreign_agent(tmp_path: Path) -> None:
+    """The commands that it names would run that file; `-P` keeps the current folder out."""
+    file = write(tmp_path / "agent.py")
+
+    done = run(tmp_path, sys.executable, "-m", "producer", "--version")
+    apart = run(tmp_path, sys.executable, "-P", "-m", "producer", "--version")
+
+    assert (done.returncode, apart.returncode, apart.stderr) == (0, 0, "")
+    (line,) = done.stderr.splitlines()
+    assert f"`python -m agent` would run {str(file)!r}" in line
 
 
 def test_another_copy_of_docllm_is_warned_of(tmp_path: Path) -> None:

@@ -133,6 +133,20 @@ def test_the_reason_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) ->
     assert 1 < len(messages) <= HOUR_S / WARN_S + 1
 
 
+@pytest.mark.parametrize("open_tasks", [0, 1])
+def test_an_unknown_type_is_logged_while_a_task_may_have_it(
+    caplog: pytest.LogCaptureFixture, open_tasks: int
+) -> None:
+    """An agent learns late that the last task of a type was cancelled; the totals know at once."""
+    unknown = Reason(ReasonCode.TYPE_UNKNOWN, "invoice")
+    progress = progress_of(Totals(open=open_tasks), reasons=(unknown,))
+    asyncio.run(progress.begin())
+
+    messages = logged(progress, caplog)
+
+    assert any("tasks of type invoice wait" in text for text in messages) == bool(open_tasks)
+
+
 def test_nothing_is_logged_while_no_task_waits(caplog: pytest.LogCaptureFixture) -> None:
     """An agent that works logs no warning."""
     assert warnings((), caplog) == []

@@ -193,10 +193,10 @@ def test_the_page_of_a_task_shows_everything_known() -> None:
 
     for expected in (
         "task k of batch b: dead\n",
-        "attempts 1 of 5, lease losses 2, replays 3; fence 4",
+        "1 of 5 attempts counted, 2 agents were lost while it ran, replayed 3 times\n",
         "permanent, TOO_LONG, fingerprint abab",
-        "docllm.tasks/3/17, fence 0",
-        "attempt 1, dead: TOO_LONG, 1.5 s, 10+5 tokens, 0.0003",
+        "its record: topic docllm.tasks, partition 3, offset 17\n",
+        "attempt 1, dead: TOO_LONG, 1.5 s, 10+5 tokens, cost 0.0003",
         "trace b/k#1",
         "input, 2 bytes: {}",
     ):
@@ -225,6 +225,24 @@ def test_the_page_of_a_task_that_is_not_dead_says_so() -> None:
     )
 
 
+def test_the_page_says_nothing_of_what_never_happened() -> None:
+    """A task without losses, replays and traces shows no zeros and no empty places."""
+    plain = replace(
+        STORY,
+        lease_losses=0,
+        replays=0,
+        attempts=1,
+        max_attempts=1,
+        history=(replace(ATTEMPT, trace_id=""),),
+        result=StoredResult(AT, "m", "", 100, 1, 2, 3),
+    )
+
+    text = "\n".join(story_lines(plain))
+
+    assert "\n  1 of 1 attempt counted\n" in text
+    assert "trace" not in text
+
+
 def test_the_page_names_route_and_model_of_each_answer() -> None:
     """Result, dead letter and attempts name them; an estimated cost is called so."""
     story = replace(
@@ -239,7 +257,7 @@ def test_the_page_names_route_and_model_of_each_answer() -> None:
     assert "died 2026-03-01T12:30:15Z by large on route gpu\n" in text
     assert "succeeded 2026-03-01T12:30:15Z by m on route cpu, 1+2 tokens" in text
     assert "attempt 1, dead by small on route gpu: TOO_LONG, 1.5 s" in text
-    assert "10+5 tokens, 0.0003 (0.0002 of it estimated)" in text
+    assert "10+5 tokens, cost 0.0003 (0.0002 of it estimated)" in text
     (attempt,) = story_json(story)["history"]
     assert (attempt["route"], attempt["model"], attempt["unsure"]) == ("gpu", "small", 0.0002)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import ConfigError
+from schemas.runtime.next_command import as_called
 from schemas.settings.config import Config, Price, TypeConfig
 from schemas.settings.sources import OPENAI_URL, ledger_url, load_config, require_llm
 
@@ -200,6 +201,8 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
         ),
         (f"[routes.{'x' * 65}]\nmodel = 'm'", "use at most 64 printable characters"),
         ("[types.invoice]\nprompt = 'p'", "types.invoice.prompt is unknown"),
+        ('[types."bad name"]', '[types."bad name"] is not a type that a line can have'),
+        ('[types."-a"]\nretry = []', '[types."-a"] is not a type that a line can have'),
         ("[kafka]\nclient = 'x'", "kafka.client is unknown"),
         (
             "[kafka.client]\n'enable.auto.commit' = true",
@@ -310,6 +313,20 @@ def test_openai_variables_fill_missing_settings(
     llm = load(tmp_path, **environ).llm
 
     assert (llm.base_url, llm.api_key and llm.api_key.reveal()) == expected
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/docllm", "agent/__main__.py"])
+def test_the_remarks_on_what_to_type_are_in_one_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """Also where the program was started as `docllm`, whose commands are shorter."""
+    monkeypatch.setattr("sys.argv", [program])
+
+    with pytest.raises(ConfigError) as refused:
+        require_llm(load(tmp_path))
+
+    lines = as_called(str(refused.value)).splitlines()[1:]
+    assert len({line.index("  # ") for line in lines}) == 1
 
 
 def test_a_missing_llm_is_reported_with_advice(tmp_path: Path) -> None:
