@@ -27,6 +27,7 @@ from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.data_folder import DataFolder
+from agent.quota.ledger import QuotaLedger
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.progress import Progress
 from agent.reporting.telemetry import Counts
@@ -126,11 +127,22 @@ def make_board(parts: Parts) -> Board | None:
         return None
     from agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - only with Redis
 
-    return RedisBoard(
-        url=url,
-        group=parts.topics.group,
-        agent=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
-    )
+    return RedisBoard(url=url, group=parts.topics.group, agent=_process_name())
+
+
+def make_quota_ledger(parts: Parts) -> QuotaLedger | None:
+    """Return the ledger by which agents share the provider's limits; None without Redis."""
+    url = parts.config.redis_url
+    if url is None:
+        return None
+    from agent.quota.redis_ledger import RedisQuotaLedger  # noqa: PLC0415 - only with Redis
+
+    return RedisQuotaLedger(url=url, agent=_process_name())
+
+
+def _process_name() -> str:
+    """Return a name that no other process has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def agent_locks(parts: Parts) -> AgentLocks | None:
@@ -179,7 +191,7 @@ async def built(
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     for line in await parts.family.lane_advice():
         log.warning("%s", line)
-    board = make_board(parts)
+    board, quota_ledger = make_board(parts), make_quota_ledger(parts)
     progress = Progress(
         transactions=parts.transactions,
         group=parts.topics.group,
@@ -196,8 +208,9 @@ async def built(
             closing.callback(executor.close)
         closing.callback(child.close)
         closing.callback(parts.transactions.database.abandon)
-        if board is not None:
-            closing.push_async_callback(board.close)
+        for shared in (board, quota_ledger):
+            if shared is not None:
+                closing.push_async_callback(shared.close)
         closing.push_async_callback(accounts.close)
         closing.callback(beats.close)
         reply_limit_bytes = await parts.transactions.read(queries.reply_limit_bytes)
@@ -224,6 +237,7 @@ async def built(
             form=_form(parts.config, rehearsal=rehearsal),
             latest=latest,
             watch=watch,
+            quota_ledger=quota_ledger,
         )
         made = agent(chosen)
         # An agent that cannot be built, as with a broken handler, must not look alive.

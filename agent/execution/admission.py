@@ -11,6 +11,7 @@ from enum import Enum
 
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
+from agent.execution.quota_gate import CallTurns, QuotaGate
 from agent.execution.settler import Settler
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
@@ -28,11 +29,12 @@ from schemas.task.guard import Guard
 class Permit:
     """The permission to run one attempt. Give it back with `Admission.ended`.
 
-    `refused_alone` means that the task met AUTH before and that its route has answered other calls
-    since.
+    `turns` are those of its calls within the provider's limits. `refused_alone` means that the task
+    met AUTH before and that its route has answered other calls since.
     """
 
     ticket: Ticket
+    turns: CallTurns
     refused_alone: bool
 
     @property
@@ -48,6 +50,7 @@ class NotAdmitted(Enum):
     LEASE = "the lease of its claim is no longer good"
     SUSPECT = "another crash suspect runs"
     ROUTE = "its route takes no call now"
+    QUOTA = "the limits of its account or its tenant leave no room now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Admission:
         leases: Leases,
         routes: Router,
         guards: GuardGate,
+        quotas: QuotaGate,
         suspects: CrashSuspects,
         settler: Settler,
         unknown_types: UnknownTypes,
@@ -87,6 +91,7 @@ class Admission:
         self._leases = leases
         self._routes = routes
         self._guards = guards
+        self._quotas = quotas
         self._suspects = suspects
         self._settler = settler
         self._unknown_types = unknown_types
@@ -110,7 +115,10 @@ class Admission:
 
     def room_for(self, route: str) -> int:
         """Return how many more tasks of a route may be claimed, by the rules of the route alone."""
-        return self._routes.room(route, self._clock.now_s(), self._busy[route], self.slots)
+        now_s = self._clock.now_s()
+        room = self._routes.room(route, now_s, self._busy[route], self.slots)
+        granted = self._quotas.room(route, now_s)
+        return room if granted is None else min(room, granted)
 
     def may_claim(self, suspect: Delivery) -> bool:
         """Return whether this crash suspect may be claimed.
@@ -170,8 +178,8 @@ class Admission:
         return self._suspects.reports
 
     def reasons(self, now_s: float) -> list[Reason]:
-        """Return why tasks wait that this agent may never run, for the agent's report."""
-        return self._unknown_types.reasons(now_s)
+        """Return why tasks wait though their routes take calls, for the agent's report."""
+        return [*self._unknown_types.reasons(now_s), *self._quotas.reasons(now_s)]
 
     # ---- before an attempt
 
@@ -182,19 +190,28 @@ class Admission:
         task whose batch does not allow its present route is given back for its first allowed one.
         """
         now_s = self._clock.now_s()
+        refusal = self._refusal(delivery, now_s)
+        if (reason := refusal or self._reason_to_wait(delivery)) is not None:
+            return reason
+        if not delivery.plan.allows(delivery.route):
+            return NotAdmitted.ROUTE
+        turns = self._quotas.admit(delivery, delivery.route)
+        if turns is None:
+            return NotAdmitted.QUOTA
+        ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)
+        if ticket is None:
+            turns.close()
+            return NotAdmitted.ROUTE
+        refused_alone = self._routes.answered_since(delivery.route, delivery.refused_s)
+        return Permit(ticket, turns, refused_alone)
+
+    def _refusal(self, delivery: Delivery, now_s: float) -> NotAdmitted | None:
+        """Return why nothing may start now, whatever its route; None if it may."""
         if self._closed:
             return NotAdmitted.CLOSED
         if not delivery.leased(now_s):
             return NotAdmitted.LEASE
-        if not self._suspects.may_run(delivery):
-            return NotAdmitted.SUSPECT
-        if (reason := self._reason_to_wait(delivery)) is not None:
-            return reason
-        is_allowed = delivery.plan.allows(delivery.route)
-        ticket = self._routes.admit(delivery.route, delivery.task_id, now_s) if is_allowed else None
-        if ticket is None:
-            return NotAdmitted.ROUTE
-        return Permit(ticket, self._routes.answered_since(delivery.route, delivery.refused_s))
+        return None if self._suspects.may_run(delivery) else NotAdmitted.SUSPECT
 
     def _reason_to_wait(self, delivery: Delivery) -> Stop | None:
         row = delivery.row
@@ -218,13 +235,17 @@ class Admission:
         is_guarded = self._guards.stops(delivery.row, route) is not None
         if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
             return None
+        turns = self._quotas.admit(delivery, route)
+        if turns is None:
+            return None
         ticket = self._routes.admit(route, delivery.task_id, now_s)
         if ticket is None:
+            turns.close()
             return None
         self._free(delivery.route)
         delivery.route = route
         self._busy[route] += 1
-        return Permit(ticket, refused_alone=False)
+        return Permit(ticket, turns, refused_alone=False)
 
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
         """Return for what a task may leave the route on which its call failed; None for nothing."""
@@ -243,6 +264,7 @@ class Admission:
 
         An attempt that failed by an outage is not counted if its route has stopped.
         """
+        permit.turns.close()
         return self._routes.ended(permit.ticket, outcome, self._clock.now_s())
 
     def enter(self, delivery: Delivery) -> None:

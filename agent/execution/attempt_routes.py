@@ -35,7 +35,7 @@ class AttemptRoutes:
             permit = self._admission.grant_fallback(delivery, route)
             if permit is not None:
                 self._permit = permit
-                return OtherRoute(route, permit.limit_s)
+                return OtherRoute(route, permit.limit_s, permit.turns)
         if following and trigger in _OF_TASK:
             delivery.start = following[0]
             wait_s = self._admission.closed_for_s(following[0])

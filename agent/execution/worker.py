@@ -52,5 +52,6 @@ class Worker:
             may_call=lambda: delivery.leased(self._clock.now_s()),
             note_spent=delivery.note_spent,
             go_on=go_on,
+            turns=permit.turns,
         )
         return await self._handlers.run(attempt)

@@ -14,9 +14,11 @@ from agent.handlers.documents import Documents, require_content
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.request import packed, request_id
+from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Account, Call, CallFailed, Clock, Reply
+from agent.quota.estimate import most_out
 from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
@@ -43,6 +45,7 @@ class Attempt:
     - `may_call`: returns whether the claim's lease is good.
     - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
       the outcome to settle.
+    - `turns`: lets each call wait for its turn within the provider's limits.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
     """
@@ -60,6 +63,7 @@ class Attempt:
     may_call: Callable[[], bool]
     note_spent: Callable[[Spent], None] = lambda _spent: None
     go_on: Callable[[_Failed], OtherRoute | Outcome] = lambda outcome: outcome
+    turns: Turns = field(default_factory=FreeTurns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,13 @@ class LeaseLostError(Exception):
     """
 
 
+class NoTurnError(Exception):
+    """A call was not made: within the attempt's time, the provider's limits left no room for it.
+
+    The error ends the handler. A handler must not catch it.
+    """
+
+
 class Context:
     """One attempt at one task.
 
@@ -134,6 +145,7 @@ class Context:
         self._tools = tools
         self._first = self._account = tools.account(attempt.route)
         self._limit_s, self._refused_alone = attempt.limit_s, attempt.refused_alone
+        self._turns = attempt.turns
         self._calls = 0
         self._began_s = tools.clock.now_s()
 
@@ -176,12 +188,12 @@ class Context:
         Raises CallRefusedError and LeaseLostError; a handler must not catch them. With `verbatim`,
         any reply but an error is the answer, even if it is cut or filtered.
         """
-        sent, model = packed(body), str(body.get("model", ""))
+        sent, model, most = packed(body), str(body.get("model", "")), most_out(body)
         del body  # another copy of the text would wait for the answer
         if self._account is not self._first:
             sent, model = self._fitted(sent, schema)
         while True:
-            reply, outcome = await self._call(sent, model, schema, verbatim=verbatim)
+            reply, outcome = await self._call(sent, model, schema, most, verbatim=verbatim)
             if isinstance(outcome, Succeeded):
                 return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
             following = self._attempt.go_on(outcome)
@@ -189,6 +201,7 @@ class Context:
                 raise CallRefusedError(following)
             self._account = self._tools.account(following.name)
             self._limit_s, self._refused_alone = following.limit_s, False
+            self._turns = following.turns
             sent, model = self._fitted(sent, schema)
 
     def _fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
@@ -196,24 +209,47 @@ class Context:
         return body_for(self._account, sent, schema), self._account.model or ""
 
     async def _call(
-        self, sent: bytes, model: str, schema: dict[str, Any] | None, *, verbatim: bool
+        self,
+        sent: bytes,
+        model: str,
+        schema: dict[str, Any] | None,
+        most_out: int | None,
+        *,
+        verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
         """Make one call on the present route; return the reply and what it means."""
         if not self._attempt.may_call():
             raise LeaseLostError
-        call = self._next_call(sent)
-        estimate_micro = self._estimate_micro(call, model)
-        crash.reach("call.sending")
+        turn, end = await self._turn(len(sent), most_out), CallEnd()
         try:
-            reply = await self._account.llm.complete(call)
-        except asyncio.CancelledError:
-            self._note_killed(call, model, estimate_micro)
-            raise
-        crash.reach("call.answered")
-        terms = self._terms(
-            model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
-        )
-        return reply, self._with_all_spent(await judged(reply, terms, self._tools.apart))
+            call = self._next_call(sent)
+            estimate_micro = self._estimate_micro(call, model)
+            crash.reach("call.sending")
+            try:
+                reply = await self._account.llm.complete(call)
+            except asyncio.CancelledError:
+                self._note_killed(call, model, estimate_micro)
+                raise
+            crash.reach("call.answered")
+            end = CallEnd(reply=reply)
+            terms = self._terms(
+                model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
+            )
+            outcome = await judged(reply, terms, self._tools.apart)
+            end = CallEnd(reply=reply, outcome=outcome)
+        finally:
+            turn.ended(end)
+        return reply, self._with_all_spent(outcome)
+
+    async def _turn(self, length: int, most_out: int | None) -> CallTurn:
+        """Wait for the call's turn. Raises NoTurnError, and LeaseLostError if the lease is lost."""
+        turn = await self._turns.next(length, most_out, self._left_s())
+        if turn is None:
+            raise NoTurnError
+        if not self._attempt.may_call():
+            turn.ended(None)
+            raise LeaseLostError
+        return turn
 
     def failed(self, failure: Failure, *, after_s: float = 0.0) -> Outcome:
         """Return the outcome of an attempt that failed outside a call.
@@ -254,6 +290,10 @@ class Context:
             estimate_micro=estimate_micro,
         )
 
+    def _left_s(self) -> float:
+        """Return how much of the claim's time is left."""
+        return self._attempt.left_s - self._elapsed_ms() / 1000
+
     def _next_call(self, sent: bytes) -> Call:
         self._calls += 1
         attempt = self._attempt
@@ -263,7 +303,7 @@ class Context:
         limits_s = (
             self._account.timeout_s,
             self._limit_s or self._account.timeout_s,
-            attempt.left_s - self._elapsed_ms() / 1000,
+            self._left_s(),
         )
         return Call(sent, name, min(limits_s))
 

@@ -1,11 +1,12 @@
 """How a call that failed on one route is made again on another one. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from agent.handlers.request import packed
+from agent.handlers.turns import FreeTurns, Turns
 from agent.ports import Account
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Structured
@@ -15,11 +16,12 @@ from schemas.settings.config import Structured
 class OtherRoute:
     """The route on which an attempt goes on; `limit_s` is the time limit of its call if it has one.
 
-    No such limit means that of the route.
+    No such limit means that of the route. `turns` are those of its calls there.
     """
 
     name: str
     limit_s: float | None = None
+    turns: Turns = field(default_factory=FreeTurns, compare=False)
 
 
 def body_for(account: Account, body: bytes, schema: dict[str, Any] | None) -> bytes:

@@ -22,6 +22,7 @@ from agent.handlers.context import (
     Context,
     Handler,
     LeaseLostError,
+    NoTurnError,
     Tools,
 )
 from agent.handlers.decisions import GiveUpError, TryAgainError
@@ -119,7 +120,7 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
     """Return the outcome that an error of docllm's own stands for; None if it is another error."""
     if isinstance(error, CallRefusedError):
         return error.outcome
-    if isinstance(error, LeaseLostError):
+    if isinstance(error, LeaseLostError | NoTurnError):
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)

@@ -37,6 +37,10 @@ class Partitions:
         """Return the topics that this agent reads."""
         return list(self._sources)
 
+    def owned(self, topics: Container[str]) -> int:
+        """Return how many partitions of these topics are assigned."""
+        return sum(partition.topic in topics for partition in self._trackers)
+
     def assign(self, partitions: Iterable[Partition]) -> None:
         """Start to track an assignment."""
         for partition in partitions:

@@ -8,6 +8,7 @@ routes are read past them.
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
 
 from agent.inflight.delivery import Delivery, DeliveryState
 
@@ -93,6 +94,19 @@ class ReadyQueue:
     def unshelve(self, route: str) -> None:
         """Unshelve a route, so that its deliveries count as claimable soon."""
         self._shelved.discard(route)
+
+    def next_of(self, route: str, limit: int) -> list[Delivery]:
+        """Return the next deliveries of a route, about in the order in which they are taken."""
+        queue = self._queues.get(route)
+        if queue is None:
+            return []
+        pairs = zip_longest(islice(queue.back, limit), islice(queue.new, limit))
+        ready = (
+            delivery
+            for delivery in chain.from_iterable(pairs)
+            if delivery is not None and delivery.state is DeliveryState.READY
+        )
+        return list(islice(ready, limit))
 
     def take(self, limit: int, room: Callable[[str], int]) -> list[Delivery]:
         """Take up to `limit` deliveries, from the routes in turn.

@@ -46,6 +46,10 @@ class InFlightTable:
         """Return how many deliveries are ready for a route."""
         return self._ready.count(route)
 
+    def next_for(self, route: str, limit: int) -> list[Delivery]:
+        """Return the deliveries of a route that are taken next."""
+        return self._ready.next_of(route, limit)
+
     def arrive(self, delivery: Delivery, now_s: float, *, redelivered: bool) -> None:
         """Add a new delivery.
 

@@ -23,7 +23,8 @@ PATIENCE_S = 1.0  # before the failures are logged
 class QuotaSync:
     """Exchanges requests and answers. `ledger` is None without Redis.
 
-    `granted` is called when calls may begin that could not before.
+    `look` is called before the asks are read, so that they are what is ready then. `granted` is
+    called when calls may begin that could not before.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class QuotaSync:
         clock: Clock,
         jitter: Callable[[], float],
         granted: Callable[[], None],
+        look: Callable[[float], None] = lambda _now_s: None,
     ) -> None:
         self._quotas = quotas
         self._ledger = ledger
@@ -42,6 +44,7 @@ class QuotaSync:
         self._clock = clock
         self._jitter = jitter
         self._granted = granted
+        self._look = look
         self._failures = 0
         self._shares = ledger is None
         # Requests without an answer, by member, and when they were first sent.
@@ -69,6 +72,7 @@ class QuotaSync:
         """Exchange requests and answers with the ledger once."""
         now_s = self._clock.now_s()
         if not self._shares:
+            self._look(now_s)
             for member in self._quotas.members(now_s):
                 if member not in self._open:
                     self._open[member] = member.draw(now_s), now_s
@@ -93,6 +97,7 @@ class QuotaSync:
         if not self._shares:
             return
         now_s = self._clock.now_s()
+        self._look(now_s)
         members = list(self._quotas.members(now_s))
         requests = [member.draw(now_s) for member in members]
         answers = await self._share.exchange(requests)

@@ -12,6 +12,7 @@ from agent.deadline import DEADLINE_MARGIN_S
 from agent.dispatch.records import Wakeups
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
+from agent.execution.quota_gate import QuotaGate
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Documents, Handlers, registry
 from agent.handlers.context import Tools
@@ -35,12 +36,14 @@ from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
+from agent.quota.ledger import QuotaLedger
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts
 from agent.routes.probe_sender import ProbeSender
 from agent.wiring.core import Common, Dispatch, Execution, dispatch, execution
+from agent.wiring.quotas import quota_duties, quota_gate
 from producer.app import Parts, make_relay
 from producer.input.excluded_files import own_files
 from producer.replay.applier import make_applier
@@ -56,7 +59,8 @@ class Chosen:
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
     reads documents, `apart` runs work that is too heavy for this process. `duties` run beside the
     agent's own. `form` is a report with what does not change, `latest` takes the reports.
-    `watch` watches the event loop; a simulation has none.
+    `watch` watches the event loop; a simulation has none. Without a `quota_ledger`, the agent keeps
+    to its share of the provider's limits.
     """
 
     parts: Parts
@@ -78,6 +82,7 @@ class Chosen:
     form: AgentReport
     latest: LatestReport
     watch: LoopWatch | None = None
+    quota_ledger: QuotaLedger | None = None
 
 
 def agent(chosen: Chosen) -> Agent:
@@ -85,7 +90,8 @@ def agent(chosen: Chosen) -> Agent:
     parts, relay = chosen.parts, make_relay(chosen.parts)
     common = _common(chosen, Publishing(relay))
     guards = GuardGate(clock=common.clock, longest_tier=common.longest_tier, ledger=common.ledger)
-    executing = _execution(chosen, common, guards)
+    quotas = quota_gate(parts)
+    executing = _execution(chosen, common, guards, quotas)
     dispatching = _dispatch(chosen, common, executing)
     inbox_partitions = _partitions(
         chosen, {"inbox": chosen.inbox} if chosen.inbox is not None else {}
@@ -127,6 +133,15 @@ def agent(chosen: Chosen) -> Agent:
             common.memory.run,
             _reporter(chosen, common, executing).run,
             *_watches(chosen, executing),
+            *quota_duties(
+                parts,
+                gate=quotas,
+                ledger=chosen.quota_ledger,
+                admission=executing.admission,
+                dispatching=dispatching,
+                granted=common.wakeups.claim.set,
+                jitter=chosen.jitter,
+            ),
         ),
         clock=common.clock,
         counts=common.counts,
@@ -185,7 +200,7 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
     )
 
 
-def _execution(chosen: Chosen, common: Common, guards: GuardGate) -> Execution:
+def _execution(chosen: Chosen, common: Common, guards: GuardGate, quotas: QuotaGate) -> Execution:
     limits, sqlite = chosen.limits, chosen.parts.transactions.database.sqlite
     unknown_types = UnknownTypes(
         knows=chosen.parts.config.knows_type,
@@ -198,6 +213,7 @@ def _execution(chosen: Chosen, common: Common, guards: GuardGate) -> Execution:
         size=chosen.parts.config.agent.slots,
         routes=chosen.routes,
         guards=guards,
+        quotas=quotas,
         handlers=_handlers(chosen, common),
         unknown_types=unknown_types,
         group_size=limits.sqlite_group if sqlite else limits.group,

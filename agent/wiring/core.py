@@ -21,6 +21,7 @@ from agent.execution.admission import Admission
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
+from agent.execution.quota_gate import QuotaGate
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.unknown_types import UnknownTypes
@@ -74,6 +75,7 @@ def execution(
     size: int,
     routes: Router,
     guards: GuardGate,
+    quotas: QuotaGate,
     handlers: Handlers,
     unknown_types: UnknownTypes,
     group_size: int,
@@ -95,6 +97,7 @@ def execution(
         leases=common.leases,
         routes=routes,
         guards=guards,
+        quotas=quotas,
         suspects=suspects,
         settler=settler,
         unknown_types=unknown_types,

@@ -18,8 +18,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from producer.app import bus_path, is_bus_missing, is_ledger_missing, make_admin, open_database
 from producer.bus.topic_family import TopicFamily, with_old_tiers
+from producer.checks import limits, redis_rights
 from producer.checks import llm as check_llm
-from producer.checks import redis_rights
 from producer.ledger import rights
 from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.ledger import migrations
@@ -72,7 +72,10 @@ class Checks:
         tests.append(Check("topics", self._topics, after=("database", "schema", "bus")))
         if self._config.redis_url is not None:
             tests.append(Check("redis", self._redis, needed=False))
-        return [*tests, Check("llm", self._llm), *self._routes()]
+        tests += [Check("llm", self._llm), *self._routes()]
+        if limits.has_limits(self._config):
+            tests.append(Check("limits", partial(limits.told, self._config), needed=False))
+        return tests
 
     async def _database(self) -> str:
         if is_ledger_missing(self._config):

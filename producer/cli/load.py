@@ -355,7 +355,8 @@ def _repair_advice(source: Input) -> str:
 
 def _facts(summary: Summary, sums: Sums) -> dict[str, Any]:
     """Return what a load did, or would do, for `--json`."""
-    return {"new": summary.new, "known": summary.known, "estimate": sums.estimate.as_json()}
+    estimate = {**sums.estimate.as_json(), **sums.time.as_json()}
+    return {"new": summary.new, "known": summary.known, "estimate": estimate}
 
 
 def _result(summary: Summary, done: str) -> str:
@@ -368,4 +369,4 @@ def _result(summary: Summary, done: str) -> str:
 
 def _cost(summary: Summary, sums: Sums) -> str:
     """Return the cost of the new tasks, empty if there are none."""
-    return f"; {sums.estimate}" if summary.new else ""
+    return "".join(f"; {part}" for part in (sums.estimate, sums.time) if summary.new and str(part))

@@ -13,6 +13,7 @@ from producer.input.lines import Bad, Good
 from producer.input.long_documents import LongDocuments
 from producer.input.past_deadlines import PastDeadlines
 from producer.input.rejects import Rejects
+from producer.input.time_needed import TimeNeeded
 from producer.input.unreachable_documents import UnreachableDocuments
 from producer.screen.output import note
 from producer.text.printable import shown
@@ -31,6 +32,7 @@ class Sums:
 
     def __init__(self, config: Config) -> None:
         self.estimate = Estimate(config)
+        self.time = TimeNeeded(config)
         self.outside = UnreachableDocuments(config.roots(), own_files(config))
         self.past = PastDeadlines(SystemClock().utc_s())
         self.long = LongDocuments(config)
@@ -43,6 +45,7 @@ class Sums:
     def add_new(self, line: Good) -> None:
         """Add one new task."""
         self.estimate.add(line)
+        self.time.add(line)
         self.past.add(line)
         self.long.add(line)
 

@@ -108,21 +108,38 @@ def _text(reason: Reason, group: str) -> str:
             waits = f"waits {reason.seconds:.0f} s" if reason.seconds > 0 else "tries one call"
             return f"{_route(reason)} {waits}: {why}{_meanwhile(reason)}"
         case ReasonCode.CALLS_HANG:
-            calls = "1 call has" if reason.count == 1 else f"{counted(reason.count, 'call')} have"
-            usual_s = reason.usual_s
-            usual = "" if usual_s is None else f", usually they take {usual_s:.1f} s"
-            return f"{_route(reason)}: {calls} been running for {reason.seconds:.0f} s{usual}"
+            return _hanging(reason)
         case ReasonCode.TOPIC_UNKNOWN | ReasonCode.TYPE_UNKNOWN | ReasonCode.ROUTE_REFUSED as code:
             return _UNKNOWN[code].format(name=reason.name, text=reason.text)
-        case ReasonCode.ROUTES_LEFT_OUT:
-            wait = "waits" if reason.count == 1 else "wait"
-            return f"{counted(reason.count, 'more route')} {wait}"
+        case ReasonCode.ROUTE_LIMITED | ReasonCode.ROUTES_LEFT_OUT as code:
+            return (_limited if code == ReasonCode.ROUTE_LIMITED else _left_out)(reason)
         case _:
             return " ".join(filter(None, (reason.code, reason.name, why)))
 
 
 def _meanwhile(reason: Reason) -> str:
     return f"; meanwhile its tasks run on route {reason.fallback}" if reason.fallback else ""
+
+
+def _hanging(reason: Reason) -> str:
+    """Return how many calls of a route run far longer than usual."""
+    calls = "1 call has" if reason.count == 1 else f"{counted(reason.count, 'call')} have"
+    usual = "" if reason.usual_s is None else f", usually they take {reason.usual_s:.1f} s"
+    return f"{_route(reason)}: {calls} been running for {reason.seconds:.0f} s{usual}"
+
+
+def _limited(reason: Reason) -> str:
+    """Return for which limit of the settings the tasks of a route wait."""
+    if not reason.text:
+        return f"route {reason.name} waits {reason.seconds:.0f} s: the provider refused calls"
+    period = {"rpd": "per day", "in_flight": "calls at once"}.get(reason.text, "per minute")
+    agents = counted(reason.agents, "agent")
+    return f"route {reason.name} waits for its {reason.text}: {reason.count:,} {period}, {agents}"
+
+
+def _left_out(reason: Reason) -> str:
+    wait = "waits" if reason.count == 1 else "wait"
+    return f"{counted(reason.count, 'more route')} {wait}"
 
 
 def _route(reason: Reason) -> str:

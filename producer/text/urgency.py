@@ -24,8 +24,9 @@ class Urgency(IntEnum):
     SUSPECT_RUNS = 10
     AGENT_SILENT = 11
     ROUTE_PAUSED = 12
-    ROUTES_LEFT_OUT = 13
-    OTHER = 14  # what an agent of another version says
+    ROUTE_LIMITED = 13
+    ROUTES_LEFT_OUT = 14
+    OTHER = 15  # what an agent of another version says
 
     @property
     def needs_person(self) -> bool:

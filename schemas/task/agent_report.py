@@ -40,6 +40,7 @@ class ReasonCode(StrEnum):
     ROUTE_STOPPED = "route_stopped"
     CALLS_HANG = "calls_hang"
     ROUTE_PAUSED = "route_paused"
+    ROUTE_LIMITED = "route_limited"
     ROUTES_LEFT_OUT = "routes_left_out"  # more routes wait than are named
 
 
@@ -52,6 +53,9 @@ class Reason:
     try; of calls that hang it is the age of the oldest, and `usual_s` is what calls usually take.
     `model` and `address` are those of a route; no address holds a password or a query. `fallback`
     is the route on which its tasks run meanwhile.
+    `model` and `address` are those of a route; no address holds a password or a query. Of a route
+    that waits for a limit, `text` is the limit's name in the settings, `count` the limit, `agents`
+    how many agents share it, and `seconds` how long the provider refuses calls.
     """
 
     code: str
@@ -64,6 +68,7 @@ class Reason:
     model: str = ""
     address: str = ""
     fallback: str = ""
+    agents: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +220,7 @@ def _reason(row: Mapping[str, Any]) -> Reason:
         model=_text(row.get("model"), _BATCH_CHARS),
         address=_text(row.get("address"), _TEXT_CHARS),
         fallback=_text(row.get("fallback"), _NAME_CHARS),
+        agents=_count(row.get("agents")),
     )
 
 

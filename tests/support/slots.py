@@ -10,6 +10,7 @@ from typing import cast
 from agent.execution.admission import Admission, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
+from agent.execution.quota_gate import QuotaGate
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.unknown_types import UnknownTypes
@@ -20,9 +21,12 @@ from agent.lease import Lease, Leases
 from agent.outcome import Outcome
 from agent.ports import Ledger, Partition, Row
 from agent.process.containment import MemoryWatch
+from agent.quota.configured import ConfiguredQuotas
+from agent.quota.quotas import Quotas
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from schemas.runtime.clock import SystemClock
+from schemas.runtime.clock import Clock, SystemClock
+from schemas.settings.config import Config
 from schemas.task.envelope import Publication
 from schemas.task.guard import Guard, GuardCause
 from tests.support.routes import ROUTE
@@ -74,6 +78,13 @@ async def no_place(_guard_id: int, _task_id: int) -> bool:
     return False
 
 
+def quota_gate_of(config: Config, clock: Clock) -> QuotaGate:
+    """Return a gate with the limits of these settings."""
+    configured = ConfiguredQuotas(config=config, group="g")
+    quotas = Quotas(of_route=configured.of_route, of_tenant=configured.of_tenant)
+    return QuotaGate(quotas=quotas, configured=configured, clock=clock)
+
+
 def looks(join_look: Callable[[int, int], Awaitable[bool]]) -> Ledger:
     """Return a ledger that only decides which tasks join a guard's look."""
     return cast("Ledger", SimpleNamespace(join_look=join_look))
@@ -104,6 +115,7 @@ class SlotsHarness:
             lane_topics={PARTITION.topic},
             clock=self.clock,
         )
+        self.quotas = quota_gate_of(Config(), self.clock)
         self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=looks(join_look))
 
     def admission(self, suspects: CrashSuspects) -> Admission:
@@ -114,6 +126,7 @@ class SlotsHarness:
             leases=cast("Leases", SimpleNamespace(current=lease)),
             routes=self.table,
             guards=self.guards,
+            quotas=self.quotas,
             suspects=suspects,
             settler=cast("Settler", self.settler),
             unknown_types=self.unknown_types,

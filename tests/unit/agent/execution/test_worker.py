@@ -14,7 +14,9 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.ports import Partition, Row
 from agent.routes import Ticket
+from schemas.settings.config import Config
 from schemas.task.envelope import Publication
+from tests.support.slots import quota_gate_of
 
 GOOD = Succeeded(b"answer", COMPLETION, Spent())
 DEADLINE_S = 660.0
@@ -79,13 +81,10 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
     worker = Worker(
         handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S
     )
-    return asyncio.run(
-        worker.work(
-            delivery,
-            Permit(Ticket(delivery.route, 0, at_s, 2.5), refused_alone=True),
-            lambda outcome: outcome,
-        )
-    ), handlers.attempts
+    turns = quota_gate_of(Config(), StillClock(at_s)).admit(delivery, delivery.route)
+    assert turns is not None
+    permit = Permit(Ticket(delivery.route, 0, at_s, 2.5), turns, refused_alone=True)
+    return asyncio.run(worker.work(delivery, permit, lambda outcome: outcome)), handlers.attempts
 
 
 def test_an_attempt_has_the_budget_of_its_row() -> None:

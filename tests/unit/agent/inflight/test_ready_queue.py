@@ -94,3 +94,14 @@ def test_a_shelved_route_counts_apart() -> None:
     assert (ready.unshelved, len(ready), ready.is_shelved("a")) == (1, 2, True)
     assert offsets(ready.take_of("a", 5)) == [1]
     assert not ready.is_shelved("a")
+
+
+def test_the_next_deliveries_are_shown_as_they_will_be_taken() -> None:
+    """They stay in the queue; one whose partition was revoked is left out."""
+    gone = new_delivery(13)
+    ready = filled(*map(new_delivery, (1, 2)), back=(*map(new_delivery, (11, 12)), gone))
+    gone.state = DeliveryState.GONE
+
+    assert offsets(ready.next_of("a", 3)) == [11, 1, 12]
+    assert offsets(ready.take_of("a", 3)) == [11, 1, 12]
+    assert ready.next_of("b", 3) == []

@@ -50,6 +50,22 @@ def said(*reasons: Reason) -> list[str]:
                 "python -m producer topics apply"
             ),
         ),
+        (
+            Reason(ReasonCode.ROUTE_LIMITED, "fast", text="rpm", count=5000, agents=3),
+            "route fast waits for its rpm: 5,000 per minute, 3 agents",
+        ),
+        (
+            Reason(ReasonCode.ROUTE_LIMITED, "fast", text="rpd", count=1000, agents=1),
+            "route fast waits for its rpd: 1,000 per day, 1 agent",
+        ),
+        (
+            Reason(ReasonCode.ROUTE_LIMITED, "fast", text="in_flight", count=40, agents=2),
+            "route fast waits for its in_flight: 40 calls at once, 2 agents",
+        ),
+        (
+            Reason(ReasonCode.ROUTE_LIMITED, "fast", seconds=2.4, agents=2),
+            "route fast waits 2 s: the provider refused calls",
+        ),
         (Reason(ReasonCode.ROUTES_LEFT_OUT, count=3), "3 more routes wait"),
         (
             Reason(ReasonCode.TYPE_UNKNOWN, "invoice"),

@@ -1,0 +1,31 @@
+"""Tells the quotas which tasks are ready, so that grants for their calls can be asked for."""
+
+from agent.execution.admission import Admission
+from agent.execution.quota_gate import QuotaGate
+from agent.inflight.table import InFlightTable
+from agent.quota.ledger import MOST_ASKS
+
+
+class QuotaAsks:
+    """The asks of one agent. It asks for no more than its slots can soon use."""
+
+    def __init__(self, *, table: InFlightTable, admission: Admission, quotas: QuotaGate) -> None:
+        self._table = table
+        self._admission = admission
+        self._quotas = quotas
+        self._asked: set[str] = set()
+
+    def update(self, now_s: float) -> None:
+        """Replace the asks of each route by what is ready now.
+
+        A route's grants are used by free slots, and by those in which its calls end meanwhile.
+        """
+        free, ended = self._admission.room(), self._quotas.ended_lately()
+        routes = {*self._table.routes, *self._quotas.waiting_routes}
+        for route in routes | self._asked:
+            waiting = self._quotas.waiting(route)
+            usable = 0 if self._admission.closed else free + ended[route]
+            ready = self._table.next_for(route, min(MOST_ASKS, usable))
+            asks = [*waiting, *(self._quotas.ask(delivery, route) for delivery in ready)]
+            self._quotas.quotas.wants(route, asks, now_s)
+        self._asked = routes

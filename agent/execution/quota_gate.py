@@ -1,0 +1,219 @@
+"""Keeps calls within the limits of accounts and tenants: each call takes its turn here.
+
+The quotas know what may begin. This module knows what tasks and calls will cost.
+"""
+
+from collections import Counter
+
+from agent.handlers.turns import CallEnd, CallTurn
+from agent.inflight.delivery import Delivery
+from agent.judge import effect_of
+from agent.judge.classes import Effect
+from agent.judge.waiting import asked_for
+from agent.outcome import Succeeded
+from agent.ports import CallFailed, Clock, Reply
+from agent.quota.configured import ConfiguredQuotas
+from agent.quota.estimate import CallSize, Estimates, settled
+from agent.quota.ledger import Ask, Charge
+from agent.quota.provider_headers import share_left
+from agent.quota.quotas import Quotas, Reservation
+from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.failures import ErrorClass
+
+# How often a call in a handler that waits for its turn looks again.
+LOOK_S = 0.1
+_UNSENT = frozenset({ErrorClass.NETWORK, ErrorClass.AUTH})
+_SUCCESS = range(200, 300)
+_NOTHING = Charge(tokens_in=0, tokens_out=0)
+
+
+class QuotaGate:
+    """The limits of one agent's calls."""
+
+    def __init__(self, *, quotas: Quotas, configured: ConfiguredQuotas, clock: Clock) -> None:
+        self.quotas = quotas
+        self.configured = configured
+        self.clock = clock
+        self.estimates = Estimates()
+        self._waiting: dict[str, list[Ask]] = {}  # by route: calls of running attempts
+        self._ended: Counter[str] = Counter()  # by route, since the last `ended_lately`
+        self._ended_before: Counter[str] = Counter()
+
+    # ---- for admission
+
+    def room(self, route: str, now_s: float) -> int | None:
+        """Return how many attempts may begin now; None without a limit.
+
+        Calls of attempts that run come first.
+        """
+        room = self.quotas.room(route, now_s)
+        return None if room is None else max(0, room - len(self._waiting.get(route, ())))
+
+    def ask(self, delivery: Delivery, route: str) -> Ask:
+        """Return what the first call of a task will cost on a route, and whose it is."""
+        charge = self.estimates.charge(route, delivery.size, self.configured.limits(route))
+        return Ask(cost=charge, tenant=delivery.tenant)
+
+    def admit(self, delivery: Delivery, route: str) -> "CallTurns | None":
+        """Return the turns of an attempt, whose first call may begin; None if it may not."""
+        ask, now_s = self.ask(delivery, route), self.clock.now_s()
+        reservation = self.quotas.take(route, ask.cost, ask.tenant, now_s)
+        if reservation is None:
+            return None
+        return CallTurns(
+            gate=self,
+            route=route,
+            tenant=delivery.tenant,
+            size=delivery.size,
+            reservation=reservation,
+        )
+
+    def reasons(self, now_s: float) -> list[Reason]:
+        """Return for which limits tasks wait, for the agent's report."""
+        return [
+            Reason(
+                ReasonCode.ROUTE_LIMITED,
+                wait.route,
+                text=wait.name,
+                seconds=wait.paused_s,
+                count=wait.limit or 0,
+                agents=wait.agents,
+            )
+            for wait in self.quotas.waits(now_s)
+        ]
+
+    # ---- for the asks
+
+    def waiting(self, route: str) -> list[Ask]:
+        """Return the calls of running attempts that wait for their turn."""
+        return list(self._waiting.get(route, ()))
+
+    @property
+    def waiting_routes(self) -> set[str]:
+        """Return the routes of such calls."""
+        return set(self._waiting)
+
+    def ended_lately(self) -> Counter[str]:
+        """Return how many calls ended between the last two questions and since, by route."""
+        self._ended, self._ended_before, lately = (
+            Counter(),
+            self._ended,
+            self._ended + self._ended_before,
+        )
+        return lately
+
+    # ---- for the turns
+
+    async def reserve(
+        self, route: str, tenant: str, size: CallSize, wait_s: float
+    ) -> Reservation | None:
+        """Wait until a call of a running attempt may begin; None if it may not in this time."""
+        until_s = self.clock.now_s() + wait_s
+        charge = self.estimates.charge(route, size, self.configured.limits(route))
+        ask = Ask(cost=charge, tenant=tenant)
+        reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
+        if reservation is not None:
+            return reservation
+        asks = self._waiting.setdefault(route, [])
+        asks.append(ask)
+        try:
+            while reservation is None and self.clock.now_s() < until_s:
+                await self.clock.sleep(LOOK_S)
+                reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
+        finally:
+            asks.remove(ask)
+            if not asks:
+                self._waiting.pop(route, None)
+        return reservation
+
+    def settle(
+        self, route: str, size: CallSize, reservation: Reservation, end: CallEnd | None
+    ) -> None:
+        """Tell the quotas what a call was charged, and what its reply says of the limits."""
+        if end is None:
+            self.quotas.ended(reservation, None)
+            return
+        self._ended[route] += 1
+        charged = self._charged(route, size, reservation, end)
+        headers = end.reply.headers if isinstance(end.reply, Reply) else {}
+        refused = _is_refused(end)
+        self.quotas.ended(
+            reservation,
+            charged,
+            refused=refused,
+            retry_after_s=(asked_for(headers, self.clock.utc_s()) or 0.0) if refused else 0.0,
+            remaining=share_left(headers),
+        )
+
+    def _charged(
+        self, route: str, size: CallSize, reservation: Reservation, end: CallEnd
+    ) -> Charge | None:
+        """Return what a call was charged; what was reserved if nobody says what it used."""
+        reply = end.reply
+        if isinstance(reply, CallFailed):
+            return None if reply.error_class in _UNSENT else reservation.charge
+        if reply is None or end.outcome is None:
+            return reservation.charge
+        if reply.status not in _SUCCESS:
+            return _NOTHING  # the request counts, its tokens do not
+        spent = end.outcome.spent
+        if not spent.tokens_in and not spent.tokens_out:
+            return reservation.charge
+        self.estimates.learn(route, size, spent.tokens_in, spent.tokens_out)
+        return settled(size, self.configured.limits(route), spent.tokens_in, spent.tokens_out)
+
+
+class CallTurns:
+    """The turns of one attempt's calls. The first one is reserved before the attempt begins."""
+
+    def __init__(
+        self, *, gate: QuotaGate, route: str, tenant: str, size: CallSize, reservation: Reservation
+    ) -> None:
+        self._gate = gate
+        self._route = route
+        self._tenant = tenant
+        self._size = size
+        self._first: Reservation | None = reservation
+
+    async def next(self, length: int, most_out: int | None, wait_s: float) -> CallTurn | None:
+        """Wait until a call may be made; None if it may not within `wait_s`."""
+        first, self._first = self._first, None
+        if first is not None:
+            return _ReservedTurn(self._gate, self._route, self._size, first)
+        size = CallSize(task_type=self._size.task_type, input_bytes=length, most_out=most_out)
+        reservation = await self._gate.reserve(self._route, self._tenant, size, wait_s)
+        if reservation is None:
+            return None
+        return _ReservedTurn(self._gate, self._route, size, reservation)
+
+    def close(self) -> None:
+        """Give back the first turn if no call was made."""
+        first, self._first = self._first, None
+        if first is not None:
+            self._gate.settle(self._route, self._size, first, None)
+
+
+class _ReservedTurn:
+    """A turn that holds a reservation until its call has ended."""
+
+    def __init__(
+        self, gate: QuotaGate, route: str, size: CallSize, reservation: Reservation
+    ) -> None:
+        self._gate = gate
+        self._route = route
+        self._size = size
+        self._reservation = reservation
+
+    def ended(self, end: CallEnd | None) -> None:
+        """Give the reservation back."""
+        self._gate.settle(self._route, self._size, self._reservation, end)
+
+
+def _is_refused(end: CallEnd) -> bool:
+    """Return whether the provider refused a call because of its limits."""
+    outcome = end.outcome
+    return (
+        outcome is not None
+        and not isinstance(outcome, Succeeded)
+        and effect_of(outcome.failure.error_class) is Effect.REFUSAL
+    )

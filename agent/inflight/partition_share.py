@@ -1,0 +1,51 @@
+"""Knows which part of a group's partitions is assigned to this agent.
+
+The parts of all agents add up to 1, although no agent hears of another.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from agent.inflight.partitions import Partitions
+from agent.ports import Clock, TopicState
+from schemas.runtime.outage import DUTY, Outage
+
+EVERY_S = 30.0
+SOON_S = 2.0
+
+
+class PartitionShare:
+    """The share of some topics. It is 0 until the number of their partitions is known."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        topics: Sequence[str],
+        describe: Callable[[Sequence[str]], Awaitable[Mapping[str, TopicState]]],
+        clock: Clock,
+    ) -> None:
+        self._partitions = partitions
+        self._topics = topics
+        self._describe = describe
+        self._clock = clock
+        self._all = 0
+        self._trouble = Outage(name="the number of partitions", clock=clock, words=DUTY)
+
+    def __call__(self) -> float:
+        """Return the assigned part, from 0 to 1."""
+        return min(1.0, self._partitions.owned(self._topics) / self._all) if self._all else 0.0
+
+    async def run(self) -> None:
+        """Look up the number of partitions now and then, until cancelled."""
+        while True:
+            await self._look()
+            await self._clock.sleep(EVERY_S if self._all else SOON_S)
+
+    async def _look(self) -> None:
+        try:
+            states = await self._describe(self._topics)
+        except Exception as error:  # noqa: BLE001 - an agent must not end because of its share
+            self._trouble.failed(error)
+            return
+        self._trouble.answered()
+        self._all = sum(state.partitions for state in states.values()) or self._all

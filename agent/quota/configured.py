@@ -1,0 +1,48 @@
+"""The quotas that the settings name: of accounts, by route, and of tenants. Pure."""
+
+import hashlib
+
+from schemas.settings.account import account, quota_key, quotas
+from schemas.settings.config import DEFAULT_ROUTE, Config
+from schemas.settings.quota import NO_LIMITS, QuotaLimits
+
+_DIGEST_BYTES = 8
+
+
+class ConfiguredQuotas:
+    """Finds the quota of a route or of a tenant: its key, and its limits.
+
+    Routes of the same account and model have the same key. A model that nobody configured has no
+    limits. A tenant's key is of one group.
+    """
+
+    def __init__(self, *, config: Config, group: str) -> None:
+        self._config = config
+        self._group = group
+        limits = quotas(config)
+        keys = {
+            route: quota_key(account(config, route)) for route in (DEFAULT_ROUTE, *config.routes)
+        }
+        self._of_route = {route: (key, limits[key]) for route, key in keys.items() if key in limits}
+
+    def __bool__(self) -> bool:
+        """Return whether any limit is set."""
+        most = [tenant.in_flight for tenant in self._config.tenants.values()]
+        return bool(self._of_route) or {*most, self._config.tenant_defaults.in_flight} != {None}
+
+    def of_route(self, route: str) -> tuple[str, QuotaLimits] | None:
+        """Return the key and the limits of a route's account; None if it has no limit."""
+        return self._of_route.get(route)
+
+    def limits(self, route: str) -> QuotaLimits:
+        """Return the limits of a route's account."""
+        quota = self._of_route.get(route)
+        return NO_LIMITS if quota is None else quota[1]
+
+    def of_tenant(self, tenant: str) -> tuple[str, QuotaLimits] | None:
+        """Return the key and the limits of a tenant; None if it has no limit."""
+        most = self._config.tenant(tenant).in_flight
+        if most is None:
+            return None
+        name = hashlib.blake2b(f"{self._group}\n{tenant}".encode(), digest_size=_DIGEST_BYTES)
+        return f"tenant-{name.hexdigest()}", QuotaLimits(in_flight=most)

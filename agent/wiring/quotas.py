@@ -1,0 +1,58 @@
+"""Builds the parts that keep an agent within the limits of accounts and tenants.
+
+Tested by tests/integration/test_limits.py.
+"""
+
+from collections.abc import Callable, Sequence
+
+from agent.dispatch.quota_asks import QuotaAsks
+from agent.execution.admission import Admission
+from agent.execution.quota_gate import QuotaGate
+from agent.inflight.partition_share import PartitionShare
+from agent.maintenance.duty import Round
+from agent.quota.configured import ConfiguredQuotas
+from agent.quota.ledger import QuotaLedger
+from agent.quota.quotas import Quotas
+from agent.quota.share import ShareLedger
+from agent.quota.sync import QuotaSync
+from agent.wiring.core import Dispatch
+from producer.app import Parts
+
+
+def quota_gate(parts: Parts) -> QuotaGate:
+    """Build the gate through which calls pass."""
+    configured = ConfiguredQuotas(config=parts.config, group=parts.topics.group)
+    quotas = Quotas(of_route=configured.of_route, of_tenant=configured.of_tenant)
+    return QuotaGate(quotas=quotas, configured=configured, clock=parts.clock)
+
+
+def quota_duties(
+    parts: Parts,
+    *,
+    gate: QuotaGate,
+    ledger: QuotaLedger | None,
+    admission: Admission,
+    dispatching: Dispatch,
+    granted: Callable[[], None],
+    jitter: Callable[[], float],
+) -> Sequence[Round]:
+    """Return the duties that ask for grants; none where no limit is set."""
+    if not gate.configured:
+        return ()
+    share = PartitionShare(
+        partitions=dispatching.partitions,
+        topics=(parts.topics.name("tasks"),),
+        describe=parts.admin.describe,
+        clock=parts.clock,
+    )
+    asks = QuotaAsks(table=dispatching.table, admission=admission, quotas=gate)
+    sync = QuotaSync(
+        quotas=gate.quotas,
+        ledger=ledger,
+        share=ShareLedger(partitions=share, clock=parts.clock, only=ledger is None),
+        clock=parts.clock,
+        jitter=jitter,
+        granted=granted,
+        look=asks.update,
+    )
+    return (sync.run, share.run)

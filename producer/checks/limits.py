@@ -1,0 +1,33 @@
+"""The test of `producer check` that says which limits are set, and who keeps them. Pure."""
+
+from schemas.settings.account import account
+from schemas.settings.config import Config
+from schemas.settings.quota import QuotaLimits
+from schemas.settings.routing import configured_routes
+
+_NAMED = 10
+
+
+def has_limits(config: Config) -> bool:
+    """Return whether a limit of an account is set."""
+    return any(account(config, route).limits.given for route in configured_routes(config))
+
+
+async def told(config: Config) -> str:
+    """Return the limits of each route, and how agents share them."""
+    routes = [(name, account(config, name)) for name in configured_routes(config)]
+    limited = [(name, llm.limits) for name, llm in routes if llm.limits.given]
+    named = [f"{name}: {_limits(limits)}" for name, limits in limited]
+    rest = f"; {len(named) - _NAMED} more routes" if len(named) > _NAMED else ""
+    shared = (
+        "all agents together keep them, by Redis"
+        if config.redis_url is not None
+        else "without Redis each agent keeps to its part of the partitions"
+    )
+    return f"{'; '.join(named[:_NAMED])}{rest}; {shared}"
+
+
+def _limits(limits: QuotaLimits) -> str:
+    given = ", ".join(f"{name} = {limit:,}" for name, limit in limits.given.items())
+    has_tokens = {"tpm", "itpm", "otpm"} & limits.given.keys()
+    return f"{given}, charge = {limits.charge}" if has_tokens else given

@@ -1,0 +1,72 @@
+"""Agents keep the limits of an account, on a server that enforces them by itself."""
+
+from collections.abc import Callable
+
+import pytest
+
+from schemas.runtime.clock import SystemClock
+from tests.integration.deployment import Deployment
+from tests.integration.programs import RehearsalLLM
+from tests.invariants.evidence import Call
+from tests.servers import Redis
+
+RPM = 600
+START_S = 5.0  # the levels begin empty, and programs start
+SPAN_S = 15.0
+LATENCY = ("--latency", "0.1-0.5")
+
+
+def begun(llm: RehearsalLLM, from_s: float, to_s: float) -> list[Call]:
+    """Return the calls that began in this time."""
+    return [call for call in llm.calls() if from_s <= call.start_s < to_s]
+
+
+def used(deployment: Deployment, llm: RehearsalLLM) -> float:
+    """Return which part of the limit is used, measured from now on."""
+    from_s = SystemClock().now_s()
+    to_s = from_s + SPAN_S
+    deployment.until(lambda: SystemClock().now_s() >= to_s, "the span to pass")
+    calls = [call for call in begun(llm, from_s, to_s) if call.status != 429]
+    return len(calls) / (RPM / 60 * SPAN_S)
+
+
+@pytest.fixture
+def limited(embedded: Deployment, settings: Callable[[Deployment, str], None]) -> Deployment:
+    """An installation with a limit, and 3,000 tasks."""
+    settings(embedded, f"[llm]\nrpm = {RPM}\n")
+    embedded.llm("--rpm", str(RPM), *LATENCY)
+    embedded.load(3000)
+    return embedded
+
+
+def started(deployment: Deployment, agents: int) -> RehearsalLLM:
+    """Start agents; return their LLM once they have used it for a while."""
+    for _ in range(agents):
+        deployment.agent()
+    (llm,) = deployment.llms
+    deployment.until(llm.calls, "the first call")
+    until_s = SystemClock().now_s() + START_S
+    deployment.until(lambda: SystemClock().now_s() >= until_s, "the start to be over")
+    return llm
+
+
+def test_agents_use_the_limit_together_and_are_never_refused(
+    limited: Deployment, redis_server: Redis
+) -> None:
+    """They share it by Redis, and `status` says what they wait for."""
+    limited.environ["DOCLLM_REDIS_URL"] = redis_server.url
+    llm = started(limited, 3)
+
+    assert 0.85 <= used(limited, llm) <= 1.02
+    assert "default waits for its rpm: 600 per minute, " in limited.producer("status")
+    assert [call for call in llm.calls() if call.status == 429] == []
+    limits = "limits: default: rpm = 600; all agents together keep them, by Redis"
+    assert limits in limited.run("producer", "check").out
+
+
+def test_without_redis_each_agent_keeps_to_its_partitions(limited: Deployment) -> None:
+    """Together they stay below the limit, since partitions may move at any time."""
+    llm = started(limited, 2)
+
+    assert 0.6 <= used(limited, llm) <= 0.85
+    assert [call for call in llm.calls() if call.status == 429] == []

@@ -1,0 +1,66 @@
+"""Which tasks are asked for."""
+
+from types import SimpleNamespace
+from typing import cast
+
+from agent.dispatch.quota_asks import QuotaAsks
+from agent.execution.admission import Admission
+from agent.inflight.limits import Limits
+from agent.inflight.table import InFlightTable
+from agent.quota.estimate import CallSize
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import Config, LLMConfig
+from schemas.settings.quota import QuotaLimits
+from tests.support.routes import ROUTE
+from tests.support.slots import claimed, quota_gate_of
+
+CONFIG = Config(llm=LLMConfig(base_url="http://h/v1", model="m", limits=QuotaLimits(tpm=6000)))
+
+
+class Ready:
+    """So many tasks that are ready, and so many free slots."""
+
+    def __init__(self, ready: int, room: int, *, closed: bool = False) -> None:
+        self.gate = quota_gate_of(CONFIG, SystemClock())
+        self.table = InFlightTable(limits=Limits())
+        for number in range(ready):
+            delivery = claimed(number, 0.0)
+            delivery.row, delivery.size = None, CallSize(input_bytes=400 + 4 * number)
+            self.table.ready(delivery)
+        admission = SimpleNamespace(room=lambda: room, closed=closed)
+        self.asks = QuotaAsks(
+            table=self.table, admission=cast("Admission", admission), quotas=self.gate
+        )
+
+    def asked(self) -> list[int]:
+        """Return the prompt tokens of the asks that the ledger gets."""
+        self.asks.update(1.0)
+        members = list(self.gate.quotas.members(1.0))
+        return [ask.cost.tokens_in for ask in members[0].draw(1.0).asks] if members else []
+
+
+def test_the_next_tasks_are_asked_for() -> None:
+    """There are as many as free slots, the next first."""
+    assert Ready(5, 3).asked() == [100, 101, 102]
+    assert Ready(2, 3).asked() == [100, 101]
+
+
+def test_slots_in_which_calls_end_are_soon_free() -> None:
+    """With short calls, more begin between two questions than there are slots."""
+    ready = Ready(5, 0)
+    ready.gate._ended[ROUTE] = 2
+
+    assert ready.asked() == [100, 101]
+
+
+def test_an_agent_that_leaves_asks_for_nothing() -> None:
+    """Its last asks are taken back."""
+    assert Ready(5, 3, closed=True).asked() == []
+
+
+def test_asks_end_with_the_last_task() -> None:
+    """A route without tasks is told once, and then no more."""
+    ready = Ready(1, 3)
+    assert ready.asked() == [100]
+    ready.table.take_ready(1, lambda _: 1)
+    assert ready.asked() == []

@@ -1,0 +1,255 @@
+"""The gate through which calls pass: what is asked for, held and settled."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from agent.execution.quota_gate import QuotaGate
+from agent.handlers.turns import CallEnd
+from agent.inflight.delivery import Delivery
+from agent.outcome import Dead, Failure, Snooze, Spent, Succeeded
+from agent.ports import CallFailed, Reply
+from agent.quota.estimate import CallSize
+from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest
+from schemas.settings.config import Config, LLMConfig
+from schemas.settings.quota import QuotaLimits
+from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.failures import ErrorClass
+from tests.support.routes import ROUTE
+from tests.support.slots import claimed, quota_gate_of
+
+CONFIG = Config(
+    llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpm=60, tpm=6000))
+)
+CHARGE = Charge(tokens_in=100, tokens_out=500)
+
+
+@dataclass
+class StepClock:
+    """A clock that moves when somebody waits."""
+
+    at_s: float = 100.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        return 1_800_000_000.0
+
+    async def sleep(self, delay_s: float) -> None:
+        self.at_s += delay_s
+        await asyncio.sleep(0)
+
+
+class Ledger:
+    """Answers a gate's asks; `requests` are those that it got."""
+
+    def __init__(self, gate: QuotaGate, clock: StepClock) -> None:
+        self._gate, self._clock = gate, clock
+        self.requests: list[QuotaRequest] = []
+
+    def grant(self, *asks: Ask, binding: str = "") -> None:
+        """Grant these asks, and no others."""
+        now_s = self._clock.now_s()
+        self._gate.quotas.wants(ROUTE, asks, now_s)
+        (member,) = self._gate.quotas.members(now_s)
+        request = member.draw(now_s)
+        self.requests.append(request)
+        answer = QuotaAnswer(
+            granted=tuple(not binding for _ in request.asks),
+            seats=None,
+            paused_s=0.0,
+            scale=1.0,
+            agents=3,
+            binding=binding,
+        )
+        member.hear(request, answer, now_s, now_s)
+
+
+def made(config: Config = CONFIG) -> tuple[QuotaGate, Ledger, StepClock]:
+    clock = StepClock()
+    gate = quota_gate_of(config, clock)
+    return gate, Ledger(gate, clock), clock
+
+
+def task(clock: StepClock) -> Delivery:
+    delivery = claimed(1, clock.now_s())
+    delivery.size = CallSize(input_bytes=400)
+    return delivery
+
+
+def reply(status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    return Reply(status, headers or {}, b"{}")
+
+
+def test_without_limits_every_task_is_admitted() -> None:
+    """Nobody is asked."""
+    gate, _, clock = made(Config())
+
+    assert gate.room(ROUTE, clock.now_s()) is None
+    assert gate.admit(task(clock), ROUTE) is not None
+
+
+def test_a_task_is_admitted_when_its_call_was_granted() -> None:
+    """One that was not granted waits, and the report says for which limit."""
+    gate, ledger, clock = made()
+    delivery = task(clock)
+
+    assert gate.ask(delivery, ROUTE) == Ask(cost=CHARGE, tenant="default")
+    assert gate.room(ROUTE, clock.now_s()) == 0
+    assert gate.admit(delivery, ROUTE) is None
+    ledger.grant(gate.ask(delivery, ROUTE))
+    assert gate.room(ROUTE, clock.now_s()) == 1
+    assert gate.admit(delivery, ROUTE) is not None
+    assert gate.admit(delivery, ROUTE) is None
+    ledger.grant(gate.ask(delivery, ROUTE), binding="rpm")
+    assert gate.reasons(clock.now_s()) == [
+        Reason(ReasonCode.ROUTE_LIMITED, ROUTE, text="rpm", count=60, agents=3)
+    ]
+
+
+RATE = Snooze(Failure(ErrorClass.RATE, "429"), Spent(), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("end", "refund", "refused"),
+    [
+        # Used less, used more, nobody knows, not sent, perhaps billed, refused, cancelled, no call.
+        (CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50))), (0, 10, 450), 0),
+        (
+            CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 200, 600))),
+            (0, -100, -100),
+            0,
+        ),
+        (CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m"))), (0, 0, 0), 0),
+        (CallEnd(reply=CallFailed(ErrorClass.NETWORK, "no route")), (1, 100, 500), 0),
+        (CallEnd(reply=CallFailed(ErrorClass.AMBIGUOUS, "timeout")), (0, 0, 0), 0),
+        (CallEnd(reply=reply(429, {"retry-after": "7"}), outcome=RATE), (0, 100, 500), 1),
+        (
+            CallEnd(reply=reply(400), outcome=Dead(Failure(ErrorClass.BAD_REQUEST, "no"), Spent())),
+            (0, 100, 500),
+            0,
+        ),
+        (CallEnd(), (0, 0, 0), 0),
+        (None, (1, 100, 500), 0),
+    ],
+)
+def test_a_call_is_settled_by_how_it_ended(
+    end: CallEnd | None, refund: tuple[int, int, int], refused: int
+) -> None:
+    """What it did not use is given back, and what it used more is owed."""
+    gate, ledger, clock = made()
+    delivery = task(clock)
+    ledger.grant(gate.ask(delivery, ROUTE))
+    turns = gate.admit(delivery, ROUTE)
+    assert turns is not None
+
+    async def call() -> None:
+        turn = await turns.next(400, None, 60.0)
+        assert turn is not None
+        turn.ended(end)
+        turns.close()
+
+    asyncio.run(call())
+    ledger.grant()
+
+    told = ledger.requests[-1]
+    given_back = told.refund.requests, told.refund.tokens_in, told.refund.tokens_out
+    assert given_back == refund
+    assert (told.refused, told.retry_after_s, told.running) == (refused, 7.0 * refused, 0)
+
+
+def test_the_headers_say_what_is_left() -> None:
+    """The lowest share is passed on."""
+    gate, ledger, clock = made()
+    delivery = task(clock)
+    ledger.grant(gate.ask(delivery, ROUTE))
+    turns = gate.admit(delivery, ROUTE)
+    assert turns is not None
+    headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "6"}
+
+    async def call() -> None:
+        turn = await turns.next(400, None, 60.0)
+        assert turn is not None
+        turn.ended(CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9))))
+
+    asyncio.run(call())
+    ledger.grant()
+
+    assert ledger.requests[-1].remaining == 0.1
+
+
+def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
+    """Its handler failed, or needed no call."""
+    gate, ledger, clock = made()
+    delivery = task(clock)
+    ledger.grant(gate.ask(delivery, ROUTE))
+    turns = gate.admit(delivery, ROUTE)
+    assert turns is not None
+
+    turns.close()
+    ledger.grant()
+
+    assert ledger.requests[-1].refund.requests == 1
+
+
+def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
+    """It is asked for with its own size; a task that is not begun yet leaves it the grant."""
+    gate, ledger, clock = made()
+    delivery = task(clock)
+    ledger.grant(gate.ask(delivery, ROUTE))
+    turns = gate.admit(delivery, ROUTE)
+    assert turns is not None
+
+    async def calls() -> None:
+        first = await turns.next(400, None, 60.0)
+        assert first is not None
+        first.ended(CallEnd())
+        second = asyncio.create_task(turns.next(800, 50, 60.0))
+        await asyncio.sleep(0)
+        (ask,) = gate.waiting(ROUTE)
+        assert ask.cost == Charge(tokens_in=200, tokens_out=50)
+        ledger.grant(ask)
+        assert gate.room(ROUTE, clock.now_s()) == 0
+        assert await second is not None
+        assert gate.waiting(ROUTE) == []
+
+    asyncio.run(calls())
+
+
+def test_a_call_that_gets_no_turn_in_time_is_not_made() -> None:
+    """The attempt ends instead, and nothing waits any more."""
+    gate, ledger, clock = made()
+    delivery = task(clock)
+    ledger.grant(gate.ask(delivery, ROUTE))
+    turns = gate.admit(delivery, ROUTE)
+    assert turns is not None
+
+    async def calls() -> None:
+        await turns.next(400, None, 60.0)
+        assert await turns.next(400, None, 5.0) is None
+
+    asyncio.run(calls())
+
+    assert clock.now_s() >= 105.0
+    assert gate.waiting_routes == set()
+
+
+def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
+    """So many more tasks may soon begin."""
+    gate, ledger, clock = made()
+    delivery = task(clock)
+    ledger.grant(gate.ask(delivery, ROUTE))
+    turns = gate.admit(delivery, ROUTE)
+    assert turns is not None
+
+    async def call() -> None:
+        turn = await turns.next(400, None, 60.0)
+        assert turn is not None
+        turn.ended(CallEnd())
+
+    asyncio.run(call())
+
+    assert [gate.ended_lately()[ROUTE] for _ in range(3)] == [1, 1, 0]

@@ -1,0 +1,37 @@
+"""What `check` says of the limits that are set."""
+
+import asyncio
+
+from producer.checks.limits import has_limits, told
+from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
+from schemas.settings.quota import ChargeRule, QuotaLimits
+
+CONFIG = Config(
+    llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpm=5000)),
+    routes={
+        "large": RouteConfig(
+            limits=QuotaLimits(tpm=4_000_000, in_flight=40, charge=ChargeRule.MAX_KEPT)
+        ),
+        "free": RouteConfig(),
+    },
+    redis_url=Secret("redis://h"),
+)
+
+
+def test_each_limit_is_named() -> None:
+    """A route without limits is left out."""
+    assert has_limits(CONFIG)
+    assert asyncio.run(told(CONFIG)) == (
+        "large: tpm = 4,000,000, in_flight = 40, charge = max_kept; default: rpm = 5,000; "
+        "all agents together keep them, by Redis"
+    )
+
+
+def test_without_redis_the_part_of_each_agent_is_told() -> None:
+    """It is a smaller one, so a person may want Redis."""
+    config = Config(llm=CONFIG.llm)
+
+    assert asyncio.run(told(config)).endswith(
+        "without Redis each agent keeps to its part of the partitions"
+    )
+    assert not has_limits(Config())

@@ -1,0 +1,56 @@
+"""How long a load takes at least, by the limits that are set."""
+
+import orjson
+import pytest
+
+from producer.input.lines import Good, read_line
+from producer.input.time_needed import TimeNeeded
+from schemas.settings.config import Config, LLMConfig, RouteConfig
+from schemas.settings.quota import QuotaLimits
+
+
+def config(**limits: int) -> Config:
+    return Config(
+        llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(**limits)),  # type: ignore[arg-type]
+        routes={"large": RouteConfig(limits=QuotaLimits(rpm=1)), "free": RouteConfig()},
+    )
+
+
+def lines(count: int, **fields: object) -> list[Good]:
+    raw = orjson.dumps({"id": "a", "prompt": "x" * 1000} | fields)
+    made = [read_line(number, raw) for number in range(count)]
+    return [line for line in made if isinstance(line, Good)]
+
+
+def needed(settings: Config, *loads: list[Good]) -> TimeNeeded:
+    time = TimeNeeded(settings)
+    for load in loads:
+        for line in load:
+            time.add(line)
+    return time
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ({"rpm": 10}, "at least 0:10:00 within rpm = 10 of route default"),
+        ({"rpd": 50}, "at least 48:00:00 within rpd = 50 of route default"),
+        ({"rpm": 10, "tpm": 1000}, "at least 0:25:33 within tpm = 1,000 of route default"),
+        ({"otpm": 1}, ""),  # nobody knows how long the answers will be
+        ({"in_flight": 1}, ""),
+        ({"rpm": 1000}, ""),  # seconds
+        ({}, ""),
+    ],
+)
+def test_the_binding_limit_tells_the_time(limits: dict[str, int], text: str) -> None:
+    """Of several limits it is the one that takes longest."""
+    assert str(needed(config(**limits), lines(100))) == text
+
+
+def test_each_account_is_counted_for_itself() -> None:
+    """Accounts work at the same time, and a model without limits counts for none."""
+    time = needed(config(rpm=10), lines(100), lines(20, model="large"), lines(500, model="free"))
+
+    assert str(time) == "at least 0:20:00 within rpm = 1 of route large"
+    assert time.as_json() == {"least_s": 1200.0, "limited_by": {"route": "large", "limit": "rpm"}}
+    assert needed(config()).as_json() == {"least_s": None, "limited_by": None}
