@@ -39,6 +39,15 @@ class ConfiguredQuotas:
         quota = self._of_route.get(route)
         return NO_LIMITS if quota is None else quota[1]
 
+    @property
+    def daily(self) -> dict[str, list[str]]:
+        """Return the routes of each account with a limit of requests a day, by the first route."""
+        routes: dict[str, list[str]] = {}
+        for route, (key, limits) in self._of_route.items():
+            if limits.rpd is not None:
+                routes.setdefault(key, []).append(route)
+        return {names[0]: names for names in routes.values()}
+
     def of_tenant(self, tenant: str) -> tuple[str, QuotaLimits] | None:
         """Return the key and the limits of a tenant; None if it has no limit."""
         most = self._config.tenant(tenant).in_flight

@@ -9,6 +9,7 @@ from agent.dispatch.quota_asks import QuotaAsks
 from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
 from agent.inflight.partition_share import PartitionShare
+from agent.maintenance.day_counter import DayCounter
 from agent.maintenance.duty import Round
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.ledger import QuotaLedger
@@ -55,4 +56,13 @@ def quota_duties(
         granted=granted,
         look=asks.update,
     )
-    return (sync.run, share.run)
+    if not (daily := gate.configured.daily):
+        return (sync.run, share.run)
+    counter = DayCounter(
+        transactions=parts.transactions,
+        clock=parts.clock,
+        group=parts.topics.group,
+        routes=daily,
+        note=gate.quotas.note_used,
+    )
+    return (sync.run, share.run, counter.run)

@@ -1,8 +1,11 @@
 """Agents keep the limits of an account, on a server that enforces them by itself."""
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
+import redis
 
 from schemas.runtime.clock import SystemClock
 from tests.integration.deployment import Deployment
@@ -62,6 +65,37 @@ def test_agents_use_the_limit_together_and_are_never_refused(
     assert [call for call in llm.calls() if call.status == 429] == []
     limits = "limits: default: rpm = 600; all agents together keep them, by Redis"
     assert limits in limited.run("producer", "check").out
+
+
+def test_a_killed_agent_and_lost_redis_data_leave_the_limit_in_use(
+    limited: Deployment, redis_server: Redis
+) -> None:
+    """The others take over what the dead one had, and nothing is taken twice."""
+    limited.environ["DOCLLM_REDIS_URL"] = redis_server.url
+    llm = started(limited, 3)
+
+    limited.kill(limited.agents[0])
+    client = redis.Redis.from_url(redis_server.url)
+    client.flushall()
+
+    assert 0.8 <= used(limited, llm) <= 1.02
+    assert [call for call in llm.calls() if call.status == 429] == []
+
+
+def test_while_redis_is_frozen_the_share_holds(limited: Deployment, redis_server: Redis) -> None:
+    """No call waits for Redis, and when it answers, the limit is shared again."""
+    limited.environ["DOCLLM_REDIS_URL"] = redis_server.url
+    llm = started(limited, 2)
+
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        frozen = used(limited, llm)
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+
+    assert 0.45 <= frozen <= 0.85  # of which the first seconds pass before the share holds
+    assert 0.8 <= used(limited, llm) <= 1.02
+    assert [call for call in llm.calls() if call.status == 429] == []
 
 
 def test_without_redis_each_agent_keeps_to_its_partitions(limited: Deployment) -> None:

@@ -54,3 +54,16 @@ def test_a_tenant_has_a_quota_in_each_group() -> None:
 def test_no_duty_is_needed_where_no_limit_is_set(config: Config, is_set: bool) -> None:  # noqa: FBT001
     """A limit of an account or of a tenant is one."""
     assert bool(ConfiguredQuotas(config=config, group="g")) is is_set
+
+
+def test_routes_with_a_limit_of_requests_a_day_are_told_by_account() -> None:
+    """Their calls are counted together."""
+    config = Config(
+        llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpd=1000)),
+        routes={
+            "again": RouteConfig(model="mini"),
+            "large": RouteConfig(limits=QuotaLimits(rpm=9)),
+        },
+    )
+
+    assert ConfiguredQuotas(config=config, group="g").daily == {"default": ["default", "again"]}

@@ -1,0 +1,58 @@
+"""The calls of a day are counted for accounts with a limit of requests a day."""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import insert
+
+from agent.maintenance.day_counter import DayCounter
+from agent.quota.ledger import DayCount
+from schemas.ledger import tables
+from schemas.runtime.clock import SystemClock
+from schemas.task.states import Status
+from tests.contract.ledger_parts import GROUP, LedgerDatabase
+
+DAY = 20_000
+MIDNIGHT = datetime(1970, 1, 1) + timedelta(days=DAY)  # noqa: DTZ001 - as the ledger has it
+
+
+class MorningClock(SystemClock):
+    def utc_s(self) -> float:
+        return DAY * 86_400 + 7200.0
+
+
+def add(ledger_db: LedgerDatabase, entered: int, **values: object) -> None:
+    row = {
+        "group_name": GROUP,
+        "width_s": 3600,
+        "starts_at": MIDNIGHT,
+        "route": "a",
+        "state": int(Status.SUCCEEDED),
+        "outcome": "succeeded",
+        "entered": entered,
+    }
+    ledger_db.run(lambda c: c.execute(insert(tables.tally_series), [row | values]))
+
+
+async def test_the_calls_of_today_are_counted_for_each_account(ledger_db: LedgerDatabase) -> None:
+    """Failed calls count. Other days, groups and routes do not, nor changes without a call."""
+    add(ledger_db, 1)
+    add(ledger_db, 2, starts_at=MIDNIGHT + timedelta(hours=1), route="b")
+    add(ledger_db, 4, state=int(Status.PENDING), outcome="SERVER")
+    add(ledger_db, 8, starts_at=MIDNIGHT - timedelta(hours=1))
+    add(ledger_db, 16, group_name="other")
+    add(ledger_db, 32, route="c")
+    add(ledger_db, 64, width_s=60)
+    add(ledger_db, 128, state=int(Status.PENDING), outcome="loaded")
+    add(ledger_db, 256, state=int(Status.PENDING), outcome="GUARD")
+    noted: dict[str, DayCount] = {}
+    counter = DayCounter(
+        transactions=ledger_db.transactions,
+        clock=MorningClock(),
+        group=GROUP,
+        routes={"a": ("a", "b"), "free": ("free",)},
+        note=noted.__setitem__,
+    )
+
+    await counter.count()
+
+    assert noted == {"a": DayCount(day=DAY, calls=7), "free": DayCount(day=DAY, calls=0)}
