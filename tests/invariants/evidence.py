@@ -132,6 +132,20 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """The limits of a route's account; 0 is none.
+
+    `faults` counts those of Redis, `agents` those that ran.
+    """
+
+    route: str
+    rpm: int = 0
+    in_flight: int = 0
+    faults: int = 0
+    agents: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that was seen of one run.
 
@@ -169,3 +183,4 @@ class Evidence:
     slots: int = 0
     relief: bool = False
     revoked_s: Mapping[str, Sequence[float]] | None = None
+    quota: Quota | None = None

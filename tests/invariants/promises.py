@@ -6,7 +6,7 @@ nothing about what it did not record.
 
 from collections.abc import Callable, Sequence
 
-from tests.invariants import calls, claims, ends, failures, letters, offsets, steps
+from tests.invariants import calls, claims, ends, failures, letters, offsets, quotas, steps
 from tests.invariants.evidence import Evidence
 
 SHOWN = 5  # violations of one kind that are worth reading
@@ -61,9 +61,11 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
 def p5_outages_cost_nothing(run: Evidence) -> list[str]:
     """P5: an outage of the provider, the quota or the money consumes no attempt.
 
-    No task dies of it.
+    No task dies of it, and calls stay within the limits that are set.
     """
     checks = (
+        quotas.above_the_rate,
+        quotas.more_at_once,
         failures.free_counted,
         failures.miscounted,
         failures.outages_counted,

@@ -158,6 +158,27 @@ class Events:
         """Delay every answer of the LLM."""
         self._away("llm", (5, 40))
 
+    def redis_away(self) -> None:
+        """Make Redis unavailable."""
+        if redis := self._world.redis:
+            redis.faults += 1
+            self._away("redis", (2, 15, 40))
+
+    def redis_flushed(self) -> None:
+        """Empty Redis."""
+        if redis := self._world.redis:
+            redis.flush()
+
+    def redis_restored(self) -> None:
+        """Restore Redis from an old dump."""
+        if redis := self._world.redis:
+            redis.restore()
+
+    def redis_clock(self) -> None:
+        """Set the clock of Redis."""
+        if redis := self._world.redis:
+            redis.set_clock(self._world.rng.choice((-3600.0, -3.0, 3.0, 3600.0)))
+
     def outage(self) -> None:
         """Make every call on a route fail."""
         self._fail(OUTAGES)

@@ -21,6 +21,7 @@ from schemas.settings.config import (
     RouteConfig,
     TypeConfig,
 )
+from schemas.settings.quota import NO_LIMITS, QuotaLimits
 from schemas.task.lanes import MAIN
 from schemas.task.topics import Topics
 from tests.simulation.broker import Broker
@@ -29,6 +30,7 @@ from tests.simulation.eventloop import VirtualClock, VirtualLoop
 from tests.simulation.executor import SimExecutor
 from tests.simulation.provider import SimLLM
 from tests.simulation.publisher import SimPublisher
+from tests.simulation.quota import SimQuotaLedger, SimRedis
 from tests.simulation.store import SimDatabase, Store
 from tests.simulation.topic_admin import SimTopicAdmin
 from tests.simulation.weather import Weather
@@ -70,6 +72,8 @@ class Machine:
     limits: Limits
     tiers: tuple[str, ...] = TIERS
     redrive: bool = False
+    redis: SimRedis | None = None
+    quota: QuotaLimits = NO_LIMITS
 
     def clock(self) -> VirtualClock:
         """Return a program's clock."""
@@ -116,11 +120,19 @@ class Machine:
             weather=self.weather,
         )
 
+    def quota_ledger(self, clock: VirtualClock, name: str) -> SimQuotaLedger | None:
+        """Return an agent's access to the ledger of grants; None without Redis."""
+        if self.redis is None:
+            return None
+        return SimQuotaLedger(redis=self.redis, agent=name, clock=clock)
+
     def _config(self) -> Config:
         return Config(
             data_dir=Path("/nonexistent"),
             kafka=KafkaConfig(bootstrap="simulated"),
-            llm=LLMConfig(base_url="http://simulated", model="m", timeout_s=LLM_TIMEOUT_S),
+            llm=LLMConfig(
+                base_url="http://simulated", model="m", timeout_s=LLM_TIMEOUT_S, limits=self.quota
+            ),
             agent=AgentConfig(
                 slots=self.slots,
                 drain_timeout_s=DRAIN_S,

@@ -127,7 +127,8 @@ class Plan:
     that are not those of production. With `linger` all agents stay after
     the last fault, otherwise one does. With `again`, when everything has ended, two people replay
     the dead letters and are interrupted. With `redrive` a dead letter that comes back replays its
-    task.
+    task. `quota` are the limits that are set for the default route; the provider allows
+    `provider_share` of them.
     """
 
     seed: int
@@ -150,6 +151,8 @@ class Plan:
     events: list[tuple[float, str]] = field(default_factory=list)
     crashes: list[tuple[str, int]] = field(default_factory=list)
     limits: dict[str, Any] = field(default_factory=dict)
+    quota: dict[str, Any] = field(default_factory=dict)
+    provider_share: float = 1.0
 
     def __str__(self) -> str:
         troubles = [*self.chances, *(f"slow {name}" for name in self.slow_s)]
@@ -159,7 +162,7 @@ class Plan:
             f"seed {self.seed}: {self.agents} agents, {self.tasks} tasks, {self.inbox} in the "
             f"inbox, {self.slots} slots, {self.partitions} partitions\n"
             f"  troubles: {', '.join(troubles) or 'none'}\n"
-            f"  limits: {limits or 'of production'}\n"
+            f"  limits: {limits or 'of production'}; of the provider: {self.quota or 'none'}\n"
             f"  events: {events or 'none'}"
         )
 
@@ -187,6 +190,7 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
         # From other draws than the rest, so that new limits change nothing else of a plan.
         _draw_limits(plan, random.Random(f"limits {seed}"))  # noqa: S311 - the same
         _draw_redrives(plan, random.Random(f"redrives {seed}"))  # noqa: S311 - the same
+        _draw_quota(plan, random.Random(f"quota {seed}"))  # noqa: S311 - the same
     return plan
 
 
@@ -227,6 +231,26 @@ def _draw_redrives(plan: Plan, rng: random.Random) -> None:
             (rng.uniform(0.3, 1) * plan.horizon_s, "redrive") for _ in range(rng.randint(1, 3))
         ]
         plan.events.sort()
+
+
+def _draw_quota(plan: Plan, rng: random.Random) -> None:
+    """Set limits of the provider in some runs, and let Redis have troubles in most of them."""
+    if rng.random() < 0.65:
+        return
+    choices = {"rpm": (30, 60, 120), "in_flight": (1, 2, 4), "tpm": (2000, 20_000), "rpd": (500,)}
+    names = rng.sample(sorted(choices), rng.choice((1, 1, 2)))
+    plan.quota = {name: rng.choice(choices[name]) for name in names}
+    plan.provider_share = rng.choice((1.0, 1.0, 0.5))
+    if rng.random() < 0.3:
+        plan.chances["redis_answer_lost"] = 0.1
+    if rng.random() < 0.3:
+        plan.slow_s["redis"] = 3.0
+    for kind in ("redis_away", "redis_flushed", "redis_restored", "redis_clock"):
+        if rng.random() < 0.3:
+            plan.events += [
+                (rng.uniform(1, plan.horizon_s), kind) for _ in range(rng.randint(1, 2))
+            ]
+    plan.events.sort()
 
 
 def _draw_limits(plan: Plan, rng: random.Random) -> None:

@@ -184,6 +184,7 @@ class AgentProgram(Program):
                 membership=_Membership(machine, self.beat, heartbeat, beating),
                 form=AgentReport(),
                 latest=latest,
+                quota_ledger=machine.quota_ledger(clock, self.name),
             )
         )
         await made.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)

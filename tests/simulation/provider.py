@@ -4,7 +4,7 @@ It records every call and the claim under which it ran.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from urllib.parse import unquote
@@ -19,6 +19,7 @@ from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
 USUAL_S = 3.0
+_BURST = 30.0
 HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, even packed
 _PROMPT = "docllm-probe/"
 _CLAIM = """
@@ -56,6 +57,12 @@ class SimLLM:
         self._weather = weather
         self.calls: list[Made] = []
         self.called: Callable[[str], None] = lambda _program: None
+        self._rate, self._level, self._filled_s = 0.0, 0.0, 0.0
+
+    def allow(self, quota: Mapping[str, int], share: float) -> None:
+        """Keep the default route to a share of these limits: refuse calls beyond them."""
+        self._rate = share * quota.get("rpm", 0) / 60
+        self._level = _BURST
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         """Answer as the task's id and the weather require."""
@@ -63,6 +70,8 @@ class SimLLM:
         made = self._note(call, now_s)
         self.called(made.program)
         trouble = weather.outage(made.route, now_s) or self._trouble(made.name)
+        if not trouble and made.route == "default":
+            trouble = self._beyond(now_s)
         made.good = not trouble
         latency_s = weather.latency_s(made.program, now_s, USUAL_S)
         if trouble == "hangs" or latency_s > call.timeout_s:
@@ -70,6 +79,17 @@ class SimLLM:
             return self._ended(made, CallFailed(ErrorClass.AMBIGUOUS, "no answer in time"))
         await self._clock.sleep(latency_s)
         return self._ended(made, _answer(made.name, trouble, self._clock.utc_s(), weather.rng))
+
+    def _beyond(self, now_s: float) -> str:
+        """Charge for a call, or refuse it. A burst is allowed, as providers do."""
+        if not self._rate:
+            return ""
+        self._level = min(_BURST, self._level + self._rate * (now_s - self._filled_s)) - 1
+        self._filled_s = now_s
+        if self._level >= 0:
+            return ""
+        self._level += 1
+        return "429"
 
     async def close(self) -> None:
         """Do nothing: no connection is open."""

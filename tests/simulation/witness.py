@@ -19,7 +19,7 @@ from schemas.task.envelope import (
 from schemas.task.states import Status
 from schemas.task.topics import duration_s
 from tests.invariants import counted
-from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Task
+from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Quota, Task
 from tests.invariants.happened import (
     Claim,
     Commit,
@@ -114,6 +114,21 @@ class _Witness:
             slots=world.plan.slots,
             relief="span" in world.plan.limits,
             revoked_s=None if "kept_answers" in world.plan.limits else dict(world.revoked_s),
+            quota=self._quota(),
+        )
+
+    def _quota(self) -> Quota | None:
+        """Return the limits of the run, and how often Redis failed or agents may have erred."""
+        world = self._world
+        if world.redis is None:
+            return None
+        quota = world.plan.quota
+        return Quota(
+            route="default",
+            rpm=quota.get("rpm", 0),
+            in_flight=quota.get("in_flight", 0),
+            faults=world.redis.faults + 2 * ("redis" in world.plan.slow_s),
+            agents=len(world.agents),
         )
 
     def _loaded(self, rows: set[str]) -> frozenset[str]:

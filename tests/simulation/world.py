@@ -23,6 +23,7 @@ from agent.process.containment import OutOfMemoryError
 from producer.loading import foreign_records, loader
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime import crash
+from schemas.settings.quota import QuotaLimits
 from schemas.task.envelope import Outgoing
 from schemas.task.line import LineError, TaskLine, parse, parse_again
 from schemas.task.untrusted import describe_error
@@ -38,6 +39,7 @@ from tests.simulation.mishaps import Mishaps
 from tests.simulation.plan import Plan
 from tests.simulation.programs import AgentProgram, LoaderProgram, Program
 from tests.simulation.provider import SimLLM
+from tests.simulation.quota import SimRedis
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
@@ -70,6 +72,8 @@ class World:
         self.broker.on_commit = self._committed
         self.broker.on_revoked = self._revoked
         self.llm = SimLLM(store=store, clock=self.clock, weather=self.weather)
+        self.redis = SimRedis(rng=self.rng, weather=self.weather) if plan.quota else None
+        self.llm.allow(plan.quota, plan.provider_share)
         self.machine = Machine(
             loop=self.loop,
             rng=self.rng,
@@ -83,6 +87,8 @@ class World:
             sqlite=plan.sqlite,
             limits=Limits(**plan.limits),
             redrive=plan.redrive,
+            redis=self.redis,
+            quota=QuotaLimits(**plan.quota),
         )
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and other commands of people

@@ -4,9 +4,16 @@ They exist in tests only. `tests/README.md` says how this list differs from that
 suite, and how to add a bug.
 """
 
-from tests.simulation.bugs import bus, counts, failures, leases, ledger, limits, loop
+from tests.simulation.bugs import bus, counts, failures, leases, ledger, limits, loop, quotas
 from tests.simulation.bugs.bug import Bug
 
 BUGS: dict[str, Bug] = (
-    loop.BUGS | ledger.BUGS | leases.BUGS | bus.BUGS | failures.BUGS | limits.BUGS | counts.BUGS
+    loop.BUGS
+    | ledger.BUGS
+    | leases.BUGS
+    | bus.BUGS
+    | failures.BUGS
+    | limits.BUGS
+    | counts.BUGS
+    | quotas.BUGS
 )

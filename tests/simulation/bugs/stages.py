@@ -118,5 +118,20 @@ CLOSED_ROUTE: Stage = {
     "limits": SMALL["limits"]
     | {"shelve_after_s": 0.5, "move_after_s": 2.0, "crowd": 0, "move_page": 3},
 }
+# Three agents share a limit of the provider that they all need.
+LIMITED: Stage = {
+    **_ALONE,
+    "agents": 3,
+    "partitions": 3,
+    "tasks": 60,
+    "slots": 8,
+    "horizon_s": 20.0,
+    "linger": True,
+    "slow_s": {},
+    "events": [],
+    "limits": {},
+    "quota": {"rpm": 30},
+    "provider_share": 1.0,
+}
 # Half of the agents do not know the type of half of the tasks.
 UNKNOWN_TYPE: Stage = {**_BUSY, **_PLAIN, "kinds": {"t": 1, "later": 1}, "events": []}

@@ -1,0 +1,82 @@
+"""Limits of the provider: calls stay within them, whatever happens to agents and to Redis."""
+
+from collections.abc import Iterator
+
+from tests.invariants.evidence import Call, Evidence, Quota
+
+PROMPTS = "docllm-probe/"  # they belong to no task: a route is probed
+MINUTE_S = 60.0
+# Grants are used so late, and an idle account saves up so much, in seconds of its rate.
+LATE_S = 2.1
+
+
+def above_the_rate(run: Evidence) -> list[str]:
+    """Calls come no faster than the limit a minute, but for small bursts.
+
+    A grant that is given twice, or used twice, makes them come faster.
+    """
+    quota = run.quota
+    if quota is None or not quota.rpm:
+        return []
+    rate, burst = quota.rpm / MINUTE_S, _burst(quota)
+    level = at_s = 0.0
+    odd = []
+    for call in _calls(run, quota):
+        level = max(0.0, level - rate * (call.start_s - at_s)) + 1
+        at_s = call.start_s
+        if level > burst:
+            odd.append(f"{call.name} at {at_s:.3f}: {level:.1f} more than {quota.rpm} a minute")
+    return odd
+
+
+def more_at_once(run: Evidence) -> list[str]:
+    """No more calls run at once than the limit says.
+
+    A call of an agent that stood still is left out: the ledger took the agent for lost.
+    """
+    quota = run.quota
+    if quota is None or not quota.in_flight:
+        return []
+    # When Redis fails, agents keep to shares while others' calls end.
+    most = quota.in_flight if not quota.faults else 2 * quota.in_flight + quota.agents
+    changes = sorted(
+        change
+        for call, end_s in _whole(run, quota)
+        for change in ((call.start_s, 1, call.name), (end_s, -1, call.name))
+    )
+    running, odd = 0, []
+    for at_s, change, name in changes:
+        running += change
+        if running > most:
+            odd.append(f"{name} at {at_s:.3f}: {running} calls at once, {most} are allowed")
+    return odd
+
+
+def _burst(quota: Quota) -> float:
+    """Return how many calls may come at once.
+
+    Each fault of Redis, and each agent, may add what an idle account saves up.
+    """
+    rate = quota.rpm / MINUTE_S
+    saved = max(0.8 * rate, 1 + 0.5 * rate)
+    return 1 + LATE_S * rate + saved * (1 + quota.faults + quota.agents)
+
+
+def _calls(run: Evidence, quota: Quota) -> list[Call]:
+    calls = [
+        call
+        for call in run.calls
+        if call.route == quota.route and not call.name.startswith(PROMPTS)
+    ]
+    return sorted(calls, key=lambda call: call.start_s)
+
+
+def _whole(run: Evidence, quota: Quota) -> Iterator[tuple[Call, float]]:
+    """Yield the calls that ended, of programs that ran all the while, with their ends."""
+    for call in _calls(run, quota):
+        program = "" if call.claim is None else call.claim.program
+        agents = [agent for agent in run.agents.values() if agent.program == program]
+        if call.end_s is not None and not any(
+            agent.stood_still(call.start_s - LATE_S, call.end_s) for agent in agents
+        ):
+            yield call, call.end_s

@@ -1,0 +1,77 @@
+"""Bugs of the provider's limits: agents take more of an account than they may."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from agent.inflight.partition_share import PartitionShare
+from agent.quota.account import QuotaAccount
+from agent.quota.ledger import Charge, QuotaAnswer, QuotaRequest
+from agent.quota.member import QuotaMember
+from tests.simulation.bugs.bug import Bug, patched, replaced
+from tests.simulation.bugs.stages import LIMITED
+
+
+def _used_twice() -> AbstractContextManager[Any]:
+    take = QuotaMember.take
+
+    def keeping(self: QuotaMember, charge: Charge, now_s: float) -> bool:
+        grants = self._grants.copy()
+        taken = take(self, charge, now_s)
+        if self.running % 2:
+            self._grants = grants
+        return taken
+
+    return patched(QuotaMember, "take", keeping)
+
+
+def _heard_twice() -> AbstractContextManager[Any]:
+    hear = QuotaMember.hear
+
+    def twice(
+        self: QuotaMember, request: QuotaRequest, answer: QuotaAnswer, *times_s: float, **more: Any
+    ) -> None:
+        for _ in range(2):
+            hear(self, request, answer, *times_s, **more)
+
+    return patched(QuotaMember, "hear", twice)
+
+
+def _begins_full() -> AbstractContextManager[Any]:
+    begin = QuotaAccount.__init__
+
+    def full(self: QuotaAccount) -> None:
+        begin(self)
+        self.levels = {"rpm": 60.0}
+
+    return patched(QuotaAccount, "__init__", full)
+
+
+def _alone() -> AbstractContextManager[Any]:
+    seat = QuotaAccount._seat
+
+    def alone(self: QuotaAccount, agent: str, request: QuotaRequest, part: float) -> Any:
+        known = self._agents
+        self._agents = {name: one for name, one in known.items() if name == agent}
+        mine = seat(self, agent, request, part)
+        self._agents = known
+        return mine
+
+    return patched(QuotaAccount, "_seat", alone)
+
+
+_AWAY = [(1.0 + 13 * turn, "redis_away") for turn in range(3)]
+_FLUSHED = [(10.0 + 10 * turn, "redis_flushed") for turn in range(4)]
+
+BUGS = {
+    "a grant is used twice": Bug("P5", _used_twice, LIMITED),
+    "an answer of the ledger of grants is heard twice": Bug("P5", _heard_twice, LIMITED),
+    "an empty ledger of grants grants a minute": Bug(
+        "P5", _begins_full, {**LIMITED, "events": _FLUSHED}
+    ),
+    "without Redis each agent takes the whole limit": Bug(
+        "P5",
+        replaced(PartitionShare, "__call__", lambda _self: 1.0),
+        {**LIMITED, "events": _AWAY, "quota": {"rpm": 60}, "horizon_s": 30.0, "tasks": 90},
+    ),
+    "each agent takes all seats": Bug("P5", _alone, {**LIMITED, "quota": {"in_flight": 2}}),
+}
