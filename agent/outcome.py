@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.failures import Disposition, ErrorClass
+from schemas.task.provider_error import ProviderError
 
 __all__ = [
     "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved",
@@ -53,12 +54,14 @@ class Spent:
 class Failure:
     """The reason of a failed attempt: a class of the judge's table, and a text for a person.
 
-    `traceback` shows where the code of a handler failed, if that was the reason.
+    `traceback` shows where the code of a handler failed, if that was the reason. `provider_error`
+    is what the provider's error names, if it was one.
     """
 
     error_class: ErrorClass
     text: str
     traceback: str = field(default="", compare=False, repr=False)
+    provider_error: ProviderError = field(default=ProviderError(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -10,6 +10,7 @@ import orjson
 
 from agent.outcome import Failure
 from schemas.task.failures import ErrorClass
+from schemas.task.provider_error import provider_error_of
 from schemas.task.wording import TEXT_CHARS, one_line
 
 _NESTED = ("error", "innererror", "inner_error", "details", "metadata")
@@ -180,7 +181,8 @@ def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
     """
     failure = of_value(status, _parsed(body), body)
     if cut and failure.error_class == _NOT_NAMED:
-        return Failure(ErrorClass.AMBIGUOUS, one_line(f"{failure.text} (its body was cut)"))
+        text = one_line(f"{failure.text} (its body was cut)")
+        return replace(failure, error_class=ErrorClass.AMBIGUOUS, text=text)
     return failure
 
 
@@ -202,7 +204,8 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     classes = (row.error_class for row in TABLE if row.fits(status, lowered, text))
     name = next((code for code in codes if not code.isdigit()), "")
     shown = f"{status} {name}: {message}" if name else f"{status}: {message}"
-    return Failure(next(classes, _NO_STATUS), one_line(shown))
+    named = provider_error_of(next(filter(_text, _parts(value)), None))
+    return Failure(next(classes, _NO_STATUS), one_line(shown), provider_error=named)
 
 
 def hidden_status(value: Any) -> int:

@@ -89,6 +89,7 @@ def letter(settlement: Settlement, outcome: Dead) -> Letter:
         "route": settlement.route,
         "model": _model(outcome.spent),
         "traceback": packed(failure.traceback),
+        "provider_error": failure.provider_error.packed(),
     }
 
 

@@ -20,6 +20,7 @@ _BAD_REQUEST = 400
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _TOO_MANY = 429
+_SERVER_ERROR = 500
 _HUGE_CHARS = 17 << 20  # more than any agent takes
 
 
@@ -216,9 +217,9 @@ def _faults(body: bytes) -> Faults:
 
 
 def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> bytes:
-    return response(
-        status, orjson.dumps({"error": {"message": message, "type": code, "code": code}}), headers
-    )
+    kind = "server_error" if status >= _SERVER_ERROR else "invalid_request_error"
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    return response(status, orjson.dumps({"error": error}), headers)
 
 
 def _completion(body: Mapping[str, Any], text: str, content: str, *, wrong: bool) -> dict[str, Any]:

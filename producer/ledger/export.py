@@ -16,6 +16,7 @@ from producer.ledger import store
 from producer.ledger.batch_ids import id_range
 from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
+from schemas.task.provider_error import provider_error_of_packed
 from schemas.task.states import OPEN, Status
 from schemas.task.untrusted import contained, describe_error
 from schemas.task.wording import one_line
@@ -125,7 +126,8 @@ def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
 def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
     """Return the tasks as one statement sees them, so a state and its result cannot disagree."""
     result = [column.label(f"result_{column.name}") for column in task_result.c]
-    letter = [dead_letter.c[name] for name in ("error_class", "error_text", "died_at", "route")]
+    columns_of_letter = ("error_class", "error_text", "died_at", "route", "provider_error")
+    letter = [dead_letter.c[name] for name in columns_of_letter]
     joined = task.join(task_input, task_input.c.task_id == task.c.id)
     joined = joined.outerjoin(batch, batch.c.id == task.c.batch_id)
     joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
@@ -184,11 +186,14 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Ended:
         tokens_out=tokens_out + (row.result_tokens_out or 0),
         cost_micro=cost_micro + (row.result_cost_micro or 0),
         result=_result(row) if status == Status.SUCCEEDED else None,
-        letter=Letter(row.error_class, row.error_text, row.died_at, last_trace, row.route)
-        if status == Status.DEAD
-        else None,
+        letter=_letter(row, last_trace) if status == Status.DEAD else None,
         of_inbox=bool(row.of_inbox),
     )
+
+
+def _letter(row: Row[Any], last_trace: str) -> Letter:
+    error = provider_error_of_packed(row.provider_error)
+    return Letter(row.error_class, row.error_text, row.died_at, last_trace, row.route, error)
 
 
 def _result(row: Row[Any]) -> Result:

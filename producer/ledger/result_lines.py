@@ -15,6 +15,7 @@ import orjson
 from schemas.task.codec import is_value, unpacked
 from schemas.task.failures import UNTRIED, ErrorClass
 from schemas.task.message_text import text_of
+from schemas.task.provider_error import ProviderError
 from schemas.task.states import Status
 from schemas.task.untrusted import describe_error
 from schemas.task.wording import one_line
@@ -55,13 +56,17 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """Why a dead task was given up; `trace_id` is that of its last attempt."""
+    """Why a dead task was given up; `trace_id` is that of its last attempt.
+
+    `provider_error` is what the provider's error named; None if that is not known.
+    """
 
     error_class: str
     error_text: str
     died_at: datetime | None
     trace_id: str = ""
     route: str = ""
+    provider_error: ProviderError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +163,19 @@ def openai_line(task: Ended) -> bytes | None:
 def _refusal(letter: Letter) -> dict[str, Any] | None:
     """Return the provider's refusal, None if the task died of something else.
 
-    The body has the code and the message that the ledger keeps; a long message is cut.
+    The body has what the ledger keeps of the provider's error: its type, param and code, and its
+    message, cut if it is long. An older version kept the code and the message alone.
     """
     refusal = _REFUSAL.fullmatch(letter.error_text)
     if refusal is None or letter.error_class not in _CLASSES_OF_REFUSALS:
         return None
     code = refusal["code"]
+    named = letter.provider_error or ProviderError(code, None, code)
     error = {
         "message": refusal["message"],
-        "type": code or letter.error_class,
-        "param": None,
-        "code": code,
+        "type": named.type or code or letter.error_class,
+        "param": named.param,
+        "code": named.code,
     }
     return {
         "status_code": int(refusal["status"]),

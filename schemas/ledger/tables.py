@@ -306,6 +306,7 @@ dead_letter = _table(
         Blob,
         doc="where the code of a handler failed in the last attempt, by zlib",
     ),
+    Column("provider_error", Blob, doc="type, param and code of the provider's error, as JSON"),
     Index("ix_dead_fingerprint", "fingerprint"),
     Index("ix_dead_group", "batch_id", "fingerprint", "disposition"),
     Index("ix_dead_died", "died_at"),

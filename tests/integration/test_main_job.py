@@ -83,3 +83,19 @@ def test_both_formats_run_together(embedded: Deployment) -> None:
     assert openai["custom_id"] == "c1"
     assert "river" in openai["response"]["body"]["choices"][0]["message"]["content"]
     assert checker.violations(embedded.evidence()) == []
+
+
+def test_the_openai_format_has_the_providers_error(embedded: Deployment) -> None:
+    """Tools that read OpenAI's output files find the status and what the error names."""
+    embedded.llm("--latency", "0", "--faults", "400=1")
+    body = {"model": "m", "messages": [{"role": "user", "content": "p"}]}
+    line = {"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    embedded.producer("load", str(embedded.write_lines([line], "refused")))
+    embedded.until_done()
+
+    exported = orjson.loads(embedded.producer("export", "--format", "openai"))
+
+    assert (exported["error"], exported["response"]["status_code"]) == (None, 400)
+    named = exported["response"]["body"]["error"]
+    assert (named["type"], named["code"]) == ("invalid_request_error", "rehearsed_fault")
+    assert named["param"] is None

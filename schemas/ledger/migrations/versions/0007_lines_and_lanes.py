@@ -1,4 +1,4 @@
-"""Adds the lines of dead tasks, and the lane in which a task waits.
+"""Adds the lines of dead tasks, what providers' errors name, and the lane in which a task waits.
 
 By its line, a dead task is recognized that comes back without headers. Tasks of older versions are
 in the normal lane.
@@ -9,16 +9,17 @@ from alembic import op
 
 from schemas.ledger.migrations.lines import fill_dead_lines
 from schemas.ledger.migrations.steps import OPTIONS, add_column
-from schemas.ledger.sql import BigId, Tiny, binary, name
+from schemas.ledger.sql import BigId, Blob, Tiny, binary, name
 
 revision = "0007"
 down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Add the column, create the table if it is missing, and fill it."""
+    """Add the columns, create the table if it is missing, and fill it."""
     lane = sa.Column("lane", Tiny, server_default=sa.text("0"), nullable=False)
     add_column("task", lane)
+    add_column("dead_letter", sa.Column("provider_error", Blob))
     op.create_table(
         "dead_line",
         sa.Column("group_name", name(100), nullable=False),

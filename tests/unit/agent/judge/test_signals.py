@@ -5,9 +5,10 @@ import time
 import pytest
 
 from agent.judge import CLASSES, judge
-from agent.judge.signals import TABLE
+from agent.judge.signals import TABLE, classify
 from agent.ports import Reply
 from agent.routes.evidence import by_answer
+from schemas.task.provider_error import ProviderError
 from tests.support.handlers import failure_of
 from tests.support.replies import TERMS, class_of, completion, error
 
@@ -601,6 +602,22 @@ PROVIDERS = [
 def test_each_reply_of_a_provider_has_its_class(status: int, body: bytes, error_class: str) -> None:
     """Each known reply of a provider has the class that the table gives it."""
     assert class_of(status, body) == error_class
+
+
+def test_what_an_error_names_is_kept_as_it_was_sent() -> None:
+    """An export shows type, param and code as the provider wrote them."""
+    openai = error("Invalid 'n'", type="invalid_request_error", param="n", code=None)
+    vllm = b'{"object": "error", "message": "m", "type": "BadRequestError", "code": 400}'
+    wrapped = b'[{"error": {"message": "m", "status": "INVALID_ARGUMENT", "code": 400}}]'
+
+    for body, named in (
+        (openai, ProviderError("invalid_request_error", "n", None)),
+        (vllm, ProviderError("BadRequestError", None, 400)),
+        (wrapped, ProviderError(None, None, 400)),
+        (b"<html>", ProviderError()),
+    ):
+        assert classify(400, body).provider_error == named
+        assert classify(400, body, cut=True).provider_error == named
 
 
 def test_every_class_of_a_call_is_met_above() -> None:

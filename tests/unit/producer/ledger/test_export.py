@@ -21,6 +21,7 @@ from producer.ledger.store import Origin
 from schemas.ledger.database import Database
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.provider_error import ProviderError
 from schemas.task.states import Status
 
 # The database's times are UTC without a zone.
@@ -272,6 +273,7 @@ def test_the_openai_file_has_the_providers_refusal(filled: Filled) -> None:
     texts = {
         "coded": ("BAD_REQUEST", "400 invalid_value: Invalid 'n': too large."),
         "plain": ("SERVER", "503: upstream: down"),
+        "named": ("BAD_REQUEST", "400 invalid_request_error: Invalid 'n': too large."),
         "cut": ("NETWORK", "no connection: refused"),
         "handler": ("HANDLER", "500 ValueError: not a reply"),
     }
@@ -284,7 +286,13 @@ def test_the_openai_file_has_the_providers_refusal(filled: Filled) -> None:
             connection.execute(
                 update(dead_letter)
                 .where(dead_letter.c.task_id == task_id)
-                .values(error_class=error_class, error_text=error_text)
+                .values(
+                    error_class=error_class,
+                    error_text=error_text,
+                    provider_error=ProviderError("invalid_request_error", "n").packed()
+                    if key == "named"
+                    else None,
+                )
             )
 
     by_id = {line["custom_id"]: line for line in lines(filled, openai=True)}
@@ -307,6 +315,12 @@ def test_the_openai_file_has_the_providers_refusal(filled: Filled) -> None:
         "message": "upstream: down",
         "type": "SERVER",
         "param": None,
+        "code": None,
+    }
+    assert by_id["named"]["response"]["body"]["error"] == {
+        "message": "Invalid 'n': too large.",
+        "type": "invalid_request_error",
+        "param": "n",
         "code": None,
     }
     for key in ("cut", "handler"):
