@@ -42,7 +42,7 @@ def quota_duties(
         return ()
     share = PartitionShare(
         partitions=dispatching.partitions,
-        topics=(parts.topics.name("tasks"),),
+        topics=parts.topics.lane_names,
         describe=parts.admin.describe,
         clock=parts.clock,
     )

@@ -1,0 +1,61 @@
+"""The limits of the provider, judged by the calls of a run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from schemas.task.states import Status
+from tests.invariants.evidence import Call, Evidence, Quota
+from tests.invariants.happened import Claim, Incarnation
+from tests.invariants.quotas import above_the_rate, more_at_once
+
+QUOTA = Quota(route="default", rpm=60, in_flight=2, agents=1)
+
+
+def run(times_s: Sequence[float], quota: Quota = QUOTA, **changed: object) -> Evidence:
+    """Return a run whose calls begin at these times and last three seconds."""
+    call = Call("b/1", 0.0, 3.0, 200, route="default", claim=Claim("agent-1", Status.PROCESSING, 1))
+    call = replace(call, **changed)  # type: ignore[arg-type]
+    calls = [replace(call, start_s=at_s, end_s=at_s + 3) for at_s in times_s]
+    return Evidence(loaded=frozenset(), tasks=(), calls=calls, quota=quota)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "broken"), [(1.0, False), (1.01, False), (0.5, True), (0.9, True)]
+)
+def test_calls_come_no_faster_than_the_limit(every_s: float, *, broken: bool) -> None:
+    """Twice the rate is found soon, a little more than the rate within minutes."""
+    calls = [number * every_s for number in range(120)]
+
+    assert bool(above_the_rate(run(calls))) is broken
+    assert above_the_rate(run(calls, replace(QUOTA, rpm=0))) == []
+
+
+def test_a_small_burst_is_allowed() -> None:
+    """An idle account saves up a little; each fault of Redis allows a little more."""
+    assert above_the_rate(run([10.0] * 5)) == []
+    assert above_the_rate(run([10.0] * 9)) != []
+    assert above_the_rate(run([10.0] * 9, replace(QUOTA, faults=3))) == []
+
+
+@pytest.mark.parametrize("changed", [{"route": "slow"}, {"name": "docllm-probe/default"}])
+def test_other_calls_do_not_count(changed: dict[str, str]) -> None:
+    """Other routes have other accounts, and a cheap prompt that probes a route has no grant."""
+    assert above_the_rate(run([10.0] * 9, **changed)) == []
+
+
+def test_calls_at_once_are_counted() -> None:
+    """A call that ends makes room for the next; without Redis shares may add up to more."""
+    assert more_at_once(run([0.0, 1.0, 3.0, 4.0])) == []
+    assert more_at_once(run([0.0, 1.0, 2.0])) != []
+    assert more_at_once(run([0.0, 1.0, 2.0], replace(QUOTA, faults=1))) == []
+
+
+def test_calls_of_an_agent_that_stood_still_are_left_out() -> None:
+    """The ledger took it for lost and gave its seats to others."""
+    frozen = Incarnation(1, "agent-1", stalls=[(1.0, 9.0)])
+    calls = run([0.0, 1.0, 2.0])
+
+    assert more_at_once(replace(calls, agents={1: frozen})) == []
+    assert more_at_once(replace(calls, agents={1: replace(frozen, stalls=[(30.0, 40.0)])})) != []
