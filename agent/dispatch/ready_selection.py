@@ -66,7 +66,7 @@ class ReadySelection:
         waiting = self._table.take_ready_for(route, most)
         diverted: Counter[str] = Counter()
         for delivery in waiting:
-            following = self._admission.fallbacks(route, delivery.plan)
+            following = self._admission.fallbacks(route, delivery)
             target = next((name for name in following if room(name) > diverted[name]), None)
             if target is None:
                 self._table.ready(delivery, back=True)

@@ -19,7 +19,7 @@ from agent.judge import Effect, effect_of
 from agent.lease import Leases
 from agent.outcome import Dead, Outcome, Retry, Snooze
 from agent.ports import Clock
-from agent.routes import RoutePlan, Router, Ticket
+from agent.routes import Router, Ticket
 from schemas.settings.config import Trigger
 from schemas.task.agent_report import Reason, SuspectReport
 from schemas.task.guard import Guard
@@ -152,12 +152,16 @@ class Admission:
         is_bound = route in self._bound and self._routes.closed(route, now_s)
         return is_bound or self._routes.waits(route, now_s)
 
-    def fallbacks(self, route: str, plan: RoutePlan | None = None) -> list[str]:
-        """Return the routes that take calls for the tasks of a closed route, in order.
+    def fallbacks(self, route: str, delivery: Delivery | None = None) -> list[str]:
+        """Return the routes that take calls for a task of a closed route, in order.
 
-        Without the plan of one task, these are the routes for tasks that nothing bounds.
+        Without a task, these are the routes for tasks that nothing bounds.
         """
-        return self._routes.fallbacks(route, self._clock.now_s(), plan)
+        now_s = self._clock.now_s()
+        if delivery is None:
+            return self._routes.fallbacks(route, now_s)
+        row, following = delivery.row, self._routes.fallbacks(route, now_s, delivery.plan)
+        return [name for name in following if row is None or not self._guards.stops(row, name)]
 
     def note_bound(self, route: str, *, bound: bool) -> None:
         """Note whether the tasks that wait for a closed route may not leave it."""
@@ -193,7 +197,7 @@ class Admission:
         refusal = self._refusal(delivery, now_s)
         if (reason := refusal or self._reason_to_wait(delivery)) is not None:
             return reason
-        if not delivery.plan.allows(delivery.route):
+        if not delivery.plan.allows(delivery.route) or self._guarded_fallback(delivery):
             return NotAdmitted.ROUTE
         turns = self._quotas.admit(delivery, delivery.route)
         if turns is None:
@@ -222,7 +226,8 @@ class Admission:
         delivery.plan = delivery.plan.within(row.routes_allowed)
         if refusal := delivery.plan.refusal:
             return RouteRefused(refusal)
-        return self._guards.stops(row, delivery.route)
+        stopped = self._guards.stops(row, delivery.route)
+        return None if stopped is not None and delivery.diverted else stopped
 
     def grant_fallback(self, delivery: Delivery, route: str) -> Permit | None:
         """Let a running attempt go on on another route; None if that one takes no call now.
@@ -258,6 +263,15 @@ class Admission:
     def closed_for_s(self, route: str) -> float:
         """Return for how long a route takes no calls at least."""
         return self._routes.closed_for_s(route, self._clock.now_s())
+
+    def _guarded_fallback(self, delivery: Delivery) -> bool:
+        """Return whether a guard stops a task on the fallback of its own route, where it waits."""
+        row = delivery.row
+        return (
+            delivery.diverted
+            and row is not None
+            and self._guards.stops(row, delivery.route) is not None
+        )
 
     def ended(self, permit: Permit, outcome: Outcome) -> Outcome:
         """Take a permit back; return the outcome to settle.

@@ -70,6 +70,11 @@ class Delivery:
         return self.start if self.start and self.plan.allows(self.start) else self.plan.first
 
     @property
+    def diverted(self) -> bool:
+        """Return whether it runs on another route, because its own one is closed."""
+        return self.route != self.home
+
+    @property
     def task_id(self) -> int:
         """Return the task's id, as the header states it."""
         return self.publication.task_id

@@ -1,9 +1,11 @@
 """Tasks of a closed route run on its fallback, within their bounds, and go back afterwards."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.dispatch.ready_selection import ReadySelection
-from agent.execution.admission import Admission
+from agent.execution.admission import Admission, NotAdmitted
 from agent.execution.crash_suspects import CrashSuspects
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
@@ -14,7 +16,7 @@ from schemas.settings.config import RouteConfig, Trigger
 from schemas.task.envelope import Publication
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, admitted, call, failed, routes, snoozed
-from tests.support.slots import PARTITION, SlotsHarness, ending
+from tests.support.slots import PARTITION, RAISED, SlotsHarness, claimed, ending
 
 ROUTES = {
     "a": RouteConfig(fallback=("b", "c"), fallback_on=tuple(Trigger)),
@@ -173,6 +175,28 @@ def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
     assert not waiting.table.waits("a", waiting.clock.now_s())
     (reason,) = waiting.table.reasons(waiting.clock.now_s())
     assert (reason.name, reason.fallback) == ("a", "b")
+
+
+def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> None:
+    """It waits for its own route, and is not moved to a tier for the fallback's guard."""
+    waiting = Waiting()
+    guarded = replace(RAISED, route="b")
+    waiting.harness.guards.replace([guarded])
+    waiting.close("a")
+    known, unknown = (claimed(number, waiting.clock.now_s()) for number in (1, 2))
+    for delivery in (known, unknown):
+        delivery.plan = waiting.table.naming.plan_of_route("a").within(["a", "b"])
+        delivery.digest = b"d" * 16
+    row, unknown.row = unknown.row, None
+    for delivery in (known, unknown):
+        waiting.queue.arrive(delivery, 0.0, redelivered=False)
+
+    assert waiting.selection.take(SLOTS) == [unknown]
+    unknown.row = row
+    assert waiting.admission.grant(unknown) is NotAdmitted.ROUTE
+    waiting.queue.ready(unknown)
+    assert waiting.taken() == []
+    assert waiting.admission.closed_route("a")
 
 
 def test_neither_the_fallbacks_own_tasks_nor_the_others_starve() -> None:
