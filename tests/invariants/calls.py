@@ -4,12 +4,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
+import orjson
+
 from agent.judge import CLASSES
 from agent.lease import OWNER_BITS
 from agent.ledger.uncounted_ends import FREE_ENDS
 from schemas.task.states import Status
 from tests.invariants.claims import TICK_S
-from tests.invariants.evidence import Attempt, Call, Evidence
+from tests.invariants.evidence import Attempt, Call, Evidence, Task
 from tests.invariants.happened import Move
 from tests.invariants.history import History
 
@@ -46,6 +48,24 @@ def more_than_claims(run: Evidence) -> list[str]:
         for (name, owner), times in per_claim.items()
         if times > 1
     ]
+
+
+def out_of_bounds(run: Evidence) -> list[str]:
+    """No call is made on a route that the task's line does not allow."""
+    bounds = {task.id: allowed for task in run.tasks if (allowed := _allowed(task)) is not None}
+    return [
+        f"{call.name} was called on {call.route}, allowed are {', '.join(bounds[call.task_id])}"
+        for call in (*run.calls, *run.passed)
+        if call.task_id in bounds and call.route not in bounds[call.task_id]
+    ]
+
+
+def _allowed(task: Task) -> list[str] | None:
+    """Return the routes that a task's line allows; None if it does not say."""
+    if b"routes_allowed" not in task.value:
+        return None
+    allowed: list[str] = orjson.loads(task.value)["routes_allowed"]
+    return allowed
 
 
 def not_fitting_the_ends(run: Evidence) -> list[str]:

@@ -155,6 +155,7 @@ class Evidence:
     an error, and bugs that they logged. `slots`: the slots of each agent. `relief`: another record
     of its task may replace a record that a commit passes. `revoked_s`: when each program lost
     partitions; None if this was not recorded, or if the agents had no room to keep answers.
+    `passed`: the calls after which an attempt went on to another route; `calls` has the others.
     """
 
     loaded: frozenset[str]
@@ -167,6 +168,7 @@ class Evidence:
     quarantined: Sequence[int] = ()
     letters_again: Sequence[int] = ()
     calls: Sequence[Call] = ()
+    passed: Sequence[Call] = ()
     kills: Sequence[Kill] = ()
     moves: Sequence[Move] | None = None
     counts: Sequence[Count] = ()

@@ -46,9 +46,11 @@ def p3_no_offset_passes_open_work(run: Evidence) -> list[str]:
 def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
     """P4: each claim has one call and no call lacks a claim.
 
-    No answer is thrown away, and every repeated call has a cause that counts.
+    No answer is thrown away, every repeated call has a cause that counts, and no task is called on
+    a route that it does not allow.
     """
     checks = (
+        calls.out_of_bounds,
         calls.given_back,
         calls.bought_again,
         calls.paid_without_limit,

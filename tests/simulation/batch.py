@@ -18,7 +18,8 @@ from tests.simulation.world import World
 DANGERS = (
     "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved",
     "swept", "cancelled", "replayed", "repeated call", "call into an outage", "guard raised",
-    "quarantined", "redriven", "dead, permanent", "dead, exhausted", "dead, expired",
+    "quarantined", "redriven", "call on a fallback", "dead, permanent", "dead, exhausted",
+    "dead, expired",
 )  # fmt: skip
 ENOUGH_SEEDS = 300
 _SHARE = 25  # seeds that a process takes at a time

@@ -19,6 +19,7 @@ from schemas.settings.config import (
     KafkaConfig,
     LLMConfig,
     RouteConfig,
+    Trigger,
     TypeConfig,
 )
 from schemas.settings.quota import NO_LIMITS, QuotaLimits
@@ -40,6 +41,12 @@ LEDGER_ID = bytes(range(16)).hex()
 LLM_TIMEOUT_S, DRAIN_S = 20.0, 5.0
 TIERS, NEW_TIERS = ("5s", "20s"), ("8s",)
 SLOW, OTHER = "slow", "other"  # a route that is configured, and one that only tasks name
+SPARE = "spare"  # where the others' tasks go on in a run with fallbacks
+FALLBACK = {
+    "default": RouteConfig(fallback=(SLOW,), fallback_on=tuple(Trigger)),
+    SLOW: RouteConfig(fallback=(SPARE,), fallback_on=tuple(Trigger)),
+    SPARE: RouteConfig(),
+}
 LATER = "later"  # a type that half of the agents know from the start, and all of them at the end
 HANDLED = ("raises", "kills", "waits", "hangs", "panics")
 PROBE_S = 8.0
@@ -74,6 +81,7 @@ class Machine:
     redrive: bool = False
     redis: SimRedis | None = None
     quota: QuotaLimits = NO_LIMITS
+    fallback: bool = False
 
     def clock(self) -> VirtualClock:
         """Return a program's clock."""
@@ -143,7 +151,7 @@ class Machine:
             document_roots=(),
             guard=GuardConfig(probe_s=PROBE_S),
             inbox=InboxConfig(redrive=self.redrive),
-            routes={SLOW: RouteConfig()},
+            routes=FALLBACK if self.fallback else {SLOW: RouteConfig()},
             types={
                 name: TypeConfig(handler=f"tests.simulation.handlers:{name}") for name in HANDLED
             },

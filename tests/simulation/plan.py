@@ -115,6 +115,7 @@ SMALL: dict[str, tuple[Any, ...]] = {
 _SHELVING: dict[str, Any] = {"ready": 2, "shelve_after_s": 0.5, "move_after_s": 1.0, "crowd": 0}
 _FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
+FALLBACKS = 0.3  # of the runs
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 
 
@@ -128,7 +129,8 @@ class Plan:
     the last fault, otherwise one does. With `again`, when everything has ended, two people replay
     the dead letters and are interrupted. With `redrive` a dead letter that comes back replays its
     task. `quota` are the limits that are set for the default route; the provider allows
-    `provider_share` of them.
+    `provider_share` of them. With `fallback` the tasks of closed routes go on to others, within
+    their bounds.
     """
 
     seed: int
@@ -143,6 +145,7 @@ class Plan:
     linger: bool = False
     again: bool = False
     redrive: bool = False
+    fallback: bool = False
     horizon_s: float = 20.0
     kinds: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ("",)
@@ -191,6 +194,7 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
         _draw_limits(plan, random.Random(f"limits {seed}"))  # noqa: S311 - the same
         _draw_redrives(plan, random.Random(f"redrives {seed}"))  # noqa: S311 - the same
         _draw_quota(plan, random.Random(f"quota {seed}"))  # noqa: S311 - the same
+        plan.fallback = random.Random(f"fallback {seed}").random() < FALLBACKS  # noqa: S311 - the same
     return plan
 
 

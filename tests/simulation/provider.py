@@ -103,7 +103,14 @@ class SimLLM:
         program = process.name if process else ""
         route = "default" if model == "m" else str(model)
         made = Made(
-            name, int(label), route, self._store.turn(), now_s, self._store.utc_s(), program, *claim
+            name,
+            int(label.partition(".")[0]),
+            route,
+            self._store.turn(),
+            now_s,
+            self._store.utc_s(),
+            program,
+            *claim,
         )
         self.calls.append(made)
         return made

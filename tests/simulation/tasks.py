@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 import orjson
 
 from producer.input.lines import Good
+from schemas.settings.config import DEFAULT_ROUTE
 from schemas.task.line import parse
 from tests.simulation.eventloop import EPOCH_S
-from tests.simulation.machine import HANDLED, LATER
+from tests.simulation.machine import HANDLED, LATER, SLOW, SPARE
 from tests.simulation.mishaps import MISJUDGED, UNREADABLE
 
+BOUNDED = 0.4  # of the tasks of a run with fallbacks
 FUTURE = "future"  # of a format that only an update understands
 OF_THE_INBOX = (FUTURE, UNREADABLE)  # quarantined until then
 _SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -31,6 +33,19 @@ def lines(
         _line(number, f"{prefix}{kind}-{number}", kind, rng, models, horizon_s)
         for number, kind in enumerate(drawn)
     ]
+
+
+def bounded(lines: Sequence[Good], seed: int) -> list[Good]:
+    """Return the lines; some tasks may not leave their route, or go to one fallback alone."""
+    rng = random.Random(f"bounds {seed}")  # noqa: S311 - a seed must give the same lines
+    return [_within(line, rng) if rng.random() < BOUNDED else line for line in lines]
+
+
+def _within(line: Good, rng: random.Random) -> Good:
+    own = line.task.model or DEFAULT_ROUTE
+    routes = rng.choice(([own], [own, SPARE], [own, SLOW]))
+    value = orjson.dumps(orjson.loads(line.value) | {"routes_allowed": routes})
+    return Good(line.line, line.key, value, parse(value))
 
 
 def _line(

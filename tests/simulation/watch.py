@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+from schemas.settings.config import DEFAULT_ROUTE
 from tests.invariants.evidence import Position
 from tests.simulation.broker import Broker
 from tests.simulation.machine import GROUP
@@ -85,6 +87,14 @@ def seen(world: "World") -> Counter[str]:
         for call in world.llm.calls
         for outage in world.outages
     )
+    counts["call on a fallback"] = _on_fallbacks(world)
     for agent in world.agents:
         counts["fenced"] += agent.counts.fenced
     return counts
+
+
+def _on_fallbacks(world: "World") -> int:
+    """Return how many calls of tasks ran on another route than the task's own."""
+    models = {line.key: line.task.model or DEFAULT_ROUTE for line in (*world.lines, *world.inbox)}
+    keys = ((unquote(call.name.rpartition("/")[2]), call.route) for call in world.llm.calls)
+    return sum(models.get(key, route) != route for key, route in keys)

@@ -75,7 +75,7 @@ class _Witness:
 
     def tell(self) -> Evidence:
         world = self._world
-        tasks = list(self._tasks())
+        tasks, calls = list(self._tasks()), list(self._calls())
         return Evidence(
             loaded=self._loaded({task.name for task in tasks}),
             tasks=tasks,
@@ -95,7 +95,8 @@ class _Witness:
                 for row_id, headers in self._rows("SELECT id, headers FROM quarantine")
                 if {TASK_HEADER, DISPOSITION_HEADER} <= dict(headers_of(headers)).keys()
             ],
-            calls=list(self._calls()),
+            calls=[call for call, passed in calls if not passed],
+            passed=[call for call, passed in calls if passed],
             moves=self._moves,
             counts=list(self._counts()),
             sums=counted.sums(self._rows, "sim_count"),
@@ -391,7 +392,9 @@ class _Witness:
 
     # ---- the LLM and the programs
 
-    def _calls(self) -> Iterator[Call]:
+    def _calls(self) -> Iterator[tuple[Call, bool]]:
+        """Yield each call, and whether its attempt went on to another route after it."""
+        newest = {(made.task_id, made.owner): made for made in self._world.llm.calls}
         claims = {(move.task_id, move.owner): move for move in self._moves if move.claims}
         for made in self._world.llm.calls:
             claim = None
@@ -408,11 +411,13 @@ class _Witness:
                     self._known(made),
                 )
             status = int(made.ended) if made.ended.isdigit() else 0
-            yield Call(
+            passed = made.task_id > 0 and newest[made.task_id, made.owner].route != made.route
+            call = Call(
                 made.name, made.at_s, made.ended_s, status, made.utc_s - EPOCH_S, made.label,
                 order=made.turn, task_id=made.task_id, route=made.route, claim=claim,
                 good=made.good and _PLAIN.search(made.name) is not None,
             )  # fmt: skip
+            yield call, passed
 
     def _known(self, made: Made) -> bool:
         """Return whether the program that called knew the type of its task."""

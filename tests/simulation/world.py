@@ -89,6 +89,7 @@ class World:
             redrive=plan.redrive,
             redis=self.redis,
             quota=QuotaLimits(**plan.quota),
+            fallback=plan.fallback,
         )
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and other commands of people
@@ -100,6 +101,9 @@ class World:
         self.inbox = tasks.lines(
             plan.inbox, self.rng, plan.kinds, plan.models, plan.horizon_s, "inbox-"
         )
+        if plan.fallback:
+            self.lines = tasks.bounded(self.lines, plan.seed)
+            self.inbox = tasks.bounded(self.inbox, plan.seed)
         self.outages: list[Outage] = []
         self.commits: list[tuple[int, str, Cursor, int]] = []
         self.revoked_s: dict[str, list[float]] = defaultdict(list)  # by program

@@ -4,7 +4,17 @@ They exist in tests only. `tests/README.md` says how this list differs from that
 suite, and how to add a bug.
 """
 
-from tests.simulation.bugs import bus, counts, failures, leases, ledger, limits, loop, quotas
+from tests.simulation.bugs import (
+    bus,
+    counts,
+    failures,
+    fallback,
+    leases,
+    ledger,
+    limits,
+    loop,
+    quotas,
+)
 from tests.simulation.bugs.bug import Bug
 
 BUGS: dict[str, Bug] = (
@@ -16,4 +26,5 @@ BUGS: dict[str, Bug] = (
     | limits.BUGS
     | counts.BUGS
     | quotas.BUGS
+    | fallback.BUGS
 )

@@ -135,3 +135,15 @@ LIMITED: Stage = {
 }
 # Half of the agents do not know the type of half of the tasks.
 UNKNOWN_TYPE: Stage = {**_BUSY, **_PLAIN, "kinds": {"t": 1, "later": 1}, "events": []}
+# Routes fail one after the other, and tasks go on to those that work.
+FALLBACKS: Stage = {
+    **_BUSY,
+    "fallback": True,
+    "models": ("", "slow"),
+    "kinds": {"t": 1},
+    "slow_s": {},
+    "slots": 2,
+    "again": False,
+    "limits": {},
+    "events": [(1.0 + 4.0 * turn, "outage") for turn in range(12)],
+}

@@ -207,6 +207,13 @@ BROKEN = {
         closely(calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, cancelled=True)),)),
     ),
     "two calls under one claim": ("P4", closely(calls=(CLAIMED, replace(CLAIMED, order=13)))),
+    "a call on a route that is not allowed": (
+        "P4",
+        closely(
+            tasks=(replace(DONE, value=b'{"routes_allowed":["a"]}'), *CLOSE.tasks[1:]),
+            passed=(replace(CLAIMED, route="b"),),
+        ),
+    ),
     "an answer that is thrown away": (
         "P4",
         closely(moves=(LOADED, TAKEN, replace(ENDED, after=P))),

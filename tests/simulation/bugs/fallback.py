@@ -1,0 +1,31 @@
+"""Bugs of fallbacks: tasks of a closed route go where they may not, or get lost on the way."""
+
+from agent.dispatch.ready_selection import ReadySelection, Room
+from agent.inflight.delivery import Delivery
+from agent.routes.plan import RoutePlan
+from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.bugs.stages import FALLBACKS
+
+
+def _anywhere(_self: RoutePlan, _route: str) -> bool:
+    return True
+
+
+def _unbound_forgotten(self: ReadySelection, route: str, most: int, room: Room) -> list[Delivery]:
+    diverted: list[Delivery] = []
+    for delivery in self._table.take_ready_for(route, most):
+        following = [name for name in self._admission.fallbacks(route, delivery) if room(name)]
+        if following and len(diverted) < room(following[0]):
+            delivery.route = following[0]
+            diverted.append(delivery)
+    return diverted
+
+
+BUGS = {
+    "a fallback leaves the allowed routes": Bug(
+        "P4", replaced(RoutePlan, "allows", _anywhere), FALLBACKS
+    ),
+    "a task that may not leave its route is forgotten": Bug(
+        "P1", replaced(ReadySelection, "_divert", _unbound_forgotten), FALLBACKS
+    ),
+}
