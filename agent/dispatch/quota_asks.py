@@ -1,7 +1,11 @@
 """Tells the quotas which tasks are ready, so that grants for their calls can be asked for."""
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
+from agent.inflight.delivery import Delivery
 from agent.inflight.table import InFlightTable
 from agent.quota.ledger import MOST_ASKS
 
@@ -18,14 +22,31 @@ class QuotaAsks:
     def update(self, now_s: float) -> None:
         """Replace the asks of each route by what is ready now.
 
-        A route's grants are used by free slots, and by those in which its calls end meanwhile.
+        A route's grants are used by free slots, and by those in which its calls end meanwhile. The
+        tasks of a closed route are asked for on its fallback too.
         """
         free, ended = self._admission.room(), self._quotas.ended_lately()
-        routes = {*self._table.routes, *self._quotas.waiting_routes}
+        came_from = self._diverted()
+        routes = {*self._table.routes, *self._quotas.waiting_routes, *came_from}
         for route in routes | self._asked:
             waiting = self._quotas.waiting(route)
             usable = 0 if self._admission.closed else free + ended[route]
-            ready = self._table.next_for(route, min(MOST_ASKS, usable))
+            ready = self._ready((route, *came_from[route]), min(MOST_ASKS, usable))
             asks = [*waiting, *(self._quotas.ask(delivery, route) for delivery in ready)]
             self._quotas.quotas.wants(route, asks, now_s)
         self._asked = routes
+
+    def _diverted(self) -> defaultdict[str, list[str]]:
+        """Return the closed routes whose tasks go on, by the first route to which they go."""
+        came_from: defaultdict[str, list[str]] = defaultdict(list)
+        for route in self._table.routes:
+            for target in self._admission.fallbacks(route)[:1]:
+                came_from[target].append(route)
+        return came_from
+
+    def _ready(self, routes: Iterable[str], most: int) -> list[Delivery]:
+        """Return the next deliveries of these routes, at most so many."""
+        ready: list[Delivery] = []
+        for route in routes:
+            ready += self._table.next_for(route, most - len(ready))
+        return ready

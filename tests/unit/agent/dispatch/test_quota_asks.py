@@ -8,6 +8,7 @@ from agent.execution.admission import Admission
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 from agent.quota.estimate import CallSize
+from agent.routes import RoutePlan
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config, LLMConfig
 from schemas.settings.quota import QuotaLimits
@@ -27,7 +28,12 @@ class Ready:
             delivery = claimed(number, 0.0)
             delivery.row, delivery.size = None, CallSize(input_bytes=400 + 4 * number)
             self.table.ready(delivery)
-        admission = SimpleNamespace(room=lambda: room, closed=closed)
+        self.fallbacks: dict[str, list[str]] = {}
+        admission = SimpleNamespace(
+            room=lambda: room,
+            closed=closed,
+            fallbacks=lambda route: self.fallbacks.get(route, []),
+        )
         self.asks = QuotaAsks(
             table=self.table, admission=cast("Admission", admission), quotas=self.gate
         )
@@ -64,3 +70,16 @@ def test_asks_end_with_the_last_task() -> None:
     assert ready.asked() == [100]
     ready.table.take_ready(1, lambda _: 1)
     assert ready.asked() == []
+
+
+def test_the_tasks_of_a_closed_route_are_asked_for_on_its_fallback() -> None:
+    """Otherwise nothing would be granted there, and they would wait as long as the stop lasts."""
+    ready = Ready(0, 3)
+    for number in range(5):
+        delivery = claimed(number, 0.0)
+        delivery.plan, delivery.size = RoutePlan("closed"), CallSize(input_bytes=400)
+        ready.table.ready(delivery)
+
+    assert ready.asked() == []
+    ready.fallbacks["closed"] = [ROUTE, "other"]
+    assert ready.asked() == [100, 100, 100]
