@@ -18,6 +18,7 @@ from schemas.runtime.clock import Clock
 from schemas.settings.config import Structured
 from schemas.task.envelope import Publication, RawHeaders
 from schemas.task.failures import ErrorClass
+from schemas.task.lanes import Lane
 from schemas.task.rejected_record import RejectedRecord
 
 __all__ = [
@@ -241,6 +242,7 @@ class Row:
     cancelled: bool = False  # whether its batch is cancelled
     tenant: str = ""
     routes_allowed: tuple[str, ...] | None = None  # by its batch; the task's line wins
+    lane: Lane = Lane.NORMAL
 
     @property
     def key_text(self) -> str:

@@ -8,6 +8,8 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from schemas.task.lanes import Lane
 
+TIGHT_SHARE = 7 / 8  # of the memory for bodies; the rest is kept for lanes that use little
+
 
 class Backpressure:
     """Decides which topics are paused.
@@ -32,25 +34,41 @@ class Backpressure:
         self._quarantine = quarantine
         self._lanes = lanes
         self._limits = limits
-        self._high = max(limits.ready, 2 * slots)
+        high = max(limits.ready, 2 * slots)
+        self._step = high // 2
+        self._high = dict.fromkeys(Lane, high)
+        self._high[Lane.NORMAL] = max(high, limits.ready_normal)
+        self._full_lanes: set[Lane] = set()
 
     def update(self) -> None:
         """Pause and resume topics by the number and size of the waiting deliveries."""
-        many = self._table.waiting >= (self._high // 2 if self.full else self._high)
+        self._full_lanes = {lane for lane in set(self._lanes.values()) if self._has_enough(lane)}
         heavy = (
             self._table.bodies_bytes + self._quarantine.bytes >= self._limits.bodies_bytes
             or len(self._quarantine) > self._limits.rejected
         )
-        self.full = many or heavy
+        self.full = bool(self._full_lanes) or heavy
         self._partitions.pause(
-            {topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)}
+            {topic for topic in self._partitions.topics if heavy or self._enough(topic)}
         )
 
-    def _enough(self, topic: str, *, many: bool) -> bool:
+    def _has_enough(self, lane: Lane) -> bool:
+        """Return whether no more of a lane may be read for now.
+
+        Each lane is read as far as if it were alone: the records of one must not keep those of the
+        others on their topics. Nor may their bodies: when memory is nearly full, lanes that have
+        little of it still are read.
+        """
+        high = self._high[lane] - (self._step if lane in self._full_lanes else 0)
+        tight = self._table.bodies_bytes >= TIGHT_SHARE * self._limits.bodies_bytes
+        large = self._table.bytes_of(lane) >= self._limits.bodies_bytes / len(Lane)
+        return self._table.waiting_in(lane) >= high or (tight and large)
+
+    def _enough(self, topic: str) -> bool:
         """Return whether enough records of a topic wait.
 
         Records in a tier are due by the clock, so newer tasks must not keep a tier from being read.
         """
-        if topic in self._lanes:
-            return many or self._table.shelved >= self._limits.shelved
+        if (lane := self._lanes.get(topic)) is not None:
+            return lane in self._full_lanes or self._table.shelved >= self._limits.shelved
         return self._partitions.unfinished(topic) >= self._limits.shelved

@@ -45,8 +45,7 @@ class BodyLoader:
         }
 
     def _complete(self, delivery: Delivery, key: bytes, value: bytes) -> bool:
-        delivery.value = value
-        self._table.bodies_bytes += len(value)
+        self._table.load_body(delivery, value)
         before = delivery.route
         if delivery.digest is None:
             seen = self._decoder.preview(value)

@@ -10,6 +10,7 @@ from agent.ports import Claimable, Partition, Row
 from agent.quota.estimate import CallSize
 from agent.routes import RoutePlan
 from schemas.task.envelope import Publication
+from schemas.task.lanes import Lane
 
 _NO_PLAN = RoutePlan("")
 
@@ -53,6 +54,7 @@ class Delivery:
     key: bytes | None = None
     size: CallSize = field(default_factory=CallSize)  # as its body shows it
     tenant: str = "default"  # the same
+    lane: Lane = Lane.NORMAL  # its topic's, or its task's once the ledger has answered
     plan: RoutePlan = _NO_PLAN
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None

@@ -18,10 +18,12 @@ class Limits:
 
     Deliveries in memory:
         bodies_bytes: bytes of bodies and rejected records, at which all topics are paused.
-        ready: deliveries that wait for a question or a claim, at which the main topic is paused
-            until half of them are gone; at least two for each slot.
-        shelved: deliveries of shelved routes at which the main topic is paused, and unfinished ones
-            at which the topic of a tier is paused.
+        ready: deliveries of a lane that wait for a question or a claim, at which the lane is paused
+            until half of so many are gone; at least two for each slot.
+        ready_normal: the same for the normal lane. A tenant's tasks overflow to the bulk lane after
+            10,000, so that an agent that reads further finds the tasks of others behind them.
+        shelved: deliveries of shelved routes at which the lanes are paused, and unfinished ones at
+            which the topic of a tier is paused.
         rejected: rejected records above which all topics are paused.
         kept_answers: most answers of fenced settlements that are kept for their tasks' next claim.
 
@@ -50,6 +52,7 @@ class Limits:
 
     bodies_bytes: int = 128 << 20
     ready: int = 1000
+    ready_normal: int = 12_000
     shelved: int = 50_000
     rejected: int = 500
     kept_answers: int = 1000

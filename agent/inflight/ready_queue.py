@@ -1,76 +1,87 @@
-"""The ready queue: deliveries that may be claimed, by route. Pure.
+"""The ready queue: deliveries that may be claimed, by lane, route and tenant. Pure.
 
-Returned deliveries take turns with new ones, so that neither kind starves. A shelved route takes no
-calls for a while. Its deliveries keep their place without their bodies, so that records of other
-routes are read past them.
+Lanes take turns, then the routes in a lane, then the tenants on a route; and returned deliveries
+take turns with new ones. So none of them starves. A shelved route takes no calls for a while. Its
+deliveries keep their place without their bodies, so that records of other routes are read past
+them.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.turns import LaneTurns, TenantTurns
+from schemas.task.lanes import TURNS, Lane
+
+Room = dict[str, int]
 
 
-@dataclass(slots=True)
-class _Queue:
-    """One route's ready deliveries.
+class _LaneQueue:
+    """The ready deliveries of one lane, by route."""
 
-    `back` holds deliveries that waited before, or that a dead agent left behind; `new` holds those
-    just read.
-    """
+    def __init__(self, weight_of: Callable[[str], float]) -> None:
+        self._weight_of = weight_of
+        self.routes: dict[str, TenantTurns] = {}  # the one that took its turn last comes last
 
-    new: deque[Delivery] = field(default_factory=deque)
-    back: deque[Delivery] = field(default_factory=deque)
-    back_next: bool = True
+    def put(self, delivery: Delivery, *, back: bool) -> None:
+        if delivery.route not in self.routes:
+            self.routes[delivery.route] = TenantTurns(self._weight_of)
+        self.routes[delivery.route].put(delivery, back=back)
 
-    def __len__(self) -> int:
-        return len(self.new) + len(self.back)
-
-    def pop(self) -> Delivery | None:
-        """Take the next delivery, from both queues in turn; None if there is none."""
-        while self.new or self.back:
-            queue = self.back if (self.back_next and self.back) or not self.new else self.new
-            self.back_next = queue is self.new
-            delivery = queue.popleft()
-            if delivery.state is DeliveryState.READY:
+    def pop(self, room: Room) -> Delivery | None:
+        """Take the next delivery of a route that has room, and take it from the room."""
+        while (route := self.next_route(room)) is not None:
+            delivery = self.routes[route].pop()
+            self.routes[route] = self.routes.pop(route)
+            if delivery is not None:
+                room[route] -= 1
                 return delivery
         return None
 
+    def next_route(self, room: Room) -> str | None:
+        """Return the route whose turn it is, of those that have room and deliveries."""
+        usable = (route for route, queue in self.routes.items() if queue and room.get(route, 0) > 0)
+        return next(usable, None)
+
     def forget_gone(self) -> None:
-        """Drop deliveries that are no longer ready."""
-        self.new = deque(delivery for delivery in self.new if delivery.state is DeliveryState.READY)
-        self.back = deque(
-            delivery for delivery in self.back if delivery.state is DeliveryState.READY
-        )
+        for queue in self.routes.values():
+            queue.forget_gone()
+        # Routes come from tasks, so unused names must not pile up.
+        self.routes = {route: queue for route, queue in self.routes.items() if queue}
 
 
 class ReadyQueue:
-    """The ready queues, by route."""
+    """The ready queues, by lane and route. `weight_of` gives a tenant's part beside others."""
 
-    def __init__(self) -> None:
-        self._queues: dict[str, _Queue] = {}
+    def __init__(self, *, weight_of: Callable[[str], float] = lambda _tenant: 1.0) -> None:
+        self._lanes = {lane: _LaneQueue(weight_of) for lane in Lane}
+        self._turns = LaneTurns()
         self._shelved: set[str] = set()
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return sum(len(queue) for lane in self._lanes.values() for queue in lane.routes.values())
 
     @property
     def unshelved(self) -> int:
         """Return how many deliveries wait for routes that are not shelved."""
+        return sum(map(self.unshelved_in, Lane))
+
+    def unshelved_in(self, lane: Lane) -> int:
+        """Return how many deliveries of a lane wait for routes that are not shelved."""
         return sum(
-            len(queue) for route, queue in self._queues.items() if route not in self._shelved
+            len(queue)
+            for route, queue in self._lanes[lane].routes.items()
+            if route not in self._shelved
         )
 
     @property
     def routes(self) -> list[str]:
         """Return the routes that deliveries wait for."""
-        return list(self._queues)
+        return list(dict.fromkeys(route for lane in self._lanes.values() for route in lane.routes))
 
     def count(self, route: str) -> int:
         """Return how many deliveries wait for a route."""
-        return len(self._queues.get(route, ()))
+        return sum(map(len, self._of(route)))
 
     def is_shelved(self, route: str) -> bool:
         """Return whether a route's deliveries wait without their bodies."""
@@ -78,16 +89,15 @@ class ReadyQueue:
 
     def put(self, delivery: Delivery, *, back: bool) -> None:
         """Queue a delivery for its route."""
-        queue = self._queues.setdefault(delivery.route, _Queue())
-        (queue.back if back else queue.new).append(delivery)
+        self._lanes[delivery.lane].put(delivery, back=back)
 
     def shelve(self, route: str) -> Iterator[Delivery]:
         """Shelve a route; return its ready deliveries, whose bodies the caller must drop."""
         self._shelved.add(route)
-        queue = self._queues.get(route, _Queue())
         return (
             delivery
-            for delivery in (*queue.new, *queue.back)
+            for queue in self._of(route)
+            for delivery in queue
             if delivery.state is DeliveryState.READY
         )
 
@@ -97,36 +107,31 @@ class ReadyQueue:
 
     def next_of(self, route: str, limit: int) -> list[Delivery]:
         """Return the next deliveries of a route, about in the order in which they are taken."""
-        queue = self._queues.get(route)
-        if queue is None:
-            return []
-        pairs = zip_longest(islice(queue.back, limit), islice(queue.new, limit))
-        ready = (
-            delivery
-            for delivery in chain.from_iterable(pairs)
-            if delivery is not None and delivery.state is DeliveryState.READY
-        )
-        return list(islice(ready, limit))
+        urgent_first = sorted(self._lanes, key=TURNS.__getitem__, reverse=True)
+        queues = [self._lanes[lane].routes.get(route) for lane in urgent_first]
+        shown = chain.from_iterable(queue.next(limit) for queue in queues if queue is not None)
+        return list(islice(shown, limit))
 
     def take(self, limit: int, room: Callable[[str], int]) -> list[Delivery]:
-        """Take up to `limit` deliveries, from the routes in turn.
+        """Take up to `limit` deliveries, by turns.
 
         Of each route, at most as many as `room` returns are taken.
         """
         taken: list[Delivery] = []
-        left = {route: room(route) for route in self._queues}
-        while len(taken) < limit and left:
-            for route in list(left):
-                delivery = (
-                    self._queues[route].pop() if left[route] > 0 and len(taken) < limit else None
-                )
-                if delivery is None:
-                    del left[route]
-                else:
-                    left[route] -= 1
-                    taken.append(delivery)
+        left = {route: room(route) for route in self.routes} if limit > 0 else {}
+        while len(taken) < limit and (delivery := self._pop(left)) is not None:
+            taken.append(delivery)
         self._drop_empty()
         return taken
+
+    def _pop(self, room: Room) -> Delivery | None:
+        while lanes := [
+            lane for lane, queue in self._lanes.items() if queue.next_route(room) is not None
+        ]:
+            delivery = self._lanes[self._turns.choose(lanes)].pop(room)
+            if delivery is not None:
+                return delivery
+        return None
 
     def take_of(self, route: str, limit: int) -> list[Delivery]:
         """Take up to `limit` deliveries of one route."""
@@ -134,12 +139,16 @@ class ReadyQueue:
 
     def forget_gone(self) -> None:
         """Drop the deliveries whose partitions were revoked."""
-        for queue in self._queues.values():
-            queue.forget_gone()
+        for lane in self._lanes.values():
+            lane.forget_gone()
         self._drop_empty()
 
+    def _of(self, route: str) -> list[TenantTurns]:
+        return [lane.routes[route] for lane in self._lanes.values() if route in lane.routes]
+
     def _drop_empty(self) -> None:
-        """Drop empty queues. Routes come from tasks, so unused names must not pile up."""
-        for route in [route for route, queue in self._queues.items() if not queue]:
-            del self._queues[route]
-            self._shelved.discard(route)
+        for lane, queue in self._lanes.items():
+            queue.routes = {route: turns for route, turns in queue.routes.items() if turns}
+            if not queue.routes:
+                self._turns.idle(lane)
+        self._shelved.intersection_update(self.routes)

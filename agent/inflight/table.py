@@ -4,28 +4,53 @@ Pure; time is passed in.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.ready_queue import ReadyQueue
+from schemas.task.lanes import Lane
 
 
 class InFlightTable:
-    """Moves deliveries between their states; knows nothing of the ledger or of calls."""
+    """Moves deliveries between their states; knows nothing of the ledger or of calls.
 
-    def __init__(self, *, limits: Limits) -> None:
+    `lanes` are by topic; `weight_of` gives a tenant's part beside others.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        lanes: Mapping[str, Lane] = MappingProxyType({}),
+        weight_of: Callable[[str], float] = lambda _tenant: 1.0,
+    ) -> None:
         self._limits = limits
+        self._lanes = lanes
         self._by_task: dict[int, Delivery] = {}
         self._behind: dict[int, deque[Delivery]] = {}  # by task: its records that came later
         self._to_ask: deque[Delivery] = deque()
-        self._ready = ReadyQueue()
+        self._ready = ReadyQueue(weight_of=weight_of)
         self._delayed = DelayQueue()
         self._suspects: list[Delivery] = []
         # In the order of their last settle.
         self._kept_answers: dict[Delivery, None] = {}
-        self.bodies_bytes = 0
+        self._bytes = dict.fromkeys(Lane, 0)
+
+    @property
+    def bodies_bytes(self) -> int:
+        """Return how many bytes the bodies in memory have."""
+        return sum(self._bytes.values())
+
+    def bytes_of(self, lane: Lane) -> int:
+        """Return how many bytes the bodies of a lane's deliveries have."""
+        return self._bytes[lane]
+
+    def waiting_in(self, lane: Lane) -> int:
+        """Return how many deliveries of a lane wait with their bodies for a question or a claim."""
+        return len(self._to_ask) + self._ready.unshelved_in(lane)
 
     @property
     def waiting(self) -> int:
@@ -57,7 +82,8 @@ class InFlightTable:
         twice. If the first one is in the delay queue, the ledger is asked about it again, because
         the second record may have been published to let the task run at once.
         """
-        self.bodies_bytes += len(delivery.value or b"")
+        delivery.lane = self._lanes.get(delivery.partition.topic, Lane.NORMAL)
+        self._bytes[delivery.lane] += len(delivery.value or b"")
         first = self._by_task.setdefault(delivery.task_id, delivery)
         if first is not delivery:
             delivery.state = DeliveryState.DELAYED
@@ -97,11 +123,28 @@ class InFlightTable:
         `back` means that it has waited before, and that its offset holds up the watermark.
         """
         delivery.state, delivery.route = DeliveryState.READY, delivery.home
+        self._follow_row(delivery)
         if delivery.suspect:
             self.shed(delivery)  # it may wait for long, and the ledger is known to have its body
             self._suspects.append(delivery)
         elif self._may_wait(delivery):
             self._ready.put(delivery, back=back)
+
+    def _follow_row(self, delivery: Delivery) -> None:
+        """Let the delivery wait where its task belongs, as far as the ledger has told.
+
+        Its record does not tell: it may come from a tier, or have no body.
+        """
+        if delivery.row is not None:
+            size = len(delivery.value or b"")
+            self._bytes[delivery.lane] -= size
+            delivery.lane, delivery.tenant = delivery.row.lane, delivery.row.tenant
+            self._bytes[delivery.lane] += size
+
+    def load_body(self, delivery: Delivery, value: bytes) -> None:
+        """Give a delivery its body back."""
+        delivery.value = value
+        self._bytes[delivery.lane] += len(value)
 
     def shelve(self, route: str) -> None:
         """Keep a route's ready deliveries without their bodies until the route is unshelved."""
@@ -215,7 +258,7 @@ class InFlightTable:
                 self._drop(behind)
 
     def _drop(self, delivery: Delivery) -> None:
-        self.bodies_bytes -= len(delivery.value or b"")
+        self._bytes[delivery.lane] -= len(delivery.value or b"")
         delivery.shed()
 
     def end(self, delivery: Delivery) -> None:

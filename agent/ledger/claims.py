@@ -18,6 +18,7 @@ from producer.ports import Order
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
 from schemas.ledger.tables import batch, task, task_input
 from schemas.runtime import crash
+from schemas.task.lanes import known_lane
 from schemas.task.states import TRANSITIONS, WAITING, Status
 
 PAGE = 500
@@ -56,6 +57,7 @@ _READ = select(  # the columns are in the order of Row
     batch.c.cancelled_at.is_not(None).label("cancelled"),
     task.c.tenant,
     batch.c.options,
+    task.c.lane,
     task.c.digest,
 )
 _READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(
@@ -200,7 +202,9 @@ def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int
 
 def _row(columns: Sequence[Any]) -> Row:
     """Build a row from the columns of `_READ` without the digest."""
-    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled, tenant, options = columns
+    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled, tenant, options, lane = (
+        columns
+    )
     return Row(
         *numbers,
         float(due_in_s),
@@ -211,4 +215,5 @@ def _row(columns: Sequence[Any]) -> Row:
         bool(cancelled),
         tenant,
         batch_options.routes_allowed(options),
+        known_lane(lane),
     )  # type: ignore[call-arg]

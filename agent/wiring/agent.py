@@ -227,6 +227,7 @@ def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
         common,
         partitions=_partitions(chosen, chosen.sources),
         lanes=topics.lanes,
+        weight_of=lambda tenant: parts.config.tenant(tenant).weight,
         decoder=RecordDecoder(
             ledger_id=parts.ledger_id, group=topics.group, naming=chosen.routes.naming
         ),

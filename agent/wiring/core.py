@@ -4,7 +4,7 @@ Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agent.dispatch.answers import AnswerHandler
@@ -137,6 +137,7 @@ def dispatch(
     *,
     partitions: Partitions,
     lanes: Mapping[str, Lane],
+    weight_of: Callable[[str], float],
     decoder: RecordDecoder,
     admission: Admission,
     slots: Slots,
@@ -144,7 +145,7 @@ def dispatch(
     """Build the parts that decide about records."""
     ledger, publishing, leases = common.ledger, common.publishing, common.leases
     wakeups, clock, limits = common.wakeups, common.clock, common.limits
-    table = InFlightTable(limits=limits)
+    table = InFlightTable(limits=limits, lanes=lanes, weight_of=weight_of)
     quarantine = QuarantineQueue(
         ledger=ledger,
         letters=common.letters,

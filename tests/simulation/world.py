@@ -85,7 +85,7 @@ class World:
             max_attempts=plan.max_attempts,
             sweep_slack_s=20.0 if plan.sweeps else 1e6,
             sqlite=plan.sqlite,
-            limits=Limits(**plan.limits),
+            limits=Limits(**{"ready_normal": plan.limits.get("ready", 1000), **plan.limits}),
             redrive=plan.redrive,
             redis=self.redis,
             quota=QuotaLimits(**plan.quota),

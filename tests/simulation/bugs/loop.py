@@ -89,7 +89,7 @@ def _highest(self: Any, offset: int) -> None:
 def _no_followers(
     self: table.InFlightTable, delivery: Any, _now_s: float, *, redelivered: bool
 ) -> None:
-    self.bodies_bytes += len(delivery.value or b"")
+    self.load_body(delivery, delivery.value or b"")
     self._by_task[delivery.task_id] = delivery
     (self.ask if redelivered else self.ready)(delivery)
 

@@ -15,20 +15,28 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from schemas.task.lanes import Lane
 
-MAIN, TIER = "g.tasks", "g.retry.30s"
-LIMITS = Limits()
+MAIN, BULK, TIER = "g.tasks", "g.tasks.bulk", "g.retry.30s"
+LIMITS = Limits(ready_normal=1000)
 
 
 @dataclass
 class FakeTable:
     waiting: int = 0
+    waiting_bulk: int = 0
     shelved: int = 0
     bodies_bytes: int = 0
+    bulk_bytes: int = 0
+
+    def waiting_in(self, lane: Lane) -> int:
+        return self.waiting_bulk if lane is Lane.BULK else self.waiting
+
+    def bytes_of(self, lane: Lane) -> int:
+        return self.bulk_bytes if lane is Lane.BULK else self.bodies_bytes - self.bulk_bytes
 
 
 @dataclass
 class FakePartitions:
-    topics: tuple[str, ...] = (MAIN, TIER)
+    topics: tuple[str, ...] = (MAIN, BULK, TIER)
     left: Counter[str] = field(default_factory=Counter)
     paused: set[str] = field(default_factory=set)
 
@@ -48,15 +56,15 @@ class FakeAside(list[object]):
 class BackpressureHarness:
     """Backpressure over queues whose lengths a test sets."""
 
-    def __init__(self, slots: int = 8) -> None:
+    def __init__(self, slots: int = 8, limits: Limits = LIMITS) -> None:
         self.table, self.partitions, self.aside = FakeTable(), FakePartitions(), FakeAside()
         self.pressure = Backpressure(
             table=cast("InFlightTable", self.table),
             partitions=cast("Partitions", self.partitions),
             quarantine=cast("QuarantineQueue", self.aside),
             slots=slots,
-            lanes={MAIN: Lane.NORMAL},
-            limits=LIMITS,
+            lanes={MAIN: Lane.NORMAL, BULK: Lane.BULK},
+            limits=limits,
         )
 
     def paused(self, waiting: int = 0) -> set[str]:
@@ -93,7 +101,7 @@ def test_nothing_is_read_while_waiting_records_use_much_memory(heavy: str) -> No
     harness.aside += [None] * (LIMITS.rejected + 1 if heavy == "aside" else 0)
     harness.aside.bytes = LIMITS.bodies_bytes if heavy == "few but large ones" else 0
 
-    assert harness.paused() == {MAIN, TIER}
+    assert harness.paused() == {MAIN, BULK, TIER}
     assert harness.pressure.full
 
 
@@ -104,9 +112,38 @@ def test_deliveries_without_bodies_are_limited_by_topic() -> None:
     """
     harness = BackpressureHarness()
     harness.table.shelved = LIMITS.shelved
-    assert harness.paused() == {MAIN}
+    assert harness.paused() == {MAIN, BULK}
 
     harness.table.shelved = 0
     harness.partitions.left[TIER] = LIMITS.shelved
 
     assert harness.paused() == {TIER}
+
+
+def test_a_full_lane_keeps_no_other_from_being_read() -> None:
+    """While thousands wait in the bulk lane, tasks of the others are read at once."""
+    harness = BackpressureHarness()
+    harness.table.waiting_bulk = LIMITS.ready
+
+    assert harness.paused(LIMITS.ready - 1) == {BULK}
+    assert harness.pressure.full
+
+
+def test_the_normal_lane_is_read_further() -> None:
+    """A tenant's tasks are not hidden behind those that another may have before the overflow."""
+    harness = BackpressureHarness(limits=Limits())
+    harness.table.waiting_bulk = Limits().ready
+
+    assert harness.paused(10_000) == {BULK}
+    assert harness.paused(Limits().ready_normal) == {MAIN, BULK}
+    assert harness.paused(Limits().ready_normal - Limits().ready // 2) == {MAIN, BULK}
+    assert harness.paused(Limits().ready_normal - Limits().ready // 2 - 1) == {BULK}
+
+
+def test_large_bodies_of_a_lane_leave_memory_for_the_others() -> None:
+    """When memory is nearly full, only the lane that has most of it is paused."""
+    harness = BackpressureHarness()
+    harness.table.bodies_bytes = LIMITS.bodies_bytes * 15 // 16
+    harness.table.bulk_bytes = harness.table.bodies_bytes
+
+    assert harness.paused() == {BULK}

@@ -171,6 +171,7 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
         admission=slots._admission,
         slots=slots,
         lanes={PARTITION.topic: Lane.NORMAL},
+        weight_of=lambda _tenant: 1.0,
     )
     dispatch.dispatcher.deliver(Assigned((PARTITION,)))
     dispatch.dispatcher.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])

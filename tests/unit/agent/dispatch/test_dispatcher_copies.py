@@ -67,6 +67,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
         decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         lanes={PARTITION.topic: Lane.NORMAL},
+        weight_of=lambda _tenant: 1.0,
         admission=MagicMock(slots=64),
         slots=MagicMock(),
     )

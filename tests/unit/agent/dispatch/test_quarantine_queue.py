@@ -53,7 +53,7 @@ def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
         Delivery(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r")
         for at, digest in enumerate((b"1", b"2"))
     )
-    theirs.row = MagicMock(suspect=False)
+    theirs.row = MagicMock(suspect=False, lane=Lane.NORMAL)
     for record in (theirs, ours):
         table.arrive(record, 0.0, redelivered=False)
 

@@ -1,0 +1,141 @@
+"""Turns among lanes and among tenants, so that none of them starves. Pure.
+
+A turn that nobody can use is nobody's loss: whoever has work shares it, by the same weights.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
+
+from agent.inflight.delivery import Delivery, DeliveryState
+from schemas.task.lanes import TURNS, Lane
+
+LEAST_WEIGHT = 0.01  # of a tenant; with less, a turn would take thousands of rounds
+
+
+class LaneTurns:
+    """Chooses the next lane by `TURNS`, evenly spread over the time."""
+
+    def __init__(self) -> None:
+        self._credit = dict.fromkeys(Lane, 0)
+
+    def choose(self, lanes: Collection[Lane]) -> Lane:
+        """Return which of these lanes has its turn now; they are those that have work."""
+        for lane in lanes:
+            self._credit[lane] += TURNS[lane]
+        chosen = max(lanes, key=lambda lane: (self._credit[lane], TURNS[lane]))
+        self._credit[chosen] -= sum(TURNS[lane] for lane in lanes)
+        return chosen
+
+    def idle(self, lane: Lane) -> None:
+        """Forget the credit of a lane without work: it saves up no turns."""
+        self._credit[lane] = 0
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One tenant's deliveries.
+
+    `back` holds deliveries that waited before, or that a dead agent left behind; `new` holds those
+    just read. `credit` is how many more it may take in this round.
+    """
+
+    new: deque[Delivery] = field(default_factory=deque)
+    back: deque[Delivery] = field(default_factory=deque)
+    back_next: bool = True
+    credit: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.new) + len(self.back)
+
+    def pop(self) -> Delivery | None:
+        """Take the next delivery, from both queues in turn; None if there is none."""
+        while self.new or self.back:
+            queue = self.back if (self.back_next and self.back) or not self.new else self.new
+            self.back_next = queue is self.new
+            delivery = queue.popleft()
+            if delivery.state is DeliveryState.READY:
+                return delivery
+        return None
+
+    def next(self, limit: int) -> Iterator[Delivery]:
+        """Return the next deliveries, about in the order in which they are taken."""
+        waiting = _in_turn(islice(self.back, limit), islice(self.new, limit))
+        return (delivery for delivery in waiting if delivery.state is DeliveryState.READY)
+
+    def forget_gone(self) -> None:
+        """Drop deliveries that are no longer ready."""
+        self.new = deque(delivery for delivery in self.new if delivery.state is DeliveryState.READY)
+        self.back = deque(
+            delivery for delivery in self.back if delivery.state is DeliveryState.READY
+        )
+
+
+class TenantTurns:
+    """The deliveries of one route in one lane; tenants take turns by their weights."""
+
+    def __init__(self, weight_of: Callable[[str], float]) -> None:
+        self._weight_of = weight_of
+        self._queues: dict[str, _Queue] = {}
+        self._round: deque[str] = deque()  # the tenants that have deliveries, the next one first
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Delivery]:
+        for queue in self._queues.values():
+            yield from (*queue.new, *queue.back)
+
+    def put(self, delivery: Delivery, *, back: bool) -> None:
+        """Queue a delivery behind the others of its tenant."""
+        tenant = delivery.tenant
+        if tenant not in self._queues:
+            self._queues[tenant] = _Queue()
+            self._round.append(tenant)
+        queue = self._queues[tenant]
+        (queue.back if back else queue.new).append(delivery)
+        self._size += 1
+
+    def pop(self) -> Delivery | None:
+        """Take the next delivery; None if there is none."""
+        while self._round:
+            tenant = self._round[0]
+            queue = self._queues[tenant]
+            if queue.credit < 1:
+                queue.credit += max(self._weight_of(tenant), LEAST_WEIGHT)
+            delivery = None
+            if queue.credit >= 1:
+                before = len(queue)
+                delivery = queue.pop()
+                self._size += len(queue) - before
+                queue.credit -= 1
+            if not queue:
+                # Tenants come from tasks, so unused names must not pile up.
+                del self._queues[tenant]
+                self._round.popleft()
+            elif queue.credit < 1:
+                self._round.rotate(-1)
+            if delivery is not None:
+                return delivery
+        return None
+
+    def next(self, limit: int) -> Iterator[Delivery]:
+        """Return the next deliveries, about in the order in which they are taken."""
+        tenants = [self._queues[tenant].next(limit) for tenant in islice(self._round, limit)]
+        return _in_turn(*tenants)
+
+    def forget_gone(self) -> None:
+        """Drop deliveries that are no longer ready."""
+        for queue in self._queues.values():
+            queue.forget_gone()
+        self._queues = {tenant: queue for tenant, queue in self._queues.items() if queue}
+        self._round = deque(tenant for tenant in self._round if tenant in self._queues)
+        self._size = sum(map(len, self._queues.values()))
+
+
+def _in_turn(*queues: Iterator[Delivery]) -> Iterator[Delivery]:
+    """Return the first of each, then the second of each, and so on."""
+    found = chain.from_iterable(zip_longest(*queues))
+    return (delivery for delivery in found if delivery is not None)

@@ -1,0 +1,65 @@
+"""Who goes first: lanes and tenants take turns, on whole programs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from tests.integration.deployment import Deployment, task_line
+from tests.integration.programs import RehearsalLLM
+
+SLOTS = 4
+PRIORITIES = {"urgent": 9, "normal": 5, "bulk": 0}
+
+
+def load(
+    deployment: Deployment, batch: str, count: int, priority: int = 5, tenant: str = "default"
+) -> None:
+    more = {"priority": priority, "tenant": tenant}
+    lines = ({**task_line(number), **more} for number in range(count))
+    deployment.producer("load", str(deployment.write_lines(lines, batch)))
+
+
+def batches(llm: RehearsalLLM) -> list[str]:
+    """Return the batch of each call, in the order of their beginning."""
+    calls = sorted(llm.calls(), key=lambda call: call.start_s)
+    return [call.name.partition("/")[0] for call in calls]
+
+
+def middle(order: Sequence[str], batch: str) -> float:
+    return median(place for place, name in enumerate(order) if name == batch)
+
+
+def test_urgent_tasks_go_first_and_none_starves(deployment: Deployment) -> None:
+    """Tasks that were loaded last run first if they are urgent, and bulk tasks run all along."""
+    llm = deployment.llm("--latency", "0.1")
+    for batch, count in (("bulk", 200), ("normal", 60), ("urgent", 60)):
+        load(deployment, batch, count, PRIORITIES[batch])
+    assert deployment.ledger.carriers("pending") == {
+        "tasks.bulk": 200,
+        "tasks": 60,
+        "tasks.urgent": 60,
+    }
+
+    deployment.until_done("--slots", str(SLOTS))
+
+    order = batches(llm)
+    assert Counter(order) == {"bulk": 200, "normal": 60, "urgent": 60}
+    assert middle(order, "urgent") < middle(order, "normal") < middle(order, "bulk")
+    assert "bulk" in order[: order.index("urgent") + 70], "no bulk task ran beside urgent ones"
+    assert deployment.ledger.counts()["succeeded"] == 320
+
+
+def test_a_small_tenant_does_not_wait_behind_a_large_one(deployment: Deployment) -> None:
+    """Ten tasks that are loaded behind thousands of another tenant run among the next ones."""
+    llm = deployment.llm("--latency", "0.1")
+    load(deployment, "large", 3000, tenant="large")
+    deployment.agent("--slots", str(SLOTS))
+    deployment.until_settled(20)
+
+    load(deployment, "small", 10, tenant="small")
+    before = len(llm.calls())
+    deployment.until(lambda: batches(llm).count("small") == 10, "the calls of the small tenant")
+
+    order = batches(llm)
+    last = len(order) - order[::-1].index("small")
+    assert last - before < 10 * SLOTS + 60, Counter(order[before:last])

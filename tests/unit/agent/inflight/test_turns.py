@@ -1,0 +1,126 @@
+"""Turns: lanes and tenants share the slots by their weights, and none of them starves."""
+
+from collections import Counter
+
+import pytest
+
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.ready_queue import ReadyQueue
+from agent.inflight.turns import LEAST_WEIGHT, LaneTurns, TenantTurns
+from agent.ports import Partition
+from schemas.task.envelope import Publication
+from schemas.task.lanes import TURNS, Lane
+
+PARTITION = Partition("group.tasks", "id", 0, 1)
+
+
+def new_delivery(
+    number: int, tenant: str = "a", lane: Lane = Lane.NORMAL, route: str = "r"
+) -> Delivery:
+    publication = Publication("ledger", "group", "batch", number, 0)
+    delivery = Delivery(PARTITION, number, 0, publication, b"body", b"d" * 16, route)
+    delivery.state, delivery.tenant, delivery.lane = DeliveryState.READY, tenant, lane
+    return delivery
+
+
+def queued(amounts: dict[str, int], weights: dict[str, float] | None = None) -> TenantTurns:
+    turns = TenantTurns(lambda tenant: (weights or {}).get(tenant, 1.0))
+    for tenant, amount in amounts.items():
+        for number in range(amount):
+            turns.put(new_delivery(number, tenant), back=False)
+    return turns
+
+
+def taken(turns: TenantTurns, most: int) -> list[str]:
+    found = (turns.pop() for _ in range(most))
+    return [delivery.tenant for delivery in found if delivery is not None]
+
+
+def test_lanes_take_turns_while_all_have_work() -> None:
+    """Of 21 tasks, 16 are urgent, 4 normal and one is bulk, evenly spread."""
+    turns = LaneTurns()
+    chosen = [turns.choose(Lane) for _ in range(210)]
+
+    assert Counter(chosen) == {lane: 10 * share for lane, share in TURNS.items()}
+    assert Counter(chosen[:21]) == TURNS
+    assert Lane.NORMAL in chosen[:6]
+
+
+def test_a_lane_without_work_gives_its_turns_to_the_others() -> None:
+    """And it saves up none: after an hour without work it does not take all slots."""
+    turns = LaneTurns()
+    alone = [turns.choose([Lane.BULK]) for _ in range(100)]
+    both = [turns.choose([Lane.NORMAL, Lane.BULK]) for _ in range(50)]
+
+    assert set(alone) == {Lane.BULK}
+    assert Counter(both) == {Lane.NORMAL: 40, Lane.BULK: 10}
+
+
+def test_a_tenant_with_ten_tasks_does_not_wait_behind_thousands() -> None:
+    """Tenants take turns, whoever came first."""
+    assert taken(queued({"big": 1000, "small": 10}), 20).count("small") == 10
+
+
+def test_a_weight_is_a_part_of_the_turns() -> None:
+    """A tenant of weight 3 has three tasks started for each one of weight 1."""
+    turns = queued({"a": 400, "b": 400, "half": 400}, {"a": 3.0, "half": 0.5})
+
+    assert Counter(taken(turns, 90)) == {"a": 60, "b": 20, "half": 10}
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, LEAST_WEIGHT])
+def test_no_weight_lets_a_tenant_starve(weight: float) -> None:
+    """Whatever the weight is, each turn ends, and the tenant gets some."""
+    turns = queued({"a": 300, "poor": 3}, {"poor": weight})
+
+    assert Counter(taken(turns, 303)) == {"a": 300, "poor": 3}
+
+
+def test_a_tenant_that_is_done_is_forgotten() -> None:
+    """Tenants come from tasks, so their names must not pile up."""
+    turns = queued({str(number): 1 for number in range(100)})
+
+    assert len(taken(turns, 200)) == 100
+    assert (len(turns), turns._queues, list(turns._round)) == (0, {}, [])
+
+
+def test_gone_deliveries_do_not_count() -> None:
+    """A delivery whose partition was revoked takes no turn."""
+    turns = queued({"a": 2, "b": 1})
+    for delivery in turns:
+        if delivery.tenant == "b" or delivery.offset == 0:
+            delivery.state = DeliveryState.GONE
+    assert len(turns) == 3
+
+    turns.forget_gone()
+
+    assert (len(turns), taken(turns, 9)) == (1, ["a"])
+
+
+def test_no_lane_and_no_tenant_starves_in_the_ready_queue() -> None:
+    """With one free slot at a time, everything that waits comes within a bounded time."""
+    ready = ReadyQueue()
+    for number in range(2000):
+        lane = (Lane.URGENT, Lane.URGENT, Lane.NORMAL, Lane.BULK)[number % 4]
+        ready.put(new_delivery(number, f"big-{number % 3}", lane), back=False)
+    last = new_delivery(9999, "small", Lane.BULK)
+    ready.put(last, back=False)
+
+    order = [ready.take(1, lambda _route: 1)[0] for _ in range(21 * 4)]
+
+    assert Counter(delivery.lane for delivery in order) == {
+        lane: 4 * share for lane, share in TURNS.items()
+    }
+    assert last in order, "the bulk lane has four tenants, and had four turns"
+
+
+def test_a_lane_whose_routes_have_no_room_gives_its_turn_away() -> None:
+    """Urgent tasks of a closed route hold up nobody."""
+    ready = ReadyQueue()
+    ready.put(new_delivery(1, lane=Lane.URGENT, route="closed"), back=False)
+    ready.put(new_delivery(2, lane=Lane.BULK), back=False)
+
+    (delivery,) = ready.take(5, {"closed": 0, "r": 9}.__getitem__)
+
+    assert delivery.offset == 2
+    assert ready.routes == ["closed"]
