@@ -117,14 +117,14 @@ class GroupRun:
         ]
         if retried := self._since("retried"):
             counts.append(f"{counted(retried, 'failed attempt')} tried again")
-        head = (
-            f"ended with {self.open:,} of {total:,} not done, which any agent goes on with"
-            if self.open
-            else "done"
-        )
-        tasks = f"{counted(done, 'task')} in {duration(now_s - self.began_s)}"
+        took = duration(now_s - self.began_s)
+        if self.open:
+            left = f"{self.open:,} of {counted(total, 'task')} not done"
+            head = f"ended with {left}, which any agent goes on with; done in {took}"
+        else:
+            head = f"done: {counted(done, 'task')} in {took}"
         cost = self.cost()
-        return f"{head}: {tasks}: {', '.join(counts)}" + (f"; {cost}" if cost else "")
+        return f"{head}: {', '.join(counts)}" + (f"; {cost}" if cost else "")
 
     @property
     def _before(self) -> Totals:

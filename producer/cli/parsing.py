@@ -52,9 +52,13 @@ class Parser(argparse.ArgumentParser):
     def require_command(self, words: Sequence[str]) -> None:
         """End with exit code 2 unless the first word is a command of this parser."""
         self._refuse_unknown(self._options_of(words[:1]))
+        for action in self._command_actions():
+            self._check_value(action, words[0])
+
+    def _command_actions(self) -> Iterable["argparse._SubParsersAction[Any]"]:
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
-                self._check_value(action, words[0])
+                yield action
 
     def add_version(self) -> None:
         """Add the option that prints the version."""
@@ -107,6 +111,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and how to get help, and end with exit code 2."""
+        commands = [name for action in self._command_actions() for name in action.choices]
+        if commands and message.startswith("the following arguments are required"):
+            message = f"name a command: {', '.join(commands)}"
         self.print_usage(sys.stderr)
         self.exit(2, f"error: {shown(message)}\nfor help: {self.prog} --help\n")
 

@@ -6,9 +6,8 @@ from datetime import datetime
 
 from producer.ledger.selection import RECORD, Selection
 from producer.ledger.selection_query import now
-from producer.ledger.store import find_batch
+from producer.ledger.store import find_batch, no_batch
 from producer.text.times import moment
-from schemas.errors import ConfigError
 from schemas.ledger.database import Connection
 
 _MOST_DIGITS = 18
@@ -21,10 +20,7 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
     """
     batch = None if options.batch is None else find_batch(connection, options.batch)
     if options.batch is not None and (batch is None or batch.group != options.group):
-        raise ConfigError(
-            f"group {options.group} has no batch {options.batch!r}; see: "
-            f"python -m producer status --group {options.group}"
-        )
+        raise no_batch(connection, options.group, options.batch)
     return selection(options, now(connection))
 
 

@@ -89,10 +89,7 @@ async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int,
             f"python -m producer load FILE --group {options.group}"
         )
     if not names:
-        raise ConfigError(
-            f"group {options.group} has no batch {options.batch!r}; see: "
-            f"python -m producer status --group {options.group}"
-        )
+        raise await parts.transactions.read(store.no_batch, options.group, options.batch)
     return names
 
 

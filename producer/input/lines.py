@@ -7,6 +7,7 @@ line that is no task becomes a `Bad` with its line number, and reading continues
 import gzip
 import io
 import os
+import shlex
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -161,6 +162,11 @@ def batch_name(source: str, now: datetime) -> str:
 def _open(source: str) -> IO[bytes]:
     try:
         return open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123 - a text, not a Path
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{source} cannot be read: it is a folder; for its documents: python -m producer load "
+            f"--documents {shlex.quote(source)} --prompt 'Summarize: {{document}}'"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
 

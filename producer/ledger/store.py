@@ -5,6 +5,7 @@ agent's intake. If the batch already has a key with the same content, the task i
 If the content differs, that line is an error. Neither case stops the other lines.
 """
 
+import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ from schemas.task.lanes import Lane
 from schemas.task.states import Status
 
 PAGE = 500  # ids in one statement
+
+_COMPARED_MOST = 1000  # batches whose names are compared with a wrong one
 
 
 class Origin(StrEnum):
@@ -162,10 +165,24 @@ def require_batch(connection: Connection, group: str, name: str) -> Batch:
     """Return the batch of this name. Raises ConfigError if the group has no such batch."""
     target = find_batch(connection, name)
     if target is None or target.group != group:
-        raise ConfigError(
-            f"group {group} has no batch {name!r}; see: python -m producer status --group {group}"
-        )
+        raise no_batch(connection, group, name)
     return target
+
+
+def no_batch(connection: Connection, group: str, name: str) -> ConfigError:
+    """Return the error for a batch that a group does not have; it names the nearest one."""
+    newest = (
+        select(batch.c.name)
+        .where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+        .order_by(batch.c.id.desc())
+        .limit(_COMPARED_MOST)
+    )
+    matches = difflib.get_close_matches(name, connection.execute(newest).scalars(), 1)
+    meant = f"; did you mean {matches[0]!r}?" if matches else ""
+    return ConfigError(
+        f"group {group} has no batch {name!r}{meant}; see: "
+        f"python -m producer status --group {group}"
+    )
 
 
 def batches_of(connection: Connection, group: str, name: str | None) -> dict[int, str]:

@@ -35,7 +35,7 @@ def test_the_help_fits_one_screen() -> None:
         ("stauts", "'stauts' is not a command; did you mean status?"),
         ("agnet --until-done", "'agnet' is not a command; did you mean agent?"),
         ("--gruop g status", "unknown option --gruop"),
-        ("", "required: COMMAND"),
+        ("", "name a command: load, status, "),
         ("agent reap", "'reap' is not a command; did you mean reaper?"),
         ("status --jsn", "unknown option --jsn; did you mean --json?\nfor help: docllm status"),
         ("completion ksh", "'ksh' is not a choice; did you mean zsh?"),

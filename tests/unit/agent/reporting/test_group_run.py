@@ -52,7 +52,7 @@ def test_a_replayed_task_is_more_work() -> None:
 def test_a_summary_has_words_that_a_newcomer_knows() -> None:
     """The end says what succeeded, what was tried again, what is dead, and the cost."""
     assert run_of("large").summary(190.0) == (
-        "ended with 4 of 22 not done, which any agent goes on with: 18 tasks in 0:01:30: "
+        "ended with 4 of 22 tasks not done, which any agent goes on with; done in 0:01:30: "
         "15 succeeded, 2 dead, 1 cancelled, 1 failed attempt tried again; cost 0.5000"
     )
     done = Totals(open=0, succeeded=1001)

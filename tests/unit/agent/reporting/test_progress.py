@@ -258,7 +258,7 @@ def test_a_run_that_is_ended_says_what_is_left(caplog: pytest.LogCaptureFixture,
 
     *more, line = caplog.messages
     assert more == ([] if own == 30 else ["this agent: 10 succeeded"])
-    assert line.startswith("ended with 30 of 60 not done, which any agent goes on with: 30 tasks")
+    assert line.startswith("ended with 30 of 60 tasks not done, which any agent goes on with")
 
 
 def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) -> None:

@@ -70,6 +70,18 @@ def test_an_input_that_cannot_be_looked_at_is_a_usage_error(tmp_path: Path) -> N
         given(tmp_path, stack, "n" * 300, "--batch", "b").lines()
 
 
+def test_a_folder_is_told_from_a_file_of_lines(tmp_path: Path) -> None:
+    """Who gives a folder has documents, and the error has the command for them."""
+    folder = tmp_path / "my reports"
+    folder.mkdir()
+
+    with (
+        ExitStack() as stack,
+        pytest.raises(ConfigError, match=f"it is a folder; .*--documents '{folder}' --prompt "),
+    ):
+        given(tmp_path, stack, str(folder)).lines()
+
+
 def test_a_place_to_keep_a_pipe_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -21,6 +21,8 @@ from producer.cli.parser import parser
         ("dead lst", "'lst' is not a command; did you mean list?"),
         ("topics aply", "'aply' is not a choice; did you mean apply?"),
         ("export --format opnai", "'opnai' is not a choice; did you mean openai?"),
+        ("dead", "name a command: list, show"),
+        ("", "name a command: load, status, "),
         ("migrate now", "unexpected argument 'now'"),
         ("cancel --batch", "argument --batch: expected one argument"),
     ],

@@ -145,6 +145,13 @@ def test_an_empty_file_name_is_not_standard_output(folder: Path) -> None:
         run(folder, "export", "--batch", "b1", "")
 
 
+@pytest.mark.parametrize("command", ["status", "export", "cancel", "dead list"])
+def test_the_nearest_batch_is_named(folder: Path, command: str) -> None:
+    """A misspelt batch is refused by all commands alike."""
+    with pytest.raises(ConfigError, match=r"has no batch 'b01'; did you mean 'b1'\?; see: "):
+        run(folder, *command.split(), "--batch", "b01")
+
+
 def test_status_of_a_folder_without_a_ledger_says_where_it_looked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
