@@ -1,9 +1,15 @@
 """Agents that share a provider's limits through a ledger in memory, on a hand-moved clock."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 
+from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest
+from agent.quota.quotas import Quotas
+from agent.quota.share import ShareLedger
+from agent.quota.sync import QuotaSync
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import CountingProvider, Fleet, MovedClock
@@ -198,3 +204,54 @@ def test_an_agent_with_nothing_to_do_is_silent() -> None:
     some.drive(60.0)
 
     assert server.exchanges == exchanges
+
+
+class SlowLedger:
+    """A ledger that needs a while for each answer."""
+
+    def __init__(self, clock: MovedClock, takes_s: float) -> None:
+        self._clock = clock
+        self._takes_s = takes_s
+        self.asked_s: list[float] = []
+
+    async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
+        self.asked_s.append(self._clock.at_s)
+        self._clock.at_s += self._takes_s
+        flags = tuple(False for _ in requests[0].asks)
+        return [
+            QuotaAnswer(granted=flags, seats=None, paused_s=0.0, scale=1.0, agents=1, binding="rpm")
+        ]
+
+    async def close(self) -> None: ...
+
+
+class SleepingClock(MovedClock):
+    """A clock that moves when its only sleeper sleeps."""
+
+    async def sleep(self, delay_s: float) -> None:
+        if self.at_s > 5.0:
+            raise TimeoutError
+        self.at_s += delay_s
+
+
+@pytest.mark.parametrize(("takes_s", "every_s"), [(0.0, 0.5), (0.4, 0.5), (0.9, 0.95)])
+def test_a_slow_ledger_is_asked_as_often(takes_s: float, every_s: float) -> None:
+    """The pause counts from question to question, else a limit would be used less."""
+    clock = SleepingClock()
+    ledger = SlowLedger(clock, takes_s)
+    quotas = Quotas(of_route=lambda _: ("key", RPM), of_tenant=lambda _: None)
+    quotas.wants("route", [Ask(cost=Charge(tokens_in=1, tokens_out=1))], 0.0)
+    duty = QuotaSync(
+        quotas=quotas,
+        ledger=ledger,
+        share=ShareLedger(partitions=lambda: 1.0, clock=clock),
+        clock=clock,
+        jitter=lambda: 0.5,
+        granted=lambda: None,
+        look=lambda _now_s: None,
+    )
+    with pytest.raises(TimeoutError):
+        asyncio.run(duty._repeat(lambda: duty.sync(ledger)))
+
+    first, second, *_ = ledger.asked_s
+    assert second - first == pytest.approx(every_s)
