@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy import Connection
 
 from producer.ledger import outbox, replay_runs
+from producer.ledger.outbox import QUARANTINE
 from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ledger.selection import Selection
-from producer.replay import runs
-from producer.replay.applier import share
+from producer.replay import records, runs
+from producer.replay.applier import Place, share
 from producer.replay.runner import LOOK_S, STILL_S
 from producer.replay.runs import Cursor
 from schemas.ledger import tables
@@ -142,6 +144,36 @@ async def test_all_who_work_at_a_run_have_one_rate(site: Site, ledger_db: Ledger
     assert [page.wait_s > 0 for page in pages] == [False, True, True]
     ledger_db.ago(tables.replay_run.c.next_at, 1)
     assert other.page(run).done == 4
+
+
+async def test_records_are_not_read_before_the_rate_lets_them_through(
+    site: Site, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow schema is not checked in vain, whoever of several asks meanwhile."""
+    numbers = set_aside(ledger_db, *(b'{"id":"k%d","prompt":"p"}' % n for n in range(3)))
+    run = await site.stored(ReplayRequest(Selection(dispositions=("undecodable",)), rate=2.0))
+    other, read = Site(ledger_db), list[int]()
+    kept = records.kept
+
+    def noted(connection: Connection, run_id: int, after: int, limit: int) -> Any:
+        rows = kept(connection, run_id, after, limit)
+        read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(records, "kept", noted)
+
+    first = await site.applier.advance(run, Place(QUARANTINE))
+    waits = [
+        await applier.advance(run, Place(QUARANTINE, numbers[1]))
+        for applier in (site.applier, other.applier)
+    ]
+
+    assert (first.wait_s, read) == (0.0, [2])
+    assert [step.place for step in waits] == [Place(QUARANTINE, numbers[1])] * 2
+    assert all(step.wait_s > 0 for step in waits)
+    ledger_db.ago(tables.replay_run.c.next_at, 1)
+    assert (await other.applier.advance(run, Place(QUARANTINE, numbers[1]))).wait_s == 0.0
+    assert read == [2, 1]
 
 
 async def test_a_clock_that_was_set_back_holds_nothing_up(
