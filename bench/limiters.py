@@ -1,6 +1,6 @@
 """Limiters that other people wrote, before a rehearsal LLM: nginx and HAProxy from Debian.
 
-Each writes a line for each call to its log: when it ended, with milliseconds, and its status.
+Each writes a line for each call to its log: when it ended, its status, and how long it took.
 """
 
 import shutil
@@ -20,7 +20,7 @@ pid {folder}/nginx.pid;
 error_log stderr crit;
 events {{ worker_connections 1024; }}
 http {{
-    log_format calls '$msec $status';
+    log_format calls '$msec $status $request_time';
     access_log {folder}/calls.log calls;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
@@ -51,7 +51,7 @@ defaults
     timeout connect 5s
     timeout client 600s
     timeout server 600s
-    log-format "%Ts.%ms %ST"
+    log-format "%Ts.%ms %ST %Ta"
 frontend calls
     bind 127.0.0.1:{port}
     {rules}
@@ -68,10 +68,11 @@ _IN_FLIGHT = "http-request deny deny_status 429 if { be_conn(llm),sub(proc.most)
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A call at the limiter: when it ended, and whether it was refused."""
+    """A call at the limiter: when it ended, whether it was refused, and how long it took."""
 
     at_s: float
     refused: bool
+    lasted_s: float
 
 
 def _program(name: str, package: str) -> str:
@@ -82,7 +83,12 @@ def _program(name: str, package: str) -> str:
 
 
 class Limiter(Server):
-    """A limiter before the server at `upstream`, which is a host and a port."""
+    """A limiter before the server at `upstream`, which is a host and a port.
+
+    `unit_s` is the unit of the durations in its log.
+    """
+
+    unit_s = 1.0
 
     def __init__(self, *, folder: Path, upstream: str) -> None:
         super().__init__(folder=folder)
@@ -100,9 +106,9 @@ class Limiter(Server):
     def calls(self) -> list[Logged]:
         """Return the calls that have ended, in this order."""
         return [
-            Logged(float(words[0]), words[1] == "429")
+            Logged(float(words[0]), words[1] == "429", float(words[2]) * self.unit_s)
             for line in self._calls_log.read_text().splitlines()
-            if len(words := line.split()) == 2 and words[1] in {"200", "429"}  # noqa: PLR2004
+            if len(words := line.split()) == 3 and words[1] in {"200", "429"}  # noqa: PLR2004
         ]
 
     @property
@@ -140,6 +146,7 @@ class HAProxy(Limiter):
     """HAProxy with the calls of the last minute, refused ones too; no header."""
 
     name = "haproxy"
+    unit_s = 0.001
     rules = _WINDOW.format(per_minute=PER_MINUTE)
     most = 0
 

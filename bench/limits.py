@@ -29,7 +29,7 @@ QUICK_S = 20.0
 NGINX_GOAL, HAPROXY_GOAL, CHANCE_GOAL = 90.0, 85.0, 80.0
 # The capacity that falls and returns.
 CALL_S, HIGH, LOW, PHASE_S = 1.0, 200, 50, 40.0
-NEW_LEVEL, LEVEL_GOAL_S, FAILING_GOAL = 0.9, 10.0, 5.0
+NEW_LEVEL, LOOK_S, LEVEL_GOAL_S, FAILING_GOAL = 0.9, 2.0, 10.0, 5.0
 
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
@@ -37,14 +37,15 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     for agents in (1, 4):
         yield from _rate(folder, Nginx, agents, QUICK_S if quick else RATE_S, NGINX_GOAL)
     for agents in (1, 4):
-        yield from _rate(folder, HAProxy, agents, QUICK_S if quick else WINDOW_S, HAPROXY_GOAL)
+        goal = HAPROXY_GOAL if agents == 1 else None
+        yield from _rate(folder, HAProxy, agents, QUICK_S if quick else WINDOW_S, goal)
     yield from _chance(folder, QUICK_S if quick else CHANCE_S)
     yield from _capacity(folder, QUICK_S if quick else PHASE_S)
     yield from _llmock(folder, QUICK_S if quick else RATE_S)
 
 
 def _rate(
-    folder: Path, kind: type[Limiter], agents: int, lasts_s: float, goal: float
+    folder: Path, kind: type[Limiter], agents: int, lasts_s: float, goal: float | None
 ) -> Iterator[Figure]:
     """Measure how much of a limit of calls per minute is used."""
     with _limited(folder, kind, str(LATENCY_S)) as (limiter, site):
@@ -115,22 +116,26 @@ def _capacity(folder: Path, phase_s: float) -> Iterator[Figure]:
         (f"{HIGH} calls at once become {LOW}", low, LOW, changes_s[0]),
         (f"{LOW} calls at once become {HIGH}", high, HIGH, changes_s[1]),
     ):
-        level_s = _level_s(part, most / CALL_S, from_s)
+        level_s = _level_s(part, most, from_s)
         yield Figure(f"{what}: new level after", site.parts, level_s, "s", LEVEL_GOAL_S)
         failing = 100 * sum(call.refused for call in part) / max(1, len(part))
         yield Figure(f"{what}: refused", site.parts, failing, "%", FAILING_GOAL)
 
 
-def _level_s(calls: list[Logged], rate: float, from_s: float) -> float:
-    """Return after how long two seconds were used to 90 % without many refusals.
+def _level_s(calls: list[Logged], most: int, from_s: float) -> float:
+    """Return when `most` calls at once were used to 90 %, after `from_s`.
 
-    The two seconds end at the time that is returned.
+    That is so in two seconds which end at the time that is returned, if few calls were refused in
+    them.
     """
-    for tenth in range(20, 10_000):
+    passed = [call for call in calls if not call.refused]
+    each_s = sum(call.lasted_s for call in passed) / max(1, len(passed))
+    usual = most / each_s * LOOK_S
+    for tenth in range(round(10 * LOOK_S), 10_000):
         end_s = from_s + tenth / 10
-        found = [call for call in calls if end_s - 2 <= call.at_s < end_s]
-        passed = sum(not call.refused for call in found)
-        if rate * 2 * NEW_LEVEL <= passed <= rate * 2 * 1.1 and len(found) <= 1.1 * passed:
+        found = [call for call in calls if end_s - LOOK_S <= call.at_s < end_s]
+        used = sum(not call.refused for call in found)
+        if NEW_LEVEL * usual <= used <= usual / NEW_LEVEL and len(found) <= used / NEW_LEVEL:
             return tenth / 10
     return float("inf")
 

@@ -1,41 +1,41 @@
-"""Limits the running calls of a route by the share of calls that the provider refuses. Pure.
+"""Limits the running calls of a route by the calls that the provider refuses. Pure.
 
-Time is passed in. A provider's rate limiter does not say its rate, so the limit searches for it. In
-each answer time, the limit falls by half of the share of refused calls and grows by 3 %, a little
-faster while nothing is refused. It settles where about one call in twenty is refused. A limit of N
-calls also means N calls for each answer time, so that calls which are refused at once are not
-followed by others at once.
+Time is passed in. A provider's rate limiter does not say its rate, so the level of calls searches
+for it. A level of N calls also means N calls for each answer time: a refused call keeps its place
+for as long as an answer takes, so that calls which are refused at once are not followed by others
+at once.
 
-The route pauses only if half of an answer time's calls were refused. Then one call is tried, and
-after its answer, calls go on at the rate at which they succeeded lately. After a stop, slow start
-begins with one call. Each success lets twice as many run, up to the slots, or until a share is
-refused.
+The route pauses if half of an answer time's calls were refused, or most of the newest ones. Then
+one call is tried. Once it was not refused, calls go on at the level that is known: as many as ran
+when it began, if they began before the pause, or else the rate at which calls succeeded lately.
+After a stop, slow start begins with one call. Each success lets twice as many run, up to the slots,
+or until a share is refused.
 """
 
 from collections import deque
 from enum import Enum
+from itertools import takewhile
 from math import ceil, inf
 
 from agent.routes.answer_times import Times
+from agent.routes.level import GROWTH, Level
 
 LONGEST_PAUSE_S = 5.0
 SHORTEST_PAUSE_S = 0.25
-GROWTH = 0.03  # in each answer time, times the answer times without a refusal
-MOST_CLEAN = 3
-# After a minute without a refusal there is another limit, or none, so the search takes large steps.
-FORGET_S = 60.0
-AGAIN = 2.0
-# However few calls an answer time has, a limit without refusals grows by this factor in this time.
-SLOW_GROWTH = 1.25
-SLOW_S = 5.0
-LEAST_CALLS = 10  # fewer say nothing of a share
+# Most of the newest calls were refused if so many were, and at most so many times as many began in
+# the meantime. It takes a part of the level at least, since tasks start some at a time.
+BURST, BURST_PART, BURST_CALLS = 6, 1 / 8, 1.6
+KEPT = 1024
 # Above the rate that the limit means, so that answers which come early leave no slot idle.
-PACE = 1.25
+PACE = 1.03
 BURST_S = 0.3  # the loop looks for tasks so seldom at least
 # Most limits are per minute, and where that is used up at once nothing succeeds for the rest of it.
 MEMORY_S = 120
+LATELY_S = 15
 LEAST_KNOWN = 3
 NEWS_S = 60.0
+CAUTION = 0.95
+UNKNOWN_GROWTH = 0.08
 
 
 class _Mode(Enum):
@@ -52,15 +52,15 @@ class Limit:
         self._slots = slots
         self._times = times
         self._mode = _Mode.OPEN
-        self._limit = float(slots)
+        self._level = Level(calls=float(slots), times=times)
         self.from_s = -inf
         self._paused_until_s = -inf
         self._pause_s = 0.0
-        self._paused_at = 0.0  # the limit in force before the pause
+        self._former = inf  # the level before the pause
+        self._ran = 0  # how many calls ran when the trial began
         self._passed = _Passed()
-        self._round = _Round()
-        self._clean = 0
-        self._refused_s = -inf
+        self._burst = _Burst()
+        self._held_until_s: deque[float] = deque()
         self._tokens = 0.0
         self._filled_s = -inf
 
@@ -73,28 +73,42 @@ class Limit:
                 return None
             case _Mode.TRIAL:
                 return 0 if now_s < self._paused_until_s else 1
-        return ceil(self._limit)
+        return ceil(self._level.calls)
+
+    def held(self, now_s: float) -> int:
+        """Return how many places refused calls keep."""
+        self._drop_places(now_s)
+        return len(self._held_until_s) if self._mode is _Mode.LIMITED else 0
+
+    def _drop_places(self, now_s: float) -> None:
+        while self._held_until_s and self._held_until_s[0] <= now_s:
+            self._held_until_s.popleft()
 
     def at_once(self, now_s: float) -> float:
         """Return how many calls may begin now by the rate."""
         if self._mode is not _Mode.LIMITED:
             return inf
-        rate = PACE * self._limit / self._times.usual_s
+        rate = PACE * self._level.calls / self._times.usual_s
         self._tokens = min(
             1 + BURST_S * rate, self._tokens + rate * max(0.0, now_s - self._filled_s)
         )
         self._filled_s = now_s
         return self._tokens
 
-    def began(self, now_s: float) -> None:
-        """Note that a call begins."""
+    def began(self, now_s: float, running: int) -> None:
+        """Note that a call begins while so many others run, whenever these began."""
+        if self._mode is _Mode.TRIAL:
+            self._ran = running
+            return
         if self._mode is _Mode.LIMITED:
             self._tokens = self.at_once(now_s) - 1
+        self._burst.began(now_s)
+        self._level.began(now_s)
 
     # ---- what is learned
 
-    def answered(self, began_s: float, now_s: float, running: int) -> None:
-        """Learn that a call was answered; `running` is how many calls that count still run."""
+    def answered(self, began_s: float, now_s: float) -> None:
+        """Learn that a call was answered."""
         self._passed.add(now_s)
         if began_s < self.from_s:
             return
@@ -103,92 +117,86 @@ class Limit:
             return
         if self._mode is _Mode.RAMP:
             self._ramp()
-        self._count(now_s, running, refused=False)
+        if self._level.answered(began_s, now_s, self._spared):
+            self._follow(now_s)
 
-    def refused(self, began_s: float, now_s: float, running: int, pause_s: float) -> None:
+    def refused(self, began_s: float, now_s: float, pause_s: float) -> None:
         """Learn that a call was refused; the route waits `pause_s` if it must pause for it."""
         if began_s < self.from_s:
             return
-        self._refused_s = now_s
         if self._mode is _Mode.TRIAL:
             self.pause(now_s, max(pause_s, 2 * self._pause_s))
-        elif self._count(now_s, running, refused=True):
+            return
+        has_changed = self._level.refused(began_s, now_s, self._spared)
+        self._drop_places(now_s)
+        self._held_until_s.append(began_s + self._times.usual_s)
+        if self._level.mostly_refused or self._burst.refused(began_s, self._level.calls):
             self.pause(now_s, pause_s)
+        elif has_changed:
+            self._follow(now_s)
 
     def restart(self, now_s: float) -> None:
         """Begin again with one call: the route has stopped, or takes calls again."""
         self._paused_until_s = -inf
         self.from_s = now_s
-        self._limit = 1.0
-        self._round = _Round()
+        self._set(1.0, now_s, growth=0.0)
         self._mode = _Mode.RAMP if self._slots > 1 else _Mode.OPEN
 
     def _ramp(self) -> None:
-        self._limit = min(float(self._slots), self._limit * 2)
-        if self._limit == self._slots:
+        self._level.calls = min(float(self._slots), self._level.calls * 2)
+        if self._level.calls == self._slots:
             self._mode = _Mode.OPEN
 
     def pause(self, now_s: float, pause_s: float) -> None:
         """Let nothing begin for a while, and then one call."""
-        self._paused_at = self._limit if self._mode is _Mode.LIMITED else 0.0
+        if self._mode is not _Mode.TRIAL:
+            self._former = inf if self._mode is _Mode.RAMP else self._level.calls
         self._mode = _Mode.TRIAL
+        self._ran = 0
         self.from_s = now_s
         self._pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
 
     def _go_on(self, now_s: float) -> None:
-        """Go on after the trial's answer at the recent rate; if it is unknown, as after a stop."""
+        """Go on after the trial at the level that is known; slowly if none is."""
         rate = self._passed.rate(now_s)
-        self._clean = 0
         if rate is None:
             self.restart(now_s)
             self._ramp()
         else:
-            self._mode = _Mode.LIMITED
-            self._set(max(rate * self._times.usual_s, self._paused_at / 2), now_s)
+            known = rate * self._times.usual_s
+            level = max(CAUTION * self._ran, min(known, self._former / 2))
+            self._limited(level, now_s, GROWTH if level >= known else UNKNOWN_GROWTH)
 
-    def _count(self, now_s: float, running: int, *, refused: bool) -> bool:
-        """Count a call that ended; return whether half of this round's calls were refused."""
-        round_ = self._round
-        round_.began_s = min(round_.began_s, now_s)
-        round_.ended += 1
-        round_.refused += refused
-        if round_.refused * 2 >= max(LEAST_CALLS, round_.ended + running):
-            return True
-        lasted_s = now_s - round_.began_s
-        enough = round_.ended >= running and (round_.ended >= LEAST_CALLS or lasted_s >= SLOW_S)
-        if enough and lasted_s >= self._times.usual_s:
-            self._adjust(round_.refused / round_.ended, now_s)
-        return False
+    def _limited(self, level: float, now_s: float, growth: float) -> None:
+        self._mode = _Mode.LIMITED
+        self._tokens, self._filled_s = 1.0, now_s
+        self._set(level, now_s, growth)
+        self._follow(now_s)
 
-    def _adjust(self, share: float, now_s: float) -> None:
-        """Adjust the limit to the share of refused calls of a round."""
-        if self._mode is _Mode.RAMP:
-            if share <= 2 * GROWTH:
-                self._round = _Round()
-                return
-            self._mode = _Mode.LIMITED
-        self._clean = 0 if share else min(MOST_CLEAN, self._clean + 1)
-        growth = 1 + GROWTH * max(1, self._clean) if now_s - self._refused_s <= FORGET_S else AGAIN
-        if not share:
-            lasted_s = now_s - self._round.began_s
-            growth = max(growth, min(AGAIN, SLOW_GROWTH ** (lasted_s / SLOW_S)))
-        self._set(self._limit * growth * (1 - share / 2), now_s)
+    def _set(self, level: float, now_s: float, growth: float) -> None:
+        self._level.set(level, now_s, growth)
+        self._burst.clear()
+        self._held_until_s.clear()
 
-    def _set(self, limit: float, now_s: float) -> None:
-        """Set another limit, and begin a new round.
+    @property
+    def _spared(self) -> float:
+        """Return the share of refused calls that says nothing, since calls double so fast."""
+        return 2 * GROWTH if self._mode is _Mode.RAMP else 0.0
 
-        The limit allows at least a call every five seconds, or one call at a time if answers take
+    def _follow(self, now_s: float) -> None:
+        """Keep the level between its bounds, and leave the mode that it does not fit.
+
+        The level allows at least a call every five seconds, or one call at a time if answers take
         longer than that.
         """
-        if self._mode is not _Mode.LIMITED:
-            self._tokens, self._filled_s = 1.0, now_s
-        self._limit = max(limit, min(1.0, self._times.usual_s / LONGEST_PAUSE_S))
-        self._round = _Round()
-        if self._limit >= self._slots:
-            self._limit, self._mode = float(self._slots), _Mode.OPEN
-        elif self._mode is _Mode.OPEN:
+        least = min(1.0, self._times.usual_s / LONGEST_PAUSE_S)
+        self._level.calls = max(least, self._level.calls)
+        if self._level.calls >= self._slots:
+            self._level.calls, self._mode = float(self._slots), _Mode.OPEN
+        elif self._mode is not _Mode.LIMITED:
             self._mode = _Mode.LIMITED
+            self._tokens, self._filled_s = 1.0, now_s
 
     # ---- what others see
 
@@ -205,12 +213,31 @@ class Limit:
         return max(0.0, self._paused_until_s - now_s) if self._mode is _Mode.TRIAL else 0.0
 
 
-class _Round:
-    """A round: the calls that ended in about one answer time."""
+class _Burst:
+    """Whether most of the newest calls were refused, in the order in which they began."""
 
     def __init__(self) -> None:
-        self.began_s = inf
-        self.ended = self.refused = 0
+        self._starts_s: deque[float] = deque(maxlen=KEPT)
+        self._refused_s: deque[float] = deque(maxlen=KEPT)
+
+    def began(self, now_s: float) -> None:
+        """Note a call."""
+        self._starts_s.append(now_s)
+
+    def refused(self, began_s: float, level: float) -> bool:
+        """Note a refused call; return whether most calls around it were refused."""
+        self._refused_s.append(began_s)
+        least = max(BURST, min(KEPT // 2, ceil(BURST_PART * level)))
+        if len(self._refused_s) < least:
+            return False
+        since_s = self._refused_s[-least]
+        since = takewhile(lambda at_s: at_s >= since_s, reversed(self._starts_s))
+        return sum(at_s <= began_s for at_s in since) <= BURST_CALLS * least
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._starts_s.clear()
+        self._refused_s.clear()
 
 
 class _Passed:
@@ -227,10 +254,16 @@ class _Passed:
         self._forget(now_s)
 
     def rate(self, now_s: float) -> float | None:
-        """Return the answers per second; None if there were too few to tell."""
+        """Return the answers per second, lately or in two minutes; None if they are too few."""
         self._forget(now_s)
-        count = sum(number for _, number in self._seconds)
-        return count / max(1.0, now_s - self._seconds[0][0]) if count > LEAST_KNOWN else None
+        if sum(number for _, number in self._seconds) <= LEAST_KNOWN:
+            return None
+        return max(self._since(now_s - MEMORY_S, now_s), self._since(now_s - LATELY_S, now_s))
+
+    def _since(self, from_s: float, now_s: float) -> float:
+        seconds = [second for second in self._seconds if second[0] >= from_s]
+        count = sum(number for _, number in seconds)
+        return count / max(1.0, now_s - seconds[0][0]) if count > LEAST_KNOWN else 0.0
 
     def _forget(self, now_s: float) -> None:
         while self._seconds and self._seconds[0][0] < now_s - MEMORY_S:

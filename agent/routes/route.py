@@ -125,9 +125,11 @@ class Route:
     def _counted(self, now_s: float) -> int:
         """Return how many running calls count for the limit.
 
-        Calls that began before its last pause do not count, nor do calls that seem to hang.
+        Calls that began before its last pause do not count, nor do calls that seem to hang. A
+        refused call counts for a while.
         """
-        from_s, count = max(self._limit.from_s, now_s - self._times.long_s), 0
+        from_s = max(self._limit.from_s, now_s - self._times.long_s)
+        count = self._limit.held(now_s)
         for ticket in reversed(self._running.values()):
             if ticket.began_s < from_s:
                 break
@@ -142,7 +144,7 @@ class Route:
         allowed = self._limit.allowed(now_s)
         if allowed is not None and self._counted(now_s) >= allowed:
             return None
-        self._limit.began(now_s)
+        self._limit.began(now_s, len(self._running))
         return self._start(Ticket(self.name, self.generation, now_s, None, task_id))
 
     def _start(self, ticket: Ticket) -> Ticket:
@@ -220,13 +222,13 @@ class Route:
         if not evidence.reason:  # a provider may reject a request before it looks at the key
             self._answered_from_s = max(self._answered_from_s, ticket.began_s)
         self._locked = 0
-        self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
+        self._limit.answered(ticket.began_s, now_s)
         self.probes.succeeded(ticket.task_id)
         self._circuit.report(now_s, failed=False)
 
     def _failed(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
         if self._at_fault(ticket, evidence, now_s) and not self.stopped:
-            self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
+            self._limit.answered(ticket.began_s, now_s)
             return
         self._bad += 1
         if self.stopped:
@@ -249,7 +251,7 @@ class Route:
             self._circuit.report(now_s, failed=False)
             self._limit.pause(now_s, pause_s)
         else:
-            self._limit.refused(ticket.began_s, now_s, self._counted(now_s), pause_s)
+            self._limit.refused(ticket.began_s, now_s, pause_s)
         self.reason = evidence.reason
 
     def _lock(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:

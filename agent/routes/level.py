@@ -1,0 +1,178 @@
+"""Finds how many calls a provider takes at once, by the share that it refuses. Pure.
+
+Time is passed in. A round is about one answer time. A round with refusals lowers the level by half
+of their share. A round without refusals raises it by 3 %, the next one by twice as much, and so on,
+so that the level stays near the limit while there is one and soon leaves it once it is gone.
+
+Refused calls whose share stays although the level falls do not come from a limit: a server refuses
+them by chance. This share is then expected, and only what goes beyond it lowers the level.
+"""
+
+from collections import deque
+from math import inf, sqrt
+
+from agent.routes.answer_times import Times
+
+GROWTH = 0.03
+MOST_GROWTH = 0.45
+# A round has at least so many calls, however long it takes, but it ends after this time.
+LEAST_CALLS = 15
+SLOW_S = 5.0
+LEAST_TOLD = 10  # fewer calls say nothing of a share
+SLOW_GROWTH = 0.25
+# A call that is not refused after so many times as long as refusals take is taken.
+PATIENCE = 1.5
+# After so many cuts in a row, refusals whose share has not fallen are refusals by chance. No share
+# above the greatest is by chance.
+CUTS = 6
+STAYED = 0.6
+MOST_CHANCE = 0.25
+FADE = 0.2
+UNUSUAL = 2.0  # standard deviations
+USED = 0.7
+FORGET_S = 60.0
+
+
+class Level:
+    """The number of calls that may run at once; it may be a fraction."""
+
+    def __init__(self, *, calls: float, times: Times) -> None:
+        self.calls = calls
+        self._times = times
+        self._growth = GROWTH
+        self._goal, self._step = calls, 0.0  # what each answer adds, until the goal is reached
+        self._chance = 0.0
+        self._cuts: list[float] = []  # the shares for which the level was lowered in a row
+        self._former = calls  # before these cuts
+        self._refusal_s = 0.0  # how long refusals take
+        self._refused_s = -inf  # when the last one came
+        self._from_s = -inf  # calls that began before this say nothing of the present level
+        self._rounds: deque[_Round] = deque()
+
+    def set(self, calls: float, now_s: float, growth: float = GROWTH) -> None:
+        """Take another level, and begin anew with a growth; 0 means that it only falls."""
+        self.calls = self._goal = calls
+        self._growth = growth
+        self._cuts.clear()
+        self._begin_anew(now_s)
+
+    def began(self, now_s: float) -> None:
+        """Count a call that begins."""
+        if not self._rounds or self._rounds[-1].ended_s < inf:
+            self._rounds.append(_Round(now_s))
+        self._rounds[-1].started += 1
+
+    def answered(self, began_s: float, now_s: float, spared: float = 0.0) -> bool:
+        """Count an answered call; return whether the level has changed.
+
+        A share of refused calls that is at most `spared` does not lower the level.
+        """
+        if (round_ := self._round_of(began_s)) is not None:
+            round_.answered += 1
+        former = self.calls
+        self.calls = max(former, min(self._goal, former + self._step))
+        self._judge(now_s, spared)
+        return self.calls != former
+
+    def refused(self, began_s: float, now_s: float, spared: float = 0.0) -> bool:
+        """Count a refused call, as `answered` does."""
+        if began_s < self._from_s:
+            return False
+        self._refused_s = now_s
+        self._refusal_s = max(0.9 * self._refusal_s, now_s - began_s)
+        round_ = self._round_of(began_s)
+        if round_ is None:  # it took longer than any before, and its round has been judged
+            self.began(now_s)
+            round_ = self._rounds[-1]
+        round_.refused += 1
+        former = self.calls
+        if not self._chance:
+            self._goal = former
+        self._judge(now_s, spared)
+        return self.calls != former
+
+    @property
+    def mostly_refused(self) -> bool:
+        """Return whether half of an answer time's calls were refused."""
+        refused = sum(round_.refused for round_ in self._rounds)
+        started = sum(round_.started for round_ in self._rounds)
+        return refused * 2 >= max(LEAST_TOLD, started, self.calls)
+
+    def _round_of(self, began_s: float) -> "_Round | None":
+        rounds = (one for one in reversed(self._rounds) if one.began_s <= began_s <= one.ended_s)
+        return next(rounds, None)
+
+    def _judge(self, now_s: float, spared: float) -> None:
+        """End the newest round if it is over; judge the oldest once its calls are decided."""
+        if not self._rounds:
+            return
+        newest, oldest = self._rounds[-1], self._rounds[0]
+        lasted_s = now_s - newest.began_s
+        enough = newest.started >= LEAST_CALLS or lasted_s >= SLOW_S
+        if newest.ended_s == inf and enough and lasted_s >= self._times.usual_s:
+            newest.ended_s = now_s
+        decided_s = oldest.ended_s + (0.0 if oldest.decided else PATIENCE * self._refusal_s)
+        if now_s >= decided_s:
+            self._rounds.popleft()
+            self._adjust(oldest, now_s, spared)
+
+    def _adjust(self, judged: "_Round", now_s: float, spared: float) -> None:
+        expected = max(spared, self._chance) * judged.started
+        if judged.refused > expected + UNUSUAL * sqrt(self._chance * judged.started):
+            self._cut(judged.share)
+            self._begin_anew(now_s)
+        else:
+            self._cuts.clear()
+            self._chance += FADE * min(0.0, judged.share - self._chance)
+            self._grow(judged)
+
+    def _cut(self, share: float) -> None:
+        if not self._cuts:
+            self._former = self.calls
+        self._cuts.append(share)
+        self.calls *= 1 - (share - self._chance) / 2
+        self._goal, self._growth = self.calls, GROWTH
+        if len(self._cuts) == CUTS:
+            half = CUTS // 2
+            before, after = sum(self._cuts[:half]) / half, sum(self._cuts[half:]) / half
+            if STAYED * before <= after <= MOST_CHANCE:
+                self._chance, self.calls = after, self._former
+            self._cuts.clear()
+
+    def _grow(self, judged: "_Round") -> None:
+        """Raise the level if it was used, or long after the last refusal.
+
+        A round that did not use it says nothing of what lies above it.
+        """
+        lasted_s = judged.ended_s - judged.began_s
+        is_used = judged.started >= USED * self.calls * lasted_s / self._times.usual_s
+        if not is_used and judged.ended_s - self._refused_s < FORGET_S:
+            return
+        is_small = self._growth and judged.started < LEAST_CALLS
+        growth = max(SLOW_GROWTH, 2 * self._growth) if is_small else self._growth
+        self._goal = self.calls * (1 + growth)
+        self._step = self.calls * growth / judged.started
+        self._growth = min(MOST_GROWTH, 2 * self._growth)
+
+    def _begin_anew(self, now_s: float) -> None:
+        self._from_s = now_s
+        self._rounds.clear()
+
+
+class _Round:
+    """The calls that began in about one answer time."""
+
+    def __init__(self, began_s: float) -> None:
+        self.began_s = began_s
+        self.ended_s = inf
+        self.started = self.answered = self.refused = 0
+
+    @property
+    def decided(self) -> bool:
+        """Return whether all of its calls have ended."""
+        return self.answered + self.refused >= self.started
+
+    @property
+    def share(self) -> float:
+        """Return the share of refused calls."""
+        return self.refused / self.started

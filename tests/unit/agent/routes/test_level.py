@@ -1,0 +1,128 @@
+"""The level of calls: what one round of calls does to it."""
+
+import pytest
+
+from agent.routes.answer_times import Times
+from agent.routes.level import CUTS, GROWTH, LEAST_CALLS, MOST_CHANCE, Level
+
+USUAL_S = 1.0
+CALLS = 100
+
+
+def new_level(calls: float = CALLS) -> Level:
+    """Return a level where answers take a second."""
+    times = Times()
+    times.add(USUAL_S)
+    level = Level(calls=calls, times=times)
+    level.set(calls, 0.0)
+    return level
+
+
+def a_round(level: Level, began_s: float, refused: int = 0, calls: int = CALLS) -> None:
+    """Begin calls over a second; the first of them are refused at once, the others answered."""
+    starts_s = [began_s + USUAL_S * number / calls for number in range(calls)]
+    for start_s in starts_s:
+        level.began(start_s)
+    for start_s in starts_s[:refused]:
+        level.refused(start_s, start_s)
+    for start_s in starts_s[refused:]:
+        level.answered(start_s, start_s + USUAL_S)
+
+
+def rounds(level: Level, *refused: int) -> None:
+    """Let rounds follow each other."""
+    for number, count in enumerate(refused):
+        a_round(level, 1.0 + 3 * number, count)
+
+
+def test_a_round_with_refusals_lowers_the_level_by_half_of_their_share() -> None:
+    """A fifth of refused calls lowers the level by a tenth."""
+    level = new_level()
+    rounds(level, 20)
+
+    assert level.calls == pytest.approx(90.0)
+
+
+def test_each_round_without_a_refusal_raises_the_level_by_twice_as_much() -> None:
+    """The level rises by 3 %, by 6 % and so on; a refusal ends that."""
+    level = new_level()
+    rounds(level, 0, 0)
+    assert level.calls == pytest.approx(CALLS * (1 + GROWTH) * (1 + 2 * GROWTH), rel=0.01)
+
+    before = level.calls
+    a_round(level, 20.0, 10)
+    a_round(level, 23.0)
+    assert level.calls == pytest.approx(before * 0.95 * (1 + GROWTH), rel=0.01)
+
+
+def test_a_level_that_is_not_used_stays_for_a_minute() -> None:
+    """Few calls without a refusal say nothing of what lies above the level."""
+    level = new_level()
+    rounds(level, 20)
+    for second in range(10, 50):
+        a_round(level, float(second), calls=LEAST_CALLS)
+    assert level.calls == pytest.approx(90.0)
+
+    for second in range(50, 90):
+        a_round(level, float(second), calls=LEAST_CALLS)
+    assert level.calls > 2 * CALLS
+
+
+def test_a_share_that_stays_while_the_level_falls_is_by_chance() -> None:
+    """After six rounds with a tenth refused, the level is as before, and rises."""
+    level = new_level()
+    rounds(level, *[10] * CUTS)
+    assert level.calls == pytest.approx(CALLS)
+
+    a_round(level, 50.0, 10)
+    assert level.calls > CALLS
+
+
+def test_a_share_that_falls_with_the_level_is_a_limit() -> None:
+    """Refusals that become fewer with the level come from a limit, which stays in force."""
+    level = new_level()
+    rounds(level, 20, 16, 12, 6, 3, 2)
+    before = level.calls
+    a_round(level, 50.0, 5)
+
+    assert level.calls == pytest.approx(before * 0.975)
+
+
+def test_a_great_share_is_never_by_chance() -> None:
+    """A share above a quarter lowers the level each time."""
+    level = new_level()
+    share = round(CALLS * (MOST_CHANCE + 0.05))
+    rounds(level, *[share] * (2 * CUTS))
+
+    assert level.calls == pytest.approx(CALLS * (1 - share / CALLS / 2) ** (2 * CUTS))
+
+
+def test_slow_refusals_count_for_the_round_in_which_their_calls_began() -> None:
+    """A round is judged only when calls could have been refused as late as others were."""
+    level = new_level()
+    rounds(level, 0)
+    level.began(5.0)
+    level.refused(5.0, 9.0)  # so long do refusals take here
+    before = level.calls
+    starts_s = [10.0 + number / CALLS for number in range(CALLS)]
+    for start_s in starts_s:
+        level.began(start_s)
+    for start_s in starts_s[20:]:
+        level.answered(start_s, start_s + USUAL_S)
+    assert level.calls == before
+
+    for start_s in starts_s[:20]:
+        level.refused(start_s, start_s + 4.0)
+    assert level.calls < 0.95 * before
+
+
+def test_a_call_that_began_before_the_level_fell_says_nothing_of_it() -> None:
+    """What was begun at a higher level does not lower the level twice."""
+    level = new_level()
+    level.began(0.5)
+    rounds(level, 20)
+    before = level.calls
+    level.refused(0.5, 4.0)
+    a_round(level, 5.0, calls=CALLS)
+
+    assert level.calls == pytest.approx(before * (1 + GROWTH), rel=0.01)
