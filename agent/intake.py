@@ -31,6 +31,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import quarantine, store
 from producer.loading import foreign_records
+from producer.loading.overflow import Overflow
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -72,6 +73,12 @@ class Intake:
         self._counts = counts
         self._group = group
         self._max_attempts_of = config.max_attempts_of
+        self._overflow = Overflow(
+            transactions=transactions,
+            clock=clock,
+            group=group,
+            limit=config.tenant_defaults.overflow,
+        )
         self._joins = config.inbox.join_batches
         self._publishing = publishing
         self._failures = failures
@@ -230,9 +237,10 @@ class Intake:
             store.open_batch, batch_name, self._group, store.Origin.INBOX, joins=self._joins
         )
         crash.reach("intake.batch_made")
+        placed = await self._overflow.place(tasks)
         first = await self._transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
-        return await self._transactions.write(store.accept, batch, tasks, first)
+        return await self._transactions.write(store.accept, batch, placed, first)
 
 
 def _size(record: Record) -> int:

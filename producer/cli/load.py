@@ -241,6 +241,7 @@ async def _load(
             ledger_id=parts.ledger_id,
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
+            overflow=parts.config.tenant_defaults.overflow,
             reject=report.bad,
             is_new=is_new,
             progress=loading.show,

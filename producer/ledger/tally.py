@@ -13,6 +13,7 @@ Compaction moves old rows into roll-ups. So a query of all counts reads `counts`
 has the roll-up and the rows that are still in the tally, and one statement sees each count once.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -31,9 +32,9 @@ from sqlalchemy import (
     union_all,
 )
 
-from schemas.ledger.tables import failure_group, tally, tally_sum
+from schemas.ledger.tables import batch, failure_group, tally, tally_sum
 from schemas.task.failures import TallyOutcome
-from schemas.task.states import Status
+from schemas.task.states import FINAL, Status
 
 NO_FINGERPRINT = bytes(16)
 # The group of the failures of a batch that has all the groups it may have.
@@ -172,6 +173,17 @@ def loaded(connection: Connection, batch_id: int) -> int:
         ]
     )
     return int(connection.execute(select(func.sum(of_batch.c.delta))).scalar() or 0)
+
+
+def unfinished(connection: Connection, group: str) -> Counter[str]:
+    """Return how many tasks of each tenant are not final, over all batches of a group."""
+    batches = select(batch.c.id).where(batch.c.group_name == group)
+    of_group = counts(lambda column: [column["batch_id"].in_(batches)])
+    is_loaded = of_group.c.outcome == TallyOutcome.LOADED
+    is_final = of_group.c.state.in_(FINAL)
+    left = func.sum(case((is_loaded, of_group.c.delta), (is_final, -of_group.c.delta), else_=0))
+    rows = connection.execute(select(of_group.c.tenant, left).group_by(of_group.c.tenant))
+    return Counter({tenant: int(count) for tenant, count in rows if count > 0})
 
 
 _ENTERED_AT = case((tally.c.delta > 0, tally.c.created_at))

@@ -15,6 +15,7 @@ from itertools import count
 from producer.input.lines import Bad, Good, clashing
 from producer.ledger import outbox, store
 from producer.loading.new_task import new_task
+from producer.loading.overflow import Overflow
 from producer.ports import Order, Publisher
 from producer.relay import record_builder
 from schemas.errors import DocllmError
@@ -80,6 +81,7 @@ class Loader:
         ledger_id: str,
         into: store.Batch,
         max_attempts_of: Callable[[str], int],
+        overflow: int,
         reject: Callable[[Bad], None],
         is_new: Callable[[Good], None],
         progress: Callable[[int], None],
@@ -92,6 +94,9 @@ class Loader:
         self._ledger_id = ledger_id
         self._into = into
         self._max_attempts_of = max_attempts_of
+        self._overflow = Overflow(
+            transactions=transactions, clock=clock, group=topics.group, limit=overflow
+        )
         self._reject = reject
         self._is_new = is_new
         self._progress = progress
@@ -152,6 +157,7 @@ class Loader:
             new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode())
             for line in chunk
         ]
+        tasks = await self._overflow.place(tasks)
         accepted = await self._transactions.write(store.accept, self._into, tasks, first_id)
         crash.reach("load.accepted")
         refuse([chunk[position] for position in accepted.clashing])

@@ -5,10 +5,17 @@ from dataclasses import replace
 from sqlalchemy import select
 
 from producer.bus.topic_family import LANES_FROM
-from producer.ledger import lanes, outbox
+from producer.ledger import lanes, outbox, tally
 from schemas.ledger import migrations, tables
 from schemas.task.lanes import Lane
-from tests.contract.ledger_parts import GROUP, LedgerDatabase, new_task, with_lanes
+from tests.contract.ledger_parts import (
+    GROUP,
+    RETRY,
+    SUCCEEDED,
+    LedgerDatabase,
+    new_task,
+    with_lanes,
+)
 
 TASKS = [replace(new_task(lane.word), lane=lane) for lane in Lane]
 
@@ -68,3 +75,24 @@ def test_older_agents_are_known_and_older_programs_refused(ledger_db: LedgerData
     ledger_db.call(migrations.serve_from, "0001")
     (row,) = ledger_db.rows(tables.ledger)
     assert row.compatible_from == LANES_FROM
+
+
+def test_unfinished_tasks_are_counted_for_each_tenant(ledger_db: LedgerDatabase) -> None:
+    """Loaded, running and waiting tasks count, of all batches; settled ones count no more."""
+    tasks = {
+        "acme": [replace(new_task(f"a{number}"), tenant="acme") for number in range(3)],
+        "bolt": [replace(new_task("b"), tenant="bolt")],
+    }
+    ids = ledger_db.accept(tasks["acme"], ledger_db.batch()).new
+    ledger_db.accept(tasks["bolt"], ledger_db.batch("other batch"))
+    ledger_db.accept([new_task("theirs")], ledger_db.batch("theirs", "another group"))
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(ids[0], owner), owner, SUCCEEDED)
+    ledger_db.settle(ledger_db.claimed(ids[1], owner), owner, RETRY)
+
+    assert ledger_db.call(tally.unfinished, GROUP) == {"acme": 2, "bolt": 1}
+
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(ids[2], owner), owner, SUCCEEDED)
+
+    assert ledger_db.call(tally.unfinished, GROUP) == {"acme": 1, "bolt": 1}

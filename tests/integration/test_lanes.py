@@ -1,7 +1,7 @@
 """Who goes first: lanes and tenants take turns, on whole programs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from tests.integration.deployment import Deployment, task_line
@@ -47,6 +47,23 @@ def test_urgent_tasks_go_first_and_none_starves(deployment: Deployment) -> None:
     assert middle(order, "urgent") < middle(order, "normal") < middle(order, "bulk")
     assert "bulk" in order[: order.index("urgent") + 70], "no bulk task ran beside urgent ones"
     assert deployment.ledger.counts()["succeeded"] == 320
+
+
+def test_what_a_tenant_has_too_much_of_is_bulk(
+    embedded: Deployment, settings: Callable[[Deployment, str], None]
+) -> None:
+    """Its tasks beyond the overflow wait in the bulk lane, and a task of another does not."""
+    settings(embedded, "[tenant_defaults]\noverflow = 50\n")
+    load(embedded, "first", 40, tenant="large")
+    load(embedded, "second", 40, tenant="large")
+    load(embedded, "other", 5, tenant="small")
+    load(embedded, "hurry", 5, priority=9, tenant="large")
+
+    assert embedded.ledger.carriers("pending") == {
+        "tasks.bulk": 30,
+        "tasks": 55,
+        "tasks.urgent": 5,
+    }
 
 
 def test_a_small_tenant_does_not_wait_behind_a_large_one(deployment: Deployment) -> None:

@@ -228,6 +228,7 @@ class LoaderProgram(Program):
             ledger_id=parts.ledger_id,
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
+            overflow=parts.config.tenant_defaults.overflow,
             reject=lambda _line: None,
             is_new=lambda _line: None,
             progress=lambda _count: None,

@@ -1,0 +1,46 @@
+"""Sends what one tenant has too much of to the bulk lane.
+
+Otherwise the tasks of other tenants would wait on their topic behind all of it, where no turns can
+be taken.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from producer.ledger import tally
+from producer.ledger.store import NewTask
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.clock import Clock
+from schemas.task.lanes import Lane
+
+FRESH_S = 5.0  # until the ledger is asked again how much each tenant has
+
+
+class Overflow:
+    """Chooses the lane of new tasks by what their tenants have already.
+
+    A tenant with `limit` unfinished tasks gets its next normal ones into the bulk lane; 0 is no
+    limit. What was chosen since the ledger was asked last counts too.
+    """
+
+    def __init__(self, *, transactions: Transactions, clock: Clock, group: str, limit: int) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._group = group
+        self._limit = limit
+        self._unfinished: Counter[str] = Counter()
+        self._asked_s = float("-inf")
+
+    async def place(self, tasks: Sequence[NewTask]) -> list[NewTask]:
+        """Return the tasks in the lanes in which they shall wait."""
+        if self._limit and self._clock.now_s() - self._asked_s > FRESH_S:
+            self._asked_s = self._clock.now_s()
+            self._unfinished = await self._transactions.read(tally.unfinished, self._group)
+        return list(self._placed(tasks))
+
+    def _placed(self, tasks: Iterable[NewTask]) -> Iterable[NewTask]:
+        for task in tasks:
+            is_over = 0 < self._limit <= self._unfinished[task.tenant]
+            self._unfinished[task.tenant] += 1
+            yield replace(task, lane=Lane.BULK) if is_over and task.lane is Lane.NORMAL else task
