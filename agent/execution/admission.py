@@ -124,10 +124,14 @@ class Admission:
         """Return whether this crash suspect may be claimed.
 
         A suspect that must run alone waits until nothing else is claimed under the lease. If it
-        killed the agent, the other tasks would be lost with it.
+        killed the agent, the other tasks would be lost with it. Its `route` becomes the one to run
+        on: a fallback, if its own route is closed.
         """
-        if self.room() <= 0 or self.room_for(suspect.route) <= 0:
+        routes = (suspect.home, *self.fallbacks(suspect.home, suspect))
+        route = next((route for route in routes if self.room_for(route) > 0), None)
+        if self.room() <= 0 or route is None:
             return False
+        suspect.route = route
         alone = not self._busy and not self._leases.current.running
         return self._suspects.may_run(suspect) and (alone or not suspect.alone)
 

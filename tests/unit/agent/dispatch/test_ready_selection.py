@@ -220,3 +220,22 @@ def test_what_is_taken_counts_for_the_room_of_the_fallback() -> None:
     waiting.close("a")
     for _ in range(2):
         assert waiting.taken(100).count("b") == SLOTS
+
+
+def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
+    """It goes back to its own route once that takes calls."""
+    waiting = Waiting()
+    suspect = claimed(1, waiting.clock.now_s(), lease_losses=2)
+    suspect.plan = waiting.table.naming.plan_of_route("a")
+    waiting.queue.arrive(suspect, 0.0, redelivered=False)
+    waiting.queue.ready(suspect)
+    waiting.close("a")
+
+    assert waiting.admission.may_claim(suspect)
+    assert suspect.route == "b"
+    waiting.close("b")
+    waiting.close("c")
+    assert not waiting.admission.may_claim(suspect)
+    waiting.table.resume("a", waiting.clock.now_s())
+    assert waiting.admission.may_claim(suspect)
+    assert suspect.route == "a"

@@ -306,7 +306,7 @@ def test_every_error_is_limited_in_length() -> None:
 def test_every_published_example_is_good() -> None:
     """The JSON Schemas' examples are valid by their own schema, and those of lines are tasks."""
     for path in sorted(SCHEMAS.glob("*.json")):
-        for example in json.loads(path.read_bytes())["examples"]:
+        for example in json.loads(path.read_bytes()).get("examples", ()):
             assert validator(path.name).is_valid(example), path.name
             if path.name.endswith("_line.json") and path.name != "result_line.json":
                 assert parse(orjson.dumps(example))
