@@ -49,7 +49,7 @@ ALL = (*(name for name, *_ in _AFTER), MOVED, RELIEF, FORGOTTEN)
 
 
 def _is_many(pressure: Any) -> bool:
-    return bool(pressure._table.waiting >= pressure._high)
+    return bool(pressure._full_lanes)
 
 
 def _is_heavy(pressure: Any) -> bool:
