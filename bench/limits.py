@@ -1,18 +1,20 @@
 """`python -m bench limits`: how well a provider's limit is used that the agent is not told.
 
 Agents on embedded parts, 64 slots each, call a rehearsal LLM through nginx and HAProxy, and llmock
-from PyPI. Only what the limiters log counts.
+from PyPI. Only what the limiters log counts, and the rehearsal LLM where it keeps the limit.
 """
 
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from bench.limiters import PER_MINUTE, HAProxy, InFlight, Limiter, Logged, Nginx
 from bench.program import Program, until
@@ -22,7 +24,7 @@ from bench.tasks import write_tasks
 from bench.venvs import python_with
 from tests.servers.process import free_port, listens
 
-SLOTS, LATENCY_S = 64, 0.3
+SLOTS, LATENCY_S, OK = 64, 0.3, 200
 LLMOCK = "llmock>=0.2.2,<0.3"
 RATE_S, WINDOW_S, CHANCE_S = 180.0, 300.0, 60.0
 QUICK_S = 20.0
@@ -39,6 +41,8 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     for agents in (1, 4):
         goal = HAPROXY_GOAL if agents == 1 else None
         yield from _rate(folder, HAProxy, agents, QUICK_S if quick else WINDOW_S, goal)
+    for headers in ((), ("--no-limit-headers",)):
+        yield from _rehearsal(folder, headers, QUICK_S if quick else RATE_S)
     yield from _chance(folder, QUICK_S if quick else CHANCE_S)
     yield from _capacity(folder, QUICK_S if quick else PHASE_S)
     yield from _llmock(folder, QUICK_S if quick else RATE_S)
@@ -48,16 +52,39 @@ def _rate(
     folder: Path, kind: type[Limiter], agents: int, lasts_s: float, goal: float | None
 ) -> Iterator[Figure]:
     """Measure how much of a limit of calls per minute is used."""
-    with _limited(folder, kind, str(LATENCY_S)) as (limiter, site):
-        with _agents(site, limiter.url, agents):
-            until(limiter.calls, 60, "the first call")
-            time.sleep(lasts_s)
-            calls = limiter.calls()
-        began_s = calls[0].at_s
-        calls = [call for call in calls if call.at_s < began_s + lasts_s]
-    refused = sum(call.refused for call in calls)
-    passed = len(calls) - refused
+    with (
+        _limited(folder, kind, str(LATENCY_S)) as (limiter, site),
+        _agents(site, limiter.url, agents),
+    ):
+        until(limiter.calls, 60, "the first call")
+        time.sleep(lasts_s)
+        calls = limiter.calls()
     what = f"{kind.name}, {PER_MINUTE} a minute, {agents} x {SLOTS} slots"
+    yield from _used(what, site, calls, lasts_s, goal)
+
+
+def _rehearsal(folder: Path, headers: Sequence[str], lasts_s: float) -> Iterator[Figure]:
+    """Measure the same at the rehearsal LLM's own limit, with headers and without."""
+    site = _loaded(folder)
+    log = site.folder / "calls.jsonl"
+    options = ("--latency", str(LATENCY_S), "--rpm", str(PER_MINUTE), "--log", str(log))
+    with llm(site.folder, *options, *headers) as (url, _), _agents(site, url, 1):
+        until(log.exists, 60, "the log")
+        until(partial(_answers, log), 60, "the first answer")
+        time.sleep(lasts_s)
+        ends = [one for one in map(orjson.loads, log.open()) if one["event"] == "end"]
+    calls = [Logged(one["at_s"], refused=one["status"] != OK, lasted_s=0.0) for one in ends]
+    what = f"rehearsal LLM, {PER_MINUTE} a minute, {'no' if headers else 'with'} headers"
+    yield from _used(what, site, calls, lasts_s, NGINX_GOAL)
+
+
+def _used(
+    what: str, site: Site, calls: Sequence[Logged], lasts_s: float, goal: float | None
+) -> Iterator[Figure]:
+    """Yield how much was used from the first call on."""
+    found = [call for call in calls if call.at_s < calls[0].at_s + lasts_s]
+    refused = sum(call.refused for call in found)
+    passed = len(found) - refused
     use = 100 * passed / (lasts_s / 60 * PER_MINUTE)
     yield Figure(f"{what}: use", site.parts, use, "%", goal, at_least=True)
     yield Figure(f"{what}: refused / passed", site.parts, refused / max(1, passed), "")
