@@ -27,7 +27,7 @@ class QuotaAsks:
         """
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
-        routes = {*self._table.routes, *self._quotas.waiting_routes, *came_from}
+        routes = self._table.claimable_routes | self._quotas.waiting_routes | came_from.keys()
         for route in routes | self._asked:
             waiting = self._quotas.waiting(route)
             usable = 0 if self._admission.closed else free + ended[route]

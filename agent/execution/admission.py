@@ -4,7 +4,7 @@ Every rule that can keep a task from a slot is asked here, and nowhere else.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -98,6 +98,7 @@ class Admission:
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._closed = False
+        self._held: dict[Delivery, CallTurns] = {}  # of deliveries that are being claimed
         self._bound: set[str] = set()
 
     # ---- before a claim
@@ -146,6 +147,28 @@ class Admission:
         finally:
             for route in routes:
                 self._free(route)
+
+    def hold_turns(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Reserve the first call of each delivery within the limits of its account and tenant.
+
+        Return the deliveries that may be claimed, and those that must wait. `release_turns` gives
+        back what was not used.
+        """
+        may_run: list[Delivery] = []
+        must_wait: list[Delivery] = []
+        for delivery in deliveries:
+            turns = self._quotas.admit(delivery, delivery.route)
+            if turns is not None:
+                self._held[delivery] = turns
+            (must_wait if turns is None else may_run).append(delivery)
+        return may_run, must_wait
+
+    def release_turns(self, deliveries: Iterable[Delivery]) -> None:
+        """Give back the turns of deliveries whose attempts have not begun."""
+        for delivery in deliveries:
+            turns = self._held.pop(delivery, None)
+            if turns is not None:
+                turns.close()
 
     def closed_route(self, route: str) -> bool:
         """Return whether the tasks of a route wait: it takes no calls but probes.
@@ -203,7 +226,7 @@ class Admission:
             return reason
         if not delivery.plan.allows(delivery.route) or self._guarded_fallback(delivery):
             return NotAdmitted.ROUTE
-        turns = self._quotas.admit(delivery, delivery.route)
+        turns = self._held.pop(delivery, None) or self._quotas.admit(delivery, delivery.route)
         if turns is None:
             return NotAdmitted.QUOTA
         ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)

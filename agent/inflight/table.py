@@ -71,9 +71,19 @@ class InFlightTable:
         """Return how many deliveries are ready for a route."""
         return self._ready.count(route)
 
+    @property
+    def claimable_routes(self) -> set[str]:
+        """Return the routes that deliveries are ready for, crash suspects too."""
+        return {*self._ready.routes, *(suspect.route for suspect in self._suspects)}
+
     def next_for(self, route: str, limit: int) -> list[Delivery]:
-        """Return the deliveries of a route that are taken next."""
-        return self._ready.next_of(route, limit)
+        """Return the deliveries of a route that are taken next, a crash suspect first."""
+        suspects = [
+            suspect
+            for suspect in self._suspects
+            if suspect.route == route and suspect.state is DeliveryState.READY
+        ]
+        return (suspects[:1] + self._ready.next_of(route, limit))[:limit]
 
     def arrive(self, delivery: Delivery, now_s: float, *, redelivered: bool) -> None:
         """Add a new delivery.

@@ -83,3 +83,14 @@ def test_the_tasks_of_a_closed_route_are_asked_for_on_its_fallback() -> None:
     assert ready.asked() == []
     ready.fallbacks["closed"] = [ROUTE, "other"]
     assert ready.asked() == [100, 100, 100]
+
+
+def test_a_crash_suspect_is_asked_for_before_other_tasks() -> None:
+    """One runs at a time; without a grant it would never run."""
+    ready = Ready(2, 3)
+    for number in (8, 9):
+        suspect = claimed(number, 0.0, lease_losses=2)
+        suspect.size = CallSize(input_bytes=2000)
+        ready.table.ready(suspect)
+
+    assert ready.asked() == [500, 100, 101]

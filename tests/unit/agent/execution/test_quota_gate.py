@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from agent.execution.admission import NotAdmitted, Permit
+from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.quota_gate import QuotaGate
 from agent.handlers.turns import CallEnd
 from agent.inflight.delivery import Delivery
@@ -17,8 +19,8 @@ from schemas.settings.config import Config, LLMConfig
 from schemas.settings.quota import QuotaLimits
 from schemas.task.agent_report import Reason, ReasonCode
 from schemas.task.failures import ErrorClass
-from tests.support.routes import ROUTE
-from tests.support.slots import claimed, quota_gate_of
+from tests.support.routes import ROUTE, routes
+from tests.support.slots import SlotsHarness, claimed, ending, quota_gate_of
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpm=60, tpm=6000))
@@ -253,3 +255,24 @@ def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
     asyncio.run(call())
 
     assert [gate.ended_lately()[ROUTE] for _ in range(3)] == [1, 1, 0]
+
+
+def test_calls_are_reserved_before_a_claim() -> None:
+    """A task without room is not claimed, and what a claimed one did not use is given back."""
+    harness = SlotsHarness(routes(), ending(Succeeded(b"", 1, Spent())))
+    clock = StepClock()
+    harness.quotas = gate = quota_gate_of(CONFIG, clock)
+    ledger = Ledger(gate, clock)
+    admission = harness.admission(CrashSuspects())
+    first, second, third = (claimed(number, harness.clock.now_s()) for number in range(3))
+    ledger.grant(gate.ask(first, ROUTE), gate.ask(second, ROUTE))
+
+    assert admission.hold_turns([first, second, third]) == ([first, second], [third])
+    harness.guards.replace([])
+    assert isinstance(admission.grant(first), Permit)
+    assert admission.grant(third) is NotAdmitted.QUOTA
+    admission.release_turns([first, second, third])
+    ledger.grant()
+
+    assert ledger.requests[-1].refund.requests == 1
+    assert ledger.requests[-1].running == 1
