@@ -3,12 +3,13 @@
 import os
 import signal
 from collections.abc import Callable
+from itertools import accumulate
 
 import pytest
 import redis
 
 from schemas.runtime.clock import SystemClock
-from tests.integration.deployment import Deployment
+from tests.integration.deployment import Deployment, task_line
 from tests.integration.programs import RehearsalLLM
 from tests.invariants.evidence import Call
 from tests.servers import Redis
@@ -104,3 +105,35 @@ def test_without_redis_each_agent_keeps_to_its_partitions(limited: Deployment) -
 
     assert 0.6 <= used(limited, llm) <= 0.85
     assert [call for call in llm.calls() if call.status == 429] == []
+
+
+def test_a_tenant_has_so_many_calls_at_once_in_all_agents(
+    embedded: Deployment, settings: Callable[[Deployment, str], None], redis_server: Redis
+) -> None:
+    """The tasks of other tenants go past it, and a batch still ends."""
+    settings(embedded, "[tenants.acme]\nin_flight = 2\n")
+    embedded.environ["DOCLLM_REDIS_URL"] = redis_server.url
+    llm = embedded.llm("--latency", "0.5")
+    embedded.producer(
+        "load",
+        str(
+            embedded.write_lines(
+                task_line(number, tenant="acme" if number < 20 else "other") for number in range(80)
+            )
+        ),
+    )
+
+    embedded.until_done(agents=2)
+
+    ours = {f"tasks/t{number}" for number in range(20)}
+    calls = [call for call in llm.calls() if call.name in ours]
+    assert len(calls) == 20
+    assert most_at_once(calls) <= 2
+    assert most_at_once(llm.calls()) > 4
+
+
+def most_at_once(calls: list[Call]) -> int:
+    """Return how many of these calls ran at the same time at most."""
+    ends = [(call.end_s or call.start_s, -1) for call in calls]
+    moments = sorted([(call.start_s, 1) for call in calls] + ends)
+    return max(accumulate(step for _, step in moments))
