@@ -6,7 +6,7 @@ A claimed record passes through five calls, each made by the part of the line ab
 
     claimer.claim(batch, purpose)        agent/dispatch/claimer.py
     slots.start(delivery)                agent/execution/slots.py
-    worker.work(delivery, permit)        agent/execution/worker.py
+    worker.work(delivery, permit, go_on) agent/execution/worker.py
     settler.settle(delivery, outcome)    agent/execution/settler.py
     dispatcher.finish(group)             agent/dispatch/dispatcher.py
 
