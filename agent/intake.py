@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import letter_record, rejected_record
@@ -31,6 +32,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import quarantine, store
 from producer.loading import foreign_records
+from producer.loading.backlog import Backlog
 from producer.loading.overflow import Overflow
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions
@@ -78,6 +80,13 @@ class Intake:
             clock=clock,
             group=group,
             limit=config.tenant_defaults.overflow,
+        )
+        self._backlog = Backlog(
+            transactions=transactions,
+            clock=clock,
+            group=group,
+            most=config.inbox.max_backlog,
+            say=partial(log.info, "the inbox: %s"),
         )
         self._joins = config.inbox.join_batches
         self._publishing = publishing
@@ -128,6 +137,7 @@ class Intake:
             await self._wake.wait()
             self._wake.clear()
             while self._records:
+                await self._backlog.wait()
                 page = self._page()
                 await self._take(
                     [record for record in page if record.partition in self._partitions]

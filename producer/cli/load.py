@@ -20,6 +20,7 @@ from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.ledger import batch_options, reported_types, store, tally
+from producer.loading.backlog import Backlog
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
 from producer.screen.answer import CommandAnswer, answering
@@ -91,8 +92,8 @@ async def _load_all(
         reported = await parts.transactions.read(reported_types.read, options.group)
         lines = _checked(config, options, reported, source)
         recorded = _recorded(lines, sums, loaded)
-        allowed = options.routes_allowed
-        summary = await _load(parts, source, recorded, report, sums.add_new, allowed)
+        allowed, most = options.routes_allowed, options.max_backlog or 0
+        summary = await _load(parts, source, recorded, report, sums.add_new, allowed, most)
     report.finish()
     _report_load(source, summary, sums, answer)
     _report_rejects(source, rejects, options, answer)
@@ -219,6 +220,7 @@ async def _load(
     report: BadLineReport,
     is_new: Callable[[Good], None],
     routes_allowed: tuple[str, ...] | None,
+    max_backlog: int,
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
     batch = source.batch
@@ -242,6 +244,13 @@ async def _load(
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
             overflow=parts.config.tenant_defaults.overflow,
+            backlog=Backlog(
+                transactions=parts.transactions,
+                clock=parts.clock,
+                group=parts.topics.group,
+                most=max_backlog,
+                say=note,
+            ),
             reject=report.bad,
             is_new=is_new,
             progress=loading.show,

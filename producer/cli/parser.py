@@ -164,6 +164,12 @@ def _add_load(parser: Parser) -> None:
         help="for --documents: let the agent read every document from its path",
     )
     parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load only the first N")
+    parser.add_argument(
+        "--max-backlog",
+        type=up_to(MOST),
+        metavar="N",
+        help="wait while N or more tasks of the group are unfinished",
+    )
     parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
     parser.add_argument(
         "--allow-type",

@@ -14,6 +14,7 @@ from itertools import count
 
 from producer.input.lines import Bad, Good, clashing
 from producer.ledger import outbox, store
+from producer.loading.backlog import Backlog
 from producer.loading.new_task import new_task
 from producer.loading.overflow import Overflow
 from producer.ports import Order, Publisher
@@ -82,6 +83,7 @@ class Loader:
         into: store.Batch,
         max_attempts_of: Callable[[str], int],
         overflow: int,
+        backlog: Backlog,
         reject: Callable[[Bad], None],
         is_new: Callable[[Good], None],
         progress: Callable[[int], None],
@@ -94,6 +96,7 @@ class Loader:
         self._ledger_id = ledger_id
         self._into = into
         self._max_attempts_of = max_attempts_of
+        self._backlog = backlog
         self._overflow = Overflow(
             transactions=transactions, clock=clock, group=topics.group, limit=overflow
         )
@@ -134,6 +137,7 @@ class Loader:
                     refusals.put(number, bad_lines)
                 else:
                     await room.acquire()
+                    await self._backlog.wait()
                     # Take ids in the order of the lines, because an export follows the ids.
                     first_id = await self._transactions.write(store.take_ids, len(good_lines))
                     crash.reach("load.ids_taken")

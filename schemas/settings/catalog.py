@@ -282,6 +282,14 @@ SETTINGS = {
             "false",
         ),
         Setting(
+            "inbox.max_backlog",
+            None,
+            kinds.whole(0, 1_000_000_000),
+            "unfinished tasks of the group from which on agents make no task of an inbox record; "
+            "the records wait on Kafka; 0 is never",
+            "0",
+        ),
+        Setting(
             "tenant_defaults.weight",
             None,
             _WEIGHT,

@@ -150,12 +150,14 @@ class InboxConfig:
     """`enabled`: whether agents read the group's inbox.
 
     `join_batches`: whether its records may add to batches that `load` made. `redrive`: whether a
-    dead letter that another tool writes back replays its task.
+    dead letter that another tool writes back replays its task. `max_backlog`: unfinished tasks of
+    the group from which on no record becomes a task; 0 is never.
     """
 
     enabled: bool = True
     join_batches: bool = False
     redrive: bool = False
+    max_backlog: int = 0
 
 
 @dataclass(frozen=True, slots=True)

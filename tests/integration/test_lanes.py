@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
 
+import orjson
+
+from schemas.task.envelope import Outgoing
 from tests.integration.deployment import Deployment, task_line
 from tests.integration.programs import RehearsalLLM
 
@@ -80,3 +83,36 @@ def test_a_small_tenant_does_not_wait_behind_a_large_one(deployment: Deployment)
     order = batches(llm)
     last = len(order) - order[::-1].index("small")
     assert last - before < 10 * SLOTS + 60, Counter(order[before:last])
+
+
+def test_a_load_waits_while_too_much_is_unfinished(embedded: Deployment) -> None:
+    """It says so and goes on by itself, as does the inbox."""
+    embedded.llm("--latency", "0")
+    load(embedded, "first", 30)
+    path = embedded.write_lines(map(task_line, range(10)), "second")
+    waiting = embedded.start("producer", "load", str(path), "--max-backlog", "20")
+    embedded.until(
+        lambda: "30 tasks of group docllm are unfinished" in waiting.err, "a word that it waits"
+    )
+    assert embedded.ledger.loaded("second") == 0
+
+    embedded.until_done()
+
+    assert waiting.wait() == 0
+    assert embedded.ledger.loaded("second") == 10
+
+
+def test_the_inbox_waits_while_too_much_is_unfinished(
+    embedded: Deployment, settings: Callable[[Deployment, str], None]
+) -> None:
+    """Its records stay where they are until tasks have ended; none is lost."""
+    settings(embedded, "[inbox]\nmax_backlog = 20\n")
+    llm = embedded.llm("--latency", "0.2")
+    load(embedded, "first", 40)
+    record = Outgoing(embedded.topics.name("inbox"), None, orjson.dumps(task_line(1000)), [])
+    embedded.bus.write([record])
+
+    (agent,) = embedded.until_done("--slots", "2")
+
+    assert "the inbox: " in agent.err
+    assert batches(llm).index("docllm-direct") >= 20

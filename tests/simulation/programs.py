@@ -20,6 +20,7 @@ from agent.wiring.agent import Chosen, agent
 from producer.app import Parts
 from producer.input.lines import Bad, Good
 from producer.ledger import store
+from producer.loading.backlog import Backlog
 from producer.loading.loader import Loader
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
@@ -229,6 +230,13 @@ class LoaderProgram(Program):
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
             overflow=parts.config.tenant_defaults.overflow,
+            backlog=Backlog(
+                transactions=parts.transactions,
+                clock=parts.clock,
+                group=GROUP,
+                most=0,
+                say=lambda _: None,
+            ),
             reject=lambda _line: None,
             is_new=lambda _line: None,
             progress=lambda _count: None,

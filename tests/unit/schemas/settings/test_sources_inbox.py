@@ -32,12 +32,19 @@ def test_letters_that_come_back_replay_nothing_unless_that_is_wanted(tmp_path: P
     assert load(tmp_path, "[inbox]\nredrive = true").inbox.redrive
 
 
+def test_the_inbox_waits_for_no_backlog_unless_that_is_wanted(tmp_path: Path) -> None:
+    """0 is no limit."""
+    assert load(tmp_path, "").inbox.max_backlog == 0
+    assert load(tmp_path, "[inbox]\nmax_backlog = 5").inbox.max_backlog == 5
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("enabled = 'no'", "inbox.enabled is wrong; write true or false, without quotes"),
         ("redrive = 1", "inbox.redrive is wrong; write true or false, without quotes"),
-        ("max_backlog = 5", "inbox.max_backlog is unknown"),
+        ("max_backlog = -1", "inbox.max_backlog"),
+        ("backlog = 5", "inbox.backlog is unknown"),
     ],
 )
 def test_unsupported_inbox_settings_are_refused(tmp_path: Path, line: str, words: str) -> None:
