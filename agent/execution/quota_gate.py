@@ -17,6 +17,7 @@ from agent.quota.estimate import CallSize, Estimates, settled
 from agent.quota.ledger import Ask, Charge
 from agent.quota.provider_headers import share_left
 from agent.quota.quotas import Quotas, Reservation
+from schemas.settings.quota import NO_LIMITS
 from schemas.task.agent_report import Reason, ReasonCode
 from schemas.task.failures import ErrorClass
 
@@ -51,8 +52,11 @@ class QuotaGate:
 
     def ask(self, delivery: Delivery, route: str) -> Ask:
         """Return what the first call of a task will cost on a route, and whose it is."""
-        charge = self.estimates.charge(route, delivery.size, self.configured.limits(route))
-        return Ask(cost=charge, tenant=delivery.tenant)
+        return Ask(cost=self._estimate(route, delivery.size), tenant=delivery.tenant)
+
+    def _estimate(self, route: str, size: CallSize) -> Charge:
+        limits = self.configured.limits(route)
+        return _NOTHING if limits is NO_LIMITS else self.estimates.charge(route, size, limits)
 
     def admit(self, delivery: Delivery, route: str) -> "CallTurns | None":
         """Return the turns of an attempt, whose first call may begin; None if it may not."""
@@ -109,7 +113,7 @@ class QuotaGate:
     ) -> Reservation | None:
         """Wait until a call of a running attempt may begin; None if it may not in this time."""
         until_s = self.clock.now_s() + wait_s
-        charge = self.estimates.charge(route, size, self.configured.limits(route))
+        charge = self._estimate(route, size)
         ask = Ask(cost=charge, tenant=tenant)
         reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
         if reservation is not None:
@@ -130,6 +134,8 @@ class QuotaGate:
         self, route: str, size: CallSize, reservation: Reservation, end: CallEnd | None
     ) -> None:
         """Tell the quotas what a call was charged, and what its reply says of the limits."""
+        if reservation.account is None and reservation.tenant is None:
+            return
         if end is None:
             self.quotas.ended(reservation, None)
             return

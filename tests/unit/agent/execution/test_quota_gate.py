@@ -276,3 +276,19 @@ def test_calls_are_reserved_before_a_claim() -> None:
 
     assert ledger.requests[-1].refund.requests == 1
     assert ledger.requests[-1].running == 1
+
+
+def test_nothing_is_kept_of_calls_without_limits() -> None:
+    """Tasks name models, and so routes, of which there may be any number."""
+    gate, _, clock = made(Config())
+    turns = gate.admit(task(clock), "some/model")
+    assert turns is not None
+
+    async def call() -> None:
+        turn = await turns.next(400, None, 60.0)
+        assert turn is not None
+        turn.ended(CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50))))
+
+    asyncio.run(call())
+
+    assert gate.ended_lately() == {}
