@@ -51,6 +51,7 @@ class RouteCallUp:
         self._publishing = publishing
         self._duty = Duty(name="calling up tasks of open routes", work=self.look, clock=clock)
         self._closed: set[str] = set()
+        self._waited_for: set[str] = set()  # closed routes whose fallbacks are closed too
         self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
         # When the next walk begins; None: no walk is planned.
         self._from_s: float | None = clock.now_s() + START_S
@@ -65,10 +66,12 @@ class RouteCallUp:
     async def look(self) -> None:
         """Learn which routes opened, and take the next steps of a walk that is due."""
         now_s = self._clock.now_s()
-        closed = {route.name for route in self._routes if self._routes.waits(route.name, now_s)}
-        if opened := self._closed - closed:
+        closed = {route.name for route in self._routes if self._routes.closed(route.name, now_s)}
+        waited_for = {name for name in closed if self._routes.waits(name, now_s)}
+        # Tasks that may not leave a closed route wait for it, even while its fallback is open.
+        if opened := (self._closed - closed) | (self._waited_for - waited_for):
             self._begin(opened, now_s)
-        self._closed = closed
+        self._closed, self._waited_for = closed, waited_for
         if self._from_s is not None and now_s >= self._from_s:
             self._from_s, self._walking, self._cursor = None, True, None
         if self._walking:
@@ -83,7 +86,7 @@ class RouteCallUp:
         self._from_s, self._trial, self._walking = now_s, True, False
 
     def _wanted(self, route: str) -> bool:
-        return route not in self._closed and (self._opened is None or route in self._opened)
+        return route not in self._waited_for and (self._opened is None or route in self._opened)
 
     async def _walk(self, now_s: float) -> None:
         for _ in range(STEPS):

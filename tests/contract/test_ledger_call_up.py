@@ -18,6 +18,7 @@ from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
 from agent.routes import Router
 from schemas.ledger import tables
+from schemas.settings.config import RouteConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, ended
@@ -259,6 +260,22 @@ async def test_a_route_that_opens_calls_up_its_tasks(ledger_db: LedgerDatabase) 
     assert len(await duty.look(5)) == route_call_up.FEW
     await duty.look(route_call_up.TRIAL_S + 5)
     assert sorted(called(duty.orders)) == sorted(ids)
+
+
+async def test_a_route_that_opens_calls_up_the_tasks_that_may_not_leave_it(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """Its fallback has taken all other tasks, so the route itself was not waited for."""
+    config = {"routes": {ROUTE: RouteConfig(fallback=("spare",)), "spare": RouteConfig()}}
+    duty = ObservedCallUp(ledger_db, table=routes(slots=3, **config))
+    await duty.look(60)
+    duty.stop()
+    ids = waiting(ledger_db, 3)
+    assert await duty.look(30) == []
+
+    duty.go()
+
+    assert sorted(await duty.look(30)) == sorted(ids)
 
 
 async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(
