@@ -1,12 +1,16 @@
-"""The command `docllm`, in a module whose name no other package has.
+"""The command `docllm`: both programs and the demo under one name.
 
-It makes sure that the package `agent` is docllm's own before it imports it. A handler's child
-process imports this module again, so it imports nothing slow.
+It makes sure that the packages are docllm's own before it imports them; no other package has this
+module's name. It imports nothing slow, because a child process of a handler imports it again.
+Children of an agent that was started as `docllm` run this module too, so their messages name the
+same commands.
 
-Tested by tests/integration/test_own_packages.py.
+Tested by tests/unit/agent/cli/test_one_command.py and tests/integration/test_own_packages.py.
 """
 
+import os
 import runpy
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,10 +19,26 @@ _OWN_PACKAGES = Path(__file__).parent / "schemas/runtime/own_packages.py"
 
 def main() -> NoReturn:
     """Run the program that the arguments name."""
-    runpy.run_path(str(_OWN_PACKAGES))["require_own"]("agent")
-    from agent.docllm import main as run  # noqa: PLC0415 - `agent` is ours
+    runpy.run_path(str(_OWN_PACKAGES))["require_own"]("agent", "schemas", "producer")
+    argv = sys.argv[1:]
+    if "_ARGCOMPLETE" in os.environ:
+        from agent.cli.completion import complete  # noqa: PLC0415 - a shell asks, no person
 
-    run()
+        complete()
+    if argv[:1] == ["agent"]:
+        from agent.__main__ import start as start_agent  # noqa: PLC0415 - one program is loaded
+
+        start_agent(argv[1:])
+    from producer.__main__ import leave_early, start  # noqa: PLC0415
+
+    leave_early()
+    from agent.cli.whole import OWN, whole_parser  # noqa: PLC0415 - the signals count first
+
+    if argv[:1] and argv[0] not in OWN:
+        whole_parser().require_command(argv)
+        start(argv)
+    options = whole_parser().parse_args(argv)
+    sys.exit(options.run(options))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def _start(site: Site, command: tuple[str, ...], runs: int) -> Iterator[Figure]:
     nothing: list[float] = []
     for _ in range(runs):
         nothing.append(_seconds(site, *NOTHING))
-        took.append(_seconds(site, "-P", "-m", "agent.docllm", *command))
+        took.append(_seconds(site, "-P", "-m", "docllm", *command))
     seconds, base = statistics.median(took), statistics.median(nothing)
     what = f"docllm {' '.join(command)}"
     yield Figure(f"{what}: time", site.parts, seconds, "s")

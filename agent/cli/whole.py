@@ -63,4 +63,4 @@ def add_demo_options(parser: Parser) -> None:
         action="store_true",
         help="ask the provider that the environment names, which costs money",
     )
-    parser.set_defaults(run=Imported("agent.demo:run"))
+    parser.set_defaults(run=Imported("agent.cli.demo:run"))

@@ -67,7 +67,7 @@ def program(*arguments: str) -> list[str]:
     A file `agent.py` in the current folder cannot replace the program. The child's messages name
     commands in the form in which this program was started.
     """
-    module = ["agent.docllm", "agent"] if is_one_command() else ["agent"]
+    module = ["docllm", "agent"] if is_one_command() else ["agent"]
     return [*INTERPRETER, *module, *arguments]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 # A file that tells another copy of docllm from a stranger's package.
-_MARKS = {"schemas": "runtime/starting.py", "producer": "cli/running.py", "agent": "docllm.py"}
+_MARKS = {"schemas": "runtime/starting.py", "producer": "cli/running.py", "agent": "cli/parser.py"}
 _USAGE = 2  # exit code
 
 

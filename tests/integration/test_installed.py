@@ -73,7 +73,7 @@ def test_the_distributions_hold_what_they_need(built: Path) -> None:
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
-    assert {"LICENSE", "README.md", "pyproject.toml", "agent/docllm.py"} <= names
+    assert {"LICENSE", "README.md", "pyproject.toml", "docllm.py"} <= names
     listed = run(built, sys.executable, "-m", "zipfile", "-l", wheel).stdout
     assert "tests/" not in listed
     for name in ("schemas/json/task_line.json", "board.lua", "script.py.mako", "LICENSE"):

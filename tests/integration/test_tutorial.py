@@ -17,8 +17,8 @@ EMBEDDED, ON_KAFKA = PAGE.split("\n## The same on Kafka\n")
 GROUP, END = "tutorial", "@end\n"
 SHIM = """\
 #!/bin/sh
-[ "$1" = migrate ] && exec %(python)s -m agent.docllm "$@"
-exec %(python)s -m agent.docllm "$@" --group %(group)s
+[ "$1" = migrate ] && exec %(python)s -m docllm "$@"
+exec %(python)s -m docllm "$@" --group %(group)s
 """
 
 

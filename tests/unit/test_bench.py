@@ -120,5 +120,5 @@ def test_a_start_is_the_median_beside_an_empty_python(monkeypatch: pytest.Monkey
 
     assert (time.what, time.value, time.unit) == ("docllm --help: time", 0.6, "s")
     assert ratio.value == pytest.approx(6.0)
-    command = ("-P", "-m", "agent.docllm", "--help")
+    command = ("-P", "-m", "docllm", "--help")
     assert ran == [starts.NOTHING, command] * 3

@@ -10,7 +10,7 @@ import pytest
 from agent.cli.whole import OWN, whole_parser
 
 ROOT = Path(__file__).parents[4]
-DOCLLM = [sys.executable, "-m", "agent.docllm"]
+DOCLLM = [sys.executable, "-m", "docllm"]
 
 
 def docllm(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -37,13 +37,13 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
         "producer dead show",
         "agent",
         "agent resume",
-        "agent.docllm",
-        "agent.docllm status",
+        "docllm",
+        "docllm status",
     ],
 )
 def test_a_help_loads_no_library(program: str, option: str) -> None:
     """A help and the version load none of the libraries that take most of a start."""
-    if option == "--version" and program not in {"producer", "agent", "agent.docllm"}:
+    if option == "--version" and program not in {"producer", "agent", "docllm"}:
         return
 
     done = subprocess.run(

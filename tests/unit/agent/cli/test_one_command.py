@@ -28,7 +28,7 @@ def test_an_interrupt_during_the_start_is_as_with_a_module(
     environ = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
 
     done = subprocess.run(
-        [sys.executable, "-m", "agent.docllm", *words.split()],
+        [sys.executable, "-m", "docllm", *words.split()],
         check=False,
         cwd=tmp_path,
         env=environ,

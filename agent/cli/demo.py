@@ -3,7 +3,7 @@
 It uses docllm as a person would: by its commands. Without `--provider` the rehearsal LLM answers
 with extracts.
 
-Tested by tests/unit/test_demo.py and tests/integration/test_installed.py.
+Tested by tests/unit/agent/cli/test_demo.py and tests/integration/test_installed.py.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def run_command(*arguments: str, environment: dict[str, str], folder: Path) -> N
     words = list(arguments) if arguments[0] == "agent" else ["producer", *arguments]
     command = as_called(shlex.join(["python", "-m", *words]))
     if is_one_command():
-        words = ["agent.docllm", *arguments]
+        words = ["docllm", *arguments]
     console.print(f"\n$ {command}", style="bold", soft_wrap=True, markup=False)
     own = {
         name: value

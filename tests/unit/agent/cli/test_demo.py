@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agent import demo
+from agent.cli import demo
 
-FILE = Path(__file__).parents[2] / "examples" / "demo.py"
+FILE = Path(__file__).parents[4] / "examples" / "demo.py"
 
 
 @pytest.fixture
