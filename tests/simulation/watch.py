@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from schemas.settings.config import DEFAULT_ROUTE
+from schemas.task.topics import Topics
 from tests.invariants.evidence import Position
 from tests.simulation.broker import Broker
 from tests.simulation.machine import GROUP
@@ -39,9 +40,10 @@ def unfinished(world: "World") -> str:
 
 def positions(broker: Broker) -> Iterator[Position]:
     """Yield the positions of the groups on the topics that agents read."""
+    topics = Topics(GROUP)
     for name, topic in broker.topics.items():
         if not name.endswith(".dlq"):
-            group = broker.group(GROUP if name == f"{GROUP}.tasks" else name)
+            group = broker.group(topics.consumer_group(topics.destination(name)))
             for number, log in enumerate(topic.logs):
                 yield Position(name, number, log.low, log.end, group.committed.get((name, number)))
 
