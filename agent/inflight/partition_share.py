@@ -1,6 +1,7 @@
 """Knows which part of a group's partitions is assigned to this agent.
 
-The parts of all agents add up to 1, although no agent hears of another.
+The parts of all agents add up to 1, although no agent hears of another. Only agents without a
+partition come on top of that, each with very little.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,6 +10,8 @@ from agent.inflight.partitions import Partitions
 from agent.ports import Clock, TopicState
 from schemas.runtime.outage import DUTY, Outage
 
+# An agent without a partition of these topics has so much of one: tasks from a tier run there too.
+LEAST = 0.1
 EVERY_S = 30.0
 SOON_S = 2.0
 
@@ -33,7 +36,8 @@ class PartitionShare:
 
     def __call__(self) -> float:
         """Return the assigned part, from 0 to 1."""
-        return min(1.0, self._partitions.owned(self._topics) / self._all) if self._all else 0.0
+        owned = max(LEAST, self._partitions.owned(self._topics))
+        return min(1.0, owned / self._all) if self._all else 0.0
 
     async def run(self) -> None:
         """Look up the number of partitions now and then, until cancelled."""

@@ -7,8 +7,12 @@ from agent.inflight.limits import Limits
 from agent.inflight.partition_share import PartitionShare
 from agent.inflight.partitions import Partitions
 from agent.ports import Partition, TopicState
+from agent.quota.ledger import Ask, Charge, QuotaRequest
+from agent.quota.share import ShareLedger
 from schemas.errors import UnreachableError
 from schemas.runtime.clock import SystemClock
+from schemas.settings.quota import QuotaLimits
+from tests.support.clock import HandClock
 
 TASKS, BULK, TIER = "g.tasks", "g.tasks.bulk", "g.retry.30s"
 
@@ -47,6 +51,40 @@ def test_the_partitions_of_all_lanes_count_together() -> None:
     assert share() == 0.25
     partitions.revoke(mine[:1])
     assert share() == 0.125
+
+
+def test_an_agent_with_no_partition_of_a_lane_still_runs_what_comes_from_a_tier() -> None:
+    """There may be more agents than partitions, and each topic of a tier is assigned by itself.
+
+    Its limit is small, so that many such agents together stay within the caution of shares.
+    """
+
+    async def story() -> list[int]:
+        partitions, clock = Partitions({}, limits=Limits()), HandClock()
+        share = PartitionShare(
+            partitions=partitions, topics=(TASKS,), describe=Bus().describe, clock=SystemClock()
+        )
+        partitions.assign([Partition(TIER, "id", 0, 1)])
+        duty = asyncio.create_task(share.run())
+        await asyncio.sleep(0)
+        duty.cancel()
+        ledger, granted = ShareLedger(partitions=share, clock=clock), []
+        ask = Ask(cost=Charge(tokens_in=100, tokens_out=100), tenant="default")
+        for limits in (QuotaLimits(rpm=600), QuotaLimits(tpm=60_000)):
+            granted.append(0)
+            for sequence in range(1, 121):
+                clock.at_s += 0.5
+                request = QuotaRequest(
+                    key=str(limits), limits=limits, sequence=sequence, running=0, asks=(ask,)
+                )
+                (answer,) = await ledger.exchange([request])
+                granted[-1] += sum(answer.granted)
+        return granted
+
+    calls, calls_by_tokens = asyncio.run(story())
+
+    assert 6 <= calls <= 600 / 4 / 8
+    assert 3 <= calls_by_tokens <= 300 / 4 / 8
 
 
 def test_while_the_bus_is_away_the_number_that_was_known_holds() -> None:
