@@ -32,7 +32,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import quarantine, store
 from producer.loading import foreign_records
-from producer.loading.backlog import Backlog
+from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.overflow import Overflow
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions
@@ -81,7 +81,7 @@ class Intake:
             group=group,
             limit=config.tenant_defaults.overflow,
         )
-        self._backlog = Backlog(
+        self._backlog = BacklogLimit(
             transactions=transactions,
             clock=clock,
             group=group,

@@ -20,7 +20,7 @@ from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.ledger import batch_options, reported_types, store, tally
-from producer.loading.backlog import Backlog
+from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
 from producer.screen.answer import CommandAnswer, answering
@@ -244,7 +244,7 @@ async def _load(
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
             overflow=parts.config.tenant_defaults.overflow,
-            backlog=Backlog(
+            backlog=BacklogLimit(
                 transactions=parts.transactions,
                 clock=parts.clock,
                 group=parts.topics.group,

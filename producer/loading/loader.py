@@ -14,7 +14,7 @@ from itertools import count
 
 from producer.input.lines import Bad, Good, clashing
 from producer.ledger import outbox, store
-from producer.loading.backlog import Backlog
+from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.new_task import new_task
 from producer.loading.overflow import Overflow
 from producer.ports import Order, Publisher
@@ -83,7 +83,7 @@ class Loader:
         into: store.Batch,
         max_attempts_of: Callable[[str], int],
         overflow: int,
-        backlog: Backlog,
+        backlog: BacklogLimit,
         reject: Callable[[Bad], None],
         is_new: Callable[[Good], None],
         progress: Callable[[int], None],

@@ -20,7 +20,7 @@ from agent.wiring.agent import Chosen, agent
 from producer.app import Parts
 from producer.input.lines import Bad, Good
 from producer.ledger import store
-from producer.loading.backlog import Backlog
+from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
@@ -230,7 +230,7 @@ class LoaderProgram(Program):
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
             overflow=parts.config.tenant_defaults.overflow,
-            backlog=Backlog(
+            backlog=BacklogLimit(
                 transactions=parts.transactions,
                 clock=parts.clock,
                 group=GROUP,

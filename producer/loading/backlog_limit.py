@@ -9,7 +9,7 @@ from schemas.runtime.clock import Clock
 LOOK_S = 2.0
 
 
-class Backlog:
+class BacklogLimit:
     """Waits while a group has `most` or more unfinished tasks; 0 is no limit.
 
     `say` is told once for each time that it has to wait.

@@ -5,7 +5,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from producer.loading.backlog import LOOK_S, Backlog
+from producer.loading.backlog_limit import LOOK_S, BacklogLimit
 
 
 def waited(most: int, counts: list[int], times: int = 1) -> tuple[list[float], list[str]]:
@@ -19,7 +19,7 @@ def waited(most: int, counts: list[int], times: int = 1) -> tuple[list[float], l
     async def sleep(delay_s: float) -> None:
         pauses.append(delay_s)
 
-    backlog = Backlog(
+    backlog = BacklogLimit(
         transactions=cast("Any", SimpleNamespace(read=read)),
         clock=cast("Any", SimpleNamespace(sleep=sleep)),
         group="g",
