@@ -191,10 +191,16 @@ class Progress:
             ]
             if due:
                 self._said_s = now_s
-                log.warning("%s", joined(due))
+                # A limit that is used up is no trouble: its tasks go on each second.
+                troubles = {
+                    sentence.about
+                    for sentence in due
+                    if sentence.urgency is not Urgency.ROUTE_LIMITED
+                }
+                log.log(logging.WARNING if troubles else logging.INFO, "%s", joined(due))
                 warned |= dict.fromkeys((sentence.about for sentence in due), now_s)
-                waits |= {sentence.about for sentence in due}
-            if waits and not now:
+                waits |= troubles
+            if waits and not any(sentence.about in waits for sentence in now):
                 log.info("work goes on: no route or topic waits")
                 waits.clear()
             await self._clock.sleep(LOOK_S)

@@ -211,6 +211,22 @@ def test_the_end_of_a_stop_is_logged_at_once(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+def test_a_limit_that_is_used_up_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """It is used up and free again all the time, so its end is no news either."""
+    progress = progress_of(clock=Hour())
+    limited = AgentReport(
+        reasons=(Reason(ReasonCode.ROUTE_LIMITED, "r", text="rpm", count=600, agents=2),)
+    )
+    reports = [limited, limited, AgentReport()]
+    progress._latest = cast(
+        "LatestReport",
+        SimpleNamespace(get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]),
+    )
+
+    assert logged(progress, caplog) == ["route r waits for its rpm: 600 per minute, 2 agents"]
+    assert caplog.records[0].levelno == logging.INFO
+
+
 END = (
     Totals(open=3, dead=5, dead_by_class={"SERVER": 5}),
     Totals(succeeded=1, dead=7, dead_by_class={"SERVER": 6, "TOO_LONG": 1}),
