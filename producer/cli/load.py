@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
+from producer.bus.topic_family import LANES_FROM
 from producer.cli.load_input import Input
 from producer.cli.load_progress import LoadProgress
 from producer.cli.load_report import BadLineReport, Sums
@@ -27,6 +28,7 @@ from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.screen.output import complain, note
 from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.ledger import migrations
 from schemas.runtime import collector, crash
 from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.next_command import with_config
@@ -90,7 +92,8 @@ async def _load_all(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         reported = await parts.transactions.read(reported_types.read, options.group)
-        lines = _checked(config, options, reported, source)
+        older = await parts.transactions.read(migrations.agents_before, LANES_FROM, options.group)
+        lines = _checked(config, options, reported, source, older)
         recorded = _recorded(lines, sums, loaded)
         allowed, most = options.routes_allowed, options.max_backlog or 0
         summary = await _load(parts, source, recorded, report, sums.add_new, allowed, most)
@@ -129,11 +132,18 @@ async def _check(
 
 
 def _checked(
-    config: Config, options: argparse.Namespace, reported: frozenset[str], source: Input
+    config: Config,
+    options: argparse.Namespace,
+    reported: frozenset[str],
+    source: Input,
+    older: Sequence[str] = (),
 ) -> Iterator[Good | Bad]:
-    """Return the input's lines, with tasks that would run in vain as bad lines."""
+    """Return the input's lines, with tasks that would run in vain as bad lines.
+
+    `older` are the running agents that know no routes of lines.
+    """
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
-    routes = KnownRoutes(config=config, allowed=options.routes_allowed)
+    routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older)
     blank = BlankDocuments(config.roots(), own_files(config))
     return blank.checked(routes.checked(types.checked(source.lines())))
 

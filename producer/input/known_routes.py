@@ -4,24 +4,40 @@ Such a task would wait in every agent.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from producer.input.lines import Bad, Good
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UnsafeStateError
 from schemas.settings.config import Config
 from schemas.settings.fallback import chain
 from schemas.settings.routing import configured_route, configured_routes
 from schemas.task.line import TaskLine
 
+_UNKNOWN = "is unknown to agents of an older version that run"
+_STOP = "stop or update these agents"
+
 
 class KnownRoutes:
     """The routes that a load takes. `allowed` bounds the lines that set no bounds of their own.
 
-    Raises ConfigError if `allowed` names a route that is not configured.
+    `older` are running agents of versions that know no routes of lines: they would give up a line
+    that has some, and run a bounded batch on any route. Raises UnsafeStateError if there are such
+    agents and `allowed` is set, and ConfigError if it names a route that is not configured.
     """
 
-    def __init__(self, *, config: Config, allowed: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        config: Config,
+        allowed: tuple[str, ...] | None = None,
+        older: Sequence[str] = (),
+    ) -> None:
         self._config = config
+        self._older = ", ".join(older)
+        if allowed is not None and older:
+            raise UnsafeStateError(
+                f"--routes-allowed {_UNKNOWN} ({self._older}); {_STOP}, then load again"
+            )
         self._names = configured_routes(config)
         self._allowed = allowed
         for name in allowed or ():
@@ -36,6 +52,9 @@ class KnownRoutes:
     def _checked(self, line: Good) -> Good | Bad:
         task = line.task
         named = [("route", task.route or ""), *(("routes_allowed", name) for name in _of(task))]
+        if self._older and (task.route is not None or task.routes_allowed is not None):
+            field = "route" if task.route is not None else "routes_allowed"
+            return _bad(line, field, f"{_UNKNOWN} ({self._older})", _STOP)
         for field, name in named:
             if name and name not in self._names:
                 return _bad(line, field, f"names {name!r}, which is no route", self._fix(name))

@@ -87,11 +87,12 @@ def migrate(database: Database) -> tuple[str | None, str]:
         raise
 
 
-def agents_before(connection: Connection, revision: str) -> list[str]:
-    """Return the running agents whose version knows only older revisions than this."""
+def agents_before(connection: Connection, revision: str, group: str | None = None) -> list[str]:
+    """Return the running agents, of all groups or of one, that know only older revisions."""
     return [
         f"{row.name} of group {row.group_name}"
         for row in connection.execute(_alive_before(agent.c.revision >= revision)).all()
+        if group in (None, row.group_name)
     ]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from producer.input.known_routes import KnownRoutes
 from producer.input.lines import Bad, Good, read_line
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UnsafeStateError
 from schemas.settings.config import Config, RouteConfig
 
 CONFIG = Config(
@@ -17,11 +17,16 @@ CONFIG = Config(
 )
 
 
-def checked(allowed: tuple[str, ...] | None = None, **fields: object) -> Good | Bad:
+OLDER = ("host:21 of group g",)
+
+
+def checked(
+    allowed: tuple[str, ...] | None = None, older: tuple[str, ...] = (), **fields: object
+) -> Good | Bad:
     """Return a line with these fields as the check leaves it."""
     line = read_line(3, orjson.dumps({"id": "a", "prompt": "p"} | fields))
     assert isinstance(line, Good)
-    (result,) = KnownRoutes(config=CONFIG, allowed=allowed).checked([line])
+    (result,) = KnownRoutes(config=CONFIG, allowed=allowed, older=older).checked([line])
     return result
 
 
@@ -84,3 +89,21 @@ def test_an_option_that_names_no_route_ends_the_load() -> None:
         ConfigError, match="--routes-allowed: 'fats' is no route; did you mean fast"
     ):
         KnownRoutes(config=CONFIG, allowed=("other", "fats"))
+
+
+@pytest.mark.parametrize("field", ["route", "routes_allowed"])
+def test_no_line_with_routes_is_loaded_while_agents_run_that_know_none(field: str) -> None:
+    """Such an agent would give the task up for an unknown field."""
+    fields = {"route": "fast"} if field == "route" else {"routes_allowed": ["default"]}
+    bad = checked(older=OLDER, **fields)
+
+    assert isinstance(bad, Bad)
+    problem = f"{field} is unknown to agents of an older version that run (host:21 of group g)"
+    assert (bad.field, bad.problem, bad.fix) == (field, problem, "stop or update these agents")
+    assert isinstance(checked(older=OLDER), Good)
+
+
+def test_no_batch_is_bounded_while_agents_run_that_know_no_bounds() -> None:
+    """Such an agent would run its tasks on any route."""
+    with pytest.raises(UnsafeStateError, match="--routes-allowed is unknown to agents"):
+        KnownRoutes(config=CONFIG, allowed=("fast",), older=OLDER)
