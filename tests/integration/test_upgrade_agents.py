@@ -25,7 +25,7 @@ from tests.servers import Kafka, MariaDB, Redis
 _numbers = count(1)
 GROUP = "group"
 ALIVE = 21
-NEWER = "0007"
+NEWER = f"{int(migrations.own_revision()) + 1:04}"
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "mysql"])
