@@ -48,7 +48,7 @@ from schemas.settings.config import Config
 from schemas.settings.digest import settings_digest
 from schemas.settings.sources import LEDGER_FILE, ledger_url
 from schemas.task.agent_report import AgentReport
-from schemas.task.lanes import MAIN
+from schemas.task.lanes import DESTINATIONS
 from schemas.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -57,9 +57,8 @@ HEARTBEAT_TIMEOUT_S = 5
 
 
 def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
-    """Return the consumer handle of one destination; that of `tasks` reads all lanes."""
-    group_id = parts.topics.consumer_group(destination)
-    topics = parts.topics.lane_names if destination == MAIN else [parts.topics.name(destination)]
+    """Return the consumer handle of one destination."""
+    topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
     if parts.config.embedded:
         # A program loads only the adapters that it uses.
         from agent.consumer.embedded.source import EmbeddedSource  # noqa: PLC0415
@@ -219,7 +218,7 @@ async def built(
             limits=Limits(),
             sources={
                 destination: make_source(parts, destination, ids)
-                for destination in (MAIN, *parts.topics.tier_destinations)
+                for destination in (*DESTINATIONS, *parts.topics.tier_destinations)
             },
             inbox=make_source(parts, "inbox", ids) if parts.config.inbox.enabled else None,
             executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from producer.bus.topic_family import StoredIds, TopicFamily
 from schemas.runtime.clock import Clock
+from schemas.task.lanes import is_added
 
 KNOWN_TOPICS_S = 3.0
 
@@ -18,12 +19,12 @@ class KnownTopics(Protocol):
 
 
 def made(topics: Sequence[str], ids: KnownTopics) -> list[str]:
-    """Return the first of these topics, and the others that `topics apply` has made.
+    """Return these topics without lanes that `topics apply` has not made yet.
 
     A group of an older version has no topics for lanes until then.
     """
     known = ids.current()
-    return [topic for topic in topics if topic == topics[0] or topic in known]
+    return [topic for topic in topics if topic in known or not is_added(topic)]
 
 
 class TopicIds:

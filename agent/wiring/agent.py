@@ -49,7 +49,6 @@ from producer.input.excluded_files import own_files
 from producer.replay.applier import make_applier
 from schemas.runtime.executors import Executor
 from schemas.task.agent_report import AgentReport
-from schemas.task.lanes import MAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,12 +236,11 @@ def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
 
 
 def _partitions(chosen: Chosen, sources: Mapping[str, Source]) -> Partitions:
-    """Return the partitions of these sources; one source reads all lanes."""
-    topics = chosen.parts.topics
-    by_topic = {topics.name(destination): source for destination, source in sources.items()}
-    if MAIN in sources:
-        by_topic |= dict.fromkeys(topics.lane_names, sources[MAIN])
-    return Partitions(by_topic, limits=chosen.limits)
+    name = chosen.parts.topics.name
+    return Partitions(
+        {name(destination): source for destination, source in sources.items()},
+        limits=chosen.limits,
+    )
 
 
 def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:

@@ -42,6 +42,11 @@ def lane_for(priority: int) -> Lane:
     return Lane.NORMAL if priority >= _NORMAL_FROM else Lane.BULK
 
 
+def is_added(topic: str) -> bool:
+    """Return whether a Kafka topic is a lane that groups of older versions lack."""
+    return topic.endswith(tuple(f".{name}" for name in ADDED))
+
+
 def lane_at(destination: str) -> Lane | None:
     """Return the lane of a destination; None if it is no lane."""
     return _BY_DESTINATION.get(destination)

@@ -30,9 +30,8 @@ class Topics:
     """The topics of one group.
 
     A destination is a topic's name without the group: `tasks`, `tasks.bulk`, `retry.30s`, `dlq`,
-    `inbox`. The lanes share one consumer handle, and so one consumer group.
-    `old_tiers`: tiers of another configuration. Their topics are read as long as they exist, and
-    this configuration puts nothing new on them.
+    `inbox`. `old_tiers` are tiers of another configuration: their topics are read as long as they
+    exist, and nothing new is put on them.
     """
 
     group: str
@@ -52,7 +51,7 @@ class Topics:
 
     @property
     def lane_names(self) -> tuple[str, ...]:
-        """Return the Kafka topics of the lanes, the one that every group has first."""
+        """Return the Kafka topics of the lanes."""
         return tuple(map(self.name, (lanes.MAIN, *lanes.ADDED)))
 
     @property
@@ -94,8 +93,12 @@ class Topics:
         return tuple(self.name(destination) for destination in self.destinations)
 
     def consumer_group(self, destination: str) -> str:
-        """Return the Kafka group id that reads a destination, one for each consumer handle."""
-        return self.group if lanes.lane_at(destination) is not None else self.name(destination)
+        """Return the Kafka group id that reads a destination: each has its own consumer handle.
+
+        Kafka's assignor counts partitions, whatever their topic. If one handle read several topics,
+        an agent could get the partitions of an empty topic alone, and idle.
+        """
+        return self.group if destination == lanes.MAIN else self.name(destination)
 
     def destination(self, topic: str) -> str:
         """Return the destination of a Kafka topic of this group."""

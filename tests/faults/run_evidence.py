@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from schemas.task.lanes import DESTINATIONS
 from tests.faults import lives, rows
 from tests.faults.claims import ROUTE, Claims
 from tests.faults.faultlog import Event
@@ -203,7 +204,7 @@ def _commits(site: Site, watch: Watch) -> list[Commit]:
     topics = site.deployment.topics
     groups = {
         topics.consumer_group(destination)
-        for destination in ("tasks", "inbox", *topics.tier_destinations)
+        for destination in (*DESTINATIONS, "inbox", *topics.tier_destinations)
     }
     return [
         Commit(commit.at_s + KAFKA_CLOCK_S, commit.topic, commit.number, commit.offset)

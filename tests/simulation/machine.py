@@ -23,7 +23,6 @@ from schemas.settings.config import (
     TypeConfig,
 )
 from schemas.settings.quota import NO_LIMITS, QuotaLimits
-from schemas.task.lanes import MAIN
 from schemas.task.topics import Topics
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
@@ -117,11 +116,11 @@ class Machine:
         )
 
     def source(self, parts: Parts, destination: str, topic_ids: KnownTopics) -> SimSource:
-        """Return the consumer handle of one destination; that of `tasks` reads all lanes."""
+        """Return the consumer handle of one destination."""
         topics = parts.topics
         return SimSource(
             broker=self.broker,
-            topics=topics.lane_names if destination == MAIN else [topics.name(destination)],
+            topics=[topics.name(destination)],
             group_id=topics.consumer_group(destination),
             topic_ids=topic_ids,
             clock=parts.clock,

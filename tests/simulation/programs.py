@@ -26,6 +26,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import TypeConfig
 from schemas.task.agent_report import AgentReport
+from schemas.task.lanes import DESTINATIONS
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
@@ -157,7 +158,7 @@ class AgentProgram(Program):
         self.leases.add((await heartbeat.register()).agent_id)
         beating = machine.loop.spawn(self.beat, heartbeat.run())
         self._beats_from_s = machine.loop.time()
-        names = ("tasks", *parts.topics.tier_destinations, "inbox")
+        names = (*DESTINATIONS, *parts.topics.tier_destinations, "inbox")
         handles = {name: machine.source(parts, name, ids) for name in names}
         self.sources = list(handles.values())
         inbox = handles.pop("inbox")

@@ -129,6 +129,8 @@ class KafkaReader:
     def _subscribe(self, consumer: Consumer) -> None:
         rebalance = self._rebalance
         self._subscribed = self._watch.topics
+        if not self._subscribed:
+            return  # a lane that `topics apply` has not made yet
         consumer.subscribe(
             self._subscribed,
             on_assign=rebalance.on_assign,

@@ -113,9 +113,9 @@ class Rebalance:
         """Compare topic ids when new ones came, and begin void partitions that can be read."""
         if self._watch.look():
             self._compare()
-            self._assignment.joined = (
-                self._assignment.joined or self._clock.now_s() - self._outside_since_s > SILENCE_S
-            )
+            is_silent = self._clock.now_s() - self._outside_since_s > SILENCE_S
+            has_none = not self._watch.topics  # so there is no group to join
+            self._assignment.joined = self._assignment.joined or is_silent or has_none
         if self._clock.now_s() >= self._next_s:
             self._begin_again(consumer)
         self._pause(consumer)

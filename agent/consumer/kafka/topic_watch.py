@@ -27,8 +27,8 @@ Question = concurrent.futures.Future[dict[str, TopicState]]
 class TopicWatch:
     """The last topic ids that the brokers gave.
 
-    `ids` is None until the first answer. A topic that is missing has no id. All `topics` but the
-    first may be missing for good: they are watched once their ids are stored.
+    `ids` is None until the first answer. A topic that is missing has no id. A lane may be missing
+    for good: it is watched once its id is stored.
     """
 
     def __init__(

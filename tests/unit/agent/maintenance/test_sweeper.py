@@ -26,7 +26,7 @@ def sweeper(
     """Return a sweeper over topics with these oldest records, by the group that reads them."""
 
     async def backlog(readers: str, _topics: Any) -> Backlog:
-        oldest = oldest_ms[readers] if isinstance(oldest_ms, Mapping) else oldest_ms
+        oldest = oldest_ms.get(readers) if isinstance(oldest_ms, Mapping) else oldest_ms
         return Backlog(1, oldest, {})
 
     async def write(*_: Any) -> int:

@@ -3,7 +3,6 @@
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.task.lanes import DESTINATIONS
 from schemas.task.topics import Topics, duration_s
 
 
@@ -24,12 +23,12 @@ def test_a_group_has_its_family() -> None:
 
 
 def test_each_kind_of_topic_has_its_own_consumer_group() -> None:
-    """The lanes' consumer group has the group's name, the others their topic's name."""
+    """The normal lane's consumer group has the group's name, the others their topic's name."""
     topics = Topics("docllm")
 
-    for lane in DESTINATIONS:
-        assert topics.consumer_group(lane) == "docllm"
-    assert topics.consumer_group("retry.30s") == "docllm.retry.30s"
+    assert topics.consumer_group("tasks") == "docllm"
+    for destination in ("tasks.urgent", "tasks.bulk", "retry.30s"):
+        assert topics.consumer_group(destination) == f"docllm.{destination}"
 
 
 def test_a_group_whose_name_holds_dots_keeps_its_destinations() -> None:
