@@ -101,10 +101,12 @@ def test_a_task_of_an_unknown_type_waits_until_an_agent_knows_it(embedded: Deplo
         lambda: embedded.ledger.carriers("retrying") == {"retry.1h": 2}, "the longest tier"
     )
 
-    reasons = embedded.status()["reasons"]
-
+    advice = "[types.invoice] to the agents' settings and restart"
+    embedded.until(
+        lambda: any(advice in reason for reason in embedded.status()["reasons"]),
+        "the agent's report to say so",
+    )
     assert ignorant.running
-    assert any("[types.invoice] to the agents' settings and restart" in text for text in reasons)
     ignorant.signal(signal.SIGTERM)
     assert ignorant.wait() == 0
     settings(embedded, KNOWN)
