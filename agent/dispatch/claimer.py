@@ -135,18 +135,11 @@ class Claimer:
             if suspect := self._table.take_suspect(self._admission.may_claim):
                 await self.claim([suspect], Purpose.RUN_SUSPECT)
             limit = min(self._limits.page, self._room())
-            if batch := self._take(limit):
+            if batch := self._selection.take(limit):
                 try:
                     await self.claim(batch, Purpose.RUN)
                 finally:
                     self._admission.release_turns(batch)
-
-    def _take(self, limit: int) -> list[Delivery]:
-        """Take deliveries to claim; those that limits leave no room for go back to the queue."""
-        may_run, must_wait = self._admission.hold_turns(self._selection.take(limit))
-        for delivery in must_wait:
-            self._table.ready(delivery, back=True)
-        return may_run
 
     async def no_claim(self) -> None:
         """Return once no claim is under way; once admission is closed, no other follows."""

@@ -29,23 +29,29 @@ class ReadySelection:
     def take(self, limit: int) -> list[Delivery]:
         """Take up to `limit` deliveries to claim; their `route` is the one to run on.
 
-        A fallback's own tasks and those that come to it take turns.
+        Each holds its turn within the limits of its account and tenant; those without room keep
+        their place. A fallback's own tasks and those that come to it take turns.
         """
         taken: list[Delivery] = []
         counted: Counter[str] = Counter()
 
         def room(route: str) -> int:
-            return max(0, self._admission.room_for(route) - counted[route])
+            return max(0, self._admission.room_for(route, counted[route]))
 
-        sources = [self._table.take_ready, self._diverted]
+        sources = [self._own, self._diverted]
         self._diverted_first = not self._diverted_first
         for source in reversed(sources) if self._diverted_first else sources:
-            found = source(limit - len(taken), room) if len(taken) < limit else []
-            counted.update(delivery.route for delivery in found)
-            taken += found
+            if len(taken) < limit:
+                taken += source(limit - len(taken), room, counted)
         return taken
 
-    def _diverted(self, limit: int, room: Room) -> list[Delivery]:
+    def _own(self, limit: int, room: Room, counted: Counter[str]) -> list[Delivery]:
+        """Take deliveries that run on their own routes."""
+        taken = self._table.take_ready(limit, room, self._admission.hold_turn)
+        counted.update(delivery.route for delivery in taken)
+        return taken
+
+    def _diverted(self, limit: int, room: Room, counted: Counter[str]) -> list[Delivery]:
         """Take deliveries of closed routes that may run on a fallback now."""
         taken: list[Delivery] = []
         for route in self._table.routes:
@@ -58,24 +64,33 @@ class ReadySelection:
                 sum(map(room, following)) if following else 0,
             )
             if most > 0:
-                taken += self._divert(route, most, room)
+                taken += self._divert(route, most, room, counted)
         return taken
 
-    def _divert(self, route: str, most: int, room: Room) -> list[Delivery]:
+    def _divert(self, route: str, most: int, room: Room, counted: Counter[str]) -> list[Delivery]:
         """Take up to `most` deliveries of a closed route; put those back that may not leave it."""
-        waiting = self._table.take_ready_for(route, most)
-        diverted: Counter[str] = Counter()
-        for delivery in waiting:
+
+        def may(delivery: Delivery) -> bool:
             following = self._admission.fallbacks(route, delivery)
-            target = next((name for name in following if room(name) > diverted[name]), None)
+            target = next((name for name in following if room(name) > 0), None)
             if target is None:
+                return True  # and put it back, so that those behind it are seen
+            delivery.route = target
+            if not self._admission.hold_turn(delivery):
+                delivery.route = route
+                return False
+            counted[target] += 1
+            return True
+
+        waiting = self._table.take_ready_for(route, most, may)
+        diverted = [delivery for delivery in waiting if delivery.route != route]
+        for delivery in waiting:
+            if delivery.route == route:
                 self._table.ready(delivery, back=True)
             else:
-                delivery.route = target
-                diverted[target] += 1
-                self._tell(route, target)
+                self._tell(route, delivery.route)
         self._admission.note_bound(route, bound=bool(waiting) and not diverted)
-        return [delivery for delivery in waiting if delivery.route != route]
+        return diverted
 
     def _tell(self, route: str, target: str) -> None:
         if route not in self._told:

@@ -4,7 +4,7 @@ Every rule that can keep a task from a slot is asked here, and nowhere else.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -114,10 +114,13 @@ class Admission:
         )
         return self.slots - self._busy.total() if may_claim else 0
 
-    def room_for(self, route: str) -> int:
-        """Return how many more tasks of a route may be claimed, by the rules of the route alone."""
+    def room_for(self, route: str, taken: int = 0) -> int:
+        """Return how many more tasks of a route may be claimed, by the rules of the route alone.
+
+        `taken` have been taken for the next claim and hold their turns.
+        """
         now_s = self._clock.now_s()
-        room = self._routes.room(route, now_s, self._busy[route], self.slots)
+        room = self._routes.room(route, now_s, self._busy[route] + taken, self.slots)
         granted = self._quotas.room(route, now_s)
         return room if granted is None else min(room, granted)
 
@@ -148,20 +151,15 @@ class Admission:
             for route in routes:
                 self._free(route)
 
-    def hold_turns(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Reserve the first call of each delivery within the limits of its account and tenant.
+    def hold_turn(self, delivery: Delivery) -> bool:
+        """Reserve the first call of a delivery within the limits of its account and tenant.
 
-        Return the deliveries that may be claimed, and those that must wait. `release_turns` gives
-        back what was not used.
+        Return whether it may be claimed. `release_turns` gives back what was not used.
         """
-        may_run: list[Delivery] = []
-        must_wait: list[Delivery] = []
-        for delivery in deliveries:
-            turns = self._quotas.admit(delivery, delivery.route)
-            if turns is not None:
-                self._held[delivery] = turns
-            (must_wait if turns is None else may_run).append(delivery)
-        return may_run, must_wait
+        turns = self._quotas.admit(delivery, delivery.route)
+        if turns is not None:
+            self._held[delivery] = turns
+        return turns is not None
 
     def release_turns(self, deliveries: Iterable[Delivery]) -> None:
         """Give back the turns of deliveries whose attempts have not begun."""

@@ -7,11 +7,11 @@ them.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from itertools import islice
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.turns import LaneTurns, TenantTurns
-from schemas.task.lanes import TURNS, Lane
+from agent.inflight.turns import LaneTurns, May, TenantTurns, always
+from schemas.task.lanes import Lane
 
 Room = dict[str, int]
 
@@ -28,10 +28,10 @@ class _LaneQueue:
             self.routes[delivery.route] = TenantTurns(self._weight_of)
         self.routes[delivery.route].put(delivery, back=back)
 
-    def pop(self, room: Room) -> Delivery | None:
+    def pop(self, room: Room, may: May) -> Delivery | None:
         """Take the next delivery of a route that has room, and take it from the room."""
         while (route := self.next_route(room)) is not None:
-            delivery = self.routes[route].pop()
+            delivery = self.routes[route].pop(may)
             self.routes[route] = self.routes.pop(route)
             if delivery is not None:
                 room[route] -= 1
@@ -42,6 +42,10 @@ class _LaneQueue:
         """Return the route whose turn it is, of those that have room and deliveries."""
         usable = (route for route, queue in self.routes.items() if queue and room.get(route, 0) > 0)
         return next(usable, None)
+
+    def restore(self) -> None:
+        for queue in self.routes.values():
+            queue.restore()
 
     def forget_gone(self) -> None:
         for queue in self.routes.values():
@@ -107,35 +111,42 @@ class ReadyQueue:
 
     def next_of(self, route: str, limit: int) -> list[Delivery]:
         """Return the next deliveries of a route, about in the order in which they are taken."""
-        urgent_first = sorted(self._lanes, key=TURNS.__getitem__, reverse=True)
-        queues = [self._lanes[lane].routes.get(route) for lane in urgent_first]
-        shown = chain.from_iterable(queue.next(limit) for queue in queues if queue is not None)
+        shown = self._turns.merge(
+            {
+                lane: queue.routes[route].next(limit)
+                for lane, queue in self._lanes.items()
+                if route in queue.routes
+            }
+        )
         return list(islice(shown, limit))
 
-    def take(self, limit: int, room: Callable[[str], int]) -> list[Delivery]:
+    def take(self, limit: int, room: Callable[[str], int], may: May = always) -> list[Delivery]:
         """Take up to `limit` deliveries, by turns.
 
-        Of each route, at most as many as `room` returns are taken.
+        Of each route, at most as many as `room` returns are taken; of each tenant on it, as many as
+        `may` allows. What may not be taken keeps its place among the tenant's deliveries.
         """
         taken: list[Delivery] = []
         left = {route: room(route) for route in self.routes} if limit > 0 else {}
-        while len(taken) < limit and (delivery := self._pop(left)) is not None:
+        while len(taken) < limit and (delivery := self._pop(left, may)) is not None:
             taken.append(delivery)
+        for queue in self._lanes.values():
+            queue.restore()
         self._drop_empty()
         return taken
 
-    def _pop(self, room: Room) -> Delivery | None:
+    def _pop(self, room: Room, may: May) -> Delivery | None:
         while lanes := [
             lane for lane, queue in self._lanes.items() if queue.next_route(room) is not None
         ]:
-            delivery = self._lanes[self._turns.choose(lanes)].pop(room)
+            delivery = self._lanes[self._turns.choose(lanes)].pop(room, may)
             if delivery is not None:
                 return delivery
         return None
 
-    def take_of(self, route: str, limit: int) -> list[Delivery]:
-        """Take up to `limit` deliveries of one route."""
-        return self.take(limit, lambda name: limit if name == route else 0)
+    def take_of(self, route: str, limit: int, may: May = always) -> list[Delivery]:
+        """Take up to `limit` deliveries of one route, as `take` does."""
+        return self.take(limit, lambda name: limit if name == route else 0, may)
 
     def forget_gone(self) -> None:
         """Drop the deliveries whose partitions were revoked."""

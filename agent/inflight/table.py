@@ -11,6 +11,7 @@ from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.ready_queue import ReadyQueue
+from agent.inflight.turns import May, always
 from schemas.task.lanes import Lane
 
 
@@ -225,9 +226,11 @@ class InFlightTable:
             self._to_ask, DeliveryState.ASKING, limit - limit // 2
         )
 
-    def take_ready(self, limit: int, room: Callable[[str], int]) -> list[Delivery]:
-        """Take deliveries to claim, of each route at most as many as `room` returns."""
-        return _claiming(self._ready.take(limit, room))
+    def take_ready(
+        self, limit: int, room: Callable[[str], int], may: May = always
+    ) -> list[Delivery]:
+        """Take deliveries to claim, as `ReadyQueue.take` does."""
+        return _claiming(self._ready.take(limit, room, may))
 
     def take_suspect(self, may: Callable[[Delivery], bool]) -> Delivery | None:
         """Take the next crash suspect that satisfies `may`; None if there is none.
@@ -249,9 +252,9 @@ class InFlightTable:
             delivery.state is DeliveryState.READY and which(delivery) for delivery in self._suspects
         )
 
-    def take_ready_for(self, route: str, limit: int) -> list[Delivery]:
-        """Take deliveries of one route to claim."""
-        return _claiming(self._ready.take_of(route, limit))
+    def take_ready_for(self, route: str, limit: int, may: May = always) -> list[Delivery]:
+        """Take deliveries of one route to claim, as `ReadyQueue.take` does."""
+        return _claiming(self._ready.take_of(route, limit, may))
 
     def forget_gone(self) -> None:
         """Drop deliveries that ended while they waited in the ready queue."""

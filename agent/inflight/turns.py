@@ -4,7 +4,7 @@ A turn that nobody can use is nobody's loss: whoever has work shares it, by the 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 
@@ -12,6 +12,14 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.lanes import TURNS, Lane
 
 LEAST_WEIGHT = 0.01  # of a tenant; with less, a turn would take thousands of rounds
+
+# Whether a delivery may be taken now. A delivery for which it returns True is taken.
+May = Callable[[Delivery], bool]
+
+
+def always(_delivery: Delivery) -> bool:
+    """Let every delivery be taken."""
+    return True
 
 
 class LaneTurns:
@@ -32,6 +40,19 @@ class LaneTurns:
         """Forget the credit of a lane without work: it saves up no turns."""
         self._credit[lane] = 0
 
+    def merge(self, queues: Mapping[Lane, Iterator[Delivery]]) -> Iterator[Delivery]:
+        """Yield the deliveries of these lanes in the order of the next turns; use no turn up."""
+        turns = LaneTurns()
+        turns._credit.update(self._credit)
+        left = dict(queues)
+        while left:
+            lane = turns.choose(left)
+            delivery = next(left[lane], None)
+            if delivery is None:
+                del left[lane]
+            else:
+                yield delivery
+
 
 @dataclass(slots=True)
 class _Queue:
@@ -49,15 +70,25 @@ class _Queue:
     def __len__(self) -> int:
         return len(self.new) + len(self.back)
 
-    def pop(self) -> Delivery | None:
-        """Take the next delivery, from both queues in turn; None if there is none."""
+    @property
+    def head(self) -> Delivery | None:
+        """Return the next delivery, from both queues in turn; None if there is none."""
         while self.new or self.back:
-            queue = self.back if (self.back_next and self.back) or not self.new else self.new
-            self.back_next = queue is self.new
-            delivery = queue.popleft()
+            delivery = self._next_queue[0]
             if delivery.state is DeliveryState.READY:
                 return delivery
+            self._next_queue.popleft()
         return None
+
+    def pop_head(self) -> None:
+        """Take the next delivery."""
+        queue = self._next_queue
+        self.back_next = queue is self.new
+        queue.popleft()
+
+    @property
+    def _next_queue(self) -> deque[Delivery]:
+        return self.back if (self.back_next and self.back) or not self.new else self.new
 
     def next(self, limit: int) -> Iterator[Delivery]:
         """Return the next deliveries, about in the order in which they are taken."""
@@ -73,12 +104,17 @@ class _Queue:
 
 
 class TenantTurns:
-    """The deliveries of one route in one lane; tenants take turns by their weights."""
+    """The deliveries of one route in one lane; tenants take turns by their weights.
+
+    A tenant whose next delivery may not be taken loses this turn, and its deliveries keep their
+    order. It is set aside until `restore`, so that others use what it cannot.
+    """
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
         self._weight_of = weight_of
         self._queues: dict[str, _Queue] = {}
         self._round: deque[str] = deque()  # the tenants that have deliveries, the next one first
+        self._aside: list[str] = []
         self._size = 0
 
     def __len__(self) -> int:
@@ -98,28 +134,47 @@ class TenantTurns:
         (queue.back if back else queue.new).append(delivery)
         self._size += 1
 
-    def pop(self) -> Delivery | None:
-        """Take the next delivery; None if there is none."""
+    def pop(self, may: May = always) -> Delivery | None:
+        """Take the next delivery that may be taken; None if there is none."""
         while self._round:
             tenant = self._round[0]
             queue = self._queues[tenant]
             if queue.credit < 1:
                 queue.credit += max(self._weight_of(tenant), LEAST_WEIGHT)
-            delivery = None
-            if queue.credit >= 1:
-                before = len(queue)
-                delivery = queue.pop()
-                self._size += len(queue) - before
-                queue.credit -= 1
+            delivery = self._pop_of(tenant, may) if queue.credit >= 1 else None
             if not queue:
                 # Tenants come from tasks, so unused names must not pile up.
                 del self._queues[tenant]
                 self._round.popleft()
-            elif queue.credit < 1:
+            elif queue.credit < 1 and self._round and self._round[0] == tenant:
                 self._round.rotate(-1)
             if delivery is not None:
                 return delivery
         return None
+
+    def _pop_of(self, tenant: str, may: May) -> Delivery | None:
+        """Take a tenant's next delivery; set the tenant aside if it may not be taken."""
+        queue = self._queues[tenant]
+        before = len(queue)
+        delivery = queue.head
+        self._size += len(queue) - before
+        queue.credit -= 1
+        if delivery is None:
+            return None
+        if not may(delivery):
+            self._round.popleft()
+            self._aside.append(tenant)
+            self._size -= len(queue)
+            return None
+        queue.pop_head()
+        self._size -= 1
+        return delivery
+
+    def restore(self) -> None:
+        """Let the tenants that were set aside take turns again, after the others."""
+        self._round.extend(self._aside)
+        self._size += sum(len(self._queues[tenant]) for tenant in self._aside)
+        self._aside.clear()
 
     def next(self, limit: int) -> Iterator[Delivery]:
         """Return the next deliveries, about in the order in which they are taken."""

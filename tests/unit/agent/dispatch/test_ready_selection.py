@@ -11,12 +11,20 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 from agent.outcome import Outcome
+from agent.quota.ledger import Ask, Charge, QuotaAnswer
 from agent.routes import Router
-from schemas.settings.config import RouteConfig, Trigger
+from schemas.settings.config import Config, RouteConfig, TenantConfig, Trigger
 from schemas.task.envelope import Publication
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, admitted, call, failed, routes, snoozed
-from tests.support.slots import PARTITION, RAISED, SlotsHarness, claimed, ending
+from tests.support.slots import (
+    PARTITION,
+    RAISED,
+    SlotsHarness,
+    claimed,
+    ending,
+    quota_gate_of,
+)
 
 ROUTES = {
     "a": RouteConfig(fallback=("b", "c"), fallback_on=tuple(Trigger)),
@@ -39,7 +47,23 @@ class Waiting:
         self.selection = ReadySelection(table=self.queue, admission=self.admission)
         self.number = 0
 
-    def arrive(self, route: str, count: int, *allowed: str) -> None:
+    def cap(self, tenant: str, seats: int) -> None:
+        """Let a tenant have at most so many calls at once; the ledger of grants allows them."""
+        config = Config(tenants={tenant: TenantConfig(in_flight=seats)})
+        self.harness.quotas = gate = quota_gate_of(config, self.clock)
+        self.admission = self.harness.admission(CrashSuspects())
+        self.selection = ReadySelection(table=self.queue, admission=self.admission)
+        now_s = self.clock.now_s()
+        ask = Ask(cost=Charge(tokens_in=0, tokens_out=0), tenant=tenant)
+        gate.quotas.wants("a", [ask], now_s)
+        (member,) = gate.quotas.members(now_s)
+        request = member.draw(now_s)
+        answer = QuotaAnswer(
+            granted=(True,), seats=seats, paused_s=0.0, scale=1.0, agents=1, binding=""
+        )
+        member.hear(request, answer, now_s, now_s)
+
+    def arrive(self, route: str, count: int, *allowed: str, tenant: str = "default") -> None:
         """Add ready tasks of this route, within these bounds."""
         for _ in range(count):
             self.number += 1
@@ -53,6 +77,7 @@ class Waiting:
                 b"d" * 16,
                 plan.first,
                 plan=plan,
+                tenant=tenant,
             )
             self.queue.arrive(delivery, 0.0, redelivered=False)
 
@@ -220,6 +245,30 @@ def test_what_is_taken_counts_for_the_room_of_the_fallback() -> None:
     waiting.close("a")
     for _ in range(2):
         assert waiting.taken(100).count("b") == SLOTS
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_capped_tenant_keeps_its_order_and_takes_no_place_of_others(*, closed: bool) -> None:
+    """So it is on a fallback, too."""
+    waiting = Waiting()
+    waiting.cap("acme", 2)
+    for _ in range(50):
+        waiting.arrive("a", 2, tenant="acme")
+        waiting.arrive("a", 1)
+    if closed:
+        waiting.close("a")
+    started: list[Delivery] = []
+
+    for _ in range(5):
+        taken = waiting.selection.take(SLOTS)
+        assert len(taken) == SLOTS
+        assert sum(delivery.tenant == "acme" for delivery in taken) == 2
+        waiting.admission.release_turns(taken)  # as if their calls had ended
+        started += taken
+
+    for tenant in ("acme", "default"):
+        order = [delivery.task_id for delivery in started if delivery.tenant == tenant]
+        assert order == sorted(order)
 
 
 def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:

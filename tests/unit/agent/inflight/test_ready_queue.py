@@ -4,6 +4,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.ready_queue import ReadyQueue
 from agent.ports import Partition
 from schemas.task.envelope import Publication
+from schemas.task.lanes import Lane
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 
@@ -105,3 +106,18 @@ def test_the_next_deliveries_are_shown_as_they_will_be_taken() -> None:
     assert offsets(ready.next_of("a", 3)) == [11, 1, 12]
     assert offsets(ready.take_of("a", 3)) == [11, 1, 12]
     assert ready.next_of("b", 3) == []
+
+
+def test_what_comes_next_is_shown_by_the_turns_of_the_lanes() -> None:
+    """A full lane hides no other: limits are asked for what is shown."""
+    ready = ReadyQueue()
+    for lane in Lane:
+        for number in range(100):
+            delivery = new_delivery(number)
+            delivery.lane = lane
+            ready.put(delivery, back=False)
+    for _ in range(5):
+        shown = ready.next_of("a", 21)
+        taken = ready.take(21, lambda _route: 21)
+        assert shown == taken
+    assert ready.next_of("b", 21) == []

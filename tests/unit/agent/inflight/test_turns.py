@@ -76,6 +76,37 @@ def test_no_weight_lets_a_tenant_starve(weight: float) -> None:
     assert Counter(taken(turns, 303)) == {"a": 300, "poor": 3}
 
 
+def test_a_tenant_without_room_keeps_its_order_and_leaves_its_turns_to_others() -> None:
+    """Its cap is reached with each second take; nothing of it is passed by its later tasks."""
+    turns = queued({"capped": 6, "free": 60}, {"capped": 5.0})
+    order: list[tuple[str, int]] = []
+    for number in range(12):
+        seats = number % 2
+        for _ in range(4):
+            delivery = turns.pop(lambda one, seats=seats: one.tenant == "free" or seats > 0)
+            assert delivery is not None
+            seats -= delivery.tenant == "capped"
+            order.append((delivery.tenant, delivery.offset))
+        turns.restore()
+
+    for tenant in ("capped", "free"):
+        offsets = [offset for name, offset in order if name == tenant]
+        assert offsets == sorted(offsets)
+    assert Counter(tenant for tenant, _ in order) == {"capped": 6, "free": 42}
+
+
+def test_tenants_that_are_set_aside_are_still_there() -> None:
+    """They count as waiting again once the others have taken theirs."""
+    turns = queued({"capped": 3, "free": 1})
+
+    assert turns.pop(lambda one: one.tenant == "free") is not None
+    assert turns.pop(lambda _one: False) is None
+    assert len(turns) == 0
+    turns.restore()
+    assert len(turns) == 3
+    assert taken(turns, 9) == ["capped"] * 3
+
+
 def test_a_tenant_that_is_done_is_forgotten() -> None:
     """Tenants come from tasks, so their names must not pile up."""
     turns = queued({str(number): 1 for number in range(100)})
