@@ -133,9 +133,11 @@ class Events:
 
     def _cut_off(self, agent: AgentProgram) -> None:
         if agent.running:
-            agent.sources[0].deaf_until_s = self._world.loop.time() + 40
-            agent.sources[0].is_heard = self._world.rng.random() < 0.5
-            self._world.broker.evict(agent.sources[0].member)
+            is_heard = self._world.rng.random() < 0.5
+            for source in agent.lane_sources:
+                source.deaf_until_s = self._world.loop.time() + 40
+                source.is_heard = is_heard
+                self._world.broker.evict(source.member)
             self._world.loop.freeze(agent.beat)
             self._later(15, 40, lambda: self._thaw(agent))
             self._world.say(f"{agent.name} is a zombie")

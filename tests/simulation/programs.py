@@ -100,6 +100,7 @@ class AgentProgram(Program):
         self.counts = Counts()
         self.clock: VirtualClock | None = None
         self.sources: list[SimSource] = []
+        self.lane_sources: list[SimSource] = []
         self._stop = Stop()
         self._good = good
         self.types: dict[str, TypeConfig] = {}
@@ -161,6 +162,7 @@ class AgentProgram(Program):
         names = (*DESTINATIONS, *parts.topics.tier_destinations, "inbox")
         handles = {name: machine.source(parts, name, ids) for name in names}
         self.sources = list(handles.values())
+        self.lane_sources = [handles[name] for name in DESTINATIONS]
         inbox = handles.pop("inbox")
         made = agent(
             Chosen(

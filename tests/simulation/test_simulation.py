@@ -101,12 +101,15 @@ def test_cached_statements_equal_those_of_sqlalchemy(store: Store) -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str, store: Store) -> None:
-    """The checker finds its planted bug within the number of seeds in the proof's table."""
+    """The checker finds its planted bug about as soon as the proof's table says.
+
+    A change of the simulation moves the bug to other seeds, so four times as many are tried.
+    """
     seeds = caught.read().get(name, 1)
     again = f'the table of the proof is old: python -m tests.simulation --bugs "{name}" --remember'
 
     assert batch.seeds_until_caught(
-        name, [PLANTED + seeds, *range(PLANTED + 1, PLANTED + 40)], store
+        name, [PLANTED + seeds, *range(PLANTED + 1, PLANTED + max(40, 4 * seeds))], store
     ), again
 
 
