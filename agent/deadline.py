@@ -4,9 +4,25 @@ A claim's hard deadline is the longest time limit of a route plus DEADLINE_MARGI
 other agents may take the task even while this agent lives. The attempt has the time until
 SETTLE_MARGIN_S before the hard deadline: no call may last longer, so that its outcome can still be
 settled. The handler has HANDLER_GRACE_S more than its calls: a call reaches its own limit first,
-so that a hanging provider is not taken for a hanging handler.
+so that a hanging provider is not taken for a hanging handler. A type's longer time limit counts as
+that of a route; the handlers of other types still have the time of the routes.
 """
+
+from collections.abc import Iterable
+
+from schemas.settings.config import TypeConfig
 
 DEADLINE_MARGIN_S = 60.0
 SETTLE_MARGIN_S = 30.0
 HANDLER_GRACE_S = 5.0
+
+
+def claim_s(longest_timeout_s: float, types: Iterable[TypeConfig]) -> float:
+    """Return the time of a claim, in which the longest call and the longest attempt end."""
+    limits_s = [settings.time_limit_s for settings in types if settings.time_limit_s is not None]
+    return max(longest_timeout_s, *limits_s, 0.0) + DEADLINE_MARGIN_S
+
+
+def usual_limit_s(longest_timeout_s: float) -> float:
+    """Return the time of a handler whose type sets no limit."""
+    return longest_timeout_s + DEADLINE_MARGIN_S - SETTLE_MARGIN_S + HANDLER_GRACE_S

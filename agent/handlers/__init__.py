@@ -13,7 +13,7 @@ from agent.handlers.context import (
     LeaseLostError,
     Tools,
 )
-from agent.handlers.decisions import GiveUpError, TryAgainError
+from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, Documents
 from agent.handlers.other_route import OtherRoute
 from agent.handlers.runner import Handlers
@@ -31,6 +31,7 @@ __all__ = [
     "Handlers",
     "LeaseLostError",
     "OtherRoute",
+    "SoftLimitError",
     "Tools",
     "TryAgainError",
 ]

@@ -1,12 +1,17 @@
 """The handler of every type without a handler of its own: one chat completion is the result.
 
+A task without a prompt or a schema takes those of its type.
+
 Tested by tests/unit/agent/handlers/test_runner.py.
 """
+
+from dataclasses import replace
 
 from agent.handlers.context import Answer, Context
 from agent.handlers.request import chat_body
 from agent.outcome import Dead, Failure
 from schemas.task.failures import ErrorClass
+from schemas.task.line import PLACEHOLDER, TaskLine
 
 
 async def chat(context: Context) -> Answer | Dead:
@@ -15,8 +20,24 @@ async def chat(context: Context) -> Answer | Dead:
     The document goes into the prompt. The body of an OpenAI line is sent as it is.
     """
     task = context.task
-    if task.body is None and task.prompt is None:
-        reason = f"the task has no prompt, and type {task.type} has no handler"
-        return Dead(Failure(ErrorClass.NO_PROMPT, reason), context.spent)
+    if task.body is not None:
+        body = chat_body(task, None, context.model, context.structured)
+        return await context.complete(body, schema=task.schema, verbatim=True)
+    task = replace(task, prompt=context.prompt, schema=context.schema)
+    if problem := _problem_of(task):
+        return Dead(Failure(ErrorClass.NO_PROMPT, problem), context.spent)
     body = chat_body(task, await context.document(), context.model, context.structured)
-    return await context.complete(body, schema=task.schema, verbatim=task.body is not None)
+    return await context.complete(body, schema=task.schema)
+
+
+def _problem_of(task: TaskLine) -> str:
+    """Return why the prompt and the document make no request; empty if they do."""
+    if task.prompt is None:
+        return f"the task has no prompt, and type {task.type} has no prompt and no handler"
+    with_document = task.text is not None or task.uri is not None
+    has_place = PLACEHOLDER in task.prompt
+    if has_place and not with_document:
+        return f"the prompt has {PLACEHOLDER}, but the task has no input"
+    if with_document and not has_place:
+        return f"the task has an input, but its prompt has no {PLACEHOLDER}"
+    return ""

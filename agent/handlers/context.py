@@ -4,18 +4,20 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from agent.handlers.decisions import SoftLimitError
 from agent.handlers.documents import Documents, require_content
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.request import packed, request_id
 from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
-from agent.judge import Terms, Tier, one_line, outcome_of_failure
+from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Account, Call, CallFailed, Clock, Reply
 from agent.quota.estimate import most_out
@@ -23,6 +25,7 @@ from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Price, Structured, TypeConfig
+from schemas.task.codec import with_json
 from schemas.task.line import TaskLine
 from schemas.task.message_text import text_of
 
@@ -73,6 +76,7 @@ class Tools:
     `account` returns the account of a route. `apart` runs work that is too heavy for this process.
     `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with every
     error that a handler raises. `errors` logs those that a handler did not raise on purpose.
+    `usual_limit_s` is the time of a handler whose type sets no limit.
     """
 
     account: Callable[[str], Account]
@@ -85,6 +89,7 @@ class Tools:
     types: Mapping[str, TypeConfig]
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)
+    usual_limit_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,9 @@ class Context:
         self._first = self._account = tools.account(attempt.route)
         self._limit_s, self._refused_alone = attempt.limit_s, attempt.refused_alone
         self._turns = attempt.turns
+        self._tiers = tiers_of(self.rules.tiers) if self.rules.tiers else tools.tiers
         self._calls = 0
+        self._told_to_end = False
         self._began_s = tools.clock.now_s()
 
     @property
@@ -161,6 +168,22 @@ class Context:
         return self._account.model
 
     @property
+    def prompt(self) -> str | None:
+        """Return the prompt of the task, else of its type; None if neither has one."""
+        return self.rules.prompt if self.task.prompt is None else self.task.prompt
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """Return the schema of the task, else of its type; None if neither has one."""
+        return self.rules.schema if self.task.schema is None else self.task.schema
+
+    @property
+    def overdue(self) -> bool:
+        """Return whether the attempt has passed the soft limit of its type."""
+        limit_s = self.rules.soft_limit_s
+        return limit_s is not None and self._elapsed_ms() >= limit_s * 1000
+
+    @property
     def structured(self) -> Structured:
         """Return the form in which the route's server takes a schema."""
         return self._account.structured
@@ -169,8 +192,9 @@ class Context:
         """Return the text of the task's input, or None if it has none.
 
         Raises DocumentError. Unless the handler catches it, it ends the attempt as a failure of its
-        error class.
+        error class. Raises SoftLimitError once.
         """
+        self._require_time()
         task = self.task
         if task.uri is None:
             return None if task.text is None else require_content(task.text, "the document")
@@ -185,9 +209,11 @@ class Context:
     ) -> Answer:
         """Make a chat completion and return its answer, which fits `schema`.
 
-        Raises CallRefusedError and LeaseLostError; a handler must not catch them. With `verbatim`,
-        any reply but an error is the answer, even if it is cut or filtered.
+        Raises CallRefusedError and LeaseLostError; a handler must not catch them. Raises
+        SoftLimitError once. With `verbatim`, any reply but an error is the answer, even if it is
+        cut or filtered.
         """
+        self._require_time()
         sent, model, most = packed(body), str(body.get("model", "")), most_out(body)
         del body  # another copy of the text would wait for the answer
         if self._account is not self._first:
@@ -195,7 +221,8 @@ class Context:
         while True:
             reply, outcome = await self._call(sent, model, schema, most, verbatim=verbatim)
             if isinstance(outcome, Succeeded):
-                return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
+                answer = reply.body if isinstance(reply, Reply) else b""
+                return Answer(answer, self._of_type(outcome, schema))
             following = self._attempt.go_on(outcome)
             if not isinstance(following, OtherRoute):
                 raise CallRefusedError(following)
@@ -203,6 +230,17 @@ class Context:
             self._limit_s, self._refused_alone = following.limit_s, False
             self._turns = following.turns
             sent, model = self._fitted(sent, schema)
+
+    def _require_time(self) -> None:
+        """Raise SoftLimitError at the first call after the soft limit."""
+        if self.overdue and not self._told_to_end:
+            self._told_to_end = True
+            raise SoftLimitError(f"{self.rules.soft_limit_s:g} s have passed")
+
+    def _of_type(self, outcome: Succeeded, schema: dict[str, Any] | None) -> Succeeded:
+        """Return an answer under the schema of its type, which nobody sees in the task's line."""
+        is_of_type = schema is not None and self.task.schema is None and schema == self.rules.schema
+        return replace(outcome, codec=with_json(outcome.codec)) if is_of_type else outcome
 
     def _fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
         """Return a body and its model as the present route takes them."""
@@ -280,7 +318,7 @@ class Context:
             max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
             refused_alone=self._refused_alone,
-            tiers=tools.tiers,
+            tiers=self._tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),
             least_s=self.rules.delay_s,

@@ -4,6 +4,13 @@ Any other error is judged by the rules of the task's type.
 """
 
 
+class SoftLimitError(Exception):
+    """The attempt has passed `soft_limit_s` of its type; the next call raises this, once.
+
+    A handler may catch it to end with what it has. Otherwise the attempt has failed.
+    """
+
+
 class GiveUpError(Exception):
     """The task is dead until somebody replays it; the text is the reason shown to a person."""
 

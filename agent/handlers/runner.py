@@ -62,7 +62,8 @@ class Handlers:
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)
-        limit = asyncio.timeout(left_s + HANDLER_GRACE_S)
+        own_s = context.rules.time_limit_s or self._tools.usual_limit_s
+        limit = asyncio.timeout(min(left_s + HANDLER_GRACE_S, own_s))
         attempt = current_task()
         enter_handler(attempt)
         try:
@@ -81,7 +82,7 @@ class Handlers:
         if decided is not None:
             return decided
         text = one_line(
-            "the handler did not end within its claim" if timed_out else _description(error)
+            _timeout_text(context.rules.time_limit_s) if timed_out else _description(error)
         )
         given_up = not timed_out and action_of(error, context.rules) is Action.GIVE_UP
         error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
@@ -131,6 +132,11 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
         text = one_line(described(error))
         return context.failed(Failure(ErrorClass.HANDLER_GAVE_UP, text, traceback_text(error)))
     return None
+
+
+def _timeout_text(limit_s: float | None) -> str:
+    within = "its claim" if limit_s is None else f"the {limit_s:g} s of its type's time_limit_s"
+    return f"the handler did not end within {within}"
 
 
 def _description(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from agent.quota.estimate import CallSize, most_out
 from agent.routes.plan import RoutePlan
 from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
 from schemas.settings.fallback import chain
-from schemas.settings.routing import configured_routes
+from schemas.settings.routing import NO_SETTINGS, configured_routes
 from schemas.task.task_types import DOCUMENT, OPENAI
 from schemas.task.untrusted import contained
 
@@ -47,8 +47,10 @@ class RouteNames:
     def name_of(self, type_name: str, model: str | None) -> str:
         """Return the route of a task."""
         if not model:
-            task_type = self._config.types.get(type_name)
-            return (task_type.route if task_type else None) or DEFAULT
+            task_type = self._config.types.get(type_name, NO_SETTINGS)
+            if not task_type.model:
+                return task_type.route or DEFAULT
+            model = task_type.model
         return self._by_model.get(model) or self._name_of_model(model)
 
     def plan(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.agent import Agent, Membership
-from agent.deadline import DEADLINE_MARGIN_S
+from agent.deadline import claim_s, usual_limit_s
 from agent.dispatch.records import Wakeups
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
@@ -195,7 +195,7 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
         counts=chosen.counts,
         limits=chosen.limits,
         longest_tier=longest_tier,
-        deadline_s=chosen.routes.longest_timeout_s + DEADLINE_MARGIN_S,
+        deadline_s=claim_s(chosen.routes.longest_timeout_s, parts.config.types.values()),
     )
 
 
@@ -274,6 +274,7 @@ def _handlers(chosen: Chosen, common: Common) -> Handlers:
         types=config.types,
         failed=common.memory.note,
         errors=common.counts.handler_errors,
+        usual_limit_s=usual_limit_s(chosen.routes.longest_timeout_s),
     )
     return Handlers(tools=tools, by_type=registry.load(config.types))
 

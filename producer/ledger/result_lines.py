@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from schemas.task.codec import is_value, unpacked
+from schemas.task.codec import has_json, is_value, unpacked
 from schemas.task.failures import UNTRIED, ErrorClass
 from schemas.task.message_text import text_of
 from schemas.task.provider_error import ProviderError
@@ -203,8 +203,8 @@ def _line(value: dict[str, Any]) -> bytes:
 def _answer(task: Ended, result: Result) -> Any:
     """Return a task's answer: the message's text, its JSON or the handler's value.
 
-    The answer is JSON if the task has a schema. An answer in which none of these is found is
-    returned as text.
+    The answer is JSON if the task or its type has a schema. An answer in which none of these is
+    found is returned as text.
     """
     body = _body(result)
     if is_value(result.codec):
@@ -213,7 +213,8 @@ def _answer(task: Ended, result: Result) -> Any:
         content = _content(orjson.loads(body))
         # A handler that called the LLM without the schema may answer with text.
         if isinstance(content, str):
-            return _json(content.encode()) if _has_schema(task.input) else content
+            is_json = has_json(result.codec) or _has_schema(task.input)
+            return _json(content.encode()) if is_json else content
         return orjson.Fragment(orjson.dumps(content))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return _text(body)

@@ -230,7 +230,7 @@ task_result = _table(
         nullable=False,
         server_default=text("0"),
         doc="0: an answer of a provider; 1: the same, zlib; 2: a JSON value of a handler; "
-        "3: the same, zlib",
+        "3: the same, zlib; 4: an answer under its type's schema; 5: the same, zlib",
     ),
     Column("body", Blob, nullable=False, doc="the answer"),
     _word("route", 64, doc="the route"),

@@ -10,6 +10,7 @@ from schemas.settings import kinds
 from schemas.settings.config import Structured, Trigger
 from schemas.settings.headers import headers
 from schemas.settings.quota import ChargeRule
+from schemas.settings.schema_file import schema_file
 
 MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
@@ -60,6 +61,7 @@ _LIMITS = {
     ),
 }
 _WEIGHT = kinds.real(0.01, 1000)
+_LIMIT_S = kinds.real(0.1, 86_400)
 
 # The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
 _PRICE = kinds.real(0, 1e6)
@@ -130,6 +132,29 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         ),
         "delay_s": NamedSetting(
             kinds.real(0, 86_400), "least wait before a next attempt, in seconds", "0"
+        ),
+        "model": NamedSetting(
+            kinds.text, "model of the tasks that name none; a type has a `route` or a `model`"
+        ),
+        "prompt": NamedSetting(
+            kinds.text,
+            "prompt of the tasks that have none, with `{document}` where their input belongs",
+        ),
+        "schema": NamedSetting(
+            schema_file,
+            "file with the JSON Schema of the tasks that have none; their answers are exported as "
+            "JSON",
+        ),
+        "tiers": NamedSetting(
+            kinds.tiers, "those of `retry.tiers` in which its tasks wait for a next attempt", "all"
+        ),
+        "soft_limit_s": NamedSetting(
+            _LIMIT_S,
+            "seconds after which the next call in a handler raises `SoftLimitError`, once, so that "
+            "it can end with what it has",
+        ),
+        "time_limit_s": NamedSetting(
+            _LIMIT_S, "seconds after which an attempt is ended, as a failure that counts"
         ),
     },
 }

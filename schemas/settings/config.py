@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from schemas.errors import ConfigError
 from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
@@ -203,9 +204,11 @@ class RouteConfig:
 class TypeConfig:
     """Settings of one type of task.
 
-    `handler`: `package.module:function`, an async function that gets a Context. `route`: the route
-    of tasks that name no model. `retry` and `give_up`: names of the handler's exceptions that are
-    retried, and that are not. `delay_s`: the least wait before a next attempt.
+    `handler`: `package.module:function`, an async function that gets a Context. `route` or `model`:
+    those of tasks that name no model. `prompt` and `schema`: those of tasks that have none. `retry`
+    and `give_up`: names of the handler's exceptions that are retried, and that are not. `delay_s`:
+    the least wait before a next attempt. `tiers`: the retry tiers of its tasks, by default all.
+    After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended.
     """
 
     handler: str | None = None
@@ -214,6 +217,12 @@ class TypeConfig:
     retry: tuple[str, ...] = ()
     give_up: tuple[str, ...] = ()
     delay_s: float = 0.0
+    model: str | None = None
+    prompt: str | None = None
+    schema: dict[str, Any] | None = None
+    tiers: tuple[str, ...] = ()
+    soft_limit_s: float | None = None
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

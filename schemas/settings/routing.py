@@ -1,7 +1,9 @@
 """The route of a task, as agents choose it from what its line says. Pure."""
 
 from schemas.settings.account import account
-from schemas.settings.config import DEFAULT_ROUTE, Config
+from schemas.settings.config import DEFAULT_ROUTE, Config, TypeConfig
+
+NO_SETTINGS = TypeConfig()
 
 
 def configured_routes(config: Config) -> tuple[str, ...]:
@@ -19,7 +21,9 @@ def configured_route(
     if route is not None:
         return route if route in configured_routes(config) else None
     if model is None:
-        task_type = config.types.get(type_name)
-        return (task_type.route if task_type else None) or DEFAULT_ROUTE
+        task_type = config.types.get(type_name, NO_SETTINGS)
+        if task_type.model is None:
+            return task_type.route or DEFAULT_ROUTE
+        model = task_type.model
     names = configured_routes(config)
     return next((name for name in names if account(config, name).model == model), None)

@@ -33,6 +33,8 @@ from schemas.settings.fallback import fallback_faults
 from schemas.settings.faults import account_faults, contradictions, quota_faults, route_faults
 from schemas.settings.file import FILE, SettingFile
 from schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
+from schemas.settings.schema_file import SchemaFile
+from schemas.settings.type_faults import type_faults
 from schemas.task.task_types import is_name
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -90,6 +92,7 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
         faults += contradictions(config)
     faults += route_faults(config) + fallback_faults(config)
     faults += account_faults(config) + quota_faults(config) + _header_faults(given, config)
+    faults += type_faults(config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config
@@ -285,6 +288,9 @@ def _names_like(name: str) -> list[str]:
 
 
 def _absolute(value: Any, base: Path) -> Any:
+    """Return a value whose relative paths are below `base`, and files of values read."""
+    if isinstance(value, SchemaFile):
+        return value.read(base)
     if isinstance(value, Path):
         return base / value
     if isinstance(value, tuple):

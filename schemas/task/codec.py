@@ -1,7 +1,7 @@
 """The encodings of a stored result.
 
-A result is a provider's answer as it was sent, or a JSON value that a handler returned; each may be
-compressed.
+A result is a provider's answer as it was sent, or a JSON value that a handler returned. An answer's
+text is known to be JSON if the task's type has a schema. Each result may be compressed.
 """
 
 import zlib
@@ -11,7 +11,10 @@ COMPLETION = 0
 COMPLETION_ZLIB = 1
 VALUE = 2
 VALUE_ZLIB = 3
-_PACKED = (COMPLETION_ZLIB, VALUE_ZLIB)
+JSON_COMPLETION = 4
+JSON_COMPLETION_ZLIB = 5
+_PACKED = (COMPLETION_ZLIB, VALUE_ZLIB, JSON_COMPLETION_ZLIB)
+_WITH_JSON = {COMPLETION: JSON_COMPLETION, COMPLETION_ZLIB: JSON_COMPLETION_ZLIB}
 _VALUES = (VALUE, VALUE_ZLIB)
 
 
@@ -23,3 +26,13 @@ def unpacked(codec: int, body: bytes) -> bytes:
 def is_value(codec: int) -> bool:
     """Return whether the result is a handler's JSON value, not a provider's completion."""
     return codec in _VALUES
+
+
+def has_json(codec: int) -> bool:
+    """Return whether the text of a completion is JSON, whatever the task's line says."""
+    return codec in _WITH_JSON.values()
+
+
+def with_json(codec: int) -> int:
+    """Return the encoding of the same result, if the text of a completion is known to be JSON."""
+    return _WITH_JSON.get(codec, codec)

@@ -28,9 +28,14 @@ def completion(content: object = "Fine.", reason: str = "stop") -> Reply:
     return Reply(200, {}, orjson.dumps({"model": "m", "choices": choices, "usage": usage}))
 
 
+@dataclass
 class StillClock:
+    """A clock that moves only when a test sets it."""
+
+    at_s: float = 100.0
+
     def now_s(self) -> float:
-        return 100.0
+        return self.at_s
 
     def utc_s(self) -> float:
         return 1_800_000_000.0
@@ -68,6 +73,7 @@ class HandlersHarness:
     llm: FakeLLM
     handlers: Handlers
     apart: CountingExecutor
+    clock: StillClock
     leased: bool = True
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
@@ -92,17 +98,18 @@ def handlers_harness(
     *replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler
 ) -> HandlersHarness:
     llm, apart = FakeLLM(list(replies) or [completion()]), CountingExecutor()
+    clock = StillClock()
     tools = Tools(
         account={"default": Account(llm, "default-model", 30.0)}.__getitem__,
         documents=Documents(roots=(), executor=InlineExecutor()),
-        clock=StillClock(),
+        clock=clock,
         apart=apart,
         jitter=lambda: 0.5,
         prices={"m": Price(1.0, 1.0)},
         tiers=tiers_of(("30s", "5m", "1h")),
         types=types or {},
     )
-    return HandlersHarness(llm, Handlers(tools=tools, by_type=by_type), apart)
+    return HandlersHarness(llm, Handlers(tools=tools, by_type=by_type), apart, clock)
 
 
 def failure_of(outcome: Outcome) -> Failure:

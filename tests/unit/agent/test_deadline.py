@@ -1,6 +1,13 @@
 """The parts of a claim's time fit into each other."""
 
-from agent.deadline import DEADLINE_MARGIN_S, HANDLER_GRACE_S, SETTLE_MARGIN_S
+from agent.deadline import (
+    DEADLINE_MARGIN_S,
+    HANDLER_GRACE_S,
+    SETTLE_MARGIN_S,
+    claim_s,
+    usual_limit_s,
+)
+from schemas.settings.config import TypeConfig
 
 
 def test_a_call_with_the_longest_limit_fits_into_its_claim() -> None:
@@ -11,3 +18,12 @@ def test_a_call_with_the_longest_limit_fits_into_its_claim() -> None:
 def test_a_handler_ends_before_others_may_take_its_task() -> None:
     """What a handler has more than its calls is only a part of the time for the settle."""
     assert HANDLER_GRACE_S < SETTLE_MARGIN_S
+
+
+def test_a_types_longer_limit_makes_claims_longer_but_not_other_handlers() -> None:
+    """Its attempt fits into the claim; a handler without a limit still hangs no longer."""
+    types = [TypeConfig(), TypeConfig(time_limit_s=3600)]
+
+    assert claim_s(600, types) == 3600 + DEADLINE_MARGIN_S
+    assert claim_s(600, [TypeConfig(time_limit_s=5)]) == claim_s(600, []) == 600 + DEADLINE_MARGIN_S
+    assert usual_limit_s(600) < claim_s(600, [])

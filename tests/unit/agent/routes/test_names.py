@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.quota.estimate import CallSize
 from agent.routes import DEFAULT, RouteNames, Router, route_of
 from agent.routes.names import preview
-from schemas.settings.config import Config, LLMConfig, RouteConfig
+from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 from tests.unit.agent.routes.test_router import CONFIG
 
 NAMES = RouteNames(CONFIG)
@@ -56,6 +56,16 @@ def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
         name == NAMES.name_of("document", f"{model}2"),
     ) == (True, False)
     assert NAMES.model_of(name) == model
+
+
+def test_the_model_of_a_type_counts_as_if_its_tasks_named_it() -> None:
+    """A task that names no model goes to the route of its type's model, with that model."""
+    names = RouteNames(replace(CONFIG, types={"scan": TypeConfig(model="fast-8b")}))
+    own = RouteNames(replace(CONFIG, types={"scan": TypeConfig(model="other/model")}))
+
+    assert names.name_of("scan", None) == names.name_of("document", "fast-8b")
+    assert names.name_of("scan", "mini") == DEFAULT
+    assert own.model_of(own.name_of("scan", None)) == "other/model"
 
 
 def test_a_route_knows_its_model() -> None:

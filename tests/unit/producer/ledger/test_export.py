@@ -20,7 +20,14 @@ from producer.ledger.result_lines import docllm_line, openai_line
 from producer.ledger.store import Origin
 from schemas.ledger.database import Database
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
-from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.codec import (
+    COMPLETION,
+    COMPLETION_ZLIB,
+    JSON_COMPLETION,
+    JSON_COMPLETION_ZLIB,
+    VALUE,
+    VALUE_ZLIB,
+)
 from schemas.task.provider_error import ProviderError
 from schemas.task.states import Status
 
@@ -162,6 +169,9 @@ def test_a_death_is_its_class_and_text(filled: Filled) -> None:
         (completion('{"n": 1}'), COMPLETION, {"id": "a", "metadata": {"schema": 1}}, '{"n": 1}'),
         (zlib.compress(completion("long")), COMPLETION_ZLIB, {"id": "a"}, "long"),
         (completion(None), COMPLETION, {"custom_id": "a"}, None),
+        (completion('{"n": 1}'), JSON_COMPLETION, {"id": "a"}, {"n": 1}),
+        (completion("no JSON"), JSON_COMPLETION, {"id": "a"}, "no JSON"),
+        (zlib.compress(completion("[1]")), JSON_COMPLETION_ZLIB, {"id": "a"}, [1]),
         (b'{"choices": []}', COMPLETION, {"custom_id": "a"}, None),
         (b'{"pages": [1, 2]}', VALUE, {"id": "a"}, {"pages": [1, 2]}),
         (zlib.compress(b'"text"'), VALUE_ZLIB, {"id": "a"}, "text"),
@@ -172,7 +182,7 @@ def test_a_result_is_read_as_it_was_stored(
 ) -> None:
     """A result is exported as it was stored: packed or not, completion or value.
 
-    Text becomes JSON only if the line itself has a schema.
+    Text becomes JSON only if the line itself has a schema, or if the task's type had one.
     """
     filled.succeeded("a", body, codec, line=line)
 

@@ -13,7 +13,7 @@ CONFIG = Config(
         "c": RouteConfig(base_url="http://c/v1"),
         "default": RouteConfig(timeout_s=5.0),
     },
-    types={"scan": TypeConfig(route="b"), "note": TypeConfig()},
+    types={"scan": TypeConfig(route="b"), "note": TypeConfig(), "big": TypeConfig(model="large")},
 )
 
 
@@ -30,6 +30,9 @@ def test_the_default_route_is_the_last_of_all() -> None:
         ("note", None, None, "default"),
         ("scan", None, None, "b"),
         ("scan", "large", None, "a"),
+        ("big", None, None, "a"),
+        ("big", "mini", None, "default"),
+        ("big", None, "b", "b"),
         ("scan", "c", None, "c"),
         ("document", "mini", None, "default"),
         ("document", "other", None, None),

@@ -200,7 +200,7 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
             "types.invoice.route names no route; known are: default; add its section",
         ),
         (f"[routes.{'x' * 65}]\nmodel = 'm'", "use at most 64 printable characters"),
-        ("[types.invoice]\nprompt = 'p'", "types.invoice.prompt is unknown"),
+        ("[types.invoice]\npromt = 'p'", "types.invoice.promt is unknown"),
         ('[types."bad name"]', '[types."bad name"] is not a type that a line can have'),
         ('[types."-a"]\nretry = []', '[types."-a"] is not a type that a line can have'),
         ("[kafka]\nclient = 'x'", "kafka.client is unknown"),

@@ -1,0 +1,31 @@
+"""Finds settings of types that are valid by themselves but contradict each other."""
+
+from collections.abc import Iterator
+
+from schemas.settings.config import Config, TypeConfig
+from schemas.task.task_types import OPENAI
+
+
+def type_faults(config: Config) -> list[str]:
+    """Return the faults of all types, with the fix of each."""
+    return [
+        f"types.{name}.{fault}"
+        for name, settings in sorted(config.types.items())
+        for fault in _faults(name, settings, config)
+    ]
+
+
+def _faults(name: str, settings: TypeConfig, config: Config) -> Iterator[str]:
+    if settings.model is not None and settings.route is not None:
+        yield "model and route are both set, but a route has its own model; remove one of them"
+    unknown = [tier for tier in settings.tiers if tier not in config.retry_tiers]
+    if unknown:
+        known = ", ".join(config.retry_tiers)
+        yield f"tiers names a tier that retry.tiers does not have; it has {known}"
+    soft_s, hard_s = settings.soft_limit_s, settings.time_limit_s
+    if soft_s is not None and hard_s is not None and soft_s >= hard_s:
+        yield "soft_limit_s must be less than time_limit_s, so that the handler has time to end"
+    if name == OPENAI:
+        for part in ("model", "prompt", "schema"):
+            if getattr(settings, part) is not None:
+                yield f"{part} has no effect: lines of the OpenAI format have their own; remove it"

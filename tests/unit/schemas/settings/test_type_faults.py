@@ -1,0 +1,40 @@
+"""Settings of types that contradict each other."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import ConfigError
+from tests.unit.schemas.settings.test_sources import load
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("[types.a]\nroute = 'default'\nmodel = 'm'", "types.a.model and route are both set"),
+        ("[types.a]\ntiers = ['10s']", "types.a.tiers names a tier .* it has 30s, 5m, 1h"),
+        ("[types.a]\nsoft_limit_s = 9\ntime_limit_s = 9", "types.a.soft_limit_s must be less"),
+        ("[types.openai]\nprompt = 'p'", "types.openai.prompt has no effect"),
+        ("[types.openai]\nmodel = 'm'", "types.openai.model has no effect"),
+    ],
+)
+def test_a_contradiction_names_its_setting_and_the_fix(
+    tmp_path: Path, settings: str, words: str
+) -> None:
+    """Each of these would be obeyed only in part, and nobody would know in which."""
+    with pytest.raises(ConfigError, match=words):
+        load(tmp_path, settings)
+
+
+def test_what_fits_together_is_taken(tmp_path: Path) -> None:
+    """A type has some of the group's tiers, and a soft limit below its hard one."""
+    toml = "[types.a]\ntiers = ['30s', '1h']\nsoft_limit_s = 8\ntime_limit_s = 9\nmodel = 'm'"
+
+    settings = load(tmp_path, toml).types["a"]
+
+    assert (settings.tiers, settings.soft_limit_s, settings.time_limit_s, settings.model) == (
+        ("30s", "1h"),
+        8.0,
+        9.0,
+        "m",
+    )
