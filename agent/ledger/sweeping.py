@@ -13,6 +13,7 @@ from sqlalchemy import (
     Connection,
     Row,
     and_,
+    false,
     literal,
     or_,
     select,
@@ -26,6 +27,7 @@ from schemas.ledger.tables import batch, outbox, task
 from schemas.task.states import Status
 
 PAGE = 500
+STEP = 5000  # waiting tasks that one step of a walk looks at
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,68 @@ def replace_lost_records(
         rows += connection.execute(along_due(query).limit(PAGE)).all()
     ids = sorted(row.id for row in sorted(rows, key=_due)[:PAGE])
     return _order(connection, group, ids, or_(*lost), of_group) if ids else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The task up to which a walk has come, in the order of `due_at`."""
+
+    due_at: datetime
+    id: int
+
+
+def replace_lost_by_carrier(
+    connection: Connection,
+    group: str,
+    carriers: Sequence[StatusTopics],
+    after: Place | None,
+    slack_s: float,
+) -> tuple[int, Place | None]:
+    """Order records for lost tasks among the next ones in the order of `due_at`.
+
+    All `carriers` are of one status and have one destination each. A task is compared with the
+    horizon of its own carrier alone, so that a lane with a long backlog hides nothing that another
+    one lost. No index tells the carriers apart, so each call looks at a bounded number of tasks
+    that `replace_lost_records` cannot judge. Return how many were lost, and the place from which
+    the next call goes on; None if the walk has come to its end.
+    """
+    known = [carrier.horizon for carrier in carriers if carrier.horizon is not None]
+    status, ends = carriers[0].status, {carrier.horizon for carrier in carriers}
+    if not known or len(ends) == 1:
+        return 0, None
+    begin = Place(min(known) - timedelta(seconds=slack_s), 0)
+    if after is not None and after.due_at >= begin.due_at:
+        begin = after
+    waits = and_(
+        task.c.status == int(status),
+        task.c.due_at >= literal(begin.due_at, UtcTime),
+        or_(task.c.due_at > literal(begin.due_at, UtcTime), task.c.id > begin.id),
+    )
+    overdue = task.c.due_at < utc_after(-slack_s)
+    end = _step_end(connection, and_(waits, overdue))
+    # One upper bound alone, since SQLite uses the first that it meets.
+    within = overdue if end is None else task.c.due_at <= literal(end.due_at, UtcTime)
+    lost = [
+        and_(_lost(carrier, slack_s), task.c.carrier == carrier.destinations[0])
+        for carrier in carriers
+        if not _order_waits(connection, group, carrier, slack_s)
+    ]
+    of_group = in_group(group, batch.c.cancelled_at.is_(None))
+    query = select(task.c.id, task.c.due_at).where(waits, within, or_(false(), *lost), of_group)
+    in_order = along_due(query.order_by(task.c.due_at, task.c.id).limit(PAGE))
+    rows = connection.execute(in_order).all()
+    if len(rows) == PAGE:
+        end = Place(rows[-1].due_at, rows[-1].id)
+    ids = sorted(row.id for row in rows)
+    count = _order(connection, group, ids, or_(*lost), of_group) if ids else 0
+    return count, end
+
+
+def _step_end(connection: Connection, waits: ColumnElement[bool]) -> Place | None:
+    """Return the last task of the next step; None if the step has no more tasks than these."""
+    query = select(task.c.due_at, task.c.id).where(waits).order_by(task.c.due_at, task.c.id)
+    row = connection.execute(along_due(query).limit(1).offset(STEP - 1)).first()
+    return None if row is None else Place(row.due_at, row.id)
 
 
 def _lost(status_topics: StatusTopics, slack_s: float) -> ColumnElement[bool]:

@@ -1,7 +1,7 @@
 """The duty that finds waiting tasks whose records Kafka lost, and publishes them again."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from agent.ledger import sweeping
@@ -17,13 +17,17 @@ log = logging.getLogger(__name__)
 
 # Tasks of a lost topic. The ledger has other work too, and the other duties need their turn.
 SWEPT_PER_S, SWEPT_MOST = 2000.0, 50_000
+# Of each status, in one sweep. The pauses between the steps take about as long as the steps do.
+WALKED_MOST, STEP_PAUSE_S = 50_000, 0.1
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 class Sweeper:
     """Compares waiting tasks with the oldest record of the topics on which their records may be.
 
-    A task that waits for less than `slack_s` is left alone: its record may be on its way.
+    A task that waits for less than `slack_s` is left alone: its record may be on its way. Tasks
+    older than every unread record are found at once. The others are compared with the topic that
+    carries their own record, some in each sweep, one after the other.
     """
 
     def __init__(
@@ -40,25 +44,60 @@ class Sweeper:
         self._topics = topics
         self._admin = admin
         self._slack_s = slack_s
+        self._walked: dict[Status, sweeping.Place | None] = {}
 
     async def sweep(self) -> int:
         """Order records for waiting tasks that have none; return how many."""
-        topics_by_status = await self._topics_by_status()
+        everywhere = (*DESTINATIONS, *self._topics.tier_destinations)
+        oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
+        total = await self._sweep_oldest(self._topics_by_status(oldest_ms))
+        for status in (Status.PENDING, Status.RETRYING):
+            if total < SWEPT_MOST:
+                carriers = [
+                    sweeping.StatusTopics(status, (name,), _oldest([oldest_ms[name]]))
+                    for name in everywhere
+                ]
+                total += await self._walk(status, carriers)
+        return total
+
+    async def _sweep_oldest(self, topics_by_status: list[sweeping.StatusTopics]) -> int:
+        """Order records for tasks that are older than every record that may be theirs."""
         total = 0
         while count := await self._transactions.write(
             sweeping.replace_lost_records, self._topics.group, topics_by_status, self._slack_s
         ):
-            crash.reach("sweep.ordered")
-            total += count
-            log.warning(
-                "%d waiting tasks had no record on their topic; they are published again", count
-            )
+            total += self._ordered(count)
             if count < sweeping.PAGE or total >= SWEPT_MOST:
                 break
             await self._clock.sleep(sweeping.PAGE / SWEPT_PER_S)
         return total
 
-    async def _topics_by_status(self) -> list[sweeping.StatusTopics]:
+    async def _walk(self, status: Status, carriers: list[sweeping.StatusTopics]) -> int:
+        """Walk on over the tasks that wait; order records for those that their carrier lost."""
+        total = 0
+        for _ in range(WALKED_MOST // sweeping.STEP):
+            count, self._walked[status] = await self._transactions.write(
+                sweeping.replace_lost_by_carrier,
+                self._topics.group,
+                carriers,
+                self._walked.get(status),
+                self._slack_s,
+            )
+            total += self._ordered(count)
+            if self._walked[status] is None:
+                break
+            await self._clock.sleep(max(STEP_PAUSE_S, count / SWEPT_PER_S))
+        return total
+
+    def _ordered(self, count: int) -> int:
+        if count:
+            crash.reach("sweep.ordered")
+            log.warning(
+                "%d waiting tasks had no record on their topic; they are published again", count
+            )
+        return count
+
+    def _topics_by_status(self, oldest_ms: Mapping[str, int | None]) -> list[sweeping.StatusTopics]:
         """Return the topics of each status in which a task waits, and their horizon.
 
         A pending task's record is in its lane: loads, replays and repairs publish there. One
@@ -67,9 +106,7 @@ class Sweeper:
         same fence. A retrying task's record may be on any topic, since an opened guard publishes it
         in its lane.
         """
-        everywhere = (*DESTINATIONS, *self._topics.tier_destinations)
-        oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
-        topics_of = {Status.PENDING: DESTINATIONS, Status.RETRYING: everywhere}
+        topics_of = {Status.PENDING: DESTINATIONS, Status.RETRYING: tuple(oldest_ms)}
         return [
             sweeping.StatusTopics(status, names, _oldest(oldest_ms[name] for name in names))
             for status, names in topics_of.items()

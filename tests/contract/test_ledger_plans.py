@@ -6,12 +6,13 @@ are thousands.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, delete, event, insert, select, text, update
+from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
 
 from agent.ledger import queries, reaping, sweeping
 from bench import reads
@@ -25,6 +26,7 @@ from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import batch, outbox, replay_item, replay_run, task
+from schemas.task.lanes import Lane
 from schemas.task.states import OPEN, WAITING, Status
 from tests.contract.ledger_parts import GROUP, KINDS, driven
 
@@ -191,6 +193,33 @@ def test_a_sweep_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
     assert costs[1] <= 1.1 * costs[0]
 
 
+def walk(connection: Connection) -> tuple[int, sweeping.Place | None]:
+    """Walk a step in a group whose bulk lane is a day behind, and which lost nothing."""
+    behind = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=1)
+    carriers = [
+        sweeping.StatusTopics(Status.PENDING, (name,), time)
+        for name, time in (("tasks", None), (Lane.BULK.destination, behind))
+    ]
+    return sweeping.replace_lost_by_carrier(connection, GROUP, carriers, None, 600.0)
+
+
+@on_all
+def test_a_step_of_a_walk_costs_the_same_behind_any_backlog(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at a bounded number of the bulk lane's tasks, whatever their number is."""
+    monkeypatch.setattr(sweeping, "STEP", 200)
+    costs = []
+    for waiting in (BATCHES * SMALL // 2, BATCHES * LARGE // 2):
+        ledger.fill(LARGE, waiting=waiting)
+        ledger.database.run(_wait_in_bulk)
+        found, place = ledger.database.run(walk)
+        assert (found, place is None) == (0, False)
+        costs.append(ledger.reads(walk))
+
+    assert costs[1] <= 1.1 * costs[0]
+
+
 QUESTIONS = {
     "open_tasks": (old_open_tasks, open_tasks),
     "lost_tasks": (old_lost_tasks, replace_lost_records),
@@ -223,6 +252,13 @@ def test_no_statistics_change_how_overdue_claims_are_found(ledger: Ledger) -> No
     ledger.mislead(BATCHES * LARGE)
 
     assert ledger.reads(lambda c: reaping.overdue(c, GROUP)) < 10 * reaping.PAGE
+
+
+def _wait_in_bulk(connection: Connection) -> None:
+    """Let the pending tasks wait in the bulk lane, each since a time of its own."""
+    due_at = utc_after(task.c.id * literal(0.001) - 7200.0)
+    pending = update(task).where(task.c.status == int(Status.PENDING))
+    connection.execute(pending.values(carrier=Lane.BULK.destination, due_at=due_at))
 
 
 def _fill_replay(connection: Connection, finished: int) -> None:

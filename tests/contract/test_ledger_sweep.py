@@ -2,9 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from agent.ledger import sweeping
 from producer.ledger import outbox
 from schemas.ledger import tables
+from schemas.task.lanes import Lane
 from schemas.task.states import Status
 from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, LedgerDatabase
 
@@ -22,6 +25,26 @@ def swept(
     pending = sweeping.StatusTopics(Status.PENDING, ("tasks",), tasks)
     coverage = [pending, sweeping.StatusTopics(Status.RETRYING, ("tasks", *TIERS), oldest)]
     return ledger_db.run(lambda c: sweeping.replace_lost_records(c, GROUP, coverage, SLACK_S))
+
+
+def walked(
+    ledger_db: LedgerDatabase,
+    after: sweeping.Place | None = None,
+    status: Status = Status.PENDING,
+    **horizons: datetime | None,
+) -> tuple[int, sweeping.Place | None]:
+    """Walk one step; by default everything is read but the topic `tasks.bulk`."""
+    oldest = {"tasks.urgent": None, "tasks": None, "tasks.bulk": utc_ago(86_400)} | horizons
+    carriers = [sweeping.StatusTopics(status, (name,), time) for name, time in oldest.items()]
+    return ledger_db.run(
+        lambda c: sweeping.replace_lost_by_carrier(c, GROUP, carriers, after, SLACK_S)
+    )
+
+
+def in_bulk(ledger_db: LedgerDatabase, *task_ids: int) -> None:
+    """Let these tasks wait in the bulk lane."""
+    for task_id in task_ids:
+        ledger_db.set(tables.task, task_id, lane=int(Lane.BULK), carrier=Lane.BULK.destination)
 
 
 def utc_ago(seconds: float) -> datetime:
@@ -183,3 +206,95 @@ def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(
 
     assert swept(ledger_db, utc_ago(-7200)) == 1
     assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, overdue, 0),)
+
+
+def test_a_lane_with_a_long_backlog_hides_nothing_that_another_lost(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """The bulk lane's oldest unread record is a day old; `tasks` is read to its end."""
+    lost, waits, fresh = ledger_db.load("lost", "waits", "fresh")
+    in_bulk(ledger_db, waits)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost, waits)
+
+    assert swept(ledger_db, utc_ago(86_400)) == 0
+    assert walked(ledger_db) == (1, None)
+    assert walked(ledger_db) == (0, None)
+
+    (order,) = ledger_db.rows(tables.outbox)
+    assert (order.destination, outbox.unpack(order.items)) == ("tasks", ((outbox.TASK, lost, 0),))
+    assert -60 < ledger_db.due_in_s(lost) <= 0
+    assert {ledger_db.status(task_id) for task_id in (waits, fresh)} == {Status.PENDING}
+
+
+def test_a_task_is_compared_with_the_topic_of_its_newest_record(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """A task that waits for its second attempt is in its tier, and not in a lane."""
+    lost, unread, called_up = ledger_db.load("lost", "unread", "called up")
+    for task_id in (lost, unread):
+        retrying(ledger_db, task_id)
+    tier = ledger_db.task(lost).carrier
+    in_bulk(ledger_db, called_up)
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
+
+    retries = {tier: utc_ago(SLACK_S + 30), "other": utc_ago(86_400)}
+    assert walked(ledger_db, status=Status.RETRYING, **retries) == (0, None)
+    retries[tier] = None
+    assert walked(ledger_db, status=Status.RETRYING, **retries) == (2, None)
+
+
+def test_a_walk_goes_on_where_it_stopped(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step looks at a bounded number of tasks, also if many wait since the same time."""
+    monkeypatch.setattr(sweeping, "STEP", 4)
+    ids = ledger_db.load(*(f"task {number}" for number in range(10)))
+    in_bulk(ledger_db, *ids[:9])
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
+
+    found, place, steps = 0, None, 0
+    while steps == 0 or place is not None:
+        count, place = walked(ledger_db, place)
+        found, steps = found + count, steps + 1
+
+    assert (found, steps) == (1, 3)
+
+
+def test_a_walk_takes_a_page_at_a_time(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step whose tasks are all lost takes several transactions."""
+    monkeypatch.setattr(sweeping, "PAGE", 3)
+    ledger_db.load(*(f"task {number}" for number in range(7)))
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
+
+    place, counts = None, []
+    for _ in range(3):
+        count, place = walked(ledger_db, place)
+        counts.append(count)
+
+    assert (counts, place) == ([3, 3, 1], None)
+
+
+def test_a_walk_leaves_tasks_alone_whose_order_may_wait(ledger_db: LedgerDatabase) -> None:
+    """The tasks of an old order look as if they had no record; other carriers are walked."""
+    urgent, other = ledger_db.load("urgent", "other")
+    ledger_db.set(tables.task, urgent, lane=int(Lane.URGENT), carrier=Lane.URGENT.destination)
+    items = [(outbox.TASK, other, 0)]
+    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", items))
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
+    ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)
+
+    assert walked(ledger_db) == (1, None)
+    assert ledger_db.rows(tables.outbox)[-1].destination == "tasks.urgent"
+
+
+def test_nothing_is_walked_where_all_topics_are_read_as_far(ledger_db: LedgerDatabase) -> None:
+    """Then the sweep by status finds all that is lost, and costs less."""
+    ledger_db.load("a")
+    ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
+    same = utc_ago(30)
+
+    for time in (same, None):
+        times = dict.fromkeys(("tasks.urgent", "tasks", "tasks.bulk"), time)
+        assert walked(ledger_db, None, **times) == (0, None)
