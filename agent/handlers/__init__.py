@@ -1,8 +1,10 @@
 """The handlers: what an agent does for a task, by the task's type.
 
-A handler is an async function that gets a Context and returns an answer or a JSON value.
+A handler is a function that gets a context and returns an answer or a JSON value: an async function
+gets a Context, a plain one a BlockingContext.
 """
 
+from agent.handlers.blocking import AttemptEndedError, BlockingContext
 from agent.handlers.child import ChildExecutor
 from agent.handlers.context import (
     Answer,
@@ -21,6 +23,8 @@ from agent.handlers.runner import Handlers
 __all__ = [
     "Answer",
     "Attempt",
+    "AttemptEndedError",
+    "BlockingContext",
     "CallRefusedError",
     "ChildExecutor",
     "Context",

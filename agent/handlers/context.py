@@ -16,6 +16,7 @@ from agent.handlers.documents import Documents, require_content
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.request import packed, request_id
+from agent.handlers.task_log import TaskLog
 from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
@@ -161,6 +162,11 @@ class Context:
         """Return the task's number, batch and id, for a line in the log."""
         place = f"{one_line(self._attempt.batch)}/{one_line(self.task.key)}"
         return f"task {self._attempt.task_id} ({place})"
+
+    @property
+    def log(self) -> TaskLog:
+        """Return a log whose lines begin with the task's name."""
+        return TaskLog(self.name)
 
     @property
     def model(self) -> str | None:

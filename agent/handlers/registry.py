@@ -3,18 +3,22 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.handlers.context import Handler
+from agent.handlers.blocking import BlockingHandler
+from agent.handlers.context import Context, Handler
 from agent.judge import one_line
 from schemas.errors import ConfigError
 from schemas.settings.config import TypeConfig
 
+RunBlocking = Callable[[BlockingHandler, Context], Awaitable[Any]]
 
-def load(types: Mapping[str, TypeConfig]) -> dict[str, Handler]:
-    """Return the handler of each type that names one.
+
+def load(types: Mapping[str, TypeConfig], *, run_blocking: RunBlocking) -> dict[str, Handler]:
+    """Return the handler of each type that names one; `run_blocking` runs plain functions.
 
     Modules of the current folder are found, as with `python -m`. Raises ConfigError with a line for
     each handler that cannot be used.
@@ -24,7 +28,8 @@ def load(types: Mapping[str, TypeConfig]) -> dict[str, Handler]:
     for name, task_type in types.items():
         if task_type.handler is not None:
             try:
-                handlers[name] = _handler(task_type.handler)
+                function = function_of(task_type.handler)
+                handlers[name] = function if is_async(function) else partial(run_blocking, function)
             except ConfigError as error:
                 faults.append(f"types.{name}.handler: {error}")
     if faults:
@@ -32,26 +37,34 @@ def load(types: Mapping[str, TypeConfig]) -> dict[str, Handler]:
     return handlers
 
 
-def _handler(path: str) -> Handler:
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a function is awaited."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def function_of(path: str) -> Callable[..., Any]:
+    """Return the function `package.module:function`, which takes the context and nothing else.
+
+    Raises ConfigError.
+    """
     module, _, name = path.partition(":")
-    function = getattr(_module(module), name, None)
+    function: Callable[..., Any] | None = getattr(_module(module), name, None)
     if function is None:
         raise ConfigError(
             f"module {module} has no function {name}; define it there, or name another one"
         )
-    if not inspect.iscoroutinefunction(function):
-        raise ConfigError(
-            f"{path} is not an async function; define it as: async def {name}(context)"
-        )
+    form = f"define it as: def {name}(context), or async def {name}(context)"
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    if is_generator or inspect.isclass(function) or not callable(function):
+        raise ConfigError(f"{path} is not a function that returns its result; {form}")
     try:
         inspect.signature(function).bind(object())
     except TypeError:
-        raise ConfigError(
-            f"{path} must take the context and nothing else; define it as: "
-            f"async def {name}(context)"
-        ) from None
-    handler: Handler = function
-    return handler
+        raise ConfigError(f"{path} must take the context and nothing else; {form}") from None
+    except ValueError:  # a native function may not tell what it takes
+        pass
+    return function
 
 
 def _module(name: str) -> Any:

@@ -27,6 +27,7 @@ from agent.handlers.context import (
 )
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
+from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
@@ -121,7 +122,7 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
     """Return the outcome that an error of docllm's own stands for; None if it is another error."""
     if isinstance(error, CallRefusedError):
         return error.outcome
-    if isinstance(error, LeaseLostError | NoTurnError):
+    if isinstance(error, LeaseLostError | NoTurnError | NoThreadError):
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)

@@ -23,7 +23,13 @@ _CAUSES = 3
 _ROOT = Path(__file__).parents[2]
 # Frames of these files, and all before them, lead to a handler and say nothing about it.
 _ENTRIES = frozenset(
-    str(_ROOT / name) for name in ("agent/handlers/runner.py", "agent/process/containment.py")
+    str(_ROOT / name)
+    for name in (
+        "agent/handlers/registry.py",
+        "agent/handlers/runner.py",
+        "agent/handlers/threads.py",
+        "agent/process/containment.py",
+    )
 )
 _OWN = tuple(f"{_ROOT / name}{os.sep}" for name in ("agent", "producer", "schemas"))
 _LIBRARIES = tuple(

@@ -16,6 +16,7 @@ from agent.execution.quota_gate import QuotaGate
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Documents, Handlers, registry
 from agent.handlers.context import Tools
+from agent.handlers.threads import HandlerThreads
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
@@ -276,7 +277,9 @@ def _handlers(chosen: Chosen, common: Common) -> Handlers:
         errors=common.counts.handler_errors,
         usual_limit_s=usual_limit_s(chosen.routes.longest_timeout_s),
     )
-    return Handlers(tools=tools, by_type=registry.load(config.types))
+    threads = HandlerThreads(most_left=config.agent.slots, failed=common.failures.report)
+    by_type = registry.load(config.types, run_blocking=threads.run)
+    return Handlers(tools=tools, by_type=by_type)
 
 
 def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> Sequence[Round]:

@@ -118,7 +118,7 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
     "types": {
         "handler": NamedSetting(
             kinds.function,
-            "`package.module:function`, an async function of yours that runs the tasks",
+            "`package.module:function`, a function of yours that runs the tasks",
         ),
         "route": NamedSetting(kinds.text, "route of the tasks that name no model", "default"),
         "max_attempts": NamedSetting(

@@ -204,8 +204,8 @@ class RouteConfig:
 class TypeConfig:
     """Settings of one type of task.
 
-    `handler`: `package.module:function`, an async function that gets a Context. `route` or `model`:
-    those of tasks that name no model. `prompt` and `schema`: those of tasks that have none. `retry`
+    `handler`: `package.module:function`, an async or a plain function. `route` or `model`: those of
+    tasks that name no model. `prompt` and `schema`: those of tasks that have none. `retry`
     and `give_up`: names of the handler's exceptions that are retried, and that are not. `delay_s`:
     the least wait before a next attempt. `tiers`: the retry tiers of its tasks, by default all.
     After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended.

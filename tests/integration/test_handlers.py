@@ -1,5 +1,7 @@
 """Handlers by type of task: found, run, retried, given up, or refused at the start."""
 
+import signal
+
 import orjson
 
 from tests.integration.deployment import BATCH, Deployment
@@ -184,3 +186,65 @@ def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
     )
     assert "Traceback" not in done.err
     assert embedded.ledger.agents() == []
+
+
+PLAIN = """
+import threading, time
+
+running, most, lock = 0, 0, threading.Lock()
+
+
+def extract(context):
+    global running, most
+    with lock:
+        running += 1
+        most = max(most, running)
+    key = context.task.key
+    if key == "stuck":
+        threading.Event().wait()
+    time.sleep(0.5)
+    messages = [{"role": "user", "content": context.document()}]
+    answer = context.complete({"model": context.model, "messages": messages})
+    context.log.info("answered")
+    with lock:
+        running -= 1
+    return {"chars": len(answer.text), "most": most}
+"""
+
+
+def test_plain_functions_run_side_by_side_in_threads(deployment: Deployment) -> None:
+    """They block their own threads alone, and their calls go through the agent."""
+    llm = deployment.llm("--latency", "0")
+    configured(deployment, "invoices:extract")
+    (deployment.folder / "invoices.py").write_text(PLAIN)
+    lines = [{"id": str(number), "type": "invoice", "input": {"text": "x"}} for number in range(24)]
+    deployment.producer("load", str(deployment.write_lines(lines)))
+
+    (agent,) = deployment.until_done("--slots", "8")
+    exported = deployment.producer("export", "--batch", BATCH).splitlines()
+    results = [orjson.loads(line)["result"] for line in exported]
+
+    assert len(llm.calls()) == len(results) == 24
+    assert 2 <= max(result["most"] for result in results) <= 8
+    assert "event loop has been blocked" not in agent.err
+    assert agent.err.count(f"({BATCH}/7): answered") == 1
+
+
+def test_a_plain_function_that_never_ends_does_not_keep_its_agent(embedded: Deployment) -> None:
+    """The drain gives its task back, and the exit does not wait for its thread."""
+    embedded.llm("--latency", "0")
+    configured(embedded, "invoices:extract")
+    (embedded.folder / "invoices.py").write_text(PLAIN)
+    lines = [{"id": name, "type": "invoice", "input": {"text": "x"}} for name in ("stuck", "good")]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+    with (embedded.folder / "docllm.toml").open("a") as settings:
+        settings.write("\n[agent]\ndrain_timeout_s = 1\n")
+    agent = embedded.agent()
+    embedded.until_settled(1)
+
+    agent.signal(signal.SIGTERM)
+
+    assert agent.wait() == 0, agent.tail()
+    assert "(tasks/stuck): its attempt has ended, but its function goes on" in agent.err
+    counts = embedded.ledger.counts()
+    assert (counts["succeeded"], counts["pending"]) == (1, 1)

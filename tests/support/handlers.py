@@ -78,9 +78,13 @@ class HandlersHarness:
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
         value = task if isinstance(task, bytes) else orjson.dumps(task)
+        return asyncio.run(self.handlers.run(self.attempt(value=value, **attempt)))
+
+    def attempt(self, **attempt: Any) -> Attempt:
         given: dict[str, Any] = {
             "task_id": 7,
             "batch": "b",
+            "value": orjson.dumps(TASK),
             "attempt": 0,
             "max_attempts": 5,
             "snoozes": 0,
@@ -89,9 +93,7 @@ class HandlersHarness:
             "limit_s": None,
             "refused_alone": False,
         }
-        return asyncio.run(
-            self.handlers.run(Attempt(value=value, may_call=lambda: self.leased, **given | attempt))
-        )
+        return Attempt(may_call=lambda: self.leased, **given | attempt)
 
 
 def handlers_harness(

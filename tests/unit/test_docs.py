@@ -190,7 +190,8 @@ def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     monkeypatch.syspath_prepend(tmp_path)
 
-    handlers = registry.load(load_config(flags={}, environ={}, cwd=tmp_path).types)
+    types = load_config(flags={}, environ={}, cwd=tmp_path).types
+    handlers = registry.load(types, run_blocking=pytest.fail)
 
     assert list(handlers) == ["invoice"]
 

@@ -1,15 +1,28 @@
 """Configured handlers are found, or refused with advice."""
 
+import asyncio
 import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.handlers.registry import load
+from agent.handlers.registry import is_async
+from agent.handlers.registry import load as load_with
 from schemas.errors import ConfigError
 from schemas.settings.config import TypeConfig
+
+
+def load(types: dict[str, TypeConfig]) -> dict[str, Any]:
+    """Load handlers; show a plain function with how it runs."""
+
+    async def blocking(function: Any, context: Any) -> Any:
+        return "in a thread", function(context)
+
+    return dict(load_with(types, run_blocking=blocking))
+
 
 MODULE = """
 import functools
@@ -32,6 +45,15 @@ def plain(context):
 
 async def stream(context):
     yield 4
+
+def lines(context):
+    yield 5
+
+class Caller:
+    async def __call__(self, context):
+        return "caller"
+
+caller = Caller()
 
 value = 5
 runner = Runner().run
@@ -86,6 +108,21 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
     assert set(handlers) == {"invoice", "letter", "method", "partial"}
 
 
+def test_a_plain_function_runs_in_a_thread(folder: Path) -> None:
+    """An object whose call is async is awaited as an async function is."""
+    types = {
+        "plain": TypeConfig(handler="invoices:plain"),
+        "native": TypeConfig(handler="builtins:repr"),
+        "caller": TypeConfig(handler="invoices:caller"),
+    }
+
+    handlers = load(types)
+
+    assert asyncio.run(handlers["plain"]("context")) == ("in a thread", 3)
+    assert asyncio.run(handlers["native"](1)) == ("in a thread", "1")
+    assert is_async(handlers["caller"])
+
+
 @pytest.mark.parametrize(
     ("handler", "words"),
     [
@@ -97,15 +134,18 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
             "module invoices has no function goood; define it there, or name another one",
         ),
         (
-            "invoices:plain",
-            "invoices:plain is not an async function; define it as: async def plain(context)",
+            "invoices:value",
+            (
+                "invoices:value is not a function that returns its result; "
+                "define it as: def value(context), or async def value(context)"
+            ),
         ),
-        ("invoices:value", "is not an async function"),
-        ("invoices:Runner", "is not an async function"),
-        ("invoices:stream", "is not an async function"),
+        ("invoices:Runner", "is not a function that returns its result"),
+        ("invoices:stream", "is not a function that returns its result"),
+        ("invoices:lines", "is not a function that returns its result"),
         (
             "invoices:none",
-            "must take the context and nothing else; define it as: async def none(context)",
+            "must take the context and nothing else; define it as: def none(context), or async",
         ),
         ("invoices:two", "must take the context and nothing else"),
         ("broken:run", "module broken cannot be imported: RuntimeError: no licence for ***"),

@@ -1,0 +1,157 @@
+"""The context of a handler that blocks: the names of `Context`, and each call waits for its result.
+
+A plain function gets it, in a thread or in a child process.
+
+Tested by tests/unit/agent/handlers/test_threads.py.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+
+from agent.handlers.context import Answer, Context
+from agent.handlers.task_log import TaskLog
+from schemas.settings.config import Structured
+from schemas.task.line import TaskLine
+
+BlockingHandler = Callable[["BlockingContext"], Any]
+
+
+class AttemptEndedError(Exception):
+    """A call was not made, because its attempt has ended while the handler went on.
+
+    The error ends the handler. A handler must not catch it.
+    """
+
+
+class ContextCall(StrEnum):
+    """What a handler outside the event loop may ask of its attempt, and nothing else."""
+
+    DOCUMENT = "document"
+    COMPLETE = "complete"
+
+
+class ContextView(Protocol):
+    """What a context shows without a call."""
+
+    @property
+    def task(self) -> TaskLine:
+        """Return the task's line."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Return the task's number, batch and id."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """Return the model for tasks that name none."""
+        ...
+
+    @property
+    def prompt(self) -> str | None:
+        """Return the prompt of the task, else of its type."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """Return the schema of the task, else of its type."""
+        ...
+
+    @property
+    def overdue(self) -> bool:
+        """Return whether the attempt has passed the soft limit of its type."""
+        ...
+
+    @property
+    def structured(self) -> Structured:
+        """Return the form in which the route's server takes a schema."""
+        ...
+
+    @property
+    def log(self) -> TaskLog:
+        """Return a log whose lines begin with the task's name."""
+        ...
+
+
+class AskAgent(Protocol):
+    """Asks the agent for something and waits for it, from a thread that is not the event loop's."""
+
+    def __call__(self, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
+        """Return the result, or raise its error."""
+        ...
+
+
+class BlockingContext:
+    """One attempt at one task, for a handler that blocks. Any thread of the handler may use it."""
+
+    def __init__(self, *, view: ContextView, ask: AskAgent) -> None:
+        self._view = view
+        self._ask = ask
+
+    @property
+    def task(self) -> TaskLine:
+        """Return the task's line."""
+        return self._view.task
+
+    @property
+    def name(self) -> str:
+        """Return the task's number, batch and id, for a line in the log."""
+        return self._view.name
+
+    @property
+    def model(self) -> str | None:
+        """Return the model for tasks that name none; it changes when the attempt changes routes."""
+        return self._view.model
+
+    @property
+    def prompt(self) -> str | None:
+        """Return the prompt of the task, else of its type."""
+        return self._view.prompt
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """Return the schema of the task, else of its type."""
+        return self._view.schema
+
+    @property
+    def overdue(self) -> bool:
+        """Return whether the attempt has passed the soft limit of its type."""
+        return self._view.overdue
+
+    @property
+    def structured(self) -> Structured:
+        """Return the form in which the route's server takes a schema."""
+        return self._view.structured
+
+    @property
+    def log(self) -> TaskLog:
+        """Return a log whose lines begin with the task's name."""
+        return self._view.log
+
+    def document(self) -> str | None:
+        """Return the text of the task's input, or None if it has none, as `Context.document`."""
+        text: str | None = self._ask(ContextCall.DOCUMENT, {})
+        return text
+
+    def complete(
+        self,
+        body: Mapping[str, Any],
+        *,
+        schema: dict[str, Any] | None = None,
+        verbatim: bool = False,
+    ) -> Answer:
+        """Make a chat completion and return its answer, as `Context.complete`."""
+        arguments = {"body": body, "schema": schema, "verbatim": verbatim}
+        answer: Answer = self._ask(ContextCall.COMPLETE, arguments)
+        return answer
+
+
+async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
+    """Do for an attempt what its handler asked for."""
+    match wanted:
+        case ContextCall.DOCUMENT:
+            return await context.document()
+        case ContextCall.COMPLETE:
+            return await context.complete(**arguments)

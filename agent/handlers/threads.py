@@ -1,0 +1,187 @@
+"""Runs plain functions in threads, so that one that blocks keeps nothing else from its turn."""
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+from agent.handlers.blocking import (
+    AttemptEndedError,
+    BlockingContext,
+    BlockingHandler,
+    ContextCall,
+    carry_out,
+)
+from agent.handlers.context import Context
+
+log = logging.getLogger(__name__)
+
+
+class NoThreadError(Exception):
+    """An attempt did not begin, because functions that do not end hold too many threads."""
+
+
+class HandlerThreads:
+    """The threads of an agent's plain functions: one for each attempt that runs, kept for the next.
+
+    Python cannot stop a thread. One whose attempt has ended goes on until its function returns.
+    While `most_left` of them do, no attempt begins, and `failed` is called with the reason. The
+    threads do not keep the process from its exit.
+    """
+
+    def __init__(self, *, most_left: int, failed: Callable[[str], None]) -> None:
+        self._most_left = most_left
+        self._failed = failed
+        self._idle: list[_Thread] = []
+        self._left: set[_Thread] = set()
+
+    async def run(self, function: BlockingHandler, context: Context) -> Any:
+        """Return the result of a function, or raise its error.
+
+        Raises NoThreadError.
+        """
+        if len(self._left) >= self._most_left:
+            self._fail()
+            raise NoThreadError
+        loop = asyncio.get_running_loop()
+        thread = self._idle.pop() if self._idle else _Thread()
+        calls = ThreadCalls(context, loop)
+        ended: asyncio.Future[_Result] = loop.create_future()
+        blocking = BlockingContext(view=context, ask=calls.ask)
+        # The context variables are the attempt's, as those of an async handler are.
+        call = partial(contextvars.copy_context().run, _checked, function, blocking)
+
+        def note(result: _Result) -> None:
+            loop.call_soon_threadsafe(self._note, thread, ended, result)
+
+        thread.give(_Job(call, note))
+        try:
+            result = await ended
+        except asyncio.CancelledError:
+            self._left.add(thread)
+            log.warning("%s: its attempt has ended, but its function goes on", context.name)
+            raise
+        finally:
+            await calls.end()
+        if result.error is not None:
+            raise result.error
+        return result.value
+
+    def _note(self, thread: "_Thread", ended: "asyncio.Future[_Result]", result: "_Result") -> None:
+        """Note that a function has ended, perhaps long after its attempt."""
+        self._left.discard(thread)
+        self._idle.append(thread)
+        if not ended.done():
+            ended.set_result(result)
+
+    def _fail(self) -> None:
+        self._failed(
+            f"{len(self._left)} functions of handlers go on though their attempts have ended, "
+            "so no other one may begin; give what they call a time limit, or let the type run in "
+            'processes, which can be ended: run = "process"'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    value: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    call: Callable[[], Any]
+    ended: Callable[[_Result], None]
+
+
+class _Thread(threading.Thread):
+    """A thread that runs one job after another. It does not keep the process from its exit."""
+
+    def __init__(self) -> None:
+        super().__init__(name="handler", daemon=True)
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self.start()
+
+    def give(self, job: _Job) -> None:
+        """Let the thread run a job after those that it has."""
+        self._jobs.put(job)
+
+    def run(self) -> None:
+        """Run the jobs."""
+        while True:
+            job = self._jobs.get()
+            result = _run(job.call)
+            with suppress(RuntimeError):  # the loop is closed, and the process ends
+                job.ended(result)
+            del job, result  # the next job may come late
+
+
+def _run(call: Callable[[], Any]) -> _Result:
+    try:
+        return _Result(call())
+    except BaseException as error:  # noqa: BLE001 - the attempt raises it again
+        return _Result(error=error)
+
+
+def _checked(function: BlockingHandler, context: BlockingContext) -> Any:
+    """Return the function's result; refuse one that would only begin when it is awaited."""
+    result = function(context)
+    if inspect.iscoroutine(result):
+        result.close()
+    if inspect.isawaitable(result):
+        raise TypeError("the handler returned something to await; define it as: async def")
+    return result
+
+
+class ThreadCalls:
+    """The calls that a handler in a thread makes through its attempt's context."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self._context = context
+        self._loop = loop
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended = False
+
+    def ask(self, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
+        """Return the result of a call, from a thread. Raises its error and AttemptEndedError."""
+        answer: Future[Any] = Future()
+        try:
+            self._loop.call_soon_threadsafe(self._begin, answer, wanted, arguments)
+        except RuntimeError:  # the loop is closed
+            raise AttemptEndedError from None
+        return answer.result()
+
+    async def end(self) -> None:
+        """End the calls that are under way, so that their cost is known; refuse all others."""
+        self._ended = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _begin(
+        self, answer: Future[Any], wanted: ContextCall, arguments: Mapping[str, Any]
+    ) -> None:
+        if self._ended:
+            answer.set_exception(AttemptEndedError())
+            return
+        task = self._loop.create_task(carry_out(self._context, wanted, arguments))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._answer, answer))
+
+    def _answer(self, answer: Future[Any], task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            answer.set_exception(AttemptEndedError())
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())
