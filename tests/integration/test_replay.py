@@ -211,8 +211,8 @@ def test_cancelled_batch_comes_back_at_once(deployment: Deployment) -> None:
     No task is cancelled a second time.
     """
     llm = deployment.llm("--latency", "0.3")
-    deployment.load(200)
-    agent = deployment.agent("--slots", "5")
+    deployment.load(400)
+    agent = deployment.agent("--slots", "3")
     deployment.until_settled(5)
     deployment.producer("cancel", "--batch", BATCH)
     deployment.until(lambda: not deployment.ledger.open(), "the cancel to be over")
