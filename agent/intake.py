@@ -31,6 +31,7 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import quarantine, store
+from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.overflow import Overflow
@@ -44,7 +45,7 @@ from schemas.task.failures import Disposition
 
 log = logging.getLogger(__name__)
 
-InboxTask = tuple[Record, store.NewTask]
+InboxTask = tuple[Record, NewTask]
 TURN_S = 0.02  # the longest time of reading without a pause
 
 
@@ -242,7 +243,7 @@ class Intake:
             for position in accepted.clashing
         ]
 
-    async def _store(self, batch_name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
+    async def _store(self, batch_name: str, tasks: Sequence[NewTask]) -> store.Accepted:
         batch = await self._transactions.write(
             store.open_batch, batch_name, self._group, store.Origin.INBOX, joins=self._joins
         )

@@ -4,14 +4,16 @@ The judge makes them, settles write them, and nothing else decides.
 """
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.failures import Disposition, ErrorClass
+from schemas.task.lanes import Lane
 from schemas.task.provider_error import ProviderError
 
 __all__ = [
-    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved",
-    "Outcome", "Released", "Retry", "Snooze", "Spent", "Succeeded",
+    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure",
+    "FollowUp", "Moved", "Outcome", "Released", "Retry", "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
 
 
@@ -65,12 +67,29 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A task that another one orders. `value` is its line; the other fields are what it says."""
+
+    key: str
+    value: bytes
+    type: str
+    tenant: str
+    max_attempts: int
+    deadline: datetime | None
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The attempt gave an answer. `body` is already packed as `codec` says."""
+    """The attempt gave an answer. `body` is already packed as `codec` says.
+
+    `follow_ups` are made in the transaction that stores the answer.
+    """
 
     body: bytes
     codec: int
     spent: Spent
+    follow_ups: tuple[FollowUp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

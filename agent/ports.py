@@ -243,6 +243,7 @@ class Row:
     tenant: str = ""
     routes_allowed: tuple[str, ...] | None = None  # by its batch; the task's line wins
     lane: Lane = Lane.NORMAL
+    depth: int = 0  # how many ancestors it has
 
     @property
     def key_text(self) -> str:
@@ -281,9 +282,9 @@ class Verdict(Enum):
     # Accepted, but its batch is open again, so the task waits and is not cancelled.
     REOPENED = "reopened"
     CANCELLED = "cancelled"  # accepted, but its batch is cancelled, so the task does not wait
-    # Accepted, but as a failure that counts, because the task ended without one too often.
+    # Accepted, but as a failure that counts: the task ended without one too often.
     RETRIED = "retried"  # it waits in the longest tier
-    DIED = "died"  # its attempts are used up
+    DIED = "died"  # its attempts are used up, or a follow-up that it ordered clashes
     FENCED = "fenced"  # the claim no longer belongs to this owner; nothing was written
     GIVEN_UP = "given up"  # this row cannot be written; its claim is left to the hard deadline
 

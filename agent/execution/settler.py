@@ -22,6 +22,10 @@ from schemas.task.failures import ErrorClass
 GATHER, GATHER_S = 64, 0.01
 
 
+# What a follow-up adds to the size of its group besides its line: several rows.
+FOLLOW_UP_BYTES = 4 << 10
+
+
 class Settled(NamedTuple):
     """An outcome and the ledger's verdict about it."""
 
@@ -94,8 +98,7 @@ class Settler:
         size = 0
         while self._waiting and len(group) < self._group_size and size < self._group_bytes:
             group.append(self._waiting.popleft())
-            outcome = group[-1][1].outcome
-            size += len(outcome.body) if isinstance(outcome, Succeeded) else 0
+            size += _size(group[-1][1].outcome)
         return group
 
     async def _write(
@@ -122,3 +125,11 @@ class Settler:
             )
             return Dead(Failure(ErrorClass.REPLY_TOO_LARGE, text), replace(outcome.spent))
         return outcome
+
+
+def _size(outcome: Outcome) -> int:
+    """Return how much an outcome adds to its transaction, in bytes."""
+    if not isinstance(outcome, Succeeded):
+        return 0
+    lines = (len(follow_up.value) + FOLLOW_UP_BYTES for follow_up in outcome.follow_ups)
+    return len(outcome.body) + sum(lines)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
 from agent.handlers import Attempt, Handlers, OtherRoute
+from agent.handlers.follow_ups import Inherited
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import Clock
@@ -53,5 +54,6 @@ class Worker:
             note_spent=delivery.note_spent,
             go_on=go_on,
             turns=permit.turns,
+            inherited=Inherited(depth=row.depth, tenant=row.tenant or "default", lane=row.lane),
         )
         return await self._handlers.run(attempt)

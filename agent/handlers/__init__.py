@@ -17,6 +17,7 @@ from agent.handlers.context import (
 )
 from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, Documents
+from agent.handlers.follow_ups import FollowUpError
 from agent.handlers.other_route import OtherRoute
 from agent.handlers.runner import Handlers
 
@@ -30,6 +31,7 @@ __all__ = [
     "Context",
     "DocumentError",
     "Documents",
+    "FollowUpError",
     "GiveUpError",
     "Handler",
     "Handlers",

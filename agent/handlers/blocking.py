@@ -29,6 +29,7 @@ class ContextCall(StrEnum):
 
     DOCUMENT = "document"
     COMPLETE = "complete"
+    FOLLOW = "follow"
 
 
 class ContextView(Protocol):
@@ -147,6 +148,10 @@ class BlockingContext:
         answer: Answer = self._ask(ContextCall.COMPLETE, arguments)
         return answer
 
+    def follow(self, line: Mapping[str, Any]) -> None:
+        """Order another task, as `Context.follow`."""
+        self._ask(ContextCall.FOLLOW, {"line": line})
+
 
 async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
     """Do for an attempt what its handler asked for."""
@@ -155,3 +160,5 @@ async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[st
             return await context.document()
         case ContextCall.COMPLETE:
             return await context.complete(**arguments)
+        case ContextCall.FOLLOW:
+            return await context.follow(**arguments)

@@ -13,13 +13,14 @@ import orjson
 
 from agent.handlers.decisions import SoftLimitError
 from agent.handlers.documents import Documents, require_content
+from agent.handlers.follow_ups import FollowUpRules, FollowUps, Inherited
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.request import packed, request_id
 from agent.handlers.task_log import TaskLog
 from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
-from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from agent.outcome import Dead, Failure, FollowUp, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Account, Call, CallFailed, Clock, Reply
 from agent.quota.estimate import most_out
 from agent.reporting.handler_errors import HandlerErrors
@@ -49,6 +50,7 @@ class Attempt:
     - `may_call`: returns whether the claim's lease is good.
     - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
       the outcome to settle.
+    - `inherited`: what the task's follow-ups take from it.
     - `turns`: lets each call wait for its turn within the provider's limits.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
@@ -68,6 +70,7 @@ class Attempt:
     note_spent: Callable[[Spent], None] = lambda _spent: None
     go_on: Callable[[_Failed], OtherRoute | Outcome] = lambda outcome: outcome
     turns: Turns = field(default_factory=FreeTurns)
+    inherited: Inherited = field(default_factory=Inherited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class Tools:
     prices: Mapping[str, Price]
     tiers: Sequence[Tier]
     types: Mapping[str, TypeConfig]
+    max_attempts_of: Callable[[str], int]
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)
     usual_limit_s: float = math.inf
@@ -153,6 +157,8 @@ class Context:
         self._limit_s, self._refused_alone = attempt.limit_s, attempt.refused_alone
         self._turns = attempt.turns
         self._tiers = tiers_of(self.rules.tiers) if self.rules.tiers else tools.tiers
+        rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.apart)
+        self._follow_ups = FollowUps(parent=task, inherited=attempt.inherited, rules=rules)
         self._calls = 0
         self._told_to_end = False
         self._began_s = tools.clock.now_s()
@@ -193,6 +199,20 @@ class Context:
     def structured(self) -> Structured:
         """Return the form in which the route's server takes a schema."""
         return self._account.structured
+
+    @property
+    def follow_ups(self) -> tuple[FollowUp, ...]:
+        """Return the follow-ups ordered so far."""
+        return self._follow_ups.ordered
+
+    async def follow(self, line: Mapping[str, Any]) -> None:
+        """Order another task, to be made in the transaction that stores this task's success.
+
+        `line` is a task line as `load` takes it, as a dict. The task joins this one's batch. Unless
+        the line says otherwise, it has this one's tenant, lane and `routes_allowed`. If the attempt
+        fails, nothing is made. Raises FollowUpError for a line that is no task.
+        """
+        await self._follow_ups.add(line)
 
     async def document(self) -> str | None:
         """Return the text of the task's input, or None if it has none.

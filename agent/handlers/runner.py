@@ -102,6 +102,13 @@ class Handlers:
 
 def _outcome(result: Any, context: Context) -> Outcome:
     """Return the outcome of what a handler returned; a JSON value is stored as the result."""
+    outcome = _end(result, context)
+    if context.follow_ups and isinstance(outcome, Succeeded):
+        return replace(outcome, follow_ups=context.follow_ups)
+    return outcome
+
+
+def _end(result: Any, context: Context) -> Outcome:
     if isinstance(result, Answer):
         is_last = result.outcome.spent is context.spent
         return result.outcome if is_last else replace(result.outcome, spent=context.spent)

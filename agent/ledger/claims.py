@@ -58,6 +58,7 @@ _READ = select(  # the columns are in the order of Row
     task.c.tenant,
     batch.c.options,
     task.c.lane,
+    task.c.depth,
     task.c.digest,
 )
 _READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(
@@ -202,9 +203,8 @@ def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int
 
 def _row(columns: Sequence[Any]) -> Row:
     """Build a row from the columns of `_READ` without the digest."""
-    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled, tenant, options, lane = (
-        columns
-    )
+    *numbers, due_in_s, expired, kind, task_key, batch_name = columns[:-5]
+    cancelled, tenant, options, lane, depth = columns[-5:]
     return Row(
         *numbers,
         float(due_in_s),
@@ -216,4 +216,5 @@ def _row(columns: Sequence[Any]) -> Row:
         tenant,
         batch_options.routes_allowed(options),
         known_lane(lane),
+        depth,
     )  # type: ignore[call-arg]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
 
 from agent.judge import Tier
-from agent.ledger import dead_letters, settlement_rows, uncounted_ends
+from agent.ledger import dead_letters, follow_ups, settlement_rows, uncounted_ends
 from agent.ledger.guard_decisions import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
@@ -113,9 +113,16 @@ def settle(
     settlements: Sequence[Settlement],
     now_utc_s: float,
     longest_tier: Tier,
+    first_id: int = 0,
 ) -> tuple[list[Verdict], list[Order]]:
-    """Write the accepted outcomes; return a verdict for each settlement, and the publish orders."""
-    accepted = _accepted(connection, settlements)
+    """Write the accepted outcomes; return a verdict for each settlement, and the publish orders.
+
+    The task ids from `first_id` on are free for the follow-ups of the settlements.
+    """
+    cancelled = follow_ups.lock_batches(connection, settlements)
+    accepted, family = follow_ups.insert(
+        connection, group, _accepted(connection, settlements), cancelled, first_id
+    )
     chosen = _final_outcomes(connection, group, accepted, longest_tier)
     _write_states(connection, chosen)
     _write_attempts(connection, chosen, now_utc_s)
@@ -124,6 +131,7 @@ def settle(
         [settlement_rows.letter(settlement, outcome) for settlement, outcome in _of(chosen, Dead)],
     )
     orders = _write_orders(connection, group, chosen)
+    orders += follow_ups.complete(connection, group, family)
     tally.write(connection, settlement_rows.changes(chosen, letters))
     return _verdicts(connection, settlements, chosen), orders
 

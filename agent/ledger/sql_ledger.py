@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 
 from agent.judge import Tier
 from agent.ledger import claims, guard_looks
+from agent.ledger.follow_ups import ordered
 from agent.ledger.settlements import settle
 from agent.outcome import Dead, Failure, Spent
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
-from producer.ledger import quarantine
+from producer.ledger import quarantine, store
 from schemas.errors import DeniedError
 from schemas.ledger.database import Database, Stopped
 from schemas.ledger.errors import busy, passing
@@ -133,10 +134,7 @@ class SqlLedger:
         failures = waits = 0
         while True:
             try:
-                return self._database.run(
-                    lambda c: settle(c, self._group, settlements, now_s, self._longest_tier),
-                    tries=1,
-                )
+                return self._settle_once(settlements, now_s)
             except (Stopped, DeniedError):
                 raise
             except Exception as error:  # noqa: BLE001 - one row's error must not end the others
@@ -150,6 +148,27 @@ class SqlLedger:
                     if failures == tries or not passing(error):
                         return error
                     self._database.rest(failures)
+
+    def _settle_once(
+        self, settlements: Sequence[Settlement], now_s: float
+    ) -> tuple[list[Verdict], list[Order]]:
+        first_id = self._follow_up_ids(settlements)
+        return self._database.run(
+            lambda c: settle(c, self._group, settlements, now_s, self._longest_tier, first_id),
+            tries=1,
+        )
+
+    def _follow_up_ids(self, settlements: Sequence[Settlement]) -> int:
+        """Take an id for each follow-up, in a transaction of its own, and return the first.
+
+        All loads and settles take ids from one row, so it is not kept locked.
+        """
+        count = sum(len(ordered(settlement)) for settlement in settlements)
+        if not count:
+            return 0
+        first = self._database.run(lambda c: store.take_ids(c, count), tries=1)
+        crash.reach("settle.ids_taken")
+        return first
 
     def _settle_as_dead(
         self, settlement: Settlement, error: Exception

@@ -273,6 +273,7 @@ def _handlers(chosen: Chosen, common: Common) -> Handlers:
         prices=config.prices,
         tiers=tiers_of(config.retry_tiers),
         types=config.types,
+        max_attempts_of=config.max_attempts_of,
         failed=common.memory.note,
         errors=common.counts.handler_errors,
         usual_limit_s=usual_limit_s(chosen.routes.longest_timeout_s),

@@ -21,6 +21,7 @@ from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.ledger import batch_options, reported_types, store, tally
+from producer.ledger.new_tasks import NewTask
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight
@@ -194,7 +195,7 @@ async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | No
     if into is None:
         return None
 
-    async def ask(tasks: Sequence[store.NewTask]) -> store.Accepted:
+    async def ask(tasks: Sequence[NewTask]) -> store.Accepted:
         return await ledger.transactions.read(store.matching, into, tasks)
 
     return ask

@@ -6,25 +6,19 @@ If the content differs, that line is an error. Neither case stops the other line
 """
 
 import difflib
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from producer.ledger import guards, lanes, outbox, tally
+from producer.ledger import guards, new_tasks
+from producer.ledger.new_tasks import NewTask
 from producer.ports import Order
 from producer.text.printable import shown
 from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import NEVER_TIME, insert_new, utc_now
-from schemas.ledger.tables import batch, id_block, task, task_input
-from schemas.task.failures import TallyOutcome
-from schemas.task.lanes import Lane
-from schemas.task.states import Status
+from schemas.ledger.sql import insert_new, utc_now
+from schemas.ledger.tables import batch, id_block, task
 
 PAGE = 500  # ids in one statement
 
@@ -48,26 +42,6 @@ class Origin(StrEnum):
     def foreign(self) -> bool:
         """Return whether someone with write access to the inbox chose the ids and the batch."""
         return self in {Origin.INBOX, Origin.QUARANTINE}
-
-
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A task to accept.
-
-    `raw_key` is the key of the record that brought the task, `headers` that record's headers as
-    JSON.
-    """
-
-    key: bytes
-    digest: bytes
-    value: bytes
-    type: str
-    tenant: str
-    max_attempts: int
-    expires_at: datetime | None
-    raw_key: bytes | None
-    headers: bytes | None = None
-    lane: Lane = Lane.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,41 +192,19 @@ def accept(
     together with their order. Raises UnsafeStateError if the batch is cancelled.
     """
     _lock_open(connection, into)
-    tasks = _in_lanes(connection, into.group, tasks)
+    tasks = new_tasks.in_lanes(connection, into.group, tasks)
     ids = range(first_id, first_id + len(tasks))
     if any_used(connection, ids):
         return _read_back(connection, into, tasks, ids)
-    by_key = sorted(range(len(tasks)), key=lambda position: tasks[position].key)
-    rows = [_row(into, tasks[position], ids[position]) for position in by_key]
-    insert_rows(connection, task, rows, keep=True)
+    new_tasks.insert(connection, into.id, dict(zip(ids, tasks, strict=True)))
     accepted = _read_back(connection, into, tasks, ids)
-    insert_rows(
+    orders = new_tasks.complete(
         connection,
-        task_input,
-        [_input(tasks[position], key) for position, key in accepted.new.items()],
+        into.group,
+        into.id,
+        {key: tasks[position] for position, key in accepted.new.items()},
     )
-    orders = _order(connection, into, tasks, accepted.new)
-    kinds = Counter((tasks[position].type, tasks[position].tenant) for position in accepted.new)
-    tally.write(connection, [_loaded(into, *kind, count) for kind, count in kinds.items()])
     return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders))
-
-
-def _in_lanes(connection: Connection, group: str, tasks: Sequence[NewTask]) -> Sequence[NewTask]:
-    """Return the tasks, all of them in the normal lane if the group has no other."""
-    if all(new.lane is Lane.NORMAL for new in tasks) or lanes.made(connection, group):
-        return tasks
-    return [replace(new, lane=Lane.NORMAL) for new in tasks]
-
-
-def _order(
-    connection: Connection, into: Batch, tasks: Sequence[NewTask], new: Mapping[int, int]
-) -> list[Order]:
-    """Order the first records of new tasks in their lanes, in the order of loading."""
-    orders = []
-    for lane in Lane:
-        items = [(outbox.TASK, key, 0) for place, key in new.items() if tasks[place].lane is lane]
-        orders += outbox.place(connection, into.group, lane.destination, items)
-    return orders
 
 
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
@@ -378,27 +330,3 @@ def _digests(connection: Connection, into: Batch, keys: Sequence[bytes]) -> dict
         )
         digests.update((row.task_key, row.digest) for row in connection.execute(query))
     return digests
-
-
-def _row(into: Batch, new: NewTask, task_id: int) -> dict[str, Any]:
-    row = {
-        "id": task_id,
-        "batch_id": into.id,
-        "task_key": new.key,
-        "digest": new.digest,
-        "type": new.type,
-        "tenant": new.tenant,
-        "max_attempts": new.max_attempts,
-        "carrier": new.lane.destination,
-        "lane": int(new.lane),
-    }
-    return row | {"expires_at": new.expires_at or NEVER_TIME}
-
-
-def _input(new: NewTask, task_id: int) -> dict[str, Any]:
-    return {"task_id": task_id, "raw_key": new.raw_key, "headers": new.headers, "body": new.value}
-
-
-def _loaded(into: Batch, kind: str, tenant: str, count: int) -> tally.TallyChange:
-    key = tally.TallyKey(into.id, kind, "", Status.PENDING, TallyOutcome.LOADED, tenant=tenant)
-    return tally.TallyChange(key, count)

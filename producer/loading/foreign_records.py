@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from producer.ledger.new_tasks import NewTask
 from producer.ledger.quarantine import headers_blob
-from producer.ledger.store import NewTask, direct_batch
+from producer.ledger.store import direct_batch
 from producer.loading.new_task import new_task
 from schemas.runtime.executors import Executor
 from schemas.task.batch_name import RULE, is_batch_name

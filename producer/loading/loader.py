@@ -14,6 +14,7 @@ from itertools import count
 
 from producer.input.lines import Bad, Good, clashing
 from producer.ledger import outbox, store
+from producer.ledger.new_tasks import NewTask
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.new_task import new_task
 from producer.loading.overflow import Overflow
@@ -175,7 +176,7 @@ class Loader:
                 accepted.orders, {key: tasks[position] for position, key in accepted.new.items()}
             )
 
-    async def _publish(self, orders: Sequence[Order], tasks: dict[int, store.NewTask]) -> None:
+    async def _publish(self, orders: Sequence[Order], tasks: dict[int, NewTask]) -> None:
         """Publish the new tasks from memory; shrink each order by the records that arrived."""
         for order in orders:
             records = self._records(order, tasks)
@@ -191,7 +192,7 @@ class Loader:
             await self._transactions.write(outbox.shrink, order, unsent)
             crash.reach("load.shrunk")
 
-    def _records(self, order: Order, tasks: dict[int, store.NewTask]) -> list[Outgoing]:
+    def _records(self, order: Order, tasks: dict[int, NewTask]) -> list[Outgoing]:
         topic, due_ms = self._topics.name(order.destination), int(self._clock.utc_s() * 1000)
         all_headers = record_builder.first_headers(
             self._ledger_id, self._topics.group, self._into.name, order.items, due_ms

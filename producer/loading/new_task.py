@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC
 
-from producer.ledger.store import NewTask
+from producer.ledger.new_tasks import NewTask
 from schemas.task.envelope import digest
 from schemas.task.lanes import lane_for
 from schemas.task.line import TaskLine

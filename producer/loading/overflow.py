@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from producer.ledger import tally
-from producer.ledger.store import NewTask
+from producer.ledger.new_tasks import NewTask
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
 from schemas.task.lanes import Lane

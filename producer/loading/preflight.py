@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from producer.input.lines import Bad, Good, clashing
-from producer.ledger.store import Accepted, NewTask
+from producer.ledger.new_tasks import NewTask
+from producer.ledger.store import Accepted
 from producer.loading.loader import CHUNK, Summary, chunks
 from producer.loading.new_task import new_task
 from schemas.errors import ConfigError

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from producer.ledger import audit, store
 from producer.ledger.audit import AuditKind
+from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
 from producer.ports import Incoming, Order, TopicReader
 from producer.relay.relay import Relay
@@ -208,7 +209,7 @@ class FromTopic:
         yield from (letters[start : start + size] for start in range(0, len(letters), size))
 
     async def _load(self, letters: Sequence[Incoming], loaded: Loaded) -> None:
-        by_batch: dict[tuple[str, store.Origin], list[tuple[Incoming, store.NewTask]]] = {}
+        by_batch: dict[tuple[str, store.Origin], list[tuple[Incoming, NewTask]]] = {}
         for letter in letters:
             try:
                 name, task = self._read(letter)
@@ -218,7 +219,7 @@ class FromTopic:
         for (name, origin), of_batch in by_batch.items():
             await self._accept(name, origin, of_batch, loaded)
 
-    def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
+    def _read(self, letter: Incoming) -> tuple[str, NewTask]:
         if not _is_whole(letter):
             raise LineError(
                 "value",
@@ -238,7 +239,7 @@ class FromTopic:
         self,
         name: str,
         origin: store.Origin,
-        of_batch: Sequence[tuple[Incoming, store.NewTask]],
+        of_batch: Sequence[tuple[Incoming, NewTask]],
         loaded: Loaded,
     ) -> None:
         tasks = [task for _, task in of_batch]
@@ -258,14 +259,14 @@ class FromTopic:
         await self._send(accepted.orders)
 
     async def _write(
-        self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
+        self, name: str, origin: store.Origin, tasks: Sequence[NewTask]
     ) -> store.Accepted:
         into = await self._transactions.write(store.open_batch, name, self._group, origin)
         first_id = await self._transactions.write(store.take_ids, len(tasks))
         return await self._transactions.write(store.accept, into, tasks, first_id)
 
     async def _compare(
-        self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
+        self, name: str, origin: store.Origin, tasks: Sequence[NewTask]
     ) -> store.Accepted:
         """Return what `_write` would return, without writing.
 

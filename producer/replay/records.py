@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from producer.ledger import store
+from producer.ledger.new_tasks import NewTask
 from producer.ledger.outbox import QUARANTINE
 from producer.ledger.replay_runs import ItemState
 from producer.loading import foreign_records
@@ -53,7 +54,7 @@ def apply(
     numbers = runs.take_records(connection, run_id, lines)
     waiting = _unreplayed(connection, numbers)
     reasons: Reasons = {}
-    by_batch: dict[str, list[tuple[int, store.NewTask]]] = {}
+    by_batch: dict[str, list[tuple[int, NewTask]]] = {}
     for number in waiting:
         line = lines[number]
         if isinstance(line, str):
@@ -91,7 +92,7 @@ def _accept(
     connection: Connection,
     group: str,
     name: str,
-    of_batch: Sequence[tuple[int, store.NewTask]],
+    of_batch: Sequence[tuple[int, NewTask]],
     reasons: Reasons,
     first_id: int,
     *,

@@ -67,6 +67,10 @@ class ErrorClass(StrEnum):
     ROUTE = "ROUTE", "no attempt: its route is closed"
     UNKNOWN_TYPE = "UNKNOWN_TYPE", "no attempt: its agent's settings have no section for its type"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
+    FOLLOW_CLASH = (
+        "FOLLOW_CLASH",
+        "it ordered a follow-up whose id the batch has already with other content",
+    )
     UNDECODABLE = "UNDECODABLE", "the record is not a task line, or no publication of docllm"
     REJECTED = "REJECTED", "the record names no task of this ledger and group"
     UNREADABLE = "UNREADABLE", "only in exports: what the ledger stored of the task is damaged"
@@ -108,3 +112,6 @@ class TallyOutcome(StrEnum):
     SUCCEEDED = "succeeded"
     CANCELLED = "cancelled"
     PROBE = "probe"  # no task: our own prompt was answered
+
+
+FOLLOW_UP = "follow-up"  # in the column `disposition` of `tally`: tasks that other tasks ordered

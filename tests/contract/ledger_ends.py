@@ -24,7 +24,8 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.ports import Claimable, Row, Settlement
-from producer.ledger import cancel, outbox, store
+from producer.ledger import cancel, outbox
+from producer.ledger.new_tasks import NewTask
 from schemas.ledger import tables
 from schemas.task.envelope import Publication
 from schemas.task.failures import UNTRIED, Disposition, ErrorClass
@@ -190,9 +191,9 @@ class Lives:
         )
 
 
-def _new_task(key: str, tenant: str, lane: Lane) -> store.NewTask:
+def _new_task(key: str, tenant: str, lane: Lane) -> NewTask:
     name = key.encode()
-    return store.NewTask(name, bytes(16), name, "document", tenant, 5, None, None, lane=lane)
+    return NewTask(name, bytes(16), name, "document", tenant, 5, None, None, lane=lane)
 
 
 def faults(ledger_db: LedgerDatabase) -> list[str]:

@@ -13,6 +13,7 @@ from sqlalchemy import Column, Table, delete, func, insert, select, update
 from agent.judge import Tier
 from agent.lease import Lease
 from agent.ledger import claims, leases
+from agent.ledger.follow_ups import ordered
 from agent.ledger.settlements import settle
 from agent.outcome import (
     COMPLETION,
@@ -27,6 +28,7 @@ from agent.outcome import (
 )
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Row, Settlement, Verdict
 from producer.ledger import cancel, store
+from producer.ledger.new_tasks import NewTask
 from producer.ports import Order
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Connection, Database
@@ -102,7 +104,7 @@ class LedgerDatabase:
         self.run(lambda c: c.execute(delete(tables.outbox)))
         return list(accepted.new.values())
 
-    def accept(self, tasks: Sequence[store.NewTask], into: store.Batch) -> store.Accepted:
+    def accept(self, tasks: Sequence[NewTask], into: store.Batch) -> store.Accepted:
         first = self.run(lambda c: store.take_ids(c, len(tasks)))
         return self.run(lambda c: store.accept(c, into, tasks, first))
 
@@ -151,7 +153,8 @@ class LedgerDatabase:
         return self.settle_all([settlement(row, owner, outcome)])[0][0]
 
     def settle_all(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        return self.run(lambda c: settle(c, GROUP, settlements, 1_700_000_000.0, LONGEST))
+        first_id = self.run(lambda c: store.take_ids(c, sum(map(len, map(ordered, settlements)))))
+        return self.run(lambda c: settle(c, GROUP, settlements, 1_700_000_000.0, LONGEST, first_id))
 
     def cancel(self, name: str = BATCH) -> None:
         """Mark a batch as cancelled; the rows of its tasks are not touched."""
@@ -204,9 +207,9 @@ def with_lanes(ledger_db: LedgerDatabase, group: str = GROUP) -> None:
     ledger_db.run(lambda c: c.execute(insert(tables.group_info).values(**row)))
 
 
-def new_task(key: str, value: bytes | None = None, raw_key: bytes | None = b"raw") -> store.NewTask:
+def new_task(key: str, value: bytes | None = None, raw_key: bytes | None = b"raw") -> NewTask:
     name, body = key.encode(), b"value of " + key.encode() if value is None else value
-    return store.NewTask(name, digest(name, body), body, "document", "", 5, None, raw_key)
+    return NewTask(name, digest(name, body), body, "document", "", 5, None, raw_key)
 
 
 def settlement(row: Row, owner: int, outcome: Outcome) -> Settlement:

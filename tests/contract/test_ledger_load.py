@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from producer.ledger import store
+from producer.ledger.new_tasks import NewTask
 from producer.ledger.outbox import unpack
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger import tables
@@ -68,7 +69,7 @@ def test_a_deadline_is_kept(ledger_db: LedgerDatabase) -> None:
     """A task's deadline is stored as it was given, in UTC."""
     end = datetime(2031, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - UTC without a zone, as stored
     task = new_task("a")
-    due = store.NewTask(task.key, task.digest, task.value, task.type, "tenant", 7, end, None, b"[]")
+    due = NewTask(task.key, task.digest, task.value, task.type, "tenant", 7, end, None, b"[]")
 
     accepted = ledger_db.accept([due], ledger_db.batch())
 

@@ -110,6 +110,7 @@ def handlers_harness(
         prices={"m": Price(1.0, 1.0)},
         tiers=tiers_of(("30s", "5m", "1h")),
         types=types or {},
+        max_attempts_of=lambda _type: 5,
     )
     return HandlersHarness(llm, Handlers(tools=tools, by_type=by_type), apart, clock)
 

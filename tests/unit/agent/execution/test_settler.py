@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import cast
 
 from agent.execution.publishing import Publishing
-from agent.execution.settler import GATHER_S, Settled, Settler
-from agent.outcome import Dead, Outcome, Released, Spent, Succeeded
+from agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
+from agent.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
 from schemas.task.failures import ErrorClass
+from schemas.task.lanes import Lane
 from tests.support.slots import claimed
 
 ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
@@ -83,6 +84,17 @@ def test_large_answers_make_small_groups() -> None:
     harness.run(*[Succeeded(b"123456", 0, Spent())] * 2)
 
     assert harness.groups == [[0], [1]]
+
+
+def test_many_follow_ups_make_small_groups() -> None:
+    """Each is several rows of the transaction, and its line counts too."""
+    follow_up = FollowUp("k", b"line", "document", "default", 5, None, Lane.NORMAL)
+    outcome = Succeeded(b"1", 0, Spent(), (follow_up,) * 2)
+
+    for group_bytes, groups in ((2 * FOLLOW_UP_BYTES, [[0], [1]]), (1 << 20, [[0, 1]])):
+        harness = SettlerHarness(group_bytes=group_bytes)
+        harness.run(outcome, outcome)
+        assert harness.groups == groups
 
 
 def test_an_answer_that_no_statement_can_carry_is_an_error() -> None:

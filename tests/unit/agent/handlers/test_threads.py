@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import AttemptEndedError, BlockingContext, GiveUpError
+from agent.handlers import AttemptEndedError, BlockingContext, FollowUpError, GiveUpError
 from agent.handlers.threads import HandlerThreads
 from agent.outcome import Dead, Released, Retry, Succeeded
 from agent.process.containment import new_event_loop
@@ -68,6 +68,26 @@ def test_an_answer_of_a_plain_function_is_the_result() -> None:
 
     assert isinstance(outcome, Succeeded)
     assert b"choices" in outcome.body
+
+
+def test_what_a_plain_function_orders_is_part_of_its_success() -> None:
+    """Its follow-ups are checked at once, as those of an async handler."""
+
+    def order(context: BlockingContext) -> str:
+        context.follow({"id": "a/2", "prompt": "Translate."})
+        try:
+            context.follow({"id": "a/3"})
+        except FollowUpError as error:
+            return str(error)
+        return "taken"
+
+    handlers, _ = harness(order)
+
+    outcome = handlers.run()
+
+    assert isinstance(outcome, Succeeded)
+    assert [follow_up.key for follow_up in outcome.follow_ups] == ["a/2"]
+    assert b"prompt is missing" in outcome.body
 
 
 def give_up(_context: BlockingContext) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.ledger.store import NewTask
+from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
 from schemas.task.envelope import RawHeaders
 from schemas.task.line import LineError

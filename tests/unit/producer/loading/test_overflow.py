@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from producer.ledger.store import NewTask
+from producer.ledger.new_tasks import NewTask
 from producer.loading.overflow import FRESH_S, Overflow
 from schemas.task.lanes import Lane
 from tests.support.clock import HandClock

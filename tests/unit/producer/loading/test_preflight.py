@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from producer.input.lines import Bad, Good, read_line
-from producer.ledger.store import Accepted, NewTask
+from producer.ledger.new_tasks import NewTask
+from producer.ledger.store import Accepted
 from producer.loading.loader import Summary
 from producer.loading.preflight import Ask, InputDigest, KeyIndex, Preflight
 from schemas.errors import ConfigError

@@ -1,0 +1,175 @@
+"""The follow-ups that a handler orders: their lines are checked at once, and made later.
+
+They are a part of the attempt's outcome. The settle that stores the task's success makes them; an
+attempt that fails, or is fenced, makes none.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from agent.outcome import FollowUp
+from schemas.runtime.executors import Executor
+from schemas.task.lanes import Lane, lane_for
+from schemas.task.line import LineError, TaskLine, parse
+from schemas.task.schema_cost import is_heavy_line
+from schemas.task.task_types import BUILT_IN
+from schemas.task.untrusted import contained, describe_error, sealed
+from schemas.task.wording import one_line
+
+MAX_DEPTH = 10
+MAX_FOLLOW_UPS = 1000
+MAX_BYTES = 4 << 20  # of all lines together, as all of them are written in one transaction
+
+DEFAULT_TENANT = "default"
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a task's follow-ups take from it if their lines do not say otherwise.
+
+    `depth` is how many ancestors the task itself has.
+    """
+
+    depth: int = 0
+    tenant: str = DEFAULT_TENANT
+    lane: Lane = Lane.NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUpRules:
+    """What an agent must know to check a line: its types, and how many attempts each may have."""
+
+    types: Mapping[str, Any]
+    max_attempts_of: Callable[[str], int]
+    apart: Executor
+
+
+class FollowUpError(ValueError):
+    """A follow-up cannot be ordered; the text names its id, the field at fault, and the fix.
+
+    Unless the handler catches it, the attempt has failed and counts.
+    """
+
+
+class FollowUps:
+    """The follow-ups of one attempt."""
+
+    def __init__(self, *, parent: TaskLine, inherited: Inherited, rules: FollowUpRules) -> None:
+        self._parent = parent
+        self._inherited = inherited
+        self._rules = rules
+        self._ordered: dict[str, FollowUp] = {}
+        self._bytes = 0
+
+    @property
+    def ordered(self) -> tuple[FollowUp, ...]:
+        """Return the follow-ups in the order in which they were ordered."""
+        return tuple(self._ordered.values())
+
+    async def add(self, line: Mapping[str, Any]) -> None:
+        """Order a follow-up. The same line again changes nothing. Raises FollowUpError."""
+        if not isinstance(line, Mapping):
+            raise _refused("a follow-up", 'is a dict, for example {"id": "a/1", "prompt": "..."}')
+        name = _shown(line)
+        if self._inherited.depth >= MAX_DEPTH:
+            raise _refused(
+                name,
+                f"would have {self._inherited.depth + 1} ancestors, and {MAX_DEPTH} are allowed; "
+                "let the handler end the chain earlier",
+            )
+        value = self._written(line, name)
+        try:
+            task = await self._parsed(value)
+        except LineError as error:
+            where = f"its {error.field} " if error.field else "it "
+            raise _refused(name, f"is no task: {where}{error.error}; {error.fix}") from None
+        except TimeoutError:
+            fix = "make it smaller, or simplify its patterns"
+            raise _refused(name, f"is no task: its schema takes too long to check; {fix}") from None
+        self._check(task, name)
+        self._keep(self._follow_up(task, line, value), name)
+
+    def _written(self, line: Mapping[str, Any], name: str) -> bytes:
+        """Return the line as it is stored, with what it takes from its parent."""
+        is_openai = "custom_id" in line or "body" in line
+        taken: dict[str, Any] = {}
+        if not is_openai and self._inherited.tenant != DEFAULT_TENANT:
+            taken["tenant"] = self._inherited.tenant
+        if (allowed := self._parent.routes_allowed) is not None:
+            taken["routes_allowed"] = list(allowed)
+        try:
+            with contained():
+                return orjson.dumps({**taken, **line})
+        except Exception as error:  # noqa: BLE001 - whatever a handler puts into a line
+            raise _refused(
+                name, f"cannot be written as JSON: {describe_error(error)}; use JSON values alone"
+            ) from None
+
+    async def _parsed(self, value: bytes) -> TaskLine:
+        if sealed(partial(is_heavy_line, value)):
+            return await self._rules.apart(partial(sealed, partial(parse, value)))
+        return parse(value)
+
+    def _check(self, task: TaskLine, name: str) -> None:
+        known = BUILT_IN | self._rules.types.keys()
+        if task.type not in known:
+            nearest = difflib.get_close_matches(task.type, sorted(known), 1)
+            guess = f"did you mean {nearest[0]}? " if nearest else ""
+            raise _refused(
+                name,
+                f"has the unknown type {task.type!r}; {guess}"
+                f"a type of your own needs [types.{task.type}] in the settings",
+            )
+        if task.key == self._parent.key:
+            raise _refused(name, "has the id of its parent; give it an id of its own")
+
+    def _follow_up(self, task: TaskLine, line: Mapping[str, Any], value: bytes) -> FollowUp:
+        return FollowUp(
+            key=task.key,
+            value=value,
+            type=task.type,
+            tenant=self._inherited.tenant if task.format == "openai" else task.tenant,
+            max_attempts=task.max_attempts or self._rules.max_attempts_of(task.type),
+            deadline=task.deadline,
+            lane=lane_for(task.priority) if "priority" in line else self._inherited.lane,
+        )
+
+    def _keep(self, follow_up: FollowUp, name: str) -> None:
+        earlier = self._ordered.get(follow_up.key)
+        if earlier is not None:
+            if earlier.value != follow_up.value:
+                raise _refused(
+                    name,
+                    "was ordered already with other content; give each follow-up its own id",
+                )
+            return
+        if len(self._ordered) >= MAX_FOLLOW_UPS:
+            raise _refused(
+                name,
+                f"is one more than the {MAX_FOLLOW_UPS} that a task may order; "
+                "let a follow-up order the rest",
+            )
+        if self._bytes + len(follow_up.value) > MAX_BYTES:
+            raise _refused(
+                name,
+                f"makes the lines of all follow-ups longer than {MAX_BYTES} bytes; "
+                "let a follow-up order the rest, or name large inputs by input.uri",
+            )
+        self._ordered[follow_up.key] = follow_up
+        self._bytes += len(follow_up.value)
+
+
+def _shown(line: Mapping[str, Any]) -> str:
+    """Return how to name a line to a person."""
+    key = line.get("id", line.get("custom_id"))
+    return f"the follow-up {key[:_SHOWN_CHARS]!r}" if isinstance(key, str) else "the follow-up"
+
+
+def _refused(name: str, problem: str) -> FollowUpError:
+    return FollowUpError(one_line(f"{name} {problem}"))

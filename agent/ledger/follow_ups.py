@@ -1,0 +1,203 @@
+"""Makes the follow-ups of tasks that succeed, in the transaction of their settle.
+
+Only an accepted success makes tasks, so they are made exactly as often as their parent succeeds.
+In a cancelled batch no task is made: the parent is cancelled too, and runs again if the batch is
+replayed. A follow-up whose key the batch has already with the same content is there already; with
+other content, the parent dies.
+
+Rows are locked in this order: `batch`, `task`. A cancel waits for this transaction and finds its
+rows.
+
+Tested by tests/contract/test_ledger_follow_ups.py.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from itertools import count
+
+from sqlalchemy import Connection, bindparam, delete, select
+
+from agent.outcome import Cancelled, Dead, Failure, FollowUp, Succeeded
+from agent.ports import Settlement
+from producer.ledger import new_tasks
+from producer.ledger.new_tasks import NewTask
+from producer.ports import Order
+from schemas.ledger.tables import batch, task
+from schemas.task.envelope import digest
+from schemas.task.failures import ErrorClass
+from schemas.task.wording import one_line
+
+PAGE = 500  # keys in one statement
+
+_LOCK = (
+    select(batch.c.id, batch.c.cancelled_at)
+    .where(batch.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(batch.c.id)
+    .with_for_update(read=True)
+)
+_DIGESTS = select(task.c.task_key, task.c.digest).where(
+    task.c.batch_id == bindparam("of_batch"), task.c.task_key.in_(bindparam("keys", expanding=True))
+)
+_PRESENT = select(task.c.id).where(task.c.id.in_(bindparam("ids", expanding=True)))
+_DELETE = delete(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
+
+Key = tuple[int, bytes]  # batch, key
+
+
+@dataclass(slots=True)
+class Family:
+    """The tasks that a settle makes, by batch and id."""
+
+    tasks: dict[int, dict[int, NewTask]] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[int]:
+        """Return the ids of all tasks."""
+        return sorted(task_id for of_batch in self.tasks.values() for task_id in of_batch)
+
+
+def ordered(settlement: Settlement) -> tuple[FollowUp, ...]:
+    """Return the follow-ups that an attempt ordered."""
+    outcome = settlement.outcome
+    return outcome.follow_ups if isinstance(outcome, Succeeded) else ()
+
+
+def lock_batches(connection: Connection, settlements: Sequence[Settlement]) -> set[int]:
+    """Lock the batches that would get follow-ups; return which of them are cancelled."""
+    ids = {settlement.row.batch_id for settlement in settlements if ordered(settlement)}
+    rows = connection.execute(_LOCK, {"ids": sorted(ids)}).all() if ids else ()
+    return {row.id for row in rows if row.cancelled_at is not None}
+
+
+def insert(
+    connection: Connection,
+    group: str,
+    accepted: Sequence[Settlement],
+    cancelled: set[int],
+    first_id: int,
+) -> tuple[Sequence[Settlement], Family]:
+    """Write the rows of the follow-ups; return the settlements as they may be settled.
+
+    A parent whose follow-ups may not be made is cancelled or dies.
+    """
+    if not any(map(ordered, accepted)):
+        return accepted, Family()
+    open_ones = [_in_open_batch(settlement, cancelled) for settlement in accepted]
+    while True:
+        known = _known(connection, open_ones)
+        decided, family = _decide(open_ones, known, first_id)
+        for batch_id, tasks in family.tasks.items():
+            placed = new_tasks.in_lanes(connection, group, list(tasks.values()))
+            family.tasks[batch_id] = dict(zip(tasks, placed, strict=True))
+            new_tasks.insert(connection, batch_id, family.tasks[batch_id])
+        if _all_present(connection, family.ids):
+            return decided, family
+        # A load or another agent took a key since the digests were read.
+        _remove(connection, family.ids)
+
+
+def complete(connection: Connection, group: str, family: Family) -> list[Order]:
+    """Write what belongs to the inserted rows; return the orders for their first records."""
+    return [
+        order
+        for batch_id, tasks in sorted(family.tasks.items())
+        for order in new_tasks.complete(connection, group, batch_id, tasks)
+    ]
+
+
+def _in_open_batch(settlement: Settlement, cancelled: set[int]) -> Settlement:
+    if ordered(settlement) and settlement.row.batch_id in cancelled:
+        return replace(settlement, outcome=Cancelled(settlement.outcome.spent))
+    return settlement
+
+
+def _known(connection: Connection, settlements: Sequence[Settlement]) -> dict[Key, bytes]:
+    """Return the digests of tasks that the batches have under the follow-ups' keys."""
+    keys: dict[int, set[bytes]] = {}
+    for settlement in settlements:
+        of_batch = keys.setdefault(settlement.row.batch_id, set())
+        of_batch.update(follow_up.key.encode() for follow_up in ordered(settlement))
+    known: dict[Key, bytes] = {}
+    for batch_id, page in _pages(keys):
+        rows = connection.execute(_DIGESTS, {"of_batch": batch_id, "keys": page})
+        known |= {(batch_id, bytes(row.task_key)): bytes(row.digest) for row in rows}
+    return known
+
+
+def _pages(keys: Mapping[int, set[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
+    for batch_id, of_batch in sorted(keys.items()):
+        in_order = sorted(of_batch)
+        for start in range(0, len(in_order), PAGE):
+            yield batch_id, in_order[start : start + PAGE]
+
+
+def _decide(
+    settlements: Sequence[Settlement], known: Mapping[Key, bytes], first_id: int
+) -> tuple[list[Settlement], Family]:
+    """Return the settlements as they are settled, and the tasks to make.
+
+    A task that two parents order alike is made once, for the first of them.
+    """
+    digests, family, ids = dict(known), Family(), count(first_id)
+    decided = []
+    for settlement in settlements:
+        tasks = [_task(settlement, follow_up) for follow_up in ordered(settlement)]
+        batch_id = settlement.row.batch_id
+        clash = next(
+            (new for new in tasks if digests.get((batch_id, new.key), new.digest) != new.digest),
+            None,
+        )
+        if clash is not None:
+            decided.append(_clashed(settlement, clash.key))
+            continue
+        decided.append(settlement)
+        for new in tasks:
+            if (batch_id, new.key) not in digests:
+                digests[batch_id, new.key] = new.digest
+                family.tasks.setdefault(batch_id, {})[next(ids)] = new
+    return decided, family
+
+
+def _task(settlement: Settlement, follow_up: FollowUp) -> NewTask:
+    key, deadline = follow_up.key.encode(), follow_up.deadline
+    return NewTask(
+        key=key,
+        digest=digest(key, follow_up.value),
+        value=follow_up.value,
+        type=follow_up.type,
+        tenant=follow_up.tenant,
+        max_attempts=follow_up.max_attempts,
+        expires_at=deadline and deadline.astimezone(UTC).replace(tzinfo=None),
+        raw_key=key,
+        lane=follow_up.lane,
+        parent_id=settlement.row.task_id,
+        depth=settlement.row.depth + 1,
+    )
+
+
+def _clashed(settlement: Settlement, key: bytes) -> Settlement:
+    text = one_line(
+        f"its follow-up {key.decode()!r} is in batch {settlement.row.batch!r} already with other "
+        "content; give each follow-up an id of its own, for example one that begins with its "
+        "parent's id"
+    )
+    failure = Failure(ErrorClass.FOLLOW_CLASH, text)
+    return replace(settlement, outcome=Dead(failure, settlement.outcome.spent))
+
+
+def _all_present(connection: Connection, ids: Sequence[int]) -> bool:
+    return len(_present(connection, ids)) == len(ids)
+
+
+def _present(connection: Connection, ids: Sequence[int]) -> set[int]:
+    present: set[int] = set()
+    for start in range(0, len(ids), PAGE):
+        page = ids[start : start + PAGE]
+        present.update(connection.execute(_PRESENT, {"ids": page}).scalars())
+    return present
+
+
+def _remove(connection: Connection, ids: Sequence[int]) -> None:
+    for start in range(0, len(ids), PAGE):
+        connection.execute(_DELETE, {"ids": ids[start : start + PAGE]})

@@ -1,0 +1,111 @@
+"""Writes the rows of new tasks: state, input, count, and the orders for their first records.
+
+A load, the inbox and a task that orders follow-ups make tasks alike.
+
+Tested by tests/contract/test_ledger_load.py and tests/contract/test_ledger_follow_ups.py.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from producer.ledger import lanes, outbox, tally
+from producer.ports import Order
+from schemas.ledger.bulk import insert_rows
+from schemas.ledger.sql import NEVER_TIME
+from schemas.ledger.tables import task, task_input
+from schemas.task.failures import FOLLOW_UP, TallyOutcome
+from schemas.task.lanes import Lane
+from schemas.task.states import Status
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task to accept.
+
+    `raw_key` is the key of the record that brought the task, `headers` that record's headers as
+    JSON. `parent_id` is the task that ordered it, 0 for none, and `depth` how many ancestors it
+    has.
+    """
+
+    key: bytes
+    digest: bytes
+    value: bytes
+    type: str
+    tenant: str
+    max_attempts: int
+    expires_at: datetime | None
+    raw_key: bytes | None
+    headers: bytes | None = None
+    lane: Lane = Lane.NORMAL
+    parent_id: int = 0
+    depth: int = 0
+
+
+def in_lanes(connection: Connection, group: str, tasks: Sequence[NewTask]) -> Sequence[NewTask]:
+    """Return the tasks, all of them in the normal lane if the group has no other."""
+    if all(new.lane is Lane.NORMAL for new in tasks) or lanes.made(connection, group):
+        return tasks
+    return [replace(new, lane=Lane.NORMAL) for new in tasks]
+
+
+def insert(connection: Connection, batch_id: int, tasks: Mapping[int, NewTask]) -> None:
+    """Write the rows of tasks, by id; a task whose key the batch has already is left out."""
+    by_key = sorted(tasks.items(), key=lambda item: item[1].key)
+    insert_rows(connection, task, [_row(batch_id, *item) for item in by_key], keep=True)
+
+
+def complete(
+    connection: Connection, group: str, batch_id: int, tasks: Mapping[int, NewTask]
+) -> list[Order]:
+    """Write what belongs to inserted tasks, and return the orders for their first records."""
+    insert_rows(connection, task_input, [_input(*item) for item in tasks.items()])
+    counts = Counter(_count(batch_id, new) for new in tasks.values())
+    tally.write(connection, [tally.TallyChange(key, count) for key, count in counts.items()])
+    return _order(connection, group, tasks)
+
+
+def _order(connection: Connection, group: str, tasks: Mapping[int, NewTask]) -> list[Order]:
+    """Order the first records of new tasks in their lanes, in the order of their ids."""
+    orders = []
+    for lane in Lane:
+        items = [(outbox.TASK, key, 0) for key, new in tasks.items() if new.lane is lane]
+        orders += outbox.place(connection, group, lane.destination, items)
+    return orders
+
+
+def _row(batch_id: int, task_id: int, new: NewTask) -> dict[str, Any]:
+    return {
+        "id": task_id,
+        "batch_id": batch_id,
+        "task_key": new.key,
+        "digest": new.digest,
+        "type": new.type,
+        "tenant": new.tenant,
+        "max_attempts": new.max_attempts,
+        "carrier": new.lane.destination,
+        "lane": int(new.lane),
+        "expires_at": new.expires_at or NEVER_TIME,
+        "parent_id": new.parent_id,
+        "depth": new.depth,
+    }
+
+
+def _input(task_id: int, new: NewTask) -> dict[str, Any]:
+    return {"task_id": task_id, "raw_key": new.raw_key, "headers": new.headers, "body": new.value}
+
+
+def _count(batch_id: int, new: NewTask) -> tally.TallyKey:
+    return tally.TallyKey(
+        batch_id,
+        new.type,
+        "",
+        Status.PENDING,
+        TallyOutcome.LOADED,
+        disposition=FOLLOW_UP if new.parent_id else "",
+        tenant=new.tenant,
+    )

@@ -1,0 +1,157 @@
+"""A follow-up is checked when it is ordered, and is a part of the success alone."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.handlers import Context, FollowUpError
+from agent.handlers import follow_ups as limits
+from agent.handlers.follow_ups import Inherited
+from agent.outcome import FollowUp, Retry, Succeeded
+from schemas.settings.config import TypeConfig
+from schemas.task.failures import ErrorClass
+from schemas.task.lanes import Lane
+from tests.support.handlers import failure_of, handlers_harness
+
+TASK = {"id": "a", "type": "parent"}
+LINE = {"id": "a/1", "prompt": "Summarize."}
+TYPES = {"parent": TypeConfig(), "child": TypeConfig()}
+
+
+def ordered(*lines: Any, task: dict[str, Any] = TASK, **attempt: Any) -> tuple[FollowUp, ...]:
+    """Return the follow-ups of a handler that orders these lines and succeeds."""
+
+    async def parent(context: Context) -> str:
+        for line in lines:
+            await context.follow(line)
+        return "done"
+
+    outcome = handlers_harness(types=TYPES, parent=parent).run(task, **attempt)
+    assert isinstance(outcome, Succeeded)
+    return outcome.follow_ups
+
+
+def refusal(*lines: Any, task: dict[str, Any] = TASK, **attempt: Any) -> str:
+    """Return why the last of these lines is refused."""
+    caught: list[str] = []
+
+    async def parent(context: Context) -> str:
+        for line in lines:
+            try:
+                await context.follow(line)
+            except FollowUpError as error:
+                caught.append(str(error))
+        return "done"
+
+    assert isinstance(handlers_harness(types=TYPES, parent=parent).run(task, **attempt), Succeeded)
+    (reason,) = caught
+    return reason
+
+
+def test_a_success_carries_what_its_handler_ordered() -> None:
+    """Each line is stored as it was given, with what it says of itself."""
+    child = {
+        "id": "a/2",
+        "type": "child",
+        "tenant": "acme",
+        "priority": 8,
+        "max_attempts": 2,
+        "metadata": {"page": 3},
+    }
+
+    first, second = ordered(LINE, child)
+
+    assert (first.key, orjson.loads(first.value), first.type) == ("a/1", LINE, "document")
+    assert (first.tenant, first.lane, first.max_attempts) == ("default", Lane.NORMAL, 5)
+    assert (second.key, orjson.loads(second.value), second.type) == ("a/2", child, "child")
+    assert (second.tenant, second.lane, second.max_attempts) == ("acme", Lane.URGENT, 2)
+
+
+def test_a_follow_up_takes_tenant_lane_and_routes_from_its_parent() -> None:
+    """A tenant's limits, and the routes that a task may take, hold for what it orders too."""
+    task = TASK | {"routes_allowed": ["eu"]}
+    inherited = Inherited(depth=2, tenant="acme", lane=Lane.BULK)
+
+    own, taken = ordered(
+        LINE | {"tenant": "other", "priority": 5, "routes_allowed": ["us"]},
+        LINE | {"id": "a/2"},
+        task=task,
+        inherited=inherited,
+    )
+
+    assert (taken.tenant, taken.lane) == ("acme", Lane.BULK)
+    assert orjson.loads(taken.value)["tenant"] == "acme"
+    assert orjson.loads(taken.value)["routes_allowed"] == ["eu"]
+    assert (own.tenant, own.lane) == ("other", Lane.NORMAL)
+    assert orjson.loads(own.value)["routes_allowed"] == ["us"]
+
+
+def test_a_line_of_openai_s_format_is_taken_as_it_is() -> None:
+    """It has no field for a tenant, so the row alone has its parent's."""
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    line = {"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+    (follow_up,) = ordered(line, inherited=Inherited(tenant="acme"))
+
+    assert (orjson.loads(follow_up.value), follow_up.tenant) == (line, "acme")
+    assert "routes_allowed" in refusal(line, task=TASK | {"routes_allowed": ["eu"]})
+
+
+def test_an_attempt_that_fails_carries_nothing() -> None:
+    """The next attempt orders anew."""
+
+    async def parent(context: Context) -> None:
+        await context.follow(LINE)
+        raise RuntimeError("a bug")
+
+    assert isinstance(handlers_harness(types=TYPES, parent=parent).run(TASK), Retry)
+
+
+def test_a_bad_line_fails_the_attempt_with_field_and_fix() -> None:
+    """It is the handler's own failure: it counts, and may be better next time."""
+
+    async def parent(context: Context) -> None:
+        await context.follow({"id": "a/1", "promt": "Summarize."})
+
+    failure = failure_of(handlers_harness(types=TYPES, parent=parent).run(TASK))
+
+    assert failure.error_class == ErrorClass.HANDLER
+    assert failure.text == (
+        "FollowUpError: the follow-up 'a/1' is no task: its promt is not a known field; "
+        "did you mean prompt?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("a/1", "a follow-up is a dict"),
+        ({"prompt": "Summarize."}, "the follow-up is no task: its id is missing"),
+        ({"id": "a/1"}, "its prompt is missing"),
+        (LINE | {"type": "chidl"}, "has the unknown type 'chidl'; did you mean child?"),
+        (LINE | {"id": "a"}, "has the id of its parent"),
+        (LINE | {"metadata": {"day": object()}}, "cannot be written as JSON"),
+        (LINE | {"schema": {"type": "nothing"}}, "its schema"),
+    ],
+)
+def test_a_line_that_is_no_task_is_refused(line: Any, reason: str) -> None:
+    """The text names the follow-up, and says what to do."""
+    assert reason in refusal(line)
+
+
+def test_the_same_line_again_changes_nothing_and_another_one_is_refused() -> None:
+    """An id stands for one content."""
+    assert len(ordered(LINE, LINE)) == 1
+    assert "already with other content" in refusal(LINE, LINE | {"prompt": "Translate."})
+
+
+def test_number_size_and_depth_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All follow-ups of a task are written in one transaction, and no chain goes on for ever."""
+    monkeypatch.setattr(limits, "MAX_FOLLOW_UPS", 2)
+    monkeypatch.setattr(limits, "MAX_BYTES", 200)
+    many = [LINE | {"id": f"a/{number}"} for number in range(3)]
+    assert "one more than the 2" in refusal(*many)
+    assert "longer than 200 bytes" in refusal(LINE, LINE | {"id": "b", "prompt": "x" * 180})
+    assert "would have 11 ancestors" in refusal(LINE, inherited=Inherited(depth=10))
+    assert len(ordered(LINE, inherited=Inherited(depth=9))) == 1
