@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
+from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers, OtherRoute
 from agent.handlers.follow_ups import Inherited
 from agent.inflight.delivery import Delivery
@@ -15,8 +16,11 @@ from schemas.task.failures import ErrorClass
 class Worker:
     """Runs attempts through the handlers."""
 
-    def __init__(self, *, handlers: Handlers, clock: Clock, deadline_s: float) -> None:
+    def __init__(
+        self, *, handlers: Handlers, locks: ResourceLocks, clock: Clock, deadline_s: float
+    ) -> None:
         self._handlers = handlers
+        self._locks = locks
         self._clock = clock
         self._deadline_s = deadline_s
 
@@ -39,6 +43,7 @@ class Worker:
         left_s = delivery.claimed_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
         if left_s <= 0:
             return Released()
+        locks = self._locks.of(row.task_id, delivery.owner)
         attempt = Attempt(
             task_id=row.task_id,
             batch=row.batch,
@@ -54,6 +59,13 @@ class Worker:
             note_spent=delivery.note_spent,
             go_on=go_on,
             turns=permit.turns,
+<<<<<<< HEAD
             inherited=Inherited(depth=row.depth, tenant=row.tenant or "default", lane=row.lane),
+=======
+            locks=locks,
+>>>>>>> 5aa80295 (Let handlers take locks for resources outside)
         )
-        return await self._handlers.run(attempt)
+        try:
+            return await self._handlers.run(attempt)
+        finally:
+            locks.close()

@@ -19,6 +19,7 @@ from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, Documents
 from agent.handlers.follow_ups import FollowUpError
 from agent.handlers.other_route import OtherRoute
+from agent.handlers.resource_locks import HeldLock, LockError
 from agent.handlers.runner import Handlers
 
 __all__ = [
@@ -35,7 +36,9 @@ __all__ = [
     "GiveUpError",
     "Handler",
     "Handlers",
+    "HeldLock",
     "LeaseLostError",
+    "LockError",
     "OtherRoute",
     "SoftLimitError",
     "Tools",

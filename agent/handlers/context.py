@@ -5,7 +5,8 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from agent.handlers.follow_ups import FollowUpRules, FollowUps, Inherited
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.request import packed, request_id
+from agent.handlers.resource_locks import AttemptLocks, FreeLocks, HeldLock, require_name
 from agent.handlers.task_log import TaskLog
 from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
@@ -32,6 +34,7 @@ from schemas.task.line import TaskLine
 from schemas.task.message_text import text_of
 
 _NAME_CHARS = 191
+_LOCK_SHARE = 0.5  # of the attempt's time, to wait for a lock; the rest is for the calls
 _NO_RULES = TypeConfig()
 _Failed = Retry | Snooze | Dead
 
@@ -52,6 +55,7 @@ class Attempt:
       the outcome to settle.
     - `inherited`: what the task's follow-ups take from it.
     - `turns`: lets each call wait for its turn within the provider's limits.
+    - `locks`: takes locks for the attempt.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
     """
@@ -70,7 +74,11 @@ class Attempt:
     note_spent: Callable[[Spent], None] = lambda _spent: None
     go_on: Callable[[_Failed], OtherRoute | Outcome] = lambda outcome: outcome
     turns: Turns = field(default_factory=FreeTurns)
+<<<<<<< HEAD
     inherited: Inherited = field(default_factory=Inherited)
+=======
+    locks: AttemptLocks = field(default_factory=FreeLocks)
+>>>>>>> 5aa80295 (Let handlers take locks for resources outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,7 @@ class LeaseLostError(Exception):
 
 
 class NoTurnError(Exception):
-    """A call was not made: within the attempt's time, the provider's limits left no room for it.
+    """The provider's limits left no room for a call, or a lock was not free, within its time.
 
     The error ends the handler. A handler must not catch it.
     """
@@ -268,6 +276,30 @@ class Context:
         is_of_type = schema is not None and self.task.schema is None and schema == self.rules.schema
         return replace(outcome, codec=with_json(outcome.codec)) if is_of_type else outcome
 
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncIterator[HeldLock]:
+        """Hold a lock, which one attempt of the group holds at a time, in the order of asking.
+
+        Raises LockError for a name that is no name, or that this attempt holds already. Raises
+        NoTurnError if the lock is not free in half of the attempt's time: the task keeps its place
+        and runs again, uncounted. A handler must not catch NoTurnError and LeaseLostError.
+        """
+        locks = self._attempt.locks
+        locks.ask(require_name(name))
+        try:
+            fence = await locks.wait(name, self._left_s() * _LOCK_SHARE)
+            if fence is None:
+                raise NoTurnError
+            self._require_lease()
+            yield HeldLock(name, fence, self._require_lease)
+        finally:
+            locks.give_back(name)
+
+    def _require_lease(self) -> None:
+        """Raise LeaseLostError if another agent may have the task."""
+        if not self._attempt.may_call():
+            raise LeaseLostError
+
     def _fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
         """Return a body and its model as the present route takes them."""
         return body_for(self._account, sent, schema), self._account.model or ""
@@ -282,8 +314,7 @@ class Context:
         verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
         """Make one call on the present route; return the reply and what it means."""
-        if not self._attempt.may_call():
-            raise LeaseLostError
+        self._require_lease()
         turn, end = await self._turn(len(sent), most_out), CallEnd()
         try:
             call = self._next_call(sent)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.inflight.partitions import Partitions
-from agent.ledger import leases, losses
+from agent.ledger import leases, losses, resource_locks
 from agent.ledger.compaction import CompactionLimits
 from agent.maintenance.canceller import Canceller
 from agent.maintenance.compactor import Compactor
@@ -90,6 +90,7 @@ def repair_rounds(
         duty(name="forgetting old agents", work=partial(write, leases.forget)),
         duty(name="taking back losses", work=rescuer.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),
+        duty(name="forgetting old locks", work=partial(write, resource_locks.forget)),
         *trimmer.duties(duty),
     )
     return [

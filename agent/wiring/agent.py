@@ -6,6 +6,7 @@ Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from agent.agent import Agent, Membership
 from agent.deadline import claim_s, usual_limit_s
@@ -13,6 +14,7 @@ from agent.dispatch.records import Wakeups
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
+from agent.execution.resource_locks import ResourceLocks
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Documents, Handlers, registry
 from agent.handlers.context import Tools
@@ -22,9 +24,10 @@ from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.judge import tiers_of
+from agent.ledger.resource_locks import SqlLockTable
 from agent.ledger.returned_letters import ReturnedLetters
 from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.maintenance.duty import Round
+from agent.maintenance.duty import Duty, Round, repeat
 from agent.maintenance.group_work import GroupWork
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.maintenance.loop_watch import LoopWatch
@@ -48,6 +51,7 @@ from agent.wiring.quotas import quota_duties, quota_gate
 from producer.app import Parts, make_relay
 from producer.input.excluded_files import own_files
 from producer.replay.applier import make_applier
+from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import Executor
 from schemas.task.agent_report import AgentReport
 
@@ -91,7 +95,8 @@ def agent(chosen: Chosen) -> Agent:
     common = _common(chosen, Publishing(relay))
     guards = GuardGate(clock=common.clock, longest_tier=common.longest_tier, ledger=common.ledger)
     quotas = quota_gate(parts)
-    executing = _execution(chosen, common, guards, quotas)
+    locks = _locks(chosen, common)
+    executing = _execution(chosen, common, guards, quotas, locks)
     dispatching = _dispatch(chosen, common, executing)
     inbox_partitions = _partitions(
         chosen, {"inbox": chosen.inbox} if chosen.inbox is not None else {}
@@ -131,6 +136,7 @@ def agent(chosen: Chosen) -> Agent:
             *chosen.duties,
             *_route_duties(chosen, guards, common.publishing),
             common.memory.run,
+            _lock_round(locks, common),
             _reporter(chosen, common, executing).run,
             *_watches(chosen, executing),
             *quota_duties(
@@ -200,7 +206,24 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
     )
 
 
-def _execution(chosen: Chosen, common: Common, guards: GuardGate, quotas: QuotaGate) -> Execution:
+def _locks(chosen: Chosen, common: Common) -> ResourceLocks:
+    parts = chosen.parts
+    transactions = Transactions(
+        database=parts.transactions.database, executor=chosen.executors.claim
+    )
+    table = SqlLockTable(transactions=transactions, group=parts.topics.group)
+    return ResourceLocks(table=table, clock=common.clock)
+
+
+def _lock_round(locks: ResourceLocks, common: Common) -> Round:
+    """Return the round of the locks; it waits by itself while there is nothing to do."""
+    duty = Duty(name="taking and giving back locks", work=locks.run_once, clock=common.clock)
+    return partial(repeat, (duty,), partial(common.clock.sleep, 0.0))
+
+
+def _execution(
+    chosen: Chosen, common: Common, guards: GuardGate, quotas: QuotaGate, locks: ResourceLocks
+) -> Execution:
     limits, sqlite = chosen.limits, chosen.parts.transactions.database.sqlite
     unknown_types = UnknownTypes(
         knows=chosen.parts.config.knows_type,
@@ -215,6 +238,7 @@ def _execution(chosen: Chosen, common: Common, guards: GuardGate, quotas: QuotaG
         guards=guards,
         quotas=quotas,
         handlers=_handlers(chosen, common),
+        locks=locks,
         unknown_types=unknown_types,
         group_size=limits.sqlite_group if sqlite else limits.group,
         reply_limit_bytes=chosen.reply_limit_bytes,

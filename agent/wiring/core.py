@@ -22,6 +22,7 @@ from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
+from agent.execution.resource_locks import ResourceLocks
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.unknown_types import UnknownTypes
@@ -77,6 +78,7 @@ def execution(
     guards: GuardGate,
     quotas: QuotaGate,
     handlers: Handlers,
+    locks: ResourceLocks,
     unknown_types: UnknownTypes,
     group_size: int,
     reply_limit_bytes: int,
@@ -107,7 +109,7 @@ def execution(
         admission=admission,
         guards=guards,
         suspects=suspects,
-        worker=Worker(handlers=handlers, clock=clock, deadline_s=common.deadline_s),
+        worker=Worker(handlers=handlers, locks=locks, clock=clock, deadline_s=common.deadline_s),
         settler=settler,
         longest_tier=common.longest_tier,
         unknown_types=unknown_types,

@@ -612,3 +612,30 @@ task_loss = _table(
     _now(doc="when"),
     Index("ix_task_loss_agent", "agent_id"),
 )
+
+resource_lock = _table(
+    "resource_lock",
+    "one row for each lock that handlers have taken in the last day",
+    _key_word("group_name", 100, doc="the group"),
+    _key_word("name", 191, doc="name of the lock"),
+    _big("fence", doc="number of its last holder; each holder has a higher one"),
+    _big("task_id", doc="the task that holds it, 0 for none"),
+    _big("owner", doc="the claim under which the task holds it; another claim holds nothing"),
+    _big("tickets", doc="how many attempts have waited for it"),
+    _now("changed_at", doc="when it was taken, or given back"),
+    Index("ix_resource_lock_changed", "changed_at"),
+    Index("ix_resource_lock_held", "group_name", "owner"),
+)
+
+lock_wait = _table(
+    "lock_wait",
+    "one row for each task that waits for a lock",
+    _key_word("group_name", 100, doc="the group"),
+    _key_word("name", 191, doc="name of the lock"),
+    _key("task_id", doc="the task"),
+    _big("ticket", doc="its place in the order of asking; it keeps it for its next attempt"),
+    _big("owner", doc="the claim that waits, 0 for none"),
+    _now("asked_at", doc="when it asked"),
+    Index("ix_lock_wait_order", "group_name", "name", "ticket"),
+    Index("ix_lock_wait_asked", "asked_at"),
+)

@@ -29,10 +29,10 @@ def swept(
 
 def walked(
     ledger_db: LedgerDatabase,
-    after: sweeping.Place | None = None,
+    after: sweeping.SweepPlace | None = None,
     status: Status = Status.PENDING,
     **horizons: datetime | None,
-) -> tuple[int, sweeping.Place | None]:
+) -> tuple[int, sweeping.SweepPlace | None]:
     """Walk one step; by default everything is read but the topic `tasks.bulk`."""
     oldest = {"tasks.urgent": None, "tasks": None, "tasks.bulk": utc_ago(86_400)} | horizons
     carriers = [sweeping.StatusTopics(status, (name,), time) for name, time in oldest.items()]

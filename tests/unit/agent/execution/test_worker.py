@@ -8,9 +8,11 @@ import pytest
 
 from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
+from agent.execution.resource_locks import ResourceLocks
 from agent.execution.worker import Worker
-from agent.handlers import Attempt, Handlers
+from agent.handlers import Attempt, Handlers, LockError
 from agent.inflight.delivery import Delivery
+from agent.lock_table import LockTable
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.ports import Partition, Row
 from agent.routes import Ticket
@@ -79,7 +81,10 @@ def claimed(**changes: Any) -> Delivery:
 def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
     handlers = FakeHandlers()
     worker = Worker(
-        handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S
+        handlers=cast("Handlers", handlers),
+        locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock(at_s)),
+        clock=StillClock(at_s),
+        deadline_s=DEADLINE_S,
     )
     turns = quota_gate_of(Config(), StillClock(at_s)).admit(delivery, delivery.route)
     assert turns is not None
@@ -120,3 +125,11 @@ def test_a_task_without_input_is_dead() -> None:
     assert isinstance(outcome, Dead)
     assert outcome.failure.error_class == "NO_INPUT"
     assert attempts == []
+
+
+def test_the_locks_of_an_attempt_end_with_it() -> None:
+    """A handler that keeps a lock, or goes on in a thread of its own, takes none any more."""
+    _, (attempt,) = worked(claimed())
+
+    with pytest.raises(LockError, match="the attempt has ended"):
+        attempt.locks.ask("account")

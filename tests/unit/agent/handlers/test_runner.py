@@ -2,11 +2,13 @@
 
 import asyncio
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import orjson
 import pytest
 
-from agent.handlers import Context, DocumentError, GiveUpError, TryAgainError
+from agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
+from agent.handlers.resource_locks import FreeLocks
 from agent.judge import Effect
 from agent.outcome import (
     VALUE,
@@ -505,3 +507,108 @@ def test_a_second_call_is_not_made_when_the_lease_has_run_out() -> None:
     assert isinstance(outcome, Released)
     assert outcome.spent.tokens_in == 10
     assert len(tried.llm.calls) == 1
+
+
+# ---- locks
+
+
+class NotedLocks(FreeLocks):
+    """Locks that are free, or not, and a list of what was done."""
+
+    def __init__(self, *, free: bool = True) -> None:
+        super().__init__()
+        self._free = free
+        self.done: list[object] = []
+
+    def ask(self, name: str) -> None:
+        if name in self.done:
+            raise LockError(f"this attempt holds the lock {name} already")
+        self.done.append(name)
+
+    async def wait(self, name: str, wait_s: float) -> int | None:
+        self.done.append(wait_s)
+        return await super().wait(name, wait_s) if self._free else None
+
+    def give_back(self, name: str) -> None:
+        self.done.append(f"not {name}")
+
+
+async def locking(context: Context) -> int:
+    async with context.lock("account 7") as held:
+        held.check()
+        return held.fence
+
+
+def test_a_handler_holds_a_lock() -> None:
+    """It gets the lock's number, and waits for half of its time at most."""
+    locks = NotedLocks()
+
+    outcome = handlers_harness(document=locking).run(locks=locks)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == b"1"
+    assert locks.done == ["account 7", 30.0, "not account 7"]
+
+
+def test_a_lock_that_is_not_free_in_time_costs_no_attempt() -> None:
+    """The task is released, and waits no longer under this attempt."""
+    locks = NotedLocks(free=False)
+
+    assert handlers_harness(document=locking).run(locks=locks) == Released()
+    assert locks.done[-1] == "not account 7"
+
+
+def test_no_lock_is_held_without_a_lease() -> None:
+    """Another agent may have the task, and the lock, by then."""
+    tried, locks = handlers_harness(document=locking), NotedLocks()
+    tried.leased = False
+
+    assert tried.run(locks=locks) == Released()
+    assert locks.done[-1] == "not account 7"
+
+
+def test_a_handler_can_ask_whether_it_lost_its_lock() -> None:
+    """Before it changes the resource, for example."""
+
+    async def slow(context: Context) -> int:
+        async with context.lock("account 7") as held:
+            tried.leased = False
+            held.check()
+        raise AssertionError("the lock is lost")
+
+    tried, locks = handlers_harness(document=slow), NotedLocks()
+
+    assert tried.run(locks=locks) == Released()
+    assert locks.done[-1] == "not account 7"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 192, " a", "a\n", 7, "\ud800"])
+def test_a_bad_name_of_a_lock_is_the_handlers_failure(name: Any) -> None:
+    """The text says what a name is."""
+
+    async def bad(context: Context) -> None:
+        async with context.lock(name):
+            raise AssertionError("nothing has this name")
+
+    locks = NotedLocks()
+
+    failure = failure_of(handlers_harness(document=bad).run(locks=locks))
+
+    assert failure.error_class == "HANDLER"
+    assert "LockError: the name of a lock" in failure.text
+    assert locks.done == []
+
+
+def test_a_lock_that_is_taken_twice_stays_with_the_first() -> None:
+    """The inner one fails; the outer one is given back once."""
+
+    async def twice(context: Context) -> None:
+        async with context.lock("a"), context.lock("a"):
+            raise AssertionError("it would wait for itself")
+
+    locks = NotedLocks()
+
+    failure = failure_of(handlers_harness(document=twice).run(locks=locks))
+
+    assert "holds the lock a already" in failure.text
+    assert locks.done == ["a", 30.0, "not a"]

@@ -1,0 +1,176 @@
+"""The locks that this agent's attempts hold or wait for.
+
+One loop speaks to the ledger for all of them. A wait is a row and a future: it holds no connection,
+and however many attempts wait, the loop looks for all of them at once, every `LOOK_S`.
+"""
+
+import asyncio
+from collections.abc import Container, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from agent.handlers.resource_locks import LockError
+from agent.lock_table import Claimant, Held, LockChange, LockTable
+from agent.ports import Clock
+from schemas.runtime import crash
+
+LOOK_S = 0.25
+AGAIN_S = 1.0  # after a failure
+PAGE = 100  # locks in one transaction
+
+
+class Place(NamedTuple):
+    """One attempt at one lock."""
+
+    name: str
+    attempt: Claimant
+
+
+class ResourceLocks:
+    """The locks of one agent's attempts."""
+
+    def __init__(self, *, table: LockTable, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._waits: dict[Place, asyncio.Future[int]] = {}
+        # What is to be written: for each lock, those who leave and then those who ask, in order.
+        self._asking: dict[Place, None] = {}
+        self._leaving: dict[Place, None] = {}
+        self._stale: set[str] = set()  # locks whose holder's claim has ended
+        self._looked_s = 0.0
+        self._wake = asyncio.Event()
+
+    def of(self, task_id: int, owner: int) -> "LocksOfAttempt":
+        """Return the locks of an attempt. They are to be closed when it ends."""
+        return LocksOfAttempt(self, Claimant(task_id, owner))
+
+    def ask(self, place: Place) -> None:
+        """Ask for a lock. `leave` must follow, however that ends."""
+        self._waits[place] = asyncio.get_running_loop().create_future()
+        self._asking[place] = None
+        self._wake.set()
+
+    async def wait(self, place: Place, wait_s: float) -> int | None:
+        """Return the lock's fence once it is held; None if it is not free in time."""
+        try:
+            async with asyncio.timeout(wait_s):
+                return await self._waits[place]
+        except TimeoutError:
+            return None
+        finally:
+            self._waits.pop(place, None)
+
+    def leave(self, place: Place) -> None:
+        """Give a lock back, or wait for it no longer."""
+        self._waits.pop(place, None)
+        self._asking.pop(place, None)  # perhaps it is being written, so it leaves in any case
+        self._leaving[place] = None
+        self._wake.set()
+
+    @property
+    def idle(self) -> bool:
+        """Return whether nothing is left to be written."""
+        return not (self._asking or self._leaving or self._stale)
+
+    async def run_once(self) -> None:
+        """Write what attempts asked for, and look for those that wait; pause before or after it."""
+        if self.idle:
+            await self._pause()
+        if not self.idle:
+            await self._write()
+        if self._waits and self._clock.now_s() - self._looked_s >= LOOK_S:
+            self._looked_s = self._clock.now_s()
+            await self._look()
+
+    async def _pause(self) -> None:
+        """Wait until an attempt asks or leaves, or until the next look for those that wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S if self._waits else None):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _write(self) -> None:
+        """Write the changes of some locks; if that fails, they are to be written again."""
+        names = sorted({place.name for place in (*self._asking, *self._leaving)} | self._stale)
+        changes = {name: LockChange() for name in names[:PAGE]}
+        asking = _taken(self._asking, changes)
+        leaving = _taken(self._leaving, changes)
+        for place in asking:
+            changes[place.name].asking.append(place.attempt)
+        for place in leaving:
+            changes[place.name].leaving.append(place.attempt)
+        try:
+            held = await self._table.change(changes)
+        except Exception:
+            # Those who left meanwhile have no part in it, unless they asked again.
+            still = [place for place in asking if place not in self._leaving]
+            self._asking = {**dict.fromkeys(still), **self._asking}
+            self._leaving = {**dict.fromkeys(leaving), **self._leaving}
+            await self._clock.sleep(AGAIN_S)
+            raise
+        crash.reach("lock.changed")
+        self._stale.difference_update(changes)
+        self._grant(held)
+
+    async def _look(self) -> None:
+        """Learn which waits have ended, and which locks nobody holds any more."""
+        names = sorted({place.name for place in self._waits})
+        while page := names[:PAGE]:
+            del names[:PAGE]
+            held = await self._table.look(page)
+            self._grant(held)
+            self._stale.update(lock.name for lock in held if not lock.alive)
+
+    def _grant(self, held: Iterable[Held]) -> None:
+        for lock in held:
+            granted = self._waits.get(Place(lock.name, lock.holder))
+            if granted is not None and lock.alive and not granted.done():
+                granted.set_result(lock.fence)
+
+
+def _taken(places: dict[Place, None], names: Container[str]) -> list[Place]:
+    """Take the places at these locks, in order."""
+    taken = [place for place in places if place.name in names]
+    for place in taken:
+        del places[place]
+    return taken
+
+
+class LocksOfAttempt:
+    """The locks that one attempt holds or waits for."""
+
+    def __init__(self, locks: ResourceLocks, attempt: Claimant) -> None:
+        self._locks = locks
+        self._attempt = attempt
+        self._names: set[str] = set()
+        self._closed = False
+
+    def ask(self, name: str) -> None:
+        """Ask for a lock.
+
+        Raises LockError if the attempt holds the lock, or waits for it, or has ended.
+        """
+        if self._closed:
+            raise LockError(f"the attempt has ended; it takes no lock {name}")
+        if name in self._names:
+            raise LockError(
+                f"this attempt holds the lock {name} already, or waits for it; take it once"
+            )
+        self._names.add(name)
+        self._locks.ask(Place(name, self._attempt))
+
+    async def wait(self, name: str, wait_s: float) -> int | None:
+        """Return the lock's fence once it is held; None if it is not free within `wait_s`."""
+        return await self._locks.wait(Place(name, self._attempt), wait_s)
+
+    def give_back(self, name: str) -> None:
+        """Give a lock back, or wait for it no longer."""
+        if name in self._names:
+            self._names.remove(name)
+            self._locks.leave(Place(name, self._attempt))
+
+    def close(self) -> None:
+        """Give all locks back, because the attempt has ended, and take no other."""
+        self._closed = True
+        for name in list(self._names):
+            self.give_back(name)
