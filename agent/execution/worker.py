@@ -59,11 +59,8 @@ class Worker:
             note_spent=delivery.note_spent,
             go_on=go_on,
             turns=permit.turns,
-<<<<<<< HEAD
             inherited=Inherited(depth=row.depth, tenant=row.tenant or "default", lane=row.lane),
-=======
             locks=locks,
->>>>>>> 5aa80295 (Let handlers take locks for resources outside)
         )
         try:
             return await self._handlers.run(attempt)

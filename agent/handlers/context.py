@@ -74,11 +74,8 @@ class Attempt:
     note_spent: Callable[[Spent], None] = lambda _spent: None
     go_on: Callable[[_Failed], OtherRoute | Outcome] = lambda outcome: outcome
     turns: Turns = field(default_factory=FreeTurns)
-<<<<<<< HEAD
     inherited: Inherited = field(default_factory=Inherited)
-=======
     locks: AttemptLocks = field(default_factory=FreeLocks)
->>>>>>> 5aa80295 (Let handlers take locks for resources outside)
 
 
 @dataclass(frozen=True, slots=True)
