@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.faults.installation import Installation
-from tests.faults.stories import failing, producing, receiving, repairing, working
+from tests.faults.stories import failing, locking, producing, receiving, repairing, working
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ STORIES = (
     Story(working.splitting, "settle.split"),
     Story(working.publishing, "publish.delivered publish.shrunk relay.taken"),
     Story(working.draining, "drain.group_left drain.settled drain.published"),
+    Story(locking.locking, "lock.changed"),
     Story(repairing.reaping, "claim.claimed reap.judged reap.reset"),
     Story(repairing.sweeping, "sweep.ordered trim.trimmed", embedded="trim.low_raised"),
     Story(repairing.compacting, "compact.added compact.moved"),
