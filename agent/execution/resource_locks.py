@@ -19,7 +19,7 @@ AGAIN_S = 1.0  # after a failure
 PAGE = 100  # locks in one transaction
 
 
-class Place(NamedTuple):
+class LockPlace(NamedTuple):
     """One attempt at one lock."""
 
     name: str
@@ -32,10 +32,10 @@ class ResourceLocks:
     def __init__(self, *, table: LockTable, clock: Clock) -> None:
         self._table = table
         self._clock = clock
-        self._waits: dict[Place, asyncio.Future[int]] = {}
+        self._waits: dict[LockPlace, asyncio.Future[int]] = {}
         # What is to be written: for each lock, those who leave and then those who ask, in order.
-        self._asking: dict[Place, None] = {}
-        self._leaving: dict[Place, None] = {}
+        self._asking: dict[LockPlace, None] = {}
+        self._leaving: dict[LockPlace, None] = {}
         self._stale: set[str] = set()  # locks whose holder's claim has ended
         self._looked_s = 0.0
         self._wake = asyncio.Event()
@@ -44,13 +44,13 @@ class ResourceLocks:
         """Return the locks of an attempt. They are to be closed when it ends."""
         return LocksOfAttempt(self, Claimant(task_id, owner))
 
-    def ask(self, place: Place) -> None:
+    def ask(self, place: LockPlace) -> None:
         """Ask for a lock. `leave` must follow, however that ends."""
         self._waits[place] = asyncio.get_running_loop().create_future()
         self._asking[place] = None
         self._wake.set()
 
-    async def wait(self, place: Place, wait_s: float) -> int | None:
+    async def wait(self, place: LockPlace, wait_s: float) -> int | None:
         """Return the lock's fence once it is held; None if it is not free in time."""
         try:
             async with asyncio.timeout(wait_s):
@@ -60,7 +60,7 @@ class ResourceLocks:
         finally:
             self._waits.pop(place, None)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: LockPlace) -> None:
         """Give a lock back, or wait for it no longer."""
         self._waits.pop(place, None)
         self._asking.pop(place, None)  # perhaps it is being written, so it leaves in any case
@@ -123,12 +123,12 @@ class ResourceLocks:
 
     def _grant(self, held: Iterable[Held]) -> None:
         for lock in held:
-            granted = self._waits.get(Place(lock.name, lock.holder))
+            granted = self._waits.get(LockPlace(lock.name, lock.holder))
             if granted is not None and lock.alive and not granted.done():
                 granted.set_result(lock.fence)
 
 
-def _taken(places: dict[Place, None], names: Container[str]) -> list[Place]:
+def _taken(places: dict[LockPlace, None], names: Container[str]) -> list[LockPlace]:
     """Take the places at these locks, in order."""
     taken = [place for place in places if place.name in names]
     for place in taken:
@@ -157,17 +157,17 @@ class LocksOfAttempt:
                 f"this attempt holds the lock {name} already, or waits for it; take it once"
             )
         self._names.add(name)
-        self._locks.ask(Place(name, self._attempt))
+        self._locks.ask(LockPlace(name, self._attempt))
 
     async def wait(self, name: str, wait_s: float) -> int | None:
         """Return the lock's fence once it is held; None if it is not free within `wait_s`."""
-        return await self._locks.wait(Place(name, self._attempt), wait_s)
+        return await self._locks.wait(LockPlace(name, self._attempt), wait_s)
 
     def give_back(self, name: str) -> None:
         """Give a lock back, or wait for it no longer."""
         if name in self._names:
             self._names.remove(name)
-            self._locks.leave(Place(name, self._attempt))
+            self._locks.leave(LockPlace(name, self._attempt))
 
     def close(self) -> None:
         """Give all locks back, because the attempt has ended, and take no other."""
