@@ -5,11 +5,13 @@ A plain function gets it, in a thread or in a child process.
 Tested by tests/unit/agent/handlers/test_threads.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Protocol
 
 from agent.handlers.context import Answer, Context
+from agent.handlers.resource_locks import HeldLock
 from agent.handlers.task_log import TaskLog
 from schemas.settings.config import Structured
 from schemas.task.line import TaskLine
@@ -30,6 +32,9 @@ class ContextCall(StrEnum):
     DOCUMENT = "document"
     COMPLETE = "complete"
     FOLLOW = "follow"
+    TAKE_LOCK = "take_lock"
+    CHECK_LOCK = "check_lock"
+    GIVE_BACK_LOCK = "give_back_lock"
 
 
 class ContextView(Protocol):
@@ -152,6 +157,16 @@ class BlockingContext:
         """Order another task, as `Context.follow`."""
         self._ask(ContextCall.FOLLOW, {"line": line})
 
+    @contextmanager
+    def lock(self, name: str) -> Iterator[HeldLock]:
+        """Hold a lock, as `Context.lock`. Raises AttemptEndedError if the attempt has ended."""
+        fence: int = self._ask(ContextCall.TAKE_LOCK, {"name": name})
+        try:
+            yield HeldLock(name, fence, lambda: self._ask(ContextCall.CHECK_LOCK, {}))
+        finally:
+            with suppress(AttemptEndedError):  # the end of the attempt gave it back
+                self._ask(ContextCall.GIVE_BACK_LOCK, {"name": name})
+
 
 async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
     """Do for an attempt what its handler asked for."""
@@ -162,3 +177,9 @@ async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[st
             return await context.complete(**arguments)
         case ContextCall.FOLLOW:
             return await context.follow(**arguments)
+        case ContextCall.TAKE_LOCK:
+            return await context.take_lock(**arguments)
+        case ContextCall.CHECK_LOCK:
+            return context.require_lease()
+        case ContextCall.GIVE_BACK_LOCK:
+            return context.give_back_lock(**arguments)

@@ -281,18 +281,33 @@ class Context:
         NoTurnError if the lock is not free in half of the attempt's time: the task keeps its place
         and runs again, uncounted. A handler must not catch NoTurnError and LeaseLostError.
         """
-        locks = self._attempt.locks
-        locks.ask(require_name(name))
+        fence = await self.take_lock(name)
         try:
-            fence = await locks.wait(name, self._left_s() * _LOCK_SHARE)
-            if fence is None:
-                raise NoTurnError
-            self._require_lease()
-            yield HeldLock(name, fence, self._require_lease)
+            yield HeldLock(name, fence, self.require_lease)
         finally:
-            locks.give_back(name)
+            self.give_back_lock(name)
 
-    def _require_lease(self) -> None:
+    async def take_lock(self, name: str) -> int:
+        """Take a lock, which must be given back, and return its fence; handlers use `lock`."""
+        self._attempt.locks.ask(require_name(name))
+        try:
+            return await self._held_lock(name)
+        except BaseException:
+            self.give_back_lock(name)
+            raise
+
+    async def _held_lock(self, name: str) -> int:
+        fence = await self._attempt.locks.wait(name, self._left_s() * _LOCK_SHARE)
+        if fence is None:
+            raise NoTurnError
+        self.require_lease()
+        return fence
+
+    def give_back_lock(self, name: str) -> None:
+        """Give a lock back."""
+        self._attempt.locks.give_back(name)
+
+    def require_lease(self) -> None:
         """Raise LeaseLostError if another agent may have the task."""
         if not self._attempt.may_call():
             raise LeaseLostError
@@ -311,7 +326,7 @@ class Context:
         verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
         """Make one call on the present route; return the reply and what it means."""
-        self._require_lease()
+        self.require_lease()
         turn, end = await self._turn(len(sent), most_out), CallEnd()
         try:
             call = self._next_call(sent)

@@ -10,7 +10,14 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import AttemptEndedError, BlockingContext, FollowUpError, GiveUpError
+from agent.handlers import (
+    AttemptEndedError,
+    BlockingContext,
+    FollowUpError,
+    GiveUpError,
+    LockError,
+)
+from agent.handlers.resource_locks import FreeLocks
 from agent.handlers.threads import HandlerThreads
 from agent.outcome import Dead, Released, Retry, Succeeded
 from agent.process.containment import new_event_loop
@@ -68,6 +75,28 @@ def test_an_answer_of_a_plain_function_is_the_result() -> None:
 
     assert isinstance(outcome, Succeeded)
     assert b"choices" in outcome.body
+
+
+def test_a_plain_function_holds_locks() -> None:
+    """It takes them one after the other, and hears when it may have lost one."""
+    heard: list[Any] = []
+
+    def hold(context: BlockingContext) -> int:
+        with context.lock("a") as first:
+            first.check()
+            heard.append(first.fence)
+        with pytest.raises(LockError, match="the name of a lock has 0"), context.lock(""):
+            raise AssertionError("no lock has this name")
+        with context.lock("b") as second:
+            handlers.leased = False
+            second.check()
+        raise AssertionError("the lock is lost")
+
+    handlers, _ = harness(hold)
+    locks = FreeLocks()
+
+    assert handlers.run(locks=locks) == Released()
+    assert heard == [1]
 
 
 def test_what_a_plain_function_orders_is_part_of_its_success() -> None:
