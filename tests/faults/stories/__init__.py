@@ -48,6 +48,7 @@ STORIES = (
     Story(working.settling, "settle.committed commit.sending"),
     Story(working.committing, "commit.done"),
     Story(working.splitting, "settle.split"),
+    Story(working.following, "settle.ids_taken settle.committed publish.delivered"),
     Story(working.publishing, "publish.delivered publish.shrunk relay.taken"),
     Story(working.draining, "drain.group_left drain.settled drain.published"),
     Story(locking.locking, "lock.changed"),

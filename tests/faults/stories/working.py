@@ -11,6 +11,14 @@ from tests.integration.programs import Program
 
 TASKS = 60
 SLOTS = ("--slots", "6")
+PARENTS, CHILDREN = 30, 2
+STAGES = f"""
+async def order(context):
+    messages = [{{"role": "user", "content": "hi"}}]
+    await context.complete({{"model": context.model, "messages": messages}})
+    for number in range({CHILDREN}):
+        await context.follow({{"id": f"{{context.task.key}}/{{number}}", "prompt": "Summarize."}})
+"""
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 
 
@@ -86,6 +94,25 @@ def _refusing(condition: str, *, kafka: bool) -> str:
         f"CREATE TRIGGER refuse BEFORE INSERT ON task_result WHEN {condition} BEGIN SELECT "
         "RAISE(ABORT, 'refused'); END"
     )
+
+
+def following(installation: Installation) -> None:
+    """Follow-ups are there when their parent has succeeded, each once, and a relay sends them."""
+    deployment = installation.deployment
+    deployment.llm("--latency", "0.1")
+    (deployment.folder / "stages.py").write_text(STAGES)
+    (deployment.folder / "docllm.toml").write_text('[types.parent]\nhandler = "stages:order"\n')
+    parents = [f"p{number}" for number in range(PARENTS)]
+    path = deployment.write_lines({"id": key, "type": "parent"} for key in parents)
+    deployment.producer("load", str(path))
+    children = [f"{key}/{child}" for key in parents for child in range(CHILDREN)]
+    deployment.expect("tasks", [*parents, *children])
+    installation.crash_agent("settle.ids_taken", *SLOTS, most=2)
+    installation.crash_agent("settle.committed", *SLOTS)
+    installation.crash_agent("publish.delivered", *SLOTS)
+    installation.age_orders()
+    run = installation.recover()
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
 
 
 def publishing(installation: Installation) -> None:
