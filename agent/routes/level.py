@@ -3,6 +3,8 @@
 Time is passed in. A round is about one answer time. A round with refusals lowers the level by half
 of their share. A round without refusals raises it by 3 %, the next one by twice as much, and so on,
 so that the level stays near the limit while there is one and soon leaves it once it is gone.
+After a clean round, rounds are shorter than slow answers. Then the level runs ahead of the running
+calls, and the first refusal takes it back to them.
 
 Refused calls whose share stays although the level falls do not come from a limit: a server refuses
 them by chance. This share is then expected, and only what goes beyond it lowers the level.
@@ -17,6 +19,8 @@ GROWTH = 0.03
 MOST_GROWTH = 0.45
 # A round has at least so many calls, however long it takes, but it ends after this time.
 LEAST_CALLS = 15
+SHORT_S = 0.8  # a round after a clean one, if answers take longer
+REACHED = 0.85
 SLOW_S = 5.0
 LEAST_TOLD = 10  # fewer calls say nothing of a share
 SLOW_GROWTH = 0.25
@@ -74,8 +78,13 @@ class Level:
         self._judge(now_s, spared)
         return self.calls != former
 
-    def refused(self, began_s: float, now_s: float, spared: float = 0.0) -> bool:
-        """Count a refused call, as `answered` does."""
+    def refused(
+        self, began_s: float, now_s: float, spared: float = 0.0, running: float = inf
+    ) -> bool:
+        """Count a refused call, as `answered` does.
+
+        `running` is how many others take a place.
+        """
         if began_s < self._from_s:
             return False
         self._refused_s = now_s
@@ -86,17 +95,34 @@ class Level:
             round_ = self._rounds[-1]
         round_.refused += 1
         former = self.calls
+        if self._runs_ahead(running):
+            self.set(float(running), now_s)
+            return True
         if not self._chance:
             self._goal = former
         self._judge(now_s, spared)
         return self.calls != former
+
+    def _runs_ahead(self, running: float) -> bool:
+        """Return whether the level grew so fast that far fewer calls run."""
+        is_growing = not self._chance and self._growth > 2 * GROWTH
+        return is_growing and LEAST_CALLS <= running < REACHED * self.calls
 
     @property
     def mostly_refused(self) -> bool:
         """Return whether half of an answer time's calls were refused."""
         refused = sum(round_.refused for round_ in self._rounds)
         started = sum(round_.started for round_ in self._rounds)
-        return refused * 2 >= max(LEAST_TOLD, started, self.calls)
+        usual = self.calls * self._round_s / self._times.usual_s
+        return refused * 2 >= max(LEAST_TOLD, started, usual)
+
+    @property
+    def _round_s(self) -> float:
+        """Return how long a round lasts at least."""
+        usual_s = self._times.usual_s
+        if self._growth <= GROWTH:
+            return usual_s
+        return min(usual_s, max(SHORT_S, PATIENCE * self._refusal_s))
 
     def _round_of(self, began_s: float) -> "_Round | None":
         rounds = (one for one in reversed(self._rounds) if one.began_s <= began_s <= one.ended_s)
@@ -109,7 +135,7 @@ class Level:
         newest, oldest = self._rounds[-1], self._rounds[0]
         lasted_s = now_s - newest.began_s
         enough = newest.started >= LEAST_CALLS or lasted_s >= SLOW_S
-        if newest.ended_s == inf and enough and lasted_s >= self._times.usual_s:
+        if newest.ended_s == inf and enough and lasted_s >= self._round_s:
             newest.ended_s = now_s
         decided_s = oldest.ended_s + (0.0 if oldest.decided else PATIENCE * self._refusal_s)
         if now_s >= decided_s:

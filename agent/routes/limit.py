@@ -120,14 +120,18 @@ class Limit:
         if self._level.answered(began_s, now_s, self._spared):
             self._follow(now_s)
 
-    def refused(self, began_s: float, now_s: float, pause_s: float) -> None:
-        """Learn that a call was refused; the route waits `pause_s` if it must pause for it."""
+    def refused(self, began_s: float, now_s: float, pause_s: float, running: int) -> None:
+        """Learn that a call was refused while so many others run, whenever these began.
+
+        The route waits `pause_s` if it must pause for it.
+        """
         if began_s < self.from_s:
             return
         if self._mode is _Mode.TRIAL:
             self.pause(now_s, max(pause_s, 2 * self._pause_s))
             return
-        has_changed = self._level.refused(began_s, now_s, self._spared)
+        taken = running + self.held(now_s) if self._mode is _Mode.LIMITED else inf
+        has_changed = self._level.refused(began_s, now_s, self._spared, taken)
         self._drop_places(now_s)
         self._held_until_s.append(began_s + self._times.usual_s)
         if self._level.mostly_refused or self._burst.refused(began_s, self._level.calls):

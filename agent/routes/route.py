@@ -251,7 +251,7 @@ class Route:
             self._circuit.report(now_s, failed=False)
             self._limit.pause(now_s, pause_s)
         else:
-            self._limit.refused(ticket.began_s, now_s, pause_s)
+            self._limit.refused(ticket.began_s, now_s, pause_s, len(self._running))
         self.reason = evidence.reason
 
     def _lock(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:

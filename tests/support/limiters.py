@@ -104,8 +104,8 @@ class Counter(Limiter):
 class Dice(Limiter):
     """Refuses a share of all calls, whatever their rate."""
 
-    def __init__(self, share: float) -> None:
-        super().__init__((0.1, 2.0))
+    def __init__(self, share: float, latency_s: Range = (0.1, 2.0)) -> None:
+        super().__init__(latency_s)
         self._share = share
 
     def takes(self, now_s: float, latency_s: float, rng: random.Random) -> bool:

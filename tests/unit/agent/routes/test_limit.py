@@ -116,6 +116,7 @@ def test_a_limit_of_concurrent_calls_is_used() -> None:
 
 
 FALL_S, RETURN_S, END_S = 40.0, 80.0, 120.0
+SLOW_S = 3.5, 6.5
 
 
 @pytest.mark.parametrize("latency_s", [(0.7, 1.3), (0.1, 2.0)])
@@ -133,6 +134,25 @@ def test_a_capacity_that_falls_and_returns_is_followed(
         assert agent.good(new_level_s, to_s) >= 0.9 * most / each_s * (to_s - new_level_s)
         assert server.refused(from_s, to_s) <= 0.07 * len(server.between(from_s, to_s))
     assert server.refused(FALL_S, END_S) <= 0.05 * len(server.between(FALL_S, END_S))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_capacity_for_slow_answers_that_returns_is_soon_used(seed: int) -> None:
+    """Answers of five seconds: 50 become 200 calls at once in four of them, with few refusals."""
+    server = InFlight(lambda now_s: 50 if 60 <= now_s < 120 else 200, SLOW_S)
+    agent = driven(server, 180.0, slots=400, seed=seed)
+
+    assert server.passed(135.0, 140.0) >= 0.85 * 200
+    assert agent.good(145.0, 180.0) >= 0.85 * 200 / 5.0 * 35
+    assert server.refused(120.0, 180.0) <= 0.04 * len(server.between(120.0, 180.0))
+
+
+def test_refusals_by_chance_cost_little_with_slow_answers() -> None:
+    """Rounds that are shorter than an answer do not take refusals by chance for a limit."""
+    free, refusing = Dice(0.0, SLOW_S), Dice(0.05, SLOW_S)
+    alone, refused = driven(free, 180.0), driven(refusing, 180.0)
+
+    assert refused.good(0.0, 180.0) >= 0.8 * alone.good(0.0, 180.0)
 
 
 @pytest.mark.parametrize("agents", [4, 8])
