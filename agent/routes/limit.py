@@ -85,14 +85,18 @@ class Limit:
             self._held_until_s.popleft()
 
     def at_once(self, now_s: float) -> float:
-        """Return how many calls may begin now by the rate."""
+        """Return how many calls may begin now by the rate.
+
+        If the loop was busy for long, as many may begin as would have begun meanwhile.
+        """
         if self._mode is not _Mode.LIMITED:
             return inf
         rate = PACE * self._level.calls / self._times.usual_s
-        self._tokens = min(
-            1 + BURST_S * rate, self._tokens + rate * max(0.0, now_s - self._filled_s)
-        )
-        self._filled_s = now_s
+        since_s = now_s - self._filled_s
+        if since_s > 0:
+            most = 1 + rate * max(BURST_S, min(since_s, self._times.usual_s))
+            self._tokens = min(most, self._tokens + rate * since_s)
+            self._filled_s = now_s
         return self._tokens
 
     def began(self, now_s: float, running: int) -> None:

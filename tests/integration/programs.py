@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -178,3 +179,10 @@ def until(true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) 
 def _attempt(label: str) -> int:
     """Return the number of the attempt in a call's label, such as 2 in `2.3`, its third call."""
     return int(label.partition(".")[0] or 1)
+
+
+def most_at_once(calls: list[Call]) -> int:
+    """Return how many of these calls ran at the same time at most."""
+    ends = [(call.end_s or call.start_s, -1) for call in calls]
+    moments = sorted([(call.start_s, 1) for call in calls] + ends)
+    return max(accumulate(step for _, step in moments))

@@ -7,16 +7,29 @@ from typing import Any
 import orjson
 
 from tests.integration.deployment import Deployment, task_line
-from tests.integration.programs import RehearsalLLM
+from tests.integration.programs import RehearsalLLM, most_at_once
+from tests.servers import Redis
 
 Settings = Callable[[Deployment, str], None]
+RPM, AT_ONCE = 600, 3
 
 
 def two_routes(
-    deployment: Deployment, settings: Settings, *first: str, on: str = "OUTAGE"
+    deployment: Deployment,
+    settings: Settings,
+    *first: str,
+    on: str = "OUTAGE",
+    second: Iterable[str] = (),
+    limits: str = "",
 ) -> tuple[RehearsalLLM, RehearsalLLM]:
-    """Configure route `a`, which begins with these faults, with the fallback `b`."""
-    llms = (deployment.llm("--latency", "0.05", *first), deployment.llm("--latency", "0.05"))
+    """Configure route `a`, which begins with these faults, with the fallback `b`.
+
+    `second` are options of the server of `b`, and `limits` are settings of that route.
+    """
+    llms = (
+        deployment.llm("--latency", "0.05", *first),
+        deployment.llm("--latency", "0.05", *second),
+    )
     prices = "".join(
         f'[prices."{model}"]\ninput_per_mtok = {price}\n'
         for model, price in (("small", 1.0), ("large", 1000.0))
@@ -32,6 +45,7 @@ def two_routes(
         [routes.b]
         base_url = "{llms[1].url}"
         model = "large"
+        {limits}
         {prices}
         """,
     )
@@ -161,3 +175,31 @@ def test_a_chain_that_never_ends_is_refused_by_every_program(
         done = embedded.run(*command, "--group", embedded.group)
         assert done.code == 2, done
         assert "routes.a.fallback leads back to itself: a -> b -> c -> a" in done.err
+
+
+def test_a_fallback_keeps_its_own_limits(
+    embedded: Deployment, settings: Settings, redis_server: Redis
+) -> None:
+    """While one provider is away its tasks take the turns of the other one's account."""
+    embedded.environ["DOCLLM_REDIS_URL"] = redis_server.url
+    first, second = two_routes(
+        embedded,
+        settings,
+        "--faults",
+        "503=1",
+        second=("--rpm", str(RPM)),
+        limits=f"rpm = {RPM}\nin_flight = {AT_ONCE}",
+    )
+    load(embedded, "one", range(150))
+    agents = [embedded.agent("--until-done", "--slots", "16") for _ in range(2)]
+    embedded.until_settled(100)
+    first.dial()
+    for agent in agents:
+        assert agent.wait() == 0, agent.tail()
+
+    lines = exported(embedded, "one")
+    assert {line["status"] for line in lines} == {"succeeded"}
+    assert Counter(line["route"] for line in lines)["b"] >= 90
+    calls = second.calls()
+    assert [call for call in calls if call.status == 429] == []
+    assert most_at_once(calls) <= AT_ONCE

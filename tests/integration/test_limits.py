@@ -3,14 +3,13 @@
 import os
 import signal
 from collections.abc import Callable
-from itertools import accumulate
 
 import pytest
 import redis
 
 from schemas.runtime.clock import SystemClock
 from tests.integration.deployment import Deployment, task_line
-from tests.integration.programs import RehearsalLLM
+from tests.integration.programs import RehearsalLLM, most_at_once
 from tests.invariants.evidence import Call
 from tests.servers import Redis
 
@@ -130,10 +129,3 @@ def test_a_tenant_has_so_many_calls_at_once_in_all_agents(
     assert len(calls) == 20
     assert most_at_once(calls) <= 2
     assert most_at_once(llm.calls()) > 4
-
-
-def most_at_once(calls: list[Call]) -> int:
-    """Return how many of these calls ran at the same time at most."""
-    ends = [(call.end_s or call.start_s, -1) for call in calls]
-    moments = sorted([(call.start_s, 1) for call in calls] + ends)
-    return max(accumulate(step for _, step in moments))

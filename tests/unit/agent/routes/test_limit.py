@@ -84,6 +84,20 @@ def test_refusals_by_chance_cost_little(seed: int, share: float, kept: float) ->
     assert refusing.good(0.0, 60.0) >= kept * free.good(0.0, 60.0)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_refusals_by_chance_cost_little_while_the_loop_is_often_busy(seed: int) -> None:
+    """What would have begun while the loop was busy begins after it."""
+    good = []
+    for share in (0.0, 0.05):
+        agent, pauses = driven(Dice(share, (0.2, 0.4)), 0.0, seed=seed), random.Random(seed)  # noqa: S311
+        while agent.now_s < 60:
+            step_s = pauses.choice([0.02] * 20 + [0.2] * 5 + [0.8] * 2 + [1.5])
+            agent.drive(agent.now_s + step_s, step_s)
+        good.append(agent.good(0.0, 60.0))
+
+    assert good[1] >= 0.7 * good[0]
+
+
 def test_hung_calls_and_refusals_cost_little_together() -> None:
     """One call in a hundred hangs for ten minutes and five are refused; the others go on."""
 
