@@ -5,12 +5,13 @@ begun. So does `resume` at any time: it is one transaction, which is either made
 """
 
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from agent.process.signals import stops
+from agent.process.signals import rereads, stops
 
 _OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
@@ -26,6 +27,8 @@ def start(argv: Sequence[str]) -> NoReturn:
 
     if argv[:1] != ["rehearsal-llm"]:
         leave_on(stops(), INTERRUPTED if argv[:1] == ["resume"] else 0)
+        for number in rereads():
+            signal.signal(number, signal.SIG_IGN)  # settings that are not read yet are new
     take_standard_files()
 
     from agent.cli.parser import parsed  # noqa: PLC0415 - the signals count first

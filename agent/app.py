@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from agent.agent import Agent, Reaper
 from agent.consumer.known_topics import TopicIds
@@ -23,6 +24,7 @@ from agent.llm.client import ChatClient
 from agent.maintenance.duty import Round
 from agent.maintenance.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_rounds
+from agent.maintenance.settings_reader import RereadRequest
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
@@ -36,6 +38,7 @@ from agent.routes.accounts import Accounts
 from agent.routes.sharing.board import Board
 from agent.routes.sharing.sync import BoardSync
 from agent.wiring.agent import Chosen, agent
+from agent.wiring.live_settings import Rereading
 from producer.app import Parts, bus_path, make_relay
 from producer.bus.embedded.lock import AGENTS
 from producer.ledger.agent_status import REAPER
@@ -158,12 +161,15 @@ async def built(
     parts: Parts,
     *,
     rehearsal: bool,
+    load: Callable[[], Config],
+    reread: RereadRequest,
     tell: Callable[[bytes], None] | None = None,
     first: bool = True,
 ) -> AsyncIterator[tuple[Agent, Progress]]:
     """Build an agent, register it and start its heartbeat; close everything at the end.
 
-    `tell` sends messages to a parent, for which the `first` agent speaks.
+    `tell` sends messages to a parent, for which the `first` agent speaks. `load` reads the settings
+    again, and `reread` is made by a signal.
     """
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
@@ -237,6 +243,11 @@ async def built(
             latest=latest,
             watch=watch,
             quota_ledger=quota_ledger,
+            rereading=Rereading(
+                load=(lambda: _rehearsed(load())) if rehearsal else load,
+                form=partial(_form, rehearsal=rehearsal),
+                request=reread,
+            ),
         )
         made = agent(chosen)
         # An agent that cannot be built, as with a broken handler, must not look alive.

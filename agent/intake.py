@@ -75,7 +75,7 @@ class Intake:
         self._clock = clock
         self._counts = counts
         self._group = group
-        self._max_attempts_of = config.max_attempts_of
+        self._config = config
         self._overflow = Overflow(
             transactions=transactions,
             clock=clock,
@@ -97,6 +97,11 @@ class Intake:
         self._records: deque[Record] = deque()
         self._bytes = 0  # of the records in `_records`
         self._wake = asyncio.Event()
+
+    def apply(self, config: Config) -> None:
+        """Take over changed settings."""
+        self._config = config
+        self._overflow.limit = config.tenant_defaults.overflow
 
     @property
     def idle(self) -> bool:
@@ -221,7 +226,7 @@ class Intake:
             record.value,
             record.headers,
             group=self._group,
-            max_attempts_of=self._max_attempts_of,
+            max_attempts_of=self._config.max_attempts_of,
             apart=self._apart,
             failed=self._memory.note,
         )

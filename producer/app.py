@@ -44,9 +44,12 @@ _POLLS_UNTIL_WARNING = 60
 _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
-    """The parts that a program works with. Publisher and admin are closed with them."""
+    """The parts that a program works with. Publisher and admin are closed with them.
+
+    `config` is replaced when an agent reads its settings again.
+    """
 
     config: Config
     topics: Topics

@@ -10,19 +10,22 @@ import os
 import random
 import resource
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.request import getproxies_environment
 
 from agent import app
 from agent.agent import Agent, Stop
+from agent.maintenance.settings_reader import RereadRequest
 from agent.process import child_process, drain_watchdog
 from agent.process.child_process import ParentPipe, Word
 from agent.process.clock_jump import wait_for_backward_jump
 from agent.process.containment import new_event_loop
-from agent.process.signals import stops
+from agent.process.signals import rereads, stops
 from agent.process.supervisor import Supervisor
 from agent.rehearsal.child import rehearsal_child
 from agent.reporting import group_watch
@@ -160,7 +163,8 @@ def _allow_open_files(calls: int) -> bool:
 
 async def _run(config: Config, options: argparse.Namespace) -> bool:
     """Run an agent; return whether it must start anew."""
-    stop = _signals(config.agent.drain_timeout_s + drain_watchdog.GRACE_S)
+    stop, reread = _signals(config.agent.drain_timeout_s + drain_watchdog.GRACE_S), RereadRequest()
+    _on_reread(reread.make)
     if not options.rehearsal:
         require_llm(config)
     if options.child:
@@ -171,7 +175,7 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
             config.agent.slots,
         )
     with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
-        await _work(config, llm, options, stop)
+        await _work(config, llm, options, stop, reread)
     # A signal to leave during the drain hurries it, and then the agent does not restart.
     return anew.is_set() and not stop.hurry.is_set()
 
@@ -203,8 +207,15 @@ def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
             watching.cancel()
 
 
-async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, stop: Stop) -> None:
+async def _work(
+    config: Config,
+    llm: LLMConfig,
+    options: argparse.Namespace,
+    stop: Stop,
+    reread: RereadRequest,
+) -> None:
     config = replace(config, llm=llm)
+    load = partial(_load_again, options, llm, current_folder())
     async with opened(config, options.group) as parts:
         log.info("%s", app.describe(parts))
         if options.child in {None, 1}:
@@ -218,6 +229,8 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
         async with app.built(
             parts,
             rehearsal=options.rehearsal,
+            load=load,
+            reread=reread,
             tell=report.tell if options.child else None,
             first=options.child in {None, 1},
         ) as (agent, progress):
@@ -248,6 +261,15 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
                 await progress.log_stopped()
 
 
+def _load_again(options: argparse.Namespace, llm: LLMConfig, folder: Path) -> Config:
+    """Read the settings as at the start; a rehearsal keeps its own LLM."""
+    config = load_config(flags=_flags(options), environ=os.environ, cwd=folder)
+    if options.rehearsal:
+        return replace(config, llm=llm)
+    require_llm(config)
+    return config
+
+
 async def _report_done(agent: Agent, options: argparse.Namespace, report: ParentPipe) -> None:
     """Report that the work is done. Raises InputError if `--fail-on-dead` finds dead tasks."""
     dead = options.fail_on_dead and await agent.any_dead()
@@ -274,6 +296,7 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
 async def _reap(config: Config, options: argparse.Namespace) -> bool:
     """Run a reaper; return whether it must start anew."""
     stop = _signals(drain_watchdog.GRACE_S)
+    _on_reread(partial(log.info, "a reaper reads its settings only when it starts"))
     with _started_anew(config, stop) as anew:
         async with opened(config, options.group) as parts, app.reaper(parts) as reaper:
             log.info("reaping for group %s", options.group)
@@ -321,3 +344,9 @@ def _signals(limit_s: float) -> Stop:
     for number in stops():
         loop.add_signal_handler(number, take)
     return stop
+
+
+def _on_reread(act: Callable[[], object]) -> None:
+    """Act on the signals that ask to read the settings again."""
+    for number in rereads():
+        asyncio.get_running_loop().add_signal_handler(number, act)

@@ -112,8 +112,8 @@ def resume_parser() -> Parser:
     parser = Parser(
         "python -m agent resume",
         description="Let a parked or stopped route take calls again at once, and record that in "
-        "the table audit. Agents read a changed key, model or address when they start: after such "
-        "a change, restart them instead.",
+        "the table audit. It is not needed after a change of the settings file, which agents read "
+        "again by themselves.",
     )
     parser.add_argument(
         "route",

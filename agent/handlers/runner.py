@@ -44,6 +44,10 @@ class Handlers:
     """All handlers of an agent, by task type; a type without a handler is a chat completion."""
 
     def __init__(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
+        self.apply(tools=tools, by_type=by_type)
+
+    def apply(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
+        """Use these from the next attempt on; those that run keep what they began with."""
         self._tools = tools
         self._by_type = dict(by_type)
 

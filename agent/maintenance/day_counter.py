@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the ledger's times have no zone
 class DayCounter:
     """Counts calls for each account with such a limit.
 
-    `routes` are the routes of each account, by the first of them, with which `note` is called.
+    `routes` returns the routes of each account, by the first of them, with which `note` is called.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class DayCounter:
         transactions: Transactions,
         clock: Clock,
         group: str,
-        routes: Mapping[str, Sequence[str]],
+        routes: Callable[[], Mapping[str, Sequence[str]]],
         note: Callable[[str, DayCount], None],
     ) -> None:
         self._transactions = transactions
@@ -49,6 +49,6 @@ class DayCounter:
         """Count once."""
         day = int(self._clock.utc_s() // 86_400)
         midnight = _EPOCH + timedelta(days=day)
-        for first, routes in self._routes.items():
+        for first, routes in self._routes().items():
             calls = await self._transactions.read(calls_since, self._group, routes, midnight)
             self._note(first, DayCount(day=day, calls=calls))

@@ -60,7 +60,7 @@ class GuardKeeper:
         self._clock = clock
         self._group = group
         self._gate = gate
-        self._probe_s = probe_s
+        self.probe_s = probe_s
         self._prober = prober
         self._route_of = route_of
         self._publishing = publishing
@@ -147,7 +147,7 @@ class GuardKeeper:
     async def _look_after_raised(self, guard: Guard) -> None:
         """Open the guard or end its look, call tasks up for its look, or begin a look."""
         why = await self._transactions.write(
-            guard_looks.end_look_if_over, self._group, guard, self._probe_s
+            guard_looks.end_look_if_over, self._group, guard, self.probe_s
         )
         if why:
             await self._open(guard, why)
@@ -168,7 +168,7 @@ class GuardKeeper:
             guard_looks.begin, self._group, guard
         ):
             asked = await self._transactions.write(
-                guard_looks.take_route_turn, self._group, guard.route, self._probe_s
+                guard_looks.take_route_turn, self._group, guard.route, self.probe_s
             )
             if asked:
                 crash.reach("guard.turn_taken")
@@ -195,7 +195,7 @@ class GuardKeeper:
             log.warning(
                 "route %s does not answer a prompt; it is asked again in %.0f s",
                 route,
-                self._probe_s,
+                self.probe_s,
             )
         await self._transactions.write(guard_looks.begin_asked, asked, answered=answered)
 

@@ -21,7 +21,7 @@ EVERY_S = 1.0
 class Reporter:
     """Reports what one agent does. `sources` are by destination.
 
-    `form` is a report with what does not change: versions and settings.
+    `form` is a report with what seldom changes: versions and settings.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Reporter:
         counts: Counts,
         clock: Clock,
     ) -> None:
-        self._form = form
+        self.form = form
         self._latest = latest
         self._admission = admission
         self._slots = slots
@@ -62,7 +62,7 @@ class Reporter:
         now_s, busy = self._clock.now_s(), dict(self._admission.busy_routes())
         routes = self._routes.reports(busy, now_s, self._clock.utc_s())
         return replace(
-            self._form,
+            self.form,
             slots=self._admission.slots,
             running=self._slots.running,
             draining=self._admission.closed,
@@ -76,6 +76,8 @@ class Reporter:
         )
 
     def _reasons(self, now_s: float) -> Iterator[Reason]:
+        if self._counts.settings_refused:
+            yield Reason(ReasonCode.SETTINGS_REFUSED, text=self._counts.settings_refused)
         for topic in sorted(self._counts.unknown_topics):
             yield Reason(ReasonCode.TOPIC_UNKNOWN, topic)
         yield from self._admission.reasons(now_s)

@@ -63,6 +63,10 @@ class RouteCallUp:
         """Look each second until cancelled."""
         await repeat([self._duty], partial(self._clock.sleep, LOOK_S))
 
+    def types_added(self) -> None:
+        """Plan a walk: tasks may wait for types that this agent has just learned to know."""
+        self._begin(set(), self._clock.now_s())
+
     async def look(self) -> None:
         """Learn which routes opened, and take the next steps of a walk that is due."""
         now_s = self._clock.now_s()

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from agent.process import child_process
 from agent.process.child_process import Word
 from agent.process.line_pipe import LinePipe
-from agent.process.signals import stops
+from agent.process.signals import rereads, stops
 from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
 from schemas.runtime.clock import Clock
 from schemas.runtime.starting import INTERRUPTED
@@ -221,6 +221,8 @@ class Supervisor:
         child.report = child.errors = None
 
     def _on_signal(self, number: int) -> None:
+        if number in rereads():
+            self._forward_reread(number)
         if number not in stops():
             return
         self._signals += 1
@@ -232,6 +234,13 @@ class Supervisor:
                 counted(len(self._running()), "agent"),
             )
         self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
+
+    def _forward_reread(self, number: int) -> None:
+        """Let every child read its settings again."""
+        running = self._running()
+        log.info("the settings are read again by %s", counted(len(running), "agent"))
+        for process in running:
+            os.kill(process.pid, number)
 
     def _stop(self, number: signal.Signals) -> None:
         """Signal every child, and restart none.
@@ -345,7 +354,8 @@ def _woken() -> Iterator[socket.socket]:
     wake, woken = socket.socketpair()
     wake.settimeout(0)
     before = {
-        number: signal.signal(number, lambda *_: None) for number in (*stops(), signal.SIGCHLD)
+        number: signal.signal(number, lambda *_: None)
+        for number in (*stops(), *rereads(), signal.SIGCHLD)
     }
     writing = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     try:

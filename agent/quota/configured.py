@@ -17,8 +17,12 @@ class ConfiguredQuotas:
     """
 
     def __init__(self, *, config: Config, group: str) -> None:
-        self._config = config
         self._group = group
+        self.apply(config)
+
+    def apply(self, config: Config) -> None:
+        """Take over changed settings."""
+        self._config = config
         limits = quotas(config)
         keys = {
             route: quota_key(account(config, route)) for route in (DEFAULT_ROUTE, *config.routes)

@@ -129,9 +129,14 @@ class Counts:
     last_settled_s: float | None = None
     # Topics without the id that `topics apply` stored; they are not read.
     unknown_topics: set[str] = field(default_factory=set)
+    settings_refused: str = ""  # why changed settings are not used; empty if nothing was refused
     deaths: Deaths = field(default_factory=Deaths)
     retries: Retries = field(default_factory=Retries)
     handler_errors: HandlerErrors = field(default_factory=HandlerErrors)
+
+    def note_settings_refused(self, why: str) -> None:
+        """Note why changed settings are not used; an empty text takes that back."""
+        self.settings_refused = why
 
     def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
         """Count a settlement."""

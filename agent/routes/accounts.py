@@ -4,8 +4,9 @@ The clients are made by the `connect` that is passed in.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from agent.ports import LLM, Account
 from agent.routes.names import DEFAULT, RouteNames
@@ -13,6 +14,9 @@ from schemas.clients.llm_address import in_clear
 from schemas.errors import ConfigError
 from schemas.settings.account import account
 from schemas.settings.config import Config, Secret
+from schemas.settings.routing import configured_routes
+
+log = logging.getLogger(__name__)
 
 # Makes a client for an address, a key and headers.
 Connect = Callable[[str, Secret | None, Mapping[str, Secret]], LLM]
@@ -25,11 +29,12 @@ class Accounts:
     """
 
     def __init__(self, *, config: Config, naming: RouteNames, connect: Connect) -> None:
-        self._config = config
         self._naming = naming
         self._connect = connect
         self._clients: dict[Hashable, LLM] = {}
-        self._configured = {name: self._make(name) for name in naming.configured}
+        self._retired: list[tuple[LLM, float]] = []  # with the time when their last call has ended
+        self._configured: dict[str, Account] = {}
+        self.apply(self.prepared(config), 0.0)
 
     def __call__(self, route: str) -> Account:
         """Return the account of a route.
@@ -42,28 +47,73 @@ class Accounts:
         default = self._configured[DEFAULT]
         return replace(default, model=self._naming.model_of(route))
 
+    def prepared(self, config: Config) -> "PreparedAccounts":
+        """Return the accounts of changed settings, with the clients that go on.
+
+        Raises ConfigError; then nothing has changed.
+        """
+        clients: dict[Hashable, LLM] = {}
+        try:
+            made = {name: self._made(config, name, clients) for name in configured_routes(config)}
+        except ConfigError:
+            new = [client for identity, client in clients.items() if identity not in self._clients]
+            self._retired += [(client, 0.0) for client in new]
+            raise
+        return PreparedAccounts(clients, made)
+
+    def apply(self, prepared: "PreparedAccounts", idle_s: float) -> None:
+        """Make calls with these accounts from now on.
+
+        At `idle_s`, no call of the former ones runs any more.
+        """
+        self._retired += [
+            (client, idle_s)
+            for identity, client in self._clients.items()
+            if identity not in prepared.clients
+        ]
+        self._clients, self._configured = prepared.clients, prepared.accounts
+
+    async def close_retired(self, now_s: float) -> None:
+        """Close the clients that no account has any more, once their calls have ended."""
+        due = [client for client, idle_s in self._retired if idle_s <= now_s]
+        self._retired = [(client, idle_s) for client, idle_s in self._retired if idle_s > now_s]
+        for error in await _closed(due):
+            log.warning("a client that is not used any more did not close: %r", error)
+
     async def close(self) -> None:
         """Close every client, even if closing another one fails.
 
         A client that is left open may abort the interpreter's exit.
         """
-        closed = await asyncio.gather(
-            *(client.close() for client in self._clients.values()), return_exceptions=True
-        )
-        for failure in closed:
-            if failure is not None:
-                raise failure
+        retired = [client for client, _ in self._retired]
+        for error in await _closed([*self._clients.values(), *retired]):
+            raise error
 
-    def _make(self, name: str) -> Account:
-        settings = account(self._config, name)
-        client = self._clients.get(settings.identity)
+    def _made(self, config: Config, name: str, clients: dict[Hashable, LLM]) -> Account:
+        settings = account(config, name)
+        identity = settings.identity
+        client = clients.get(identity) or self._clients.get(identity)
         if client is None:
             try:
                 client = self._connect(settings.base_url or "", settings.api_key, settings.headers)
             except ConfigError as error:
                 raise ConfigError(f"route {name}: {error}") from None
-            self._clients[settings.identity] = client
+        clients[identity] = client
         return Account(client, settings.model, settings.timeout_s, settings.structured)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAccounts:
+    """The clients and accounts of settings that are not used yet."""
+
+    clients: dict[Hashable, LLM]
+    accounts: dict[str, Account]
+
+
+async def _closed(clients: Sequence[LLM]) -> list[BaseException]:
+    """Close all clients; return the errors of those that did not close."""
+    closed = await asyncio.gather(*(client.close() for client in clients), return_exceptions=True)
+    return [error for error in closed if error is not None]
 
 
 def keys_in_clear(config: Config, proxies: Mapping[str, str]) -> list[str]:

@@ -35,8 +35,12 @@ class RouteNames:
     """
 
     def __init__(self, config: Config) -> None:
-        self._config = config
         self._models: OrderedDict[str, str] = OrderedDict()
+        self.apply(config)
+
+    def apply(self, config: Config) -> None:
+        """Take over changed settings; the names of models that nobody configured stay."""
+        self._config = config
         self._by_model: dict[str, str] = {}
         self.configured = configured_routes(config)
         self._plans = {name: RoutePlan(name, chain(config, name)) for name in self.configured}

@@ -42,7 +42,7 @@ class ProbeSchedule:
         self.running = False
         self.started = 0
         self._times = times
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._park_s = park_s
         self._jitter = jitter
         self._longest_s, self._spread = LONGEST_S, JITTER
@@ -72,8 +72,8 @@ class ProbeSchedule:
         self._interval_s = self.following_interval_s
         self._wait(now_s)
         if not self._times.known:
-            return self._timeout_s
-        return min(self._timeout_s, max(LEAST_LIMIT_S, USUAL * self._times.slowest_s))
+            return self.timeout_s
+        return min(self.timeout_s, max(LEAST_LIMIT_S, USUAL * self._times.slowest_s))
 
     @property
     def following_interval_s(self) -> float:

@@ -39,8 +39,8 @@ HUNG_S = 30.0  # calls that run for less are not reported, however short answers
 _CLASSES: frozenset[str] = frozenset(ErrorClass)
 PAY = "pay, or raise the limit, then run"
 CORRECT = (
-    "correct its key, model or address, then restart the agents, since they read their settings "
-    "only when they start; if you corrected it at the provider instead, run"
+    "correct its key, model or address in the settings file, which agents read again by "
+    "themselves; if you corrected it in the environment, restart them; if at the provider, run"
 )
 
 

@@ -3,7 +3,7 @@
 A route is made at its first call. The table is bounded, because tasks name the models.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import replace
 
 from agent.outcome import Outcome
@@ -13,6 +13,7 @@ from agent.routes.plan import RoutePlan
 from agent.routes.route import Route, Ticket
 from schemas.clients.llm_address import public
 from schemas.settings.account import account
+from schemas.settings.changes import longest_timeout_s
 from schemas.settings.config import Config, Trigger
 from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
 from schemas.task.route_state import RouteState
@@ -53,7 +54,29 @@ class Router:
     @property
     def longest_timeout_s(self) -> float:
         """Return the longest time that a call may take on any route."""
-        return max(self.timeout_s(name) for name in self.naming.configured)
+        return longest_timeout_s(self._config)
+
+    def apply(self, config: Config, now_s: float) -> list[str]:
+        """Take over changed settings; return the closed routes that go on with another account.
+
+        Models that nobody configured have the account of the default route.
+        """
+        before = {name: _target(self._config, name) for name in self.naming.configured}
+        self._config = config
+        self.naming.apply(config)
+        for name in self.naming.configured:
+            route = self._routes.get(name)
+            if route is None:
+                self._routes[name] = self._new(name)
+            else:
+                route.probes.timeout_s = self.timeout_s(name)
+        other = {name for name, target in before.items() if target != _target(config, name)}
+        return [
+            route.name
+            for route in self
+            if (route.name if route.name in before else DEFAULT) in other
+            and self.resume(route.name, now_s)
+        ]
 
     # ---- calls
 
@@ -217,3 +240,9 @@ class Router:
         healthy = next((route for route in idle if not route.closed(now_s)), None)
         if idle:
             del self._routes[(healthy or idle[0]).name]
+
+
+def _target(config: Config, route: str) -> Hashable:
+    """Return where the calls of a configured route go, and as whom."""
+    settings = account(config, route)
+    return settings.identity, settings.model

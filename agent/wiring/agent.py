@@ -47,6 +47,7 @@ from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts
 from agent.routes.probe_sender import ProbeSender
 from agent.wiring.core import Common, Dispatch, Execution, dispatch, execution
+from agent.wiring.live_settings import LiveSettings, LoadHandlers, Rereading, reread_duties
 from agent.wiring.quotas import quota_duties, quota_gate
 from producer.app import Parts, make_relay
 from producer.input.excluded_files import own_files
@@ -62,9 +63,10 @@ class Chosen:
 
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
     reads documents, `apart` runs work that is too heavy for this process. `duties` run beside the
-    agent's own. `form` is a report with what does not change, `latest` takes the reports.
+    agent's own. `form` is a report with what seldom changes, `latest` takes the reports.
     `watch` watches the event loop; a simulation has none. Without a `quota_ledger`, the agent keeps
-    to its share of the provider's limits.
+    to its share of the provider's limits. `rereading` is how it reads its settings again, if it
+    does.
     """
 
     parts: Parts
@@ -87,6 +89,7 @@ class Chosen:
     latest: LatestReport
     watch: LoopWatch | None = None
     quota_ledger: QuotaLedger | None = None
+    rereading: Rereading | None = None
 
 
 def agent(chosen: Chosen) -> Agent:
@@ -96,7 +99,9 @@ def agent(chosen: Chosen) -> Agent:
     guards = GuardGate(clock=common.clock, longest_tier=common.longest_tier, ledger=common.ledger)
     quotas = quota_gate(parts)
     locks = _locks(chosen, common)
-    executing = _execution(chosen, common, guards, quotas, locks)
+    load_handlers = _handler_loader(chosen, common)
+    handlers = Handlers(tools=_tools(chosen, common), by_type=load_handlers(parts.config.types))
+    executing = _execution(chosen, common, guards, quotas, handlers, locks)
     dispatching = _dispatch(chosen, common, executing)
     inbox_partitions = _partitions(
         chosen, {"inbox": chosen.inbox} if chosen.inbox is not None else {}
@@ -112,6 +117,11 @@ def agent(chosen: Chosen) -> Agent:
         batches_cancelled=dispatching.claimer.batches_cancelled,
         partitions=(dispatching.partitions, inbox_partitions),
     )
+    route_duties = _route_duties(chosen, guards, common.publishing)
+    intake, reporter = (
+        _intake(chosen, common, inbox_partitions),
+        _reporter(chosen, common, executing),
+    )
     return Agent(
         dispatcher=dispatching.dispatcher,
         claimer=dispatching.claimer,
@@ -119,7 +129,7 @@ def agent(chosen: Chosen) -> Agent:
         admission=executing.admission,
         slots=executing.slots,
         settler=executing.settler,
-        intake=_intake(chosen, common, inbox_partitions),
+        intake=intake,
         sources=list(chosen.sources.values()),
         inbox=chosen.inbox,
         publishing=common.publishing,
@@ -134,10 +144,10 @@ def agent(chosen: Chosen) -> Agent:
         duties=(
             *repairing,
             *chosen.duties,
-            *_route_duties(chosen, guards, common.publishing),
+            *route_duties.rounds,
             common.memory.run,
             _lock_round(locks, common),
-            _reporter(chosen, common, executing).run,
+            reporter.run,
             *_watches(chosen, executing),
             *quota_duties(
                 parts,
@@ -147,6 +157,17 @@ def agent(chosen: Chosen) -> Agent:
                 dispatching=dispatching,
                 granted=common.wakeups.claim.set,
                 jitter=chosen.jitter,
+                is_live=chosen.rereading is not None,
+            ),
+            *_rereading(
+                chosen,
+                common,
+                handlers=handlers,
+                load_handlers=load_handlers,
+                quotas=quotas,
+                intake=intake,
+                reporter=reporter,
+                duties=route_duties,
             ),
         ),
         clock=common.clock,
@@ -222,11 +243,16 @@ def _lock_round(locks: ResourceLocks, common: Common) -> Round:
 
 
 def _execution(
-    chosen: Chosen, common: Common, guards: GuardGate, quotas: QuotaGate, locks: ResourceLocks
+    chosen: Chosen,
+    common: Common,
+    guards: GuardGate,
+    quotas: QuotaGate,
+    handlers: Handlers,
+    locks: ResourceLocks,
 ) -> Execution:
     limits, sqlite = chosen.limits, chosen.parts.transactions.database.sqlite
     unknown_types = UnknownTypes(
-        knows=chosen.parts.config.knows_type,
+        knows=partial(_knows_type, chosen.parts),
         tiers=tiers_of(chosen.parts.topics.tiers),
         lane_topics=chosen.parts.topics.lanes,
         clock=common.clock,
@@ -237,7 +263,7 @@ def _execution(
         routes=chosen.routes,
         guards=guards,
         quotas=quotas,
-        handlers=_handlers(chosen, common),
+        handlers=handlers,
         locks=locks,
         unknown_types=unknown_types,
         group_size=limits.sqlite_group if sqlite else limits.group,
@@ -286,9 +312,20 @@ def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:
     )
 
 
-def _handlers(chosen: Chosen, common: Common) -> Handlers:
+def _knows_type(parts: Parts, name: str) -> bool:
+    return parts.config.knows_type(name)
+
+
+def _handler_loader(chosen: Chosen, common: Common) -> LoadHandlers:
+    """Return what loads the handlers of types, for the start and for changed settings."""
+    slots = chosen.parts.config.agent.slots
+    threads = HandlerThreads(most_left=slots, failed=common.failures.report)
+    return partial(registry.load, run_blocking=threads.run)
+
+
+def _tools(chosen: Chosen, common: Common) -> Tools:
     config = chosen.parts.config
-    tools = Tools(
+    return Tools(
         account=chosen.accounts,
         documents=Documents(roots=config.roots(), own=own_files(config), executor=chosen.reading),
         clock=chosen.parts.clock,
@@ -302,13 +339,18 @@ def _handlers(chosen: Chosen, common: Common) -> Handlers:
         errors=common.counts.handler_errors,
         usual_limit_s=usual_limit_s(chosen.routes.longest_timeout_s),
     )
-    threads = HandlerThreads(most_left=config.agent.slots, failed=common.failures.report)
-    by_type = registry.load(config.types, run_blocking=threads.run)
-    return Handlers(tools=tools, by_type=by_type)
 
 
-def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> Sequence[Round]:
-    """Return the duties for guards and routes."""
+@dataclass(frozen=True, slots=True)
+class _RouteDuties:
+    """The duties for guards and routes."""
+
+    keeper: GuardKeeper
+    call_up: RouteCallUp
+    rounds: Sequence[Round]
+
+
+def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> _RouteDuties:
     parts, routes = chosen.parts, chosen.routes
     transactions, clock, group = parts.transactions, parts.clock, parts.topics.group
     prober = ProbeSender(routes=routes, accounts=chosen.accounts, clock=clock)
@@ -328,7 +370,41 @@ def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> 
         clock=clock,
         group=group,
         routes=routes,
-        knows_type=parts.config.knows_type,
+        knows_type=partial(_knows_type, parts),
         publishing=publishing,
     )
-    return (keeper.run, prober.run, listener.run, call_up.run)
+    rounds = (keeper.run, prober.run, listener.run, call_up.run)
+    return _RouteDuties(keeper, call_up, rounds)
+
+
+def _rereading(
+    chosen: Chosen,
+    common: Common,
+    *,
+    handlers: Handlers,
+    load_handlers: LoadHandlers,
+    quotas: QuotaGate,
+    intake: Intake,
+    reporter: Reporter,
+    duties: _RouteDuties,
+) -> Sequence[Round]:
+    """Return the duties that read the settings again."""
+    parts, how = chosen.parts, chosen.rereading
+    if how is None:
+        return ()
+    live = LiveSettings(
+        parts=parts,
+        routes=chosen.routes,
+        accounts=chosen.accounts,
+        handlers=handlers,
+        load_handlers=load_handlers,
+        tools=partial(_tools, chosen, common),
+        quotas=quotas.configured,
+        intake=intake,
+        keeper=duties.keeper,
+        call_up=duties.call_up,
+        reporter=reporter,
+        form=how.form,
+        claim_s=common.deadline_s,
+    )
+    return reread_duties(live, how, counts=common.counts, executor=chosen.reading)

@@ -4,6 +4,7 @@ Tested by tests/integration/test_limits.py.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from agent.dispatch.quota_asks import QuotaAsks
 from agent.execution.admission import Admission
@@ -11,6 +12,7 @@ from agent.execution.quota_gate import QuotaGate
 from agent.inflight.partition_share import PartitionShare
 from agent.maintenance.day_counter import DayCounter
 from agent.maintenance.duty import Round
+from agent.ports import Clock
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.ledger import QuotaLedger
 from agent.quota.quotas import Quotas
@@ -18,6 +20,8 @@ from agent.quota.share import ShareLedger
 from agent.quota.sync import QuotaSync
 from agent.wiring.core import Dispatch
 from producer.app import Parts
+
+LOOK_S = 1.0  # for limits where none is set
 
 
 def quota_gate(parts: Parts) -> QuotaGate:
@@ -36,9 +40,13 @@ def quota_duties(
     dispatching: Dispatch,
     granted: Callable[[], None],
     jitter: Callable[[], float],
+    is_live: bool,
 ) -> Sequence[Round]:
-    """Return the duties that ask for grants; none where no limit is set."""
-    if not gate.configured:
+    """Return the duties that ask for grants; none where no limit is set, and none can follow.
+
+    Limits may follow if the settings are read again (`is_live`).
+    """
+    if not gate.configured and not is_live:
         return ()
     share = PartitionShare(
         partitions=dispatching.partitions,
@@ -56,13 +64,21 @@ def quota_duties(
         granted=granted,
         look=asks.update,
     )
-    if not (daily := gate.configured.daily):
+    if not gate.configured.daily and not is_live:
         return (sync.run, share.run)
     counter = DayCounter(
         transactions=parts.transactions,
         clock=parts.clock,
         group=parts.topics.group,
-        routes=daily,
+        routes=lambda: gate.configured.daily,
         note=gate.quotas.note_used,
     )
-    return (sync.run, share.run, counter.run)
+    duties = (sync.run, share.run, counter.run)
+    return [partial(_once_limited, gate, parts.clock, duty) for duty in duties]
+
+
+async def _once_limited(gate: QuotaGate, clock: Clock, duty: Round) -> None:
+    """Run a duty from the time on when a limit is set."""
+    while not gate.configured:
+        await clock.sleep(LOOK_S)
+    await duty()

@@ -28,19 +28,19 @@ class Overflow:
         self._transactions = transactions
         self._clock = clock
         self._group = group
-        self._limit = limit
+        self.limit = limit
         self._unfinished: Counter[str] = Counter()
         self._asked_s = float("-inf")
 
     async def place(self, tasks: Sequence[NewTask]) -> list[NewTask]:
         """Return the tasks in the lanes in which they shall wait."""
-        if self._limit and self._clock.now_s() - self._asked_s > FRESH_S:
+        if self.limit and self._clock.now_s() - self._asked_s > FRESH_S:
             self._asked_s = self._clock.now_s()
             self._unfinished = await self._transactions.read(tally.unfinished, self._group)
         return list(self._placed(tasks))
 
     def _placed(self, tasks: Iterable[NewTask]) -> Iterable[NewTask]:
         for task in tasks:
-            is_over = 0 < self._limit <= self._unfinished[task.tenant]
+            is_over = 0 < self.limit <= self._unfinished[task.tenant]
             self._unfinished[task.tenant] += 1
             yield replace(task, lane=Lane.BULK) if is_over and task.lane is Lane.NORMAL else task

@@ -138,9 +138,13 @@ def make_applier(
     parts: Parts, *, relay: Relay, apart: Executor, failed: Callable[[BaseException], object]
 ) -> Applier:
     """Return an applier of the group's replays; `RecordReader` says what the last two are."""
+
+    def max_attempts_of(task_type: str) -> int:
+        return parts.config.max_attempts_of(task_type)  # an agent may replace its settings
+
     reader = RecordReader(
         group=parts.topics.group,
-        max_attempts_of=parts.config.max_attempts_of,
+        max_attempts_of=max_attempts_of,
         apart=apart,
         failed=failed,
     )

@@ -18,16 +18,17 @@ from schemas.task.wording import counted
 
 BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
 SENTENCE_CHARS = 500
-_CORRECT = "correct its key, model or address and restart the agents"
+_CORRECT = "correct its key, model or address"
 
 
 _UNKNOWN: dict[str, str] = {
     ReasonCode.TOPIC_UNKNOWN: "topic {name} paused: it is missing or was created again, run: "
     "python -m producer topics apply",
     ReasonCode.TYPE_UNKNOWN: "tasks of type {name} wait for an agent that knows it: add "
-    "[types.{name}] to the agents' settings and restart them",
-    ReasonCode.ROUTE_REFUSED: "tasks of route {name} wait, {text}; correct the agents' settings "
-    "and restart them, or load the tasks anew",
+    "[types.{name}] to the agents' settings",
+    ReasonCode.ROUTE_REFUSED: "tasks of route {name} wait, {text}; correct the agents' settings, "
+    "or load the tasks anew",
+    ReasonCode.SETTINGS_REFUSED: "the changed settings are not used: {text}",
 }
 
 
@@ -109,7 +110,7 @@ def _text(reason: Reason, group: str) -> str:
             return f"{_route(reason)} {waits}: {why}{_meanwhile(reason)}"
         case ReasonCode.CALLS_HANG:
             return _hanging(reason)
-        case ReasonCode.TOPIC_UNKNOWN | ReasonCode.TYPE_UNKNOWN | ReasonCode.ROUTE_REFUSED as code:
+        case code if code in _UNKNOWN:
             return _UNKNOWN[code].format(name=reason.name, text=reason.text)
         case ReasonCode.ROUTE_LIMITED | ReasonCode.ROUTES_LEFT_OUT as code:
             return (_limited if code == ReasonCode.ROUTE_LIMITED else _left_out)(reason)

@@ -17,16 +17,17 @@ class Urgency(IntEnum):
     GUARD_RAISED = 3
     TYPE_UNKNOWN = 4
     ROUTE_REFUSED = 5
-    LOOP_BLOCKED = 6
-    AGENT_LOST = 7  # it still holds tasks
-    ROUTE_STOPPED = 8
-    CALLS_HANG = 9
-    SUSPECT_RUNS = 10
-    AGENT_SILENT = 11
-    ROUTE_PAUSED = 12
-    ROUTE_LIMITED = 13
-    ROUTES_LEFT_OUT = 14
-    OTHER = 15  # what an agent of another version says
+    SETTINGS_REFUSED = 6
+    LOOP_BLOCKED = 7
+    AGENT_LOST = 8  # it still holds tasks
+    ROUTE_STOPPED = 9
+    CALLS_HANG = 10
+    SUSPECT_RUNS = 11
+    AGENT_SILENT = 12
+    ROUTE_PAUSED = 13
+    ROUTE_LIMITED = 14
+    ROUTES_LEFT_OUT = 15
+    OTHER = 16  # what an agent of another version says
 
     @property
     def needs_person(self) -> bool:

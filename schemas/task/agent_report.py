@@ -37,6 +37,7 @@ class ReasonCode(StrEnum):
     TOPIC_UNKNOWN = "topic_unknown"
     TYPE_UNKNOWN = "type_unknown"
     ROUTE_REFUSED = "route_refused"  # tasks may take no route of the agent
+    SETTINGS_REFUSED = "settings_refused"  # changed settings are not used
     ROUTE_STOPPED = "route_stopped"
     CALLS_HANG = "calls_hang"
     ROUTE_PAUSED = "route_paused"

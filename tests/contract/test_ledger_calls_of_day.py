@@ -49,7 +49,7 @@ async def test_the_calls_of_today_are_counted_for_each_account(ledger_db: Ledger
         transactions=ledger_db.transactions,
         clock=MorningClock(),
         group=GROUP,
-        routes={"a": ("a", "b"), "free": ("free",)},
+        routes=lambda: {"a": ("a", "b"), "free": ("free",)},
         note=noted.__setitem__,
     )
 

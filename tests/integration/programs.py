@@ -46,6 +46,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
+                start_new_session=True,  # the tests' own terminal is none of a program's
             )
         self.pid = self._process.pid
 

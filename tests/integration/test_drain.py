@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: running calls are settled, the rest is left to other agents.
+"""SIGTERM and SIGINT: running calls are settled, the rest is left to other agents.
 
 A second signal hurries the drain, a third ends the process.
 """
@@ -34,7 +34,7 @@ def working(deployment: Deployment, latency: str) -> Program:
     return agent
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_drain_finishes_running_calls(deployment: Deployment, number: signal.Signals) -> None:
     """After one signal every running call is settled, no claim is left, and the exit code is 0.
 

@@ -42,9 +42,9 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
 
 
 def test_a_refused_key_is_corrected_and_the_agents_restarted(embedded: Deployment) -> None:
-    """Log and `status` tell this fix, since an agent reads its settings once; nothing was counted.
+    """Log and `status` tell what to do, and nothing was counted.
 
-    A restart is enough: no `resume` is needed.
+    A restart is enough, as for a key of the environment: no `resume` is needed.
     """
     llm = embedded.llm("--latency", "0.05", "--faults", "401=1")
     embedded.load(20)
@@ -52,12 +52,12 @@ def test_a_refused_key_is_corrected_and_the_agents_restarted(embedded: Deploymen
     embedded.until(lambda: "default is parked" in agent.err, "the agent to park its route")
     embedded.until(
         lambda: any(
-            "correct its key, model or address and restart the agents" in why
+            "is parked, correct its key, model or address" in why
             for why in embedded.status()["reasons"]
         ),
         "status to tell what to do",
     )
-    assert "correct its key, model or address, then restart the agents" in agent.err
+    assert "if you corrected it in the environment, restart them" in agent.err
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0, agent.tail()
 

@@ -34,6 +34,8 @@ sys.exit(supervisor.run())
 """
 # Makes orphans this process's children, as for process 1 of a container.
 ADOPT = "import ctypes; ctypes.CDLL(None).prctl(36, 1)"
+# A terminal controls this process.
+TERMINAL = "from agent.process import signals; signals.has_terminal = lambda: True"
 # A child's first lines: it knows its number, says that it runs, and answers each SIGTERM with a
 # line. `tell` reports to its parent, as an agent does.
 CHILD = """
@@ -70,12 +72,13 @@ class Family:
         adopts: bool,
         backoff: str,
         watches: bool,
+        terminal: bool,
     ) -> None:
         self._out, self._err = folder / "out", folder / "err"
         command = [
             sys.executable,
             "-c",
-            ADOPT * adopts + PARENT,
+            ADOPT * adopts + TERMINAL * terminal + PARENT,
             CHILD + child,
             str(count),
             "until-done" if until_done else "-",
@@ -89,6 +92,7 @@ class Family:
                 stderr=err,
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
+                start_new_session=True,
             )
 
     def lines(self, word: str) -> list[list[str]]:
@@ -143,6 +147,7 @@ def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
         adopts: bool = False,
         backoff: str = "0.05",
         watches: bool = False,
+        terminal: bool = False,
     ) -> Family:
         program = Family(
             tmp_path,
@@ -152,6 +157,7 @@ def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
             adopts=adopts,
             backoff=backoff,
             watches=watches,
+            terminal=terminal,
         )
         started.append(program)
         return started[-1]
@@ -301,7 +307,7 @@ def test_hopeless_child_ends_all(family: Start, code: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -> None:
     """One signal to the parent is one signal to each child; all drain, exit code 0."""
-    supervised = family("until_told()\ntime.sleep(0.2)", 3)
+    supervised = family("until_told()\ntime.sleep(0.2)", 3, terminal=True)
     supervised.until_said("runs", 3)
 
     supervised.signal(number)
@@ -310,11 +316,31 @@ def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -
     assert sorted(child for child, _ in supervised.lines("told")) == ["1", "2", "3"]
 
 
+def test_without_a_terminal_sighup_makes_each_child_read_its_settings(family: Start) -> None:
+    """The signal is passed on as it is, as often as it comes, and ends nobody."""
+    supervised = family(
+        "signal.signal(signal.SIGHUP, lambda *_: say('rereads'))\nsay('ready')\nuntil_told()"
+    )
+    supervised.until_said("ready", 2)
+
+    for times in (2, 4, 6):
+        supervised.signal(signal.SIGHUP)
+        supervised.until_said("rereads", times)
+    supervised.signal(signal.SIGTERM)
+
+    assert supervised.code() == 0
+    assert supervised.log.count("the settings are read again by 2 agents") == 3
+    assert "signal 1 of 3" in supervised.log
+    assert "signal 2 of 3" not in supervised.log
+
+
 def test_a_closed_terminal_stops_no_program_that_ignores_it(family: Start) -> None:
     """Under `nohup`, parent and children ignore the end of the terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        supervised = family("print(signal.getsignal(signal.SIGHUP).name, flush=True)\nuntil_told()")
+        supervised = family(
+            "print(signal.getsignal(signal.SIGHUP).name, flush=True)\nuntil_told()", terminal=True
+        )
     finally:
         signal.signal(signal.SIGHUP, before)
     supervised.until_said("runs", 2)

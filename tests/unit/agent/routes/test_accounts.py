@@ -185,3 +185,53 @@ def test_a_bad_account_names_its_route() -> None:
 
 
 # ---- the prompt
+
+
+# ---- settings that are read again
+
+
+def test_changed_settings_keep_the_clients_of_unchanged_accounts() -> None:
+    """Only the account with another key gets a new client; the old one ends after its calls."""
+    made: list[FakeLLM] = []
+    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
+    before = {name: accounts(name).llm for name in (ROUTE, "keyed", "local")}
+    config = replace(CONFIG, routes=CONFIG.routes | {"keyed": RouteConfig(api_key=Secret("new"))})
+
+    made[0].broken = True  # which harms nobody else
+    accounts.apply(accounts.prepared(config), 50.0)
+    asyncio.run(accounts.close_retired(49.0))
+    assert [llm.closed for llm in made] == [0, 0, 0, 0]
+    asyncio.run(accounts.close_retired(50.0))
+
+    assert accounts(ROUTE).llm is before[ROUTE]
+    assert accounts("local").llm is before["local"]
+    assert accounts("keyed").llm is made[3]
+    assert made[3].key == "new"
+    assert [llm.closed for llm in made] == [1, 0, 0, 0]
+    asyncio.run(accounts.close())
+    assert [llm.closed for llm in made] == [1, 1, 1, 1]
+
+
+def test_settings_that_cannot_be_used_change_no_account() -> None:
+    """The clients that were made in vain are closed with the others."""
+    made: list[FakeLLM] = []
+    connect = connected(made)
+
+    def picky(base_url: str, api_key: Secret | None, headers: Mapping[str, Secret]) -> LLM:
+        if base_url == "http://bad":
+            raise ConfigError("no such host")
+        return connect(base_url, api_key, headers)
+
+    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=picky)
+    before = {name: accounts(name) for name in (ROUTE, "keyed", "local")}
+    routes = CONFIG.routes | {
+        "a": RouteConfig(base_url="http://new"),
+        "b": RouteConfig(base_url="http://bad"),
+    }
+
+    with pytest.raises(ConfigError, match="route b: no such host"):
+        accounts.prepared(replace(CONFIG, routes=routes))
+
+    assert {name: accounts(name) for name in before} == before
+    asyncio.run(accounts.close_retired(0.0))
+    assert [llm.closed for llm in made] == [0, 0, 0, 1]

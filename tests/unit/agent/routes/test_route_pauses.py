@@ -185,8 +185,8 @@ def test_a_refusal_ends_a_stop() -> None:
     ("error_class", "what"),
     [
         ("MONEY", "pay, or raise the limit, then run"),
-        ("AUTH", "if you corrected it at the provider instead, run"),
-        ("AUTH", "correct its key, model or address, then restart the agents"),
+        ("AUTH", "if at the provider, run"),
+        ("AUTH", "correct its key, model or address in the settings file"),
     ],
 )
 def test_a_locked_account_parks_the_route(
@@ -210,7 +210,7 @@ def test_a_locked_account_parks_the_route(
     assert what in message.message
     assert message.message.endswith(" run: python -m agent resume default --group g")
     next_try = "next try in 40 s or by python -m agent resume default --group g"
-    fix = "correct its key, model or address and restart the agents, "
+    fix = "correct its key, model or address, "
     assert f"is parked, {fix if error_class == 'AUTH' else ''}{next_try}" in notice(table, 180.0)
 
 

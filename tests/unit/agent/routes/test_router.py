@@ -1,8 +1,10 @@
 """The table of routes: routes fail apart, and their number is limited."""
 
+from dataclasses import replace
+
 from agent.routes import DEFAULT, Router
 from agent.routes.router import MOST
-from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
+from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, TypeConfig
 from tests.support.routes import GOOD, admitted, call, failed, notice, paused, routes, snoozed
 
 CONFIG = Config(
@@ -77,3 +79,41 @@ def test_a_route_has_its_own_limit() -> None:
     table = Router(config=CONFIG, group="g", jitter=lambda: 0.5)
 
     assert [table.timeout_s(name) for name in (DEFAULT, "vision-1", "other")] == [600.0, 5.0, 600.0]
+
+
+# ---- settings that are read again
+
+
+def parked(table: Router, *names: str) -> None:
+    for name in names:
+        for _ in range(3):
+            call(table, snoozed("AUTH"), 100.0, name=name)
+    assert all(table.closed(name, 100.0) for name in names)
+
+
+def test_a_corrected_key_opens_its_route_and_no_other() -> None:
+    """Models that nobody configured are called with the account of the default route."""
+    table = Router(config=CONFIG, group="g", jitter=lambda: 0.5)
+    parked(table, "fast", "vision-1", "other/model")
+    own = CONFIG.routes | {"fast": RouteConfig(model="fast-8b", api_key=Secret("right"))}
+
+    assert table.apply(replace(CONFIG, routes=own), 101.0) == ["fast"]
+    assert [table.closed(name, 101.0) for name in ("fast", "vision-1")] == [False, True]
+    parked(table, "fast")
+    of_llm = replace(CONFIG, routes=own, llm=replace(CONFIG.llm, api_key=Secret("right")))
+
+    assert sorted(table.apply(of_llm, 102.0)) == ["other/model", "vision-1"]
+    assert table.closed("fast", 102.0)
+
+
+def test_new_routes_and_limits_are_used() -> None:
+    """A new route takes the tasks of its model; a changed time limit holds for the next probe."""
+    table = Router(config=CONFIG, group="g", jitter=lambda: 0.5)
+    routes = CONFIG.routes | {"large": RouteConfig(), "fast": RouteConfig(timeout_s=7.0)}
+
+    assert table.apply(replace(CONFIG, routes=routes), 100.0) == []
+
+    assert "large" in table.names()
+    assert table.name_of("document", "large") == "large"
+    assert table.timeout_s("fast") == 7.0
+    assert next(route for route in table if route.name == "fast").probes.timeout_s == 7.0

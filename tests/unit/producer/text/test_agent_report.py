@@ -23,7 +23,7 @@ def said(*reasons: Reason) -> list[str]:
         (
             Reason(ReasonCode.ROUTE_PARKED, "gpt", "AUTH", "401: who", seconds=9.6),
             (
-                "route gpt is parked, correct its key, model or address and restart the agents, "
+                "route gpt is parked, correct its key, model or address, "
                 "next try in 10 s or by python -m agent resume gpt --group g: AUTH: 401: who"
             ),
         ),
@@ -71,7 +71,7 @@ def said(*reasons: Reason) -> list[str]:
             Reason(ReasonCode.TYPE_UNKNOWN, "invoice"),
             (
                 "tasks of type invoice wait for an agent that knows it: add [types.invoice] to the "
-                "agents' settings and restart them"
+                "agents' settings"
             ),
         ),
         (
@@ -82,8 +82,12 @@ def said(*reasons: Reason) -> list[str]:
             Reason(ReasonCode.ROUTE_REFUSED, "fast", text="no agent that had it has a route fast"),
             (
                 "tasks of route fast wait, no agent that had it has a route fast; correct the "
-                "agents' settings and restart them, or load the tasks anew"
+                "agents' settings, or load the tasks anew"
             ),
+        ),
+        (
+            Reason(ReasonCode.SETTINGS_REFUSED, text="docllm.toml is not TOML: line 3"),
+            "the changed settings are not used: docllm.toml is not TOML: line 3",
         ),
         (Reason(ReasonCode.ROUTES_LEFT_OUT, count=1), "1 more route waits"),
         (Reason("out_of_budget", "night", text="0.00"), "out_of_budget night 0.00"),

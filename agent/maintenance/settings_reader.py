@@ -1,0 +1,132 @@
+"""The duty that reads the settings again, and has a change of them applied as a whole.
+
+A file that is being written may look whole. So a change counts once two looks in a row have seen
+the same, unless a person has asked for a look by a signal. What cannot be used is reported, and the
+settings of before stay.
+"""
+
+import logging
+from collections.abc import Callable
+
+from agent.ports import Clock
+from schemas.errors import ConfigError
+from schemas.runtime.executors import Executor
+from schemas.settings.changes import changed
+from schemas.settings.config import Config
+from schemas.task.untrusted import describe_error
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+LOOK_S = 5.0
+NAMED = 10
+
+
+class RereadRequest:
+    """A person's request to read the settings again, made by a signal."""
+
+    def __init__(self) -> None:
+        self._made = False
+
+    def make(self) -> None:
+        """Ask for a look as soon as possible."""
+        self._made = True
+
+    def take(self) -> bool:
+        """Return whether a look was asked for since the last call."""
+        made, self._made = self._made, False
+        return made
+
+
+class SettingsReader:
+    """Reads one agent's settings again and again.
+
+    `load` reads all of them and raises ConfigError for a fault; it runs on `executor`. `apply`
+    makes the agent use them, or raises ConfigError and changes nothing. `refused` is told why a
+    change is not used; an empty text takes that back.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        load: Callable[[], Config],
+        apply: Callable[[Config], None],
+        refused: Callable[[str], None],
+        request: RereadRequest,
+        executor: Executor,
+        clock: Clock,
+    ) -> None:
+        self._used = config
+        self._load = load
+        self._apply = apply
+        self._refused = refused
+        self._request = request
+        self._executor = executor
+        self._clock = clock
+        # What was seen last: settings, or what is wrong with them.
+        self._decided: Config | str = config
+        self._seen: Config | str = config
+        self._looked_s = clock.now_s()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            await self._clock.sleep(TICK_S)
+            asked = self._request.take()
+            if asked or self._clock.now_s() - self._looked_s >= LOOK_S:
+                self._looked_s = self._clock.now_s()
+                await self.look(asked=asked)
+
+    async def look(self, *, asked: bool = False) -> None:
+        """Read the settings once; decide about them if they changed and are whole."""
+        before, self._seen = self._seen, await self._read()
+        if self._seen == self._decided:
+            if asked:
+                log.info("the settings have not changed")
+        elif asked or self._seen == before:
+            self._decide(self._seen)
+
+    async def _read(self) -> Config | str:
+        try:
+            fresh = await self._executor(self._load)
+        except ConfigError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - no file may end an agent that runs
+            return describe_error(error)
+        if self._used.file is not None and fresh.file is None:
+            return f"{self._used.file} is gone"
+        return fresh
+
+    def _decide(self, seen: Config | str) -> None:
+        self._decided = seen
+        if isinstance(seen, str):
+            self._refuse(seen)
+        elif seen == self._used:
+            log.info("the settings are those in use again")
+            self._refused("")
+        else:
+            self._use(seen)
+
+    def _use(self, fresh: Config) -> None:
+        try:
+            self._apply(fresh)
+        except ConfigError as error:
+            self._refuse(str(error))
+        except Exception as error:
+            log.exception("changed settings cannot be used")
+            self._refuse(describe_error(error))
+        else:
+            log.info("changed settings are used: %s", _listed(changed(self._used, fresh)))
+            self._used = fresh
+            self._refused("")
+
+    def _refuse(self, why: str) -> None:
+        text = "; ".join(why.splitlines())
+        log.error("the changed settings are not used, those of before stay: %s", text)
+        self._refused(text)
+
+
+def _listed(names: list[str]) -> str:
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{rest}"

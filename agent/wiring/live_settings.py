@@ -1,0 +1,140 @@
+"""Makes a running agent use changed settings: first all that may fail, then all that cannot.
+
+Tested by tests/integration/test_reread.py.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.request import getproxies_environment
+
+from agent.deadline import DEADLINE_MARGIN_S, claim_s
+from agent.handlers import Handler, Handlers, Tools
+from agent.intake import Intake
+from agent.maintenance.duty import Round
+from agent.maintenance.guard_keeper import GuardKeeper
+from agent.maintenance.reporter import Reporter
+from agent.maintenance.route_call_up import RouteCallUp
+from agent.maintenance.settings_reader import RereadRequest, SettingsReader
+from agent.quota.configured import ConfiguredQuotas
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+from agent.routes.accounts import Accounts, keys_in_clear
+from producer.app import Parts
+from schemas.errors import ConfigError
+from schemas.runtime.executors import Executor
+from schemas.settings.changes import fixed_changes, longest_timeout_s
+from schemas.settings.config import Config, TypeConfig
+from schemas.task.agent_report import AgentReport
+
+log = logging.getLogger(__name__)
+
+TIDY_S = 10.0
+
+LoadHandlers = Callable[[Mapping[str, TypeConfig]], Mapping[str, Handler]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rereading:
+    """How an agent reads its settings again.
+
+    `load` reads them, `form` returns the report with what follows from them, and `request` is made
+    by a signal.
+    """
+
+    load: Callable[[], Config]
+    form: Callable[[Config], AgentReport]
+    request: RereadRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSettings:
+    """The parts of an agent that use settings which may change. `tools` makes those of handlers."""
+
+    parts: Parts
+    routes: Router
+    accounts: Accounts
+    handlers: Handlers
+    load_handlers: LoadHandlers
+    tools: Callable[[], Tools]
+    quotas: ConfiguredQuotas
+    intake: Intake
+    keeper: GuardKeeper
+    call_up: RouteCallUp
+    reporter: Reporter
+    form: Callable[[Config], AgentReport]
+    claim_s: float
+
+    def apply(self, config: Config) -> None:
+        """Use changed settings. Raises ConfigError if they cannot be used; nothing has changed."""
+        old = self.parts.config
+        self._require_possible(old, config)
+        by_type = self.load_handlers(config.types)
+        accounts = self.accounts.prepared(config)
+        now_s = self.parts.clock.now_s()
+        idle_s = now_s + longest_timeout_s(old) + DEADLINE_MARGIN_S
+        self.accounts.apply(accounts, idle_s)
+        self.parts.config = config
+        for name in self.routes.apply(config, now_s):
+            log.info("route %s has another account and is tried again", name)
+        self._use_by_tasks(config, by_type)
+        if config.known_types - old.known_types:
+            self.call_up.types_added()
+        for warning in keys_in_clear(config, getproxies_environment()):
+            log.warning("%s", warning)
+
+    def _use_by_tasks(self, config: Config, by_type: Mapping[str, Handler]) -> None:
+        self.handlers.apply(tools=self.tools(), by_type=by_type)
+        self.quotas.apply(config)
+        self.intake.apply(config)
+        self.keeper.probe_s = config.guard.probe_s
+        self.reporter.form = self.form(config)
+
+    def _require_possible(self, old: Config, config: Config) -> None:
+        """Refuse by name what a running agent cannot take over."""
+        names = [*fixed_changes(old, config), *self._too_long(config)]
+        if names:
+            raise ConfigError(
+                f"{', '.join(names)} cannot change so while an agent runs; restart the agents, or "
+                "take the change back"
+            )
+
+    def _too_long(self, config: Config) -> Sequence[str]:
+        """Return the time limits that do not fit into the claims of this agent."""
+        if claim_s(longest_timeout_s(config), config.types.values()) <= self.claim_s:
+            return ()
+        most_s = self.claim_s - DEADLINE_MARGIN_S
+        limits = {
+            "llm.timeout_s": config.llm.timeout_s,
+            **{f"routes.{name}.timeout_s": each.timeout_s for name, each in config.routes.items()},
+            **{
+                f"types.{name}.time_limit_s": each.time_limit_s
+                for name, each in config.types.items()
+            },
+        }
+        return [
+            name for name, limit_s in limits.items() if limit_s is not None and limit_s > most_s
+        ]
+
+
+def reread_duties(
+    live: LiveSettings, how: Rereading, *, counts: Counts, executor: Executor
+) -> Sequence[Round]:
+    """Return the duties that read the settings again, and close clients that nobody uses then."""
+    clock, accounts = live.parts.clock, live.accounts
+    reader = SettingsReader(
+        config=live.parts.config,
+        load=how.load,
+        apply=live.apply,
+        refused=counts.note_settings_refused,
+        request=how.request,
+        executor=executor,
+        clock=clock,
+    )
+
+    async def tidy() -> None:
+        while True:
+            await clock.sleep(TIDY_S)
+            await accounts.close_retired(clock.now_s())
+
+    return (reader.run, tidy)

@@ -1,0 +1,67 @@
+"""What differs between two configurations, by the names of settings, and what cannot change.
+
+No name holds a value.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from schemas.settings.account import account
+from schemas.settings.config import Config
+from schemas.settings.routing import configured_routes
+
+# Sections that a running agent takes over; of all others it has made parts when it started.
+LIVE = ("llm", "routes", "types", "prices", "tenants", "tenant_defaults", "guard")
+_NAMES = {
+    "database_url": "database.url",
+    "redis_url": "redis.url",
+    "document_roots": "documents.roots",
+    "retry_tiers": "retry.tiers",
+    "max_attempts": "retry.max_attempts",
+}
+_NAMED = ("routes", "types", "prices", "tenants")
+
+
+def changed(old: Config, new: Config) -> list[str]:
+    """Return the names of the settings that differ; of a new or a missing section, its name."""
+    return [
+        name
+        for part in fields(Config)
+        if part.compare
+        for name in _differences(
+            _NAMES.get(part.name, part.name), getattr(old, part.name), getattr(new, part.name)
+        )
+    ]
+
+
+def fixed_changes(old: Config, new: Config) -> list[str]:
+    """Return the changed settings that a running agent cannot take over.
+
+    A route that is missing is one of them: the agent may hold tasks that go to it.
+    """
+    removed = [f"routes.{name}" for name in sorted(old.routes.keys() - new.routes.keys())]
+    return removed + [name for name in changed(old, new) if name.partition(".")[0] not in LIVE]
+
+
+def longest_timeout_s(config: Config) -> float:
+    """Return the longest time that a call may take on any route."""
+    return max(account(config, name).timeout_s for name in configured_routes(config))
+
+
+def _differences(name: str, old: Any, new: Any) -> Iterator[str]:
+    if old == new:
+        return
+    if is_dataclass(old) and type(old) is type(new):
+        for part in fields(old):
+            # The limits of an account stand beside its other settings.
+            inner = name if part.name == "limits" else f"{name}.{part.name}"
+            yield from _differences(inner, getattr(old, part.name), getattr(new, part.name))
+    elif name in _NAMED:
+        for key in sorted(old.keys() | new.keys()):
+            if key in old and key in new:
+                yield from _differences(f"{name}.{key}", old[key], new[key])
+            else:
+                yield f"{name}.{key}"
+    else:
+        yield name

@@ -1,0 +1,81 @@
+"""What differs between two configurations."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from schemas.settings.changes import changed, fixed_changes, longest_timeout_s
+from schemas.settings.config import (
+    AgentConfig,
+    Config,
+    GuardConfig,
+    KafkaConfig,
+    LLMConfig,
+    Price,
+    RouteConfig,
+    Secret,
+    TypeConfig,
+)
+from schemas.settings.quota import QuotaLimits, TenantConfig, TenantDefaults
+
+CONFIG = Config(
+    llm=LLMConfig(base_url="http://a", api_key=Secret("one"), timeout_s=60.0),
+    routes={"fast": RouteConfig(timeout_s=90.0)},
+    types={"scan": TypeConfig()},
+    prices={"m": Price(1.0, 2.0)},
+)
+
+
+@pytest.mark.parametrize(
+    ("new", "names"),
+    [
+        (replace(CONFIG, file=Path("other.toml")), []),
+        (replace(CONFIG, llm=replace(CONFIG.llm, api_key=Secret("two"))), ["llm.api_key"]),
+        (replace(CONFIG, llm=replace(CONFIG.llm, limits=QuotaLimits(rpm=5))), ["llm.rpm"]),
+        (replace(CONFIG, routes={"fast": RouteConfig(model="m")}), None),
+        (replace(CONFIG, routes=CONFIG.routes | {"new": RouteConfig()}), ["routes.new"]),
+        (replace(CONFIG, types={"scan": TypeConfig(delay_s=1.0)}), ["types.scan.delay_s"]),
+        (replace(CONFIG, types={}), ["types.scan"]),
+        (replace(CONFIG, prices={"m": Price(1.0, 3.0)}), ["prices.m.output_per_mtok"]),
+        (replace(CONFIG, tenants={"acme": TenantConfig()}), ["tenants.acme"]),
+        (
+            replace(CONFIG, tenant_defaults=TenantDefaults(overflow=1)),
+            ["tenant_defaults.overflow"],
+        ),
+        (replace(CONFIG, guard=GuardConfig(probe_s=1.0)), ["guard.probe_s"]),
+    ],
+)
+def test_what_an_agent_takes_over_is_named_by_its_setting(
+    new: Config, names: list[str] | None
+) -> None:
+    """The names are those that a person writes; none of these needs a restart."""
+    expected = ["routes.fast.model", "routes.fast.timeout_s"] if names is None else names
+
+    assert changed(CONFIG, new) == expected
+    assert fixed_changes(CONFIG, new) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "names"),
+    [
+        (replace(CONFIG, agent=AgentConfig(slots=5)), ["agent.slots"]),
+        (replace(CONFIG, kafka=KafkaConfig("k:9092")), ["kafka.bootstrap"]),
+        (replace(CONFIG, database_url=Secret("sqlite:///x")), ["database.url"]),
+        (replace(CONFIG, data_dir=Path("elsewhere")), ["data_dir"]),
+        (replace(CONFIG, document_roots=(Path("/"),)), ["documents.roots"]),
+        (replace(CONFIG, retry_tiers=("1s",), max_attempts=2), None),
+        (replace(CONFIG, routes={}), ["routes.fast"]),
+    ],
+)
+def test_what_needs_a_restart_is_named(new: Config, names: list[str] | None) -> None:
+    """An agent has made connections and topics of it, or holds tasks that need it."""
+    expected = ["retry.tiers", "retry.max_attempts"] if names is None else names
+
+    assert fixed_changes(CONFIG, new) == expected
+
+
+def test_the_longest_call_is_that_of_any_route() -> None:
+    """Claims last longer than it."""
+    assert longest_timeout_s(CONFIG) == 90.0
+    assert longest_timeout_s(replace(CONFIG, routes={})) == 60.0
