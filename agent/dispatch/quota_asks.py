@@ -23,17 +23,20 @@ class QuotaAsks:
         """Replace the asks of each route by what is ready now.
 
         A route's grants are used by free slots, and by those in which its calls end meanwhile. The
-        tasks of a closed route are asked for on its fallback too.
+        tasks of a closed route are asked for on its fallback too. While no slot is free, the next
+        task is known all the same, and its tenant must have a place for it when one is.
         """
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
         routes = self._table.claimable_routes | self._quotas.waiting_routes | came_from.keys()
         for route in routes | self._asked:
             waiting = self._quotas.waiting(route)
-            usable = 0 if self._admission.closed else free + ended[route]
-            ready = self._ready((route, *came_from[route]), min(MOST_ASKS, usable))
-            asks = [*waiting, *(self._quotas.ask(delivery, route) for delivery in ready)]
-            self._quotas.quotas.wants(route, asks, now_s)
+            usable = 0 if self._admission.closed else max(0, free + ended[route])
+            most = 0 if self._admission.closed else max(1, min(MOST_ASKS, usable))
+            ready = self._ready((route, *came_from[route]), most)
+            asks = [self._quotas.ask(delivery, route) for delivery in ready]
+            soon, later = [*waiting, *asks[:usable]], asks[usable:]
+            self._quotas.quotas.wants(route, soon, now_s, later=later)
         self._asked = routes
 
     def _diverted(self) -> defaultdict[str, list[str]]:

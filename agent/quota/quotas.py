@@ -62,26 +62,33 @@ class Quotas:
         return None if member is None else member.room(now_s)
 
     def wants(
-        self, route: str, asks: Sequence[Ask], now_s: float, user: str = "ready tasks"
+        self,
+        route: str,
+        asks: Sequence[Ask],
+        now_s: float,
+        user: str = "ready tasks",
+        later: Sequence[Ask] = (),
     ) -> None:
         """Replace one user's tasks of a route that are ready, the next first.
 
-        An agent that does not say this for a route gets no grants for it.
+        An agent that does not say this for a route gets no grants for it. Tasks that come `later`
+        need a place of their tenant by then, but nothing of the account yet.
         """
         key = (route, user)
         member = self._member(self._of_route(route), now_s)
         if member is not None:
             member.wants(key, asks)
         tenants: defaultdict[str, list[Ask]] = defaultdict(list)
-        for ask in asks:
+        for ask in (*asks, *later):
             tenants[ask.tenant].append(ask)
         _, before = self._ready.pop(key, (None, set()))
         for tenant in before | tenants.keys():
             holder = self._member(self._of_tenant(tenant), now_s)
             if holder is not None:
                 holder.wants(key, tenants.get(tenant, ()))
-        if asks:
-            self._ready[key] = (None if member is None else member.key, set(tenants))
+        if tenants:
+            account = member.key if member is not None and asks else None
+            self._ready[key] = (account, set(tenants))
 
     def take(self, route: str, charge: Charge, tenant: str, now_s: float) -> Reservation | None:
         """Begin a call, if it may begin now."""

@@ -1,7 +1,10 @@
 """Which tasks are asked for."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
+
+import pytest
 
 from agent.dispatch.quota_asks import QuotaAsks
 from agent.execution.admission import Admission
@@ -11,7 +14,7 @@ from agent.quota.estimate import CallSize
 from agent.routes import RoutePlan
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config, LLMConfig
-from schemas.settings.quota import QuotaLimits
+from schemas.settings.quota import QuotaLimits, TenantConfig
 from tests.support.routes import ROUTE
 from tests.support.slots import claimed, quota_gate_of
 
@@ -21,8 +24,10 @@ CONFIG = Config(llm=LLMConfig(base_url="http://h/v1", model="m", limits=QuotaLim
 class Ready:
     """So many tasks that are ready, and so many free slots."""
 
-    def __init__(self, ready: int, room: int, *, closed: bool = False) -> None:
-        self.gate = quota_gate_of(CONFIG, SystemClock())
+    def __init__(
+        self, ready: int, room: int, *, closed: bool = False, config: Config = CONFIG
+    ) -> None:
+        self.gate = quota_gate_of(config, SystemClock())
         self.table = InFlightTable(limits=Limits())
         for number in range(ready):
             delivery = claimed(number, 0.0)
@@ -57,6 +62,26 @@ def test_slots_in_which_calls_end_are_soon_free() -> None:
     ready.gate._ended[ROUTE] = 2
 
     assert ready.asked() == [100, 101]
+
+
+@pytest.mark.parametrize(("room", "seats"), [(0, 1), (3, 3)])
+def test_the_next_tenant_has_a_place_before_a_slot_is_free(room: int, seats: int) -> None:
+    """With one slot and long calls, a place asked for in a free slot would come too late.
+
+    Nothing of the account is asked for so early: it would go to waste.
+    """
+    ready = Ready(5, room, config=replace(CONFIG, tenants={"acme": TenantConfig(in_flight=9)}))
+    for delivery in ready.table.next_for(ROUTE, 5):
+        delivery.tenant = "acme"
+    ready.asks.update(1.0)
+
+    asked = {
+        member.key.partition("-")[0]: len(member.draw(1.0).asks)
+        for member in ready.gate.quotas.members(1.0)
+    }
+
+    assert asked.pop("tenant") == seats
+    assert sum(asked.values()) == room
 
 
 def test_an_agent_that_leaves_asks_for_nothing() -> None:
