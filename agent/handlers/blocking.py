@@ -180,6 +180,6 @@ async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[st
         case ContextCall.TAKE_LOCK:
             return await context.take_lock(**arguments)
         case ContextCall.CHECK_LOCK:
-            return context.require_lease()
+            return context.check_lock()
         case ContextCall.GIVE_BACK_LOCK:
             return context.give_back_lock(**arguments)

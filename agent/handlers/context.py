@@ -283,7 +283,7 @@ class Context:
         """
         fence = await self.take_lock(name)
         try:
-            yield HeldLock(name, fence, self.require_lease)
+            yield HeldLock(name, fence, self.check_lock)
         finally:
             self.give_back_lock(name)
 
@@ -300,14 +300,23 @@ class Context:
         fence = await self._attempt.locks.wait(name, self._left_s() * _LOCK_SHARE)
         if fence is None:
             raise NoTurnError
-        self.require_lease()
+        self.check_lock()
         return fence
+
+    def check_lock(self) -> None:
+        """Raise LeaseLostError if another attempt may hold this one's locks by now.
+
+        After a long stall the claim may be overdue although the agent's lease is good.
+        """
+        self._require_lease()
+        if self._left_s() <= 0:
+            raise LeaseLostError
 
     def give_back_lock(self, name: str) -> None:
         """Give a lock back."""
         self._attempt.locks.give_back(name)
 
-    def require_lease(self) -> None:
+    def _require_lease(self) -> None:
         """Raise LeaseLostError if another agent may have the task."""
         if not self._attempt.may_call():
             raise LeaseLostError
@@ -326,7 +335,7 @@ class Context:
         verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
         """Make one call on the present route; return the reply and what it means."""
-        self.require_lease()
+        self._require_lease()
         turn, end = await self._turn(len(sent), most_out), CallEnd()
         try:
             call = self._next_call(sent)

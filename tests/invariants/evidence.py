@@ -14,6 +14,7 @@ from tests.invariants.happened import (
     Count,
     Guarded,
     Incarnation,
+    LockUse,
     Move,
     Ordered,
     Outage,
@@ -186,3 +187,4 @@ class Evidence:
     relief: bool = False
     revoked_s: Mapping[str, Sequence[float]] | None = None
     quota: Quota | None = None
+    lock_uses: Sequence[LockUse] = ()

@@ -219,3 +219,13 @@ class Incarnation:
     def ran(self, at_s: float) -> bool:
         """Return whether the program had not ended by then."""
         return self.ended_s is None or self.ended_s > at_s
+
+
+@dataclass(frozen=True, slots=True)
+class LockUse:
+    """A handler used what a lock guards, in the order of these uses."""
+
+    lock: str
+    fence: int
+    at_s: float
+    program: str

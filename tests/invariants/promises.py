@@ -6,7 +6,7 @@ nothing about what it did not record.
 
 from collections.abc import Callable, Sequence
 
-from tests.invariants import calls, claims, ends, failures, letters, offsets, quotas, steps
+from tests.invariants import calls, claims, ends, failures, letters, locks, offsets, quotas, steps
 from tests.invariants.evidence import Evidence
 
 SHOWN = 5  # violations of one kind that are worth reading
@@ -86,9 +86,8 @@ def p6_nothing_runs_early(run: Evidence) -> list[str]:
 
 def p7_live_leases_are_kept(run: Evidence) -> list[str]:
     """P7: no task is taken from a live lease before its hard deadline; dead leases are resolved."""
-    return _said(
-        "P7", run, claims.reaped_alive, claims.judged_alive, claims.leaked, calls.overlapping
-    )
+    checks = (claims.reaped_alive, claims.judged_alive, claims.leaked, calls.overlapping)
+    return _said("P7", run, *checks, locks.used_by_two)
 
 
 def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:

@@ -15,10 +15,14 @@ from agent.handlers.chat import chat
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The program in which a handler runs: how it dies, and whether its release is a good one."""
+    """The program in which a handler runs: how it dies, and whether its release is a good one.
+
+    `used` notes that a handler uses what a lock guards, by the lock's name and fence.
+    """
 
     die: Callable[[], None]
     good: Callable[[], bool]
+    used: Callable[[str, int], None] = lambda _name, _fence: None
 
 
 HOST: ContextVar[Host] = ContextVar("HOST")
@@ -84,3 +88,15 @@ async def hangs(context: Context) -> object:
     if not HOST.get().good():
         await asyncio.get_running_loop().create_future()
     return await chat(context)
+
+
+async def locks(context: Context) -> object:
+    """Use what a lock guards, before and after a call."""
+    used = HOST.get().used
+    async with context.lock("account") as held:
+        held.check()
+        used(held.name, held.fence)
+        answer = await chat(context)
+        held.check()
+        used(held.name, held.fence)
+    return answer

@@ -1,7 +1,7 @@
 """The parts that all programs of a run share, and those that each opens for itself."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.consumer.known_topics import KnownTopics
@@ -24,6 +24,7 @@ from schemas.settings.config import (
 )
 from schemas.settings.quota import NO_LIMITS, QuotaLimits
 from schemas.task.topics import Topics
+from tests.invariants.happened import LockUse
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
@@ -47,7 +48,8 @@ FALLBACK = {
     SPARE: RouteConfig(),
 }
 LATER = "later"  # a type that half of the agents know from the start, and all of them at the end
-HANDLED = ("raises", "kills", "waits", "hangs", "panics")
+LOCKS = "locks"  # a type whose tasks hold one lock in turn
+HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS)
 PROBE_S = 8.0
 COMPACT_AFTER_S = 10.0
 
@@ -81,6 +83,7 @@ class Machine:
     redis: SimRedis | None = None
     quota: QuotaLimits = NO_LIMITS
     fallback: bool = False
+    lock_uses: list[LockUse] = field(default_factory=list)
 
     def clock(self) -> VirtualClock:
         """Return a program's clock."""

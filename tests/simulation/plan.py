@@ -116,6 +116,7 @@ _SHELVING: dict[str, Any] = {"ready": 2, "shelve_after_s": 0.5, "move_after_s": 
 _FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
 FALLBACKS = 0.3  # of the runs
+LOCKS = 0.15  # the same
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 
 
@@ -194,6 +195,8 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
         _draw_limits(plan, random.Random(f"limits {seed}"))  # noqa: S311 - the same
         _draw_redrives(plan, random.Random(f"redrives {seed}"))  # noqa: S311 - the same
         _draw_quota(plan, random.Random(f"quota {seed}"))  # noqa: S311 - the same
+        if random.Random(f"locks {seed}").random() < LOCKS:  # noqa: S311 - the same
+            plan.kinds["locks"] = 25
         plan.fallback = random.Random(f"fallback {seed}").random() < FALLBACKS  # noqa: S311 - the same
     return plan
 

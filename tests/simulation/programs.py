@@ -27,6 +27,7 @@ from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import TypeConfig
 from schemas.task.agent_report import AgentReport
 from schemas.task.lanes import DESTINATIONS
+from tests.invariants.happened import LockUse
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
@@ -137,8 +138,12 @@ class AgentProgram(Program):
         self._machine.loop.thaw(self.main)
         self._machine.loop.thaw(self.beat)
 
+    def _used(self, name: str, fence: int) -> None:
+        use = LockUse(name, fence, self._machine.loop.time(), self.name)
+        self._machine.lock_uses.append(use)
+
     async def _run(self) -> None:
-        HOST.set(Host(self.kill, self._good))
+        HOST.set(Host(self.kill, self._good, self._used))
         machine, parts = self._machine, await self._machine.parts()
         clock = parts.clock
         assert isinstance(clock, VirtualClock)

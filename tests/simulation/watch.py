@@ -90,6 +90,9 @@ def seen(world: "World") -> Counter[str]:
         for outage in world.outages
     )
     counts["call on a fallback"] = _on_fallbacks(world)
+    fences = [use.fence for use in world.machine.lock_uses]
+    counts["lock"] = len(set(fences))
+    counts["lock lost in use"] = len(set(fences)) * 2 - len(fences)
     for agent in world.agents:
         counts["fenced"] += agent.counts.fenced
     return counts

@@ -115,6 +115,8 @@ class _Witness:
             slots=world.plan.slots,
             relief="span" in world.plan.limits,
             revoked_s=None if "kept_answers" in world.plan.limits else dict(world.revoked_s),
+            # A database whose clock jumps takes claims from agents that cannot know it.
+            lock_uses=() if world.weather.struck["database_clock"] else world.machine.lock_uses,
             quota=self._quota(),
         )
 

@@ -12,6 +12,7 @@ from tests.simulation.bugs import (
     leases,
     ledger,
     limits,
+    locks,
     loop,
     quotas,
 )
@@ -27,4 +28,5 @@ BUGS: dict[str, Bug] = (
     | counts.BUGS
     | quotas.BUGS
     | fallback.BUGS
+    | locks.BUGS
 )

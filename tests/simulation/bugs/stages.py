@@ -104,6 +104,9 @@ LATE_SENDERS: Stage = {
         + [(3.0 * turn + 34, "replay") for turn in range(28)]
     ),
 }
+# All tasks want one lock.
+LOCKED: Stage = {**_BUSY, "kinds": {"locks": 1}, "models": ("",), "chances": {}, "events": []}
+LOCKED_ZOMBIES: Stage = {**ZOMBIES, "kinds": {"locks": 1}, "models": ("",), "chances": {}}
 # Limits that every run reaches.
 SMALL: Stage = {"limits": {"bodies_bytes": 300, "ready": 2, "rejected": 0, "page": 2}}
 # Tasks of a closed route wait beside those of an open one.
