@@ -25,6 +25,9 @@ HUNGRY_MS = 1500  # an agent that asked so long ago has a share of what is grant
 # After a gap between exchanges the account may have forgotten calls, so it learns of them first.
 GAP_MS, LEARN_MS = 2000, 1000
 AWAY_MS = 6000  # an agent that was silent for so long has no calls
+# Where there are more agents than seats, an agent keeps its seat so long, but none waits much more
+# than a round, if it can be. Each change of hands leaves the seat empty for a while.
+TURN_MS, ROUND_MS = 20_000, 60_000
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
@@ -67,6 +70,7 @@ class QuotaAccount:
         self._clock_ms = self._learns_until_ms = 0.0
         self._cut_ms = float("-inf")
         self._pause_ms = 0.0
+        self._full = False  # whether all levels were, before the request
         self._day, self._used = -1, 0
         self._agents: dict[str, _Agent] = {}
         self._hungry: dict[str, float] = {}
@@ -124,7 +128,7 @@ class QuotaAccount:
 
     def _fill(self, request: QuotaRequest, past_ms: float, part: float) -> None:
         """Let the levels fill, give back what was not used, and drop those without a limit."""
-        levels = {}
+        levels, self._full = {}, True
         for name in RATES:
             limit = request.limits.given.get(name)
             if limit is None:
@@ -136,6 +140,7 @@ class QuotaAccount:
             level = self.levels.get(name, 0.0)
             # What was given back too late to be used soon is forgotten as fast as it would fill.
             level = max(capacity, level - gain) if level > capacity else min(capacity, level + gain)
+            self._full = self._full and level >= capacity
             level += charged(name, request.refund)
             level = min(level, 0.0) if request.refused else level
             minute = rate * MINUTE_MS
@@ -158,7 +163,7 @@ class QuotaAccount:
     def _seat(self, agent: str, request: QuotaRequest, part: float) -> _Agent:
         """Lease seats: at least a fair share, and more while others do not claim theirs."""
         running, sequence = request.running, request.sequence
-        wants = running + len(request.asks)
+        wants = running + request.in_hand + len(request.asks)
         others = [other for name, other in self._agents.items() if name != agent]
         limit = request.limits.in_flight
         if limit is None:
@@ -168,24 +173,33 @@ class QuotaAccount:
         free = limit - sum(other.held for other in others)
         unclaimed = limit - sum(other.claim for other in others)
         seats = max(0, min(wants, free, max(fair, unclaimed)))
-        if not fair:
-            # There are more agents than seats, so a call's end frees its seat for others.
-            known = self._agents.get(agent)
-            had_seat = known is not None and known.held > 0
-            seats = max(0, running - 1 if running or had_seat else min(wants, free, 1))
+        known = self._agents.get(agent)
+        if not fair and (running or (known is not None and known.held > 0)):
+            keeps = known is not None and self._keeps(known, limit, len(others) + 1)
+            seats = max(running - 1, int(keeps and wants > 0), 0)
+        elif not fair:
+            seats = max(0, min(wants, free, 1))
         if self._clock_ms < self._learns_until_ms:
             seats = min(seats, running)
         held = max(running, seats)
         return _Agent(sequence, 0, seats, held, max(held, min(wants, fair)), self._clock_ms)
+
+    def _keeps(self, agent: _Agent, limit: int, agents: int) -> bool:
+        """Return whether an agent keeps its one seat. All turns end at the same times."""
+        turn_ms = min(TURN_MS, ROUND_MS * limit // agents)
+        return agent.seats > 0 and agent.seen_ms // turn_ms == self._clock_ms // turn_ms
 
     def _grant(self, request: QuotaRequest, mine: _Agent) -> tuple[int, str]:
         """Return how many of the first asks are granted, and the limit that stopped the next."""
         limits = request.limits
         first = dict(self.levels)
         sharers = max(1, len(self._hungry))
+        # One grant is for the next call that ends, where limits of a rate have room for it.
+        ends = max(request.ends, int(self._full and request.running > 0))
+        usable = mine.seats - request.running - request.in_hand + ends
         for number, ask in enumerate(request.asks):
             binding = self._binding(limits, ask, number, first, sharers)
-            if limits.in_flight is not None and request.running + number >= mine.seats:
+            if limits.in_flight is not None and number >= usable:
                 binding = "in_flight"
             if binding or self._pause_ms > self._clock_ms:
                 return number, binding

@@ -56,16 +56,19 @@ class QuotaRequest:
 
     `key` is a digest of address, key and model. A request with a `sequence` that the ledger has
     answered before gets the same answer and changes nothing. `running` counts the agent's calls
-    now, and the grants that it has not used. `refund`, `refused` (calls) and `retry_after_s` (the
-    longest) are about the time since the last answered request. `remaining` is the lowest share
-    of a limit that the provider said is left. `used_today` counts calls of the whole group, for a
-    ledger that has lost its memory.
+    now, `in_hand` the grants that it has not used, and `ends` the calls that probably end before
+    the next request: their seats will be used again at once. `refund`, `refused` (calls) and
+    `retry_after_s` (the longest) are about the time since the last answered request. `remaining` is
+    the lowest share of a limit that the provider said is left. `used_today` counts calls of the
+    whole group, for a ledger that has lost its memory.
     """
 
     key: str
     limits: QuotaLimits
     sequence: int
     running: int = 0
+    in_hand: int = 0
+    ends: int = 0
     asks: tuple[Ask, ...] = ()
     refund: Refund = field(default_factory=Refund)
     refused: int = 0

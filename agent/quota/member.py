@@ -53,6 +53,7 @@ class QuotaMember:
         self._seats, self._seats_until_s = 0, 0.0
         self._paused_until_s = 0.0
         self._requests = self._tokens_in = self._tokens_out = 0  # to be given back
+        self._ended = self._ended_before = 0  # calls, since the last two requests
         self._refused = 0
         self._retry_after_s = 0.0
         self._remaining: float | None = None
@@ -110,6 +111,7 @@ class QuotaMember:
         `remaining` is the lowest share of a limit that its answer said is left.
         """
         self.running -= 1
+        self._ended += 1
         self._give_back(granted, requests=int(charged is None))
         if charged is not None:
             self._give_back(charged, sign=-1)
@@ -176,7 +178,9 @@ class QuotaMember:
             key=self.key,
             limits=self.limits,
             sequence=next(self._sequences),
-            running=self.running + len(self._grants),
+            running=self.running,
+            in_hand=len(self._grants),
+            ends=self._ended + self._ended_before,
             asks=tuple(self._uncovered()),
             refund=Refund(
                 requests=self._requests, tokens_in=self._tokens_in, tokens_out=self._tokens_out
@@ -188,6 +192,7 @@ class QuotaMember:
         )
         self._requests = self._tokens_in = self._tokens_out = 0
         self._refused, self._retry_after_s, self._remaining = 0, 0.0, None
+        self._ended, self._ended_before = 0, self._ended
         self._told = not self._busy
         return request
 

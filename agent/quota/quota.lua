@@ -9,7 +9,7 @@
 --
 -- ARGV   1 agent
 --        2 sequence
---        3 running       calls, and grants in hand
+--        3 running       calls
 --        4 refund        requests, as the next two
 --        5 tokens_in
 --        6 tokens_out
@@ -25,7 +25,9 @@
 --       16 rpd
 --       17 in_flight
 --       18 keep_s        how long the keys live
---       19 and so on     tokens_in, tokens_out of each ask
+--       19 in_hand       grants that are not used
+--       20 ends          calls that probably end before the next request
+--       21 and so on     tokens_in, tokens_out of each ask
 --
 -- result 1 granted       how many of the asks, from the first
 --        2 seats
@@ -37,13 +39,15 @@
 local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
 local HUNGRY, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
 local CUT, CUT_EVERY, CALM, LOWEST = 0.92, 2000, 3000, 0.1
+local TURN, ROUND = 20000, 60000
 local GROWTH, FAST_GROWTH, LONGEST_WAIT_S = 0.01, 0.04, 5
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local agent, sequence, running = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused, remaining = tonumber(ARGV[7]), tonumber(ARGV[9])
-local asks = math.floor((#ARGV - 18) / 2)
+local in_hand, ends = tonumber(ARGV[19]), tonumber(ARGV[20])
+local asks = math.floor((#ARGV - 20) / 2)
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn')
@@ -109,6 +113,7 @@ local function adjust()
   pause = math.max(pause, clock + 1000 * math.min(tonumber(ARGV[8]), LONGEST_WAIT_S) / 2)
 end
 
+local full = true
 local function fill(refund)
   for index, name in ipairs(names) do
     local level = levels[name]
@@ -118,6 +123,7 @@ local function fill(refund)
       if name == 'rpm' then capacity = math.max(capacity, 1 + rate * REST) end
       if level > capacity then level = math.max(capacity, level - gain)
       else level = math.min(capacity, level + gain) end
+      full = full and level >= capacity
       level = level + refund[name]
       if refused > 0 then level = math.min(level, 0) end
       levels[name] = math.max(-rate * 60000, math.min(rate * 60000, level))
@@ -133,15 +139,18 @@ local function count_day()
 end
 
 -- Returns seats, held and claim of this agent. `held` and `claim` are then those of the others.
-local function seat(others, its_held)
-  local wants = running + asks
+local function seat(others, its_held, its_seats, its_seen)
+  local wants = running + in_hand + asks
   if in_flight == 0 then return wants, running, running end
   local fair = math.floor(in_flight / (others + 1))
   local free = in_flight - held
   local seats = math.max(0, math.min(wants, free, math.max(fair, in_flight - claim)))
-  if fair == 0 then
-    local passes_on = running > 0 or its_held > 0
-    seats = math.max(0, passes_on and running - 1 or math.min(wants, free, 1))
+  if fair == 0 and (running > 0 or its_held > 0) then
+    local turn = math.min(TURN, math.floor(ROUND * in_flight / (others + 1)))
+    local keeps = its_seats > 0 and math.floor(its_seen / turn) == math.floor(clock / turn)
+    seats = math.max(running - 1, keeps and wants > 0 and 1 or 0, 0)
+  elseif fair == 0 then
+    seats = math.max(0, math.min(wants, free, 1))
   end
   if clock < learn then seats = math.min(seats, running) end
   local my_held = math.max(running, seats)
@@ -163,12 +172,13 @@ local function stops(cost, first, sharers, is_first)
 end
 
 local function grant(seats, sharers)
-  local first = {}
+  if full and running > 0 then ends = math.max(ends, 1) end
+  local first, usable = {}, seats - running - in_hand + ends
   for name, level in pairs(levels) do first[name] = level end
   for ask = 0, asks - 1 do
-    local cost = charges(1, tonumber(ARGV[19 + 2 * ask]), tonumber(ARGV[20 + 2 * ask]))
+    local cost = charges(1, tonumber(ARGV[21 + 2 * ask]), tonumber(ARGV[22 + 2 * ask]))
     binding = stops(cost, first, sharers, ask == 0)
-    if in_flight > 0 and running + ask >= seats then binding = 'in_flight' end
+    if in_flight > 0 and ask >= usable then binding = 'in_flight' end
     if binding ~= '' or pause > clock then return ask end
     for name, level in pairs(levels) do levels[name] = level - cost[name] end
     used = used + 1
@@ -189,7 +199,8 @@ else
   redis.call('ZREM', KEYS[4], agent)
   if asks > 0 then redis.call('ZADD', KEYS[4], clock, agent) end
   local others = redis.call('ZCARD', KEYS[3]) - (known and 1 or 0)
-  seats, its_held, its_claim = seat(others, its_held)
+  local its_seen = tonumber(redis.call('ZSCORE', KEYS[3], agent) or nil) or clock
+  seats, its_held, its_claim = seat(others, its_held, seats or 0, its_seen)
   granted = grant(seats, math.max(1, redis.call('ZCARD', KEYS[4])))
 end
 redis.call('ZADD', KEYS[3], clock, agent)

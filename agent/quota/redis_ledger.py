@@ -96,6 +96,7 @@ def _arguments(request: QuotaRequest) -> Iterator[int | float]:
     yield from (-1, -1) if today is None else (today.day, today.calls)
     yield from (limits.get(name, 0) for name in _LIMITS)
     yield KEEP_S
+    yield from (request.in_hand, request.ends)
     for ask in request.asks:
         yield from (ask.cost.tokens_in, ask.cost.tokens_out)
 

@@ -35,6 +35,7 @@ _COMMANDS = (
     ("ZADD", _KEY, 1, "member"),
     ("ZCARD", _KEY),
     ("ZRANGEBYSCORE", _KEY, 0, 1),
+    ("ZSCORE", _KEY, "member"),
     ("ZREM", _KEY, "member"),
     ("ZREMRANGEBYSCORE", _KEY, 0, 1),
     ("SCRIPT LOAD", _SCRIPT),

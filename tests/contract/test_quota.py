@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from agent.quota.account import AWAY_MS, CAPACITY_MS, DAY_MS, USE
+from agent.quota.account import AWAY_MS, CAPACITY_MS, DAY_MS, TURN_MS, USE
 from agent.quota.ledger import (
     Ask,
     Charge,
@@ -246,16 +246,50 @@ async def test_seats_are_shared_and_follow_demand(meeting: Meeting) -> None:
 
 
 async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
-    """A seat that a call has left is free for every agent."""
+    """An agent keeps its seat for a while, and then it is free for every agent."""
     limits = QuotaLimits(in_flight=1)
     await acquainted(meeting, limits)
     assert (await meeting.say("a", limits, 5)).seats == 1
     assert (await meeting.say("b", limits, 5)).seats == 0
-    assert (await meeting.say("a", limits, 5, running=1)).seats == 0
-    assert (await meeting.say("b", limits, 5)).seats == 0
+    assert (await meeting.say("a", limits, 5, running=1)).seats == 1
+    assert (await meeting.say("a", limits, 5)).seats == 1
+    for _ in range(TURN_MS // 500):
+        meeting.wait(500)
+        running = int((await meeting.say("a", limits, 5, running=1)).seats > 0)
+        if not running:
+            break
+        assert (await meeting.say("b", limits, 5)).seats == 0
+    assert (await meeting.say("b", limits, 5)).seats == 0  # the call of `a` still runs
+    assert (await meeting.say("a", limits, 5)).seats == 0
+
+    assert (await meeting.say("b", limits, 5)).seats == 1
+    assert (await meeting.say("a", limits, 5)).seats == 0
+
+
+async def test_an_agent_without_tasks_gives_its_seat_back_at_once(meeting: Meeting) -> None:
+    """Its turn does not matter then."""
+    limits = QuotaLimits(in_flight=1)
+    await acquainted(meeting, limits)
+    assert (await meeting.say("a", limits, 5)).seats == 1
+    await meeting.say("b", limits, 5)
     await meeting.say("a", limits)
 
     assert (await meeting.say("b", limits, 5)).seats == 1
+
+
+async def test_calls_that_end_soon_are_granted_for_beforehand(meeting: Meeting) -> None:
+    """Their seats would be empty until the next request; grants in hand are for them, too."""
+    limits = QuotaLimits(rpm=12_000, in_flight=10)
+    await acquainted(meeting, limits)
+    meeting.wait(50)
+    say = partial(meeting.say, "a", limits, 30)
+    assert sum((await say()).granted) == 10
+    assert sum((await say(running=10, ends=0)).granted) == 0
+    assert sum((await say(running=10, ends=6)).granted) == 6
+    assert sum((await say(running=10, in_hand=6, ends=6)).granted) == 0
+
+    meeting.wait(2000)
+    assert sum((await say(running=10)).granted) == 1  # nobody else needs it
 
 
 async def test_a_day_has_its_calls(meeting: Meeting) -> None:
@@ -350,6 +384,8 @@ def drawn(rng: random.Random, sequence: int) -> QuotaRequest:
         limits=QuotaLimits(**{name: limits[name] for name in chosen}),
         sequence=sequence,
         running=draw(20),
+        in_hand=draw(4),
+        ends=draw(6),
         asks=tuple(
             Ask(cost=Charge(tokens_in=draw(5000), tokens_out=draw(2000))) for _ in range(draw(12))
         ),

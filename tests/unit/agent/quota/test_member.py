@@ -49,13 +49,14 @@ def test_a_grant_is_used_once() -> None:
 
 
 def test_asks_that_are_granted_are_not_asked_again() -> None:
-    """Grants in hand count as running calls, and only the other tasks are asked for."""
+    """Grants in hand are told, and only the other tasks are asked for."""
     one = member(LIMITS, charge(100), charge(200), charge(300))
     assert exchange(one, 2, 0.0).asks == tuple(Ask(cost=charge(n)) for n in (100, 200, 300))
 
     request = one.draw(0.5)
 
-    assert (request.running, request.asks) == (2, (Ask(cost=charge(300)),))
+    assert (request.running, request.in_hand) == (0, 2)
+    assert request.asks == (Ask(cost=charge(300)),)
 
 
 def test_a_late_grant_is_given_back_once() -> None:
@@ -129,6 +130,19 @@ def test_a_seat_is_taken_again_until_its_lease_ends() -> None:
     assert one.take(charge(100), 0.2)
     one.ended(charge(100), charge(100))
     assert one.room(SEATS_LIVE_S) == 0
+
+
+def test_calls_that_ended_lately_are_told() -> None:
+    """So many will probably end again before the next request: those of the last two."""
+    one = member(LIMITS, *[charge(100)] * 3)
+    exchange(one, 3, 0.0)
+    for now_s in (0.1, 0.6, 0.7):
+        assert one.take(charge(100), now_s)
+        one.ended(charge(100), charge(100))
+        if now_s < 0.7:
+            one.draw(now_s)
+
+    assert [one.draw(now_s).ends for now_s in (1.1, 1.2, 1.3)] == [2, 1, 0]
 
 
 def test_users_of_an_account_take_turns() -> None:

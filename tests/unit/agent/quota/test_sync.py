@@ -12,7 +12,7 @@ from agent.quota.share import ShareLedger
 from agent.quota.sync import QuotaSync
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
-from tests.support.quota_fleet import CountingProvider, Fleet, MovedClock
+from tests.support.quota_fleet import STEP_S, CountingProvider, Fleet, MovedClock
 
 RPM = QuotaLimits(rpm=600)
 TPM = QuotaLimits(tpm=600_000)
@@ -85,13 +85,28 @@ def test_agents_use_a_limit_of_calls_at_once(agents: int) -> None:
 
 
 def test_more_agents_than_seats_all_have_turns() -> None:
-    """Eight agents with three seats: each calls, and most of the time is used."""
+    """Eight agents with three seats: each calls, and nearly all of the time is used."""
     some, _ = fleet(8, QuotaLimits(in_flight=3), call_s=1.0)
-    some.drive(120.0)
+    some.drive(300.0)
 
     assert some.provider.most <= 3
-    assert len(some.provider.begun) >= 0.7 * 3 * 120
+    assert some.provider.refusals == []
+    assert len(some.provider.begun) >= 0.95 * 3 * 300
     assert min(agent.done for agent in some.agents) >= 10
+
+
+@pytest.mark.parametrize("limits", [{}, {"rpm": 9000}, {"tpm": 900_000}])
+@pytest.mark.parametrize("call_s", [0.3, 0.8])
+def test_seats_of_short_calls_are_used(call_s: float, limits: dict[str, int]) -> None:
+    """A seat whose call ends is used again at once, though the ledger answers later."""
+    some, _ = fleet(8, QuotaLimits(in_flight=20, **limits), call_s=call_s)
+    some.drive(10.0)
+    before = len(some.provider.begun)
+    some.drive(70.0)
+
+    assert some.provider.refusals == []
+    used_s = (len(some.provider.begun) - before) * (call_s + STEP_S / 2)
+    assert used_s >= GOAL * 20 * 60
 
 
 @pytest.mark.parametrize("limits", [RPM, QuotaLimits(in_flight=40)])
