@@ -161,20 +161,22 @@ def rehearsal_parser() -> Parser:
     limit = up_to(_MOST_LIMIT)
     parser.add_argument("--rpm", type=limit, metavar="N", help="refuse more requests a minute")
     parser.add_argument("--tpm", type=limit, metavar="N", help="refuse more tokens a minute")
+    parser.add_argument("--itpm", type=limit, metavar="N", help="the same, of prompts alone")
+    parser.add_argument("--otpm", type=limit, metavar="N", help="the same, of answers alone")
     parser.add_argument("--in-flight", type=limit, metavar="N", help="refuse more calls at once")
     parser.add_argument(
         "--charge",
         default=_CHARGES[0],
         choices=_CHARGES,
         metavar="RULE",
-        help=f"what counts toward --tpm: {', '.join(_CHARGES)}",
+        help=f"what counts toward limits of tokens: {', '.join(_CHARGES)}",
     )
     parser.add_argument(
         "--limit-window",
         type=up_to(_MINUTE_S),
         default=10,
         metavar="S",
-        help="seconds whose calls may come at once, within --rpm and --tpm (10)",
+        help="seconds whose calls may come at once, within the limits a minute (10)",
     )
     parser.add_argument(
         "--no-limit-headers",

@@ -63,6 +63,8 @@ def _limits(options: argparse.Namespace, clock: SystemClock) -> ProviderLimits |
     limits = QuotaLimits(
         rpm=options.rpm,
         tpm=options.tpm,
+        itpm=options.itpm,
+        otpm=options.otpm,
         in_flight=options.in_flight,
         charge=ChargeRule(options.charge),
     )

@@ -143,6 +143,8 @@ class RehearsalLLM(Program):
                     end_s=event["boot_s"],
                     status=event["status"],
                     sent_bytes=event["bytes"],
+                    tokens_in=event["tokens_in"],
+                    tokens_out=event["tokens_out"],
                 )
         return calls
 

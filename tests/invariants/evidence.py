@@ -107,7 +107,8 @@ class Call:
 
     Times are in seconds. `end_s` is None while the call has not ended, `status` is 0 when the
     client left. `label`: the number of the attempt as the caller gave it, from 1. `good`: the
-    answer was all that its task needed, as far as this was recorded.
+    answer was all that its task needed, as far as this was recorded. `tokens_in`, `tokens_out`:
+    what it cost, as far as this was recorded.
     """
 
     name: str
@@ -122,6 +123,8 @@ class Call:
     route: str = ""
     claim: Claim | None = None
     good: bool = False
+    tokens_in: int = 0
+    tokens_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ class Quota:
 
     route: str
     rpm: int = 0
+    tpm: int = 0
     in_flight: int = 0
     faults: int = 0
     agents: int = 1

@@ -67,6 +67,7 @@ def p5_outages_cost_nothing(run: Evidence) -> list[str]:
     """
     checks = (
         quotas.above_the_rate,
+        quotas.more_tokens,
         quotas.more_at_once,
         failures.free_counted,
         failures.miscounted,

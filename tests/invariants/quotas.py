@@ -8,6 +8,7 @@ PROMPTS = "docllm-probe/"  # they belong to no task: a route is probed
 MINUTE_S = 60.0
 # Grants are used so late, and an idle account saves up so much, in seconds of its rate.
 LATE_S = 2.1
+_SAVED_S = 0.8
 
 
 def above_the_rate(run: Evidence) -> list[str]:
@@ -26,6 +27,28 @@ def above_the_rate(run: Evidence) -> list[str]:
         at_s = call.start_s
         if level > burst:
             odd.append(f"{call.name} at {at_s:.3f}: {level:.1f} more than {quota.rpm} a minute")
+    return odd
+
+
+def more_tokens(run: Evidence) -> list[str]:
+    """Calls cost no more tokens than the limit a minute, but for small bursts.
+
+    An estimate that is much too high is given back when its call ends. What it kept from others
+    may be used then.
+    """
+    quota = run.quota
+    if quota is None or not quota.tpm:
+        return []
+    rate, largest = quota.tpm / MINUTE_S, max(map(_tokens, run.calls), default=0)
+    saved = _SAVED_S * rate + largest
+    burst = (LATE_S + _longest_s(run)) * rate + saved * (1 + quota.faults + quota.agents)
+    level = at_s = 0.0
+    odd = []
+    for call in _calls(run, quota):
+        level = max(0.0, level - rate * (call.start_s - at_s)) + _tokens(call)
+        at_s = call.start_s
+        if level > burst:
+            odd.append(f"{call.name} at {at_s:.3f}: {level:.1f} tokens above {quota.tpm} a minute")
     return odd
 
 
@@ -58,8 +81,16 @@ def _burst(quota: Quota) -> float:
     Each fault of Redis, and each agent, may add what an idle account saves up.
     """
     rate = quota.rpm / MINUTE_S
-    saved = max(0.8 * rate, 1 + 0.5 * rate)
+    saved = max(_SAVED_S * rate, 1 + 0.5 * rate)
     return 1 + LATE_S * rate + saved * (1 + quota.faults + quota.agents)
+
+
+def _tokens(call: Call) -> int:
+    return call.tokens_in + call.tokens_out
+
+
+def _longest_s(run: Evidence) -> float:
+    return max((call.end_s - call.start_s for call in run.calls if call.end_s), default=0.0)
 
 
 def _calls(run: Evidence, quota: Quota) -> list[Call]:

@@ -15,11 +15,11 @@ from agent.ports import Call, CallFailed, Reply
 from schemas.runtime.clock import Clock
 from schemas.task.failures import ErrorClass
 from tests.simulation.eventloop import PROCESS
+from tests.simulation.provider_limits import TOKENS_IN, TOKENS_OUT, ProviderLimits
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
 USUAL_S = 3.0
-_BURST = 30.0
 HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, even packed
 _PROMPT = "docllm-probe/"
 _CLAIM = """
@@ -57,12 +57,11 @@ class SimLLM:
         self._weather = weather
         self.calls: list[Made] = []
         self.called: Callable[[str], None] = lambda _program: None
-        self._rate, self._level, self._filled_s = 0.0, 0.0, 0.0
+        self._limits = ProviderLimits()
 
     def allow(self, quota: Mapping[str, int], share: float) -> None:
         """Keep the default route to a share of these limits: refuse calls beyond them."""
-        self._rate = share * quota.get("rpm", 0) / 60
-        self._level = _BURST
+        self._limits.allow(quota, share)
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         """Answer as the task's id and the weather require."""
@@ -70,8 +69,8 @@ class SimLLM:
         made = self._note(call, now_s)
         self.called(made.program)
         trouble = weather.outage(made.route, now_s) or self._trouble(made.name)
-        if not trouble and made.route == "default":
-            trouble = self._beyond(now_s)
+        if not trouble and made.route == "default" and not self._limits.begin(made.turn, now_s):
+            trouble = "429"
         made.good = not trouble
         latency_s = weather.latency_s(made.program, now_s, USUAL_S)
         if trouble == "hangs" or latency_s > call.timeout_s:
@@ -79,17 +78,6 @@ class SimLLM:
             return self._ended(made, CallFailed(ErrorClass.AMBIGUOUS, "no answer in time"))
         await self._clock.sleep(latency_s)
         return self._ended(made, _answer(made.name, trouble, self._clock.utc_s(), weather.rng))
-
-    def _beyond(self, now_s: float) -> str:
-        """Charge for a call, or refuse it. A burst is allowed, as providers do."""
-        if not self._rate:
-            return ""
-        self._level = min(_BURST, self._level + self._rate * (now_s - self._filled_s)) - 1
-        self._filled_s = now_s
-        if self._level >= 0:
-            return ""
-        self._level += 1
-        return "429"
 
     async def close(self) -> None:
         """Do nothing: no connection is open."""
@@ -118,6 +106,7 @@ class SimLLM:
     def _ended(self, made: Made, answer: Reply | CallFailed) -> Reply | CallFailed:
         made.ended = str(answer.status) if isinstance(answer, Reply) else answer.error_class
         made.ended_s = self._clock.now_s()
+        self._limits.end(made.turn, answered=made.good)
         return answer
 
     def _trouble(self, name: str) -> str:
@@ -168,7 +157,11 @@ def _error(status: int, text: str, code: str = "error") -> Reply:
 def _completion(text: str) -> bytes:
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    usage = {
+        "prompt_tokens": TOKENS_IN,
+        "completion_tokens": TOKENS_OUT,
+        "total_tokens": TOKENS_IN + TOKENS_OUT,
+    }
     return orjson.dumps(
         {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
     )

@@ -37,6 +37,7 @@ from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import BATCH, GROUP, LATER, LEDGER_ID, TIERS, knows_later
 from tests.simulation.provider import Made
+from tests.simulation.provider_limits import TOKENS_IN, TOKENS_OUT
 from tests.simulation.store import TURN, seconds
 from tests.simulation.tasks import OF_THE_INBOX
 
@@ -129,6 +130,7 @@ class _Witness:
         return Quota(
             route="default",
             rpm=quota.get("rpm", 0),
+            tpm=quota.get("tpm", 0),
             in_flight=quota.get("in_flight", 0),
             faults=world.redis.faults + 2 * ("redis" in world.plan.slow_s),
             agents=len(world.agents),
@@ -418,6 +420,8 @@ class _Witness:
                 made.name, made.at_s, made.ended_s, status, made.utc_s - EPOCH_S, made.label,
                 order=made.turn, task_id=made.task_id, route=made.route, claim=claim,
                 good=made.good and _PLAIN.search(made.name) is not None,
+                tokens_in=TOKENS_IN if made.good else 0,
+                tokens_out=TOKENS_OUT if made.good else 0,
             )  # fmt: skip
             yield call, passed
 

@@ -1,9 +1,11 @@
 """Bugs of the provider's limits: agents take more of an account than they may."""
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from agent.inflight.partition_share import PartitionShare
+from agent.quota import account
 from agent.quota.account import QuotaAccount
 from agent.quota.ledger import Charge, QuotaAnswer, QuotaRequest
 from agent.quota.member import QuotaMember
@@ -36,6 +38,21 @@ def _heard_twice() -> AbstractContextManager[Any]:
     return patched(QuotaMember, "hear", twice)
 
 
+def _told_twice() -> AbstractContextManager[Any]:
+    draw = QuotaMember.draw
+
+    def twice(self: QuotaMember, now_s: float) -> QuotaRequest:
+        request = draw(self, now_s)
+        back = request.refund
+        tokens_in, tokens_out = max(0, back.tokens_in), max(0, back.tokens_out)
+        more = replace(
+            back, tokens_in=back.tokens_in + tokens_in, tokens_out=back.tokens_out + tokens_out
+        )
+        return replace(request, refund=more)
+
+    return patched(QuotaMember, "draw", twice)
+
+
 def _begins_full() -> AbstractContextManager[Any]:
     begin = QuotaAccount.__init__
 
@@ -59,6 +76,7 @@ def _alone() -> AbstractContextManager[Any]:
     return patched(QuotaAccount, "_seat", alone)
 
 
+_TOKENS = {**LIMITED, "quota": {"tpm": 400}}
 _AWAY = [(1.0 + 13 * turn, "redis_away") for turn in range(3)]
 _FLUSHED = [(10.0 + 10 * turn, "redis_flushed") for turn in range(4)]
 
@@ -73,5 +91,9 @@ BUGS = {
         replaced(PartitionShare, "__call__", lambda _self: 1.0),
         {**LIMITED, "events": _AWAY, "quota": {"rpm": 60}, "horizon_s": 30.0, "tasks": 90},
     ),
+    "a grant of tokens is used twice": Bug("P5", _used_twice, _TOKENS),
+    "what was not used is given back twice": Bug("P5", _told_twice, _TOKENS),
+    "a limit fills twice as fast": Bug("P5", replaced(account, "USE", 2.0), LIMITED),
+    "a limit of tokens fills twice as fast": Bug("P5", replaced(account, "USE", 2.0), _TOKENS),
     "each agent takes all seats": Bug("P5", _alone, {**LIMITED, "quota": {"in_flight": 2}}),
 }

@@ -8,7 +8,7 @@ import pytest
 from schemas.task.states import Status
 from tests.invariants.evidence import Call, Evidence, Quota
 from tests.invariants.happened import Claim, Incarnation
-from tests.invariants.quotas import above_the_rate, more_at_once
+from tests.invariants.quotas import above_the_rate, more_at_once, more_tokens
 
 QUOTA = Quota(route="default", rpm=60, in_flight=2, agents=1)
 
@@ -43,6 +43,17 @@ def test_a_small_burst_is_allowed() -> None:
 def test_other_calls_do_not_count(changed: dict[str, str]) -> None:
     """Other routes have other accounts, and a cheap prompt that probes a route has no grant."""
     assert above_the_rate(run([10.0] * 9, **changed)) == []
+
+
+@pytest.mark.parametrize(("tokens", "broken"), [(20, False), (21, True), (40, True)])
+def test_calls_cost_no_more_tokens_than_the_limit(tokens: int, *, broken: bool) -> None:
+    """Twice the tokens are found soon, a little more within minutes; one large call is allowed."""
+    quota = replace(QUOTA, tpm=1200)
+    calls = [float(number) for number in range(300)]
+
+    assert bool(more_tokens(run(calls, quota, tokens_in=tokens - 5, tokens_out=5))) is broken
+    assert more_tokens(run(calls, tokens_in=tokens)) == []
+    assert more_tokens(run([10.0], quota, tokens_in=5000)) == []
 
 
 def test_calls_at_once_are_counted() -> None:
