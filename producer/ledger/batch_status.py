@@ -15,7 +15,7 @@ from producer.ledger import store
 from producer.ledger import tally as counts
 from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
-from schemas.task.failures import ErrorClass, TallyOutcome
+from schemas.task.failures import FOLLOW_UP, ErrorClass, TallyOutcome
 from schemas.task.states import Status
 
 MINUTES = 10  # that are looked back
@@ -34,7 +34,8 @@ class BatchStatus:
 
     `per_minute` has the tasks that ended in each of the last ten minutes, oldest first; the last
     one is the minute until now. It is empty if none ended. `failed_lately` has the attempts of the
-    last ten minutes, by class of error, that failed without ending their task.
+    last ten minutes, by class of error, that failed without ending their task. `follow_ups` counts
+    the tasks that other tasks of the batch ordered; `counts["total"]` includes them.
     """
 
     name: str
@@ -50,6 +51,7 @@ class BatchStatus:
     origin: str = "load"
     per_minute: tuple[int, ...] = ()
     failed_lately: dict[str, int] = field(default_factory=dict)
+    follow_ups: int = 0
 
     @property
     def open(self) -> int:
@@ -155,9 +157,9 @@ def _tried_again(row: Any) -> bool:
 
 
 def _sums(connection: Connection, batches: Select[Any]) -> dict[int, list[Any]]:
-    """Return the sums of each batch, by state and outcome."""
+    """Return the sums of each batch, by state, outcome and disposition."""
     of_batches = counts.counts(lambda column: [column["batch_id"].in_(batches)])
-    keys = (of_batches.c.batch_id, of_batches.c.state, of_batches.c.outcome)
+    keys = [of_batches.c[name] for name in ("batch_id", "state", "outcome", "disposition")]
     numbers = (
         func.sum(of_batches.c.delta).label("n"),
         *(
@@ -231,6 +233,7 @@ def _batch_status(
         origin=store.Origin(row.note).name.lower(),
         per_minute=pace.per_minute,
         failed_lately=failed_lately,
+        follow_ups=sum(int(sums.n) for sums in all_sums if sums.disposition == FOLLOW_UP),
     )
 
 

@@ -30,6 +30,8 @@ _PAGE_BYTES = 8 << 20
 # Only a task that a record brought has headers. Nobody knows who made a batch that was loaded back.
 _OF_INBOX = and_(task_input.c.headers.is_not(None), batch.c.note != store.Origin.LETTERS.value)
 
+_PARENT = task.alias("parent")
+
 
 class Read(Protocol):
     """Runs one reading function in one transaction and retries it if needed: `Database.auto`."""
@@ -132,6 +134,7 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
     joined = joined.outerjoin(batch, batch.c.id == task.c.batch_id)
     joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
     joined = joined.outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
+    joined = joined.outerjoin(_PARENT, _PARENT.c.id == task.c.parent_id)
     columns = (
         task.c.id,
         task.c.task_key,
@@ -139,6 +142,7 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
         task.c.attempt,
         task_input.c.body,
         _OF_INBOX.label("of_inbox"),
+        _PARENT.c.task_key.label("parent_key"),
         *result,
         *letter,
     )
@@ -188,6 +192,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Ended:
         result=_result(row) if status == Status.SUCCEEDED else None,
         letter=_letter(row, last_trace) if status == Status.DEAD else None,
         of_inbox=bool(row.of_inbox),
+        parent=row.parent_key and row.parent_key.decode(errors="backslashreplace"),
     )
 
 

@@ -3,7 +3,7 @@
 Tested by tests/contract/test_ledger_dead.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -96,7 +96,8 @@ class Story:
     """One task.
 
     `attempts` includes the successful attempt. `history` has all other attempts, those before a
-    replay included. `claimed_at` is when the task began to run, if it runs now.
+    replay included. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
+    ids of the task that ordered it, of the one that ordered that one, and so on.
     """
 
     number: int
@@ -119,6 +120,7 @@ class Story:
     result: StoredResult | None
     history: tuple[PastAttempt, ...]
     claimed_at: datetime | None = None
+    ancestors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,20 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         result=_result(connection, row.id),
         history=tuple(_history(connection, row.id)),
         claimed_at=_claimed_at(row),
+        ancestors=tuple(_ancestors(connection, row)),
     )
+
+
+def _ancestors(connection: Connection, row: Any) -> Iterator[str]:
+    """Yield the ids of the tasks that ordered each other, and at last this one, nearest first."""
+    parent_id = row.parent_id
+    for _ in range(row.depth):
+        query = select(task.c.task_key, task.c.parent_id).where(task.c.id == parent_id)
+        parent = connection.execute(query).one_or_none()
+        if parent is None:
+            return
+        yield parent.task_key.decode(errors="backslashreplace")
+        parent_id = parent.parent_id
 
 
 def _claimed_at(row: Any) -> datetime | None:

@@ -74,7 +74,8 @@ class Ended:
     """A task as an export sees it.
 
     Times are UTC without a zone. Tokens and cost are the sums over all attempts. `of_inbox`: a
-    record of the inbox brought the task, so whoever may write there chose its id.
+    record of the inbox brought the task, so whoever may write there chose its id. `parent` is the
+    id of the task that ordered it.
     """
 
     task_id: int
@@ -88,6 +89,7 @@ class Ended:
     result: Result | None
     letter: Letter | None
     of_inbox: bool = False
+    parent: str | None = None
 
     @property
     def ended_at(self) -> datetime | None:
@@ -110,6 +112,7 @@ def docllm_line(task: Ended) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
     result, letter, ended_at = task.result, task.letter, task.ended_at
     origin = {"origin": "inbox"} if task.of_inbox else {}
+    family = {} if task.parent is None else {"parent": task.parent}
     return _line(
         {
             "id": task.key,
@@ -127,6 +130,7 @@ def docllm_line(task: Ended) -> bytes | None:
             "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
         }
         | origin
+        | family
     )
 
 

@@ -165,6 +165,9 @@ def story_lines(story: Story) -> Iterator[str]:
     deadline = "" if story.expires_at is None else f", deadline {written(story.expires_at)}"
     tenant = f", tenant {story.tenant}" if story.tenant else ""
     yield f"  type {story.type}{tenant}, loaded {written(story.created_at)}{deadline}"
+    if story.ancestors:
+        chain = ", by ".join(shown(key, 191) for key in story.ancestors)
+        yield f"  ordered by {chain}"
     yield f"  {', '.join(_counts(story))}"
     if story.letter is not None:
         yield from _letter_lines(story.letter)

@@ -135,7 +135,7 @@ def _fitting(status: GroupStatus, width: int, height: int) -> tuple[GroupStatus,
 
 def _rows_of(batch: BatchStatus) -> int:
     dead = sum(name.startswith("dead ") for name in batch.failures)
-    return 1 + dead + len(batch.failed_lately) + batch.half_loaded
+    return 1 + dead + len(batch.failed_lately) + batch.half_loaded + bool(batch.follow_ups)
 
 
 def _work_in(batch: BatchStatus) -> int:
@@ -200,6 +200,10 @@ def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
     for batch in status.batches:
         if batch.half_loaded:
             yield half_loaded_message(batch.name), "yellow"
+        if batch.follow_ups:
+            ordered = "were" if batch.follow_ups > 1 else "was"
+            tasks = counted(batch.follow_ups, "task")
+            yield f"{tasks} of the total {ordered} ordered by other tasks  ({batch.name})", ""
 
 
 # ---- agents

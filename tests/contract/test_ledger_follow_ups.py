@@ -1,16 +1,22 @@
 """Follow-ups are made with the success of their parent, once, or not at all."""
 
+import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Event
 
+import orjson
 import pytest
 
+from agent.ledger.compaction import CompactionLimits, compact
 from agent.outcome import FollowUp, Outcome
 from agent.ports import Row, Verdict
-from producer.ledger import batch_status, progress, store
+from producer.ledger import batch_status, history, progress, store
+from producer.ledger.export import export
+from producer.ledger.result_lines import docllm_line
+from producer.screen.dead_letters import story_lines
 from schemas.ledger import tables
 from schemas.task.envelope import digest
 from schemas.task.failures import FOLLOW_UP, ErrorClass
@@ -85,6 +91,33 @@ def test_follow_ups_are_made_with_their_parent_s_success(ledger_db: LedgerDataba
     assert (status.counts["total"], status.counts["succeeded"], status.open) == (3, 1, 2)
     assert ledger_db.call(progress.read, GROUP).open == 2
     assert [count.disposition for count in ledger_db.rows(tables.tally)] == ["", FOLLOW_UP, ""]
+
+
+def test_screens_and_exports_know_parents(ledger_db: LedgerDatabase) -> None:
+    """A status counts follow-ups, an export names the parent, and a story all ancestors."""
+    _, row, owner = parent(ledger_db)
+    ledger_db.settle(row, owner, ordering(follow_up("a/1")))
+    child = ledger_db.claimed(ledger_db.rows(tables.task)[-1].id, owner + 1)
+    ledger_db.settle(child, owner + 1, ordering(follow_up("a/1/1"), follow_up("a/1/2")))
+
+    (status,) = ledger_db.call(batch_status.read, GROUP)
+    assert (status.follow_ups, status.counts["total"]) == (3, 4)
+    ledger_db.ago(tables.tally.c.created_at, 1000)
+    assert ledger_db.call(compact, CompactionLimits()) > 0
+    assert ledger_db.call(batch_status.read, GROUP)[0].follow_ups == 3
+    story = ledger_db.call(history.story, GROUP, BATCH, "a/1/2")
+    assert story is not None
+    assert story.ancestors == ("a/1", "a")
+    assert list(story_lines(story))[2] == "  ordered by a/1, by a"
+    output = io.BytesIO()
+    export(ledger_db.run, [ledger_db.batch().id], docllm_line, output)
+    lines = map(orjson.loads, output.getvalue().splitlines())
+    assert {line["id"]: line.get("parent") for line in lines} == {
+        "a": None,
+        "a/1": "a",
+        "a/1/1": "a/1",
+        "a/1/2": "a/1",
+    }
 
 
 def test_a_child_s_child_is_one_deeper(ledger_db: LedgerDatabase) -> None:
