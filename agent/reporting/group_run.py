@@ -98,7 +98,7 @@ class GroupRun:
         if not unpriced:
             return f"cost {self.cost_micro / 1e6:.4f}"
         names = ", ".join(unpriced[:MODELS_NAMED]) + (", ..." if unpriced[MODELS_NAMED:] else "")
-        missing = f"no price set for {names}"
+        missing = f"no price set for {'models' if unpriced[1:] else 'model'} {names}"
         known = len(unpriced) < len(models)
         return f"cost {self.cost_micro / 1e6:.4f}, {missing}" if known else missing
 

@@ -93,7 +93,7 @@ async def _load_all(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         reported = await parts.transactions.read(reported_types.read, options.group)
-        older = await parts.transactions.read(migrations.agents_before, LANES_FROM, options.group)
+        older = await _older(parts, options.group)
         lines = _checked(config, options, reported, source, older)
         recorded = _recorded(lines, sums, loaded)
         allowed, most = options.routes_allowed, options.max_backlog or 0
@@ -122,7 +122,7 @@ async def _check(
     try:
         await reading(source.spool)
         async with _ledger(config, options, source.batch) as facts:
-            lines = _checked(config, options, facts.types, source)
+            lines = _checked(config, options, facts.types, source, facts.older)
             is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
                 batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
@@ -137,7 +137,7 @@ def _checked(
     options: argparse.Namespace,
     reported: frozenset[str],
     source: Input,
-    older: Sequence[str] = (),
+    older: Sequence[str],
 ) -> Iterator[Good | Bad]:
     """Return the input's lines, with tasks that would run in vain as bad lines.
 
@@ -153,11 +153,13 @@ def _checked(
 class LedgerFacts:
     """What the ledger knows of a load: how its ids clash (`ask`), and the types of agents.
 
-    `ask` is None if nothing can clash, as before the first load.
+    `ask` is None if nothing can clash, as before the first load. `older` are the running agents
+    that know no routes of lines.
     """
 
     ask: Ask | None = None
     types: frozenset[str] = frozenset()
+    older: Sequence[str] = ()
 
 
 @asynccontextmanager
@@ -187,7 +189,13 @@ async def _ledger(
         yield LedgerFacts(
             await _clash_finder(ledger, batch, options.group),
             await ledger.transactions.read(reported_types.read, options.group),
+            await _older(ledger, options.group),
         )
+
+
+async def _older(ledger: LedgerParts | Parts, group: str) -> Sequence[str]:
+    """Return the running agents that know no routes of lines."""
+    return await ledger.transactions.read(migrations.agents_before, LANES_FROM, group)
 
 
 async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:

@@ -172,7 +172,7 @@ async def _why_nothing(
                 f"{RECORD}{number} was replayed {written(record.replayed_at)}",
                 replayed_at=written(record.replayed_at),
             )
-        return 0 if record is not None else _unknown(options)
+        return 0 if record is not None else _unknown(options, answer)
     if selection.key is None:
         return 0
     key = selection.key
@@ -180,18 +180,17 @@ async def _why_nothing(
     answer.put(states=[{"batch": name, "state": status.name.lower()} for name, status in states])
     for batch_name, status in states:
         answer.say(f"task {key} of batch {batch_name} is {status.name.lower()}")
-    return 0 if states else _unknown(options)
+    return 0 if states else _unknown(options, answer)
 
 
-def _unknown(options: argparse.Namespace) -> int:
+def _unknown(options: argparse.Namespace, answer: CommandAnswer) -> int:
     where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
-    complain(
-        with_config(
-            f"no {options.id!r} in {where}; see: python -m producer dead list --group "
-            f"{options.group}",
-            options.config,
-        )
+    error = with_config(
+        f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}",
+        options.config,
     )
+    answer.put(error=error, id=options.id)
+    complain(error)
     return 1
 
 

@@ -21,6 +21,7 @@ from producer.text.columns import Column, fitted
 from producer.text.printable import shown
 from producer.text.times import written
 from schemas.task.failures import UNTRIED
+from schemas.task.line import DEFAULT_TENANT
 from schemas.task.line_json import LineError
 from schemas.task.wording import counted
 
@@ -163,7 +164,8 @@ def story_lines(story: Story) -> Iterator[str]:
         f"{story.status.name.lower()}{since}{dead}"
     )
     deadline = "" if story.expires_at is None else f", deadline {written(story.expires_at)}"
-    tenant = f", tenant {story.tenant}" if story.tenant else ""
+    is_usual = story.tenant in {"", DEFAULT_TENANT}
+    tenant = "" if is_usual else f", tenant {story.tenant}"
     yield f"  type {story.type}{tenant}, loaded {written(story.created_at)}{deadline}"
     if story.ancestors:
         chain = ", by ".join(shown(key, 191) for key in story.ancestors)

@@ -29,6 +29,7 @@ __all__ = [
     "prompt_chars",
 ]
 
+DEFAULT_TENANT = "default"
 BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
 MAX_PROMPT_CHARS = 40_000_000  # enough for one document of 32 MiB
@@ -49,7 +50,7 @@ class TaskLine:
     key: str
     format: Literal["docllm", "openai"]
     type: str = DOCUMENT
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     model: str | None = None
     route: str | None = None
     routes_allowed: tuple[str, ...] | None = None

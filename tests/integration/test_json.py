@@ -128,6 +128,17 @@ def test_an_error_is_a_document(embedded: Deployment, words: tuple[str, ...], co
     assert done.err == f"error: {document(done, 'error', code)['error']}\n"
 
 
+def test_an_unknown_id_to_replay_is_an_error(embedded: Deployment) -> None:
+    """The document of the replay says so too."""
+    embedded.run("producer", "migrate")
+
+    done = embedded.run("producer", "replay", "--id", "none", "--yes", "--json")
+
+    found = document(done, "replay", 1)
+    assert (found["id"], found["states"]) == ("none", [])
+    assert done.err == f"error: {found['error']}\n"
+
+
 @pytest.mark.parametrize("words", [("cancel", "--id", "a"), ("dead", "show", "a")])
 def test_an_ambiguous_id_is_a_document_with_its_batches(
     embedded: Deployment, words: tuple[str, ...]

@@ -77,7 +77,7 @@ def test_a_bar_shows_this_run_and_no_log_line_tears_it(
     assert [row for row in written if "━" in row and not row.startswith("tasks ")] == []
     (end,) = (row for row in logs if " done: " in row)
     assert re.search(r"done: 300 tasks in .* succeeded, \d+ dead, .* tried again", end)
-    assert "no price set for rehearsal" in end
+    assert "no price set for model rehearsal" in end
     (dead,) = (row for row in logs if "dead with BAD_REQUEST" in row)
     assert f"python -m producer dead list --group {deployment.group}" in dead
     assert "draining" not in shown

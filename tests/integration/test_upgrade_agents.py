@@ -222,15 +222,18 @@ def test_an_older_agent_stops_the_command_with_its_code(older: Deployment) -> No
     assert (done.code, "host:21" in done.err, "Traceback" in done.err) == (4, True, False), done
 
 
-def test_lines_with_routes_wait_until_older_agents_have_stopped(embedded: Deployment) -> None:
+@pytest.mark.parametrize("mode", [(), ("--strict",), ("--dry-run",)])
+def test_lines_with_routes_wait_until_older_agents_have_stopped(
+    embedded: Deployment, mode: tuple[str, ...]
+) -> None:
     """An older agent would give such a task up, and does not know the bounds of a batch."""
     embedded.producer("migrate")
     with opened(embedded) as ledger_database:
         ledger_database.run(lambda c: start_agent(c, embedded.group))
     lines = str(embedded.write_lines([{"id": "a", "prompt": "b", "route": "default"}]))
 
-    refused = embedded.run("producer", "load", lines, "--group", embedded.group)
-    bounds = ("--routes-allowed", "default", "--group", embedded.group)
+    refused = embedded.run("producer", "load", lines, "--group", embedded.group, *mode)
+    bounds = (*mode, "--routes-allowed", "default", "--group", embedded.group)
     bounded = embedded.run("producer", "load", lines, *bounds)
 
     assert (refused.code, "route is unknown to agents of an older version" in refused.err) == (
@@ -240,7 +243,7 @@ def test_lines_with_routes_wait_until_older_agents_have_stopped(embedded: Deploy
     assert (bounded.code, "host:21" in bounded.err) == (4, True), bounded
     with opened(embedded) as ledger_database:
         ledger_database.run(stop_agent)
-    embedded.producer("load", lines)
+    embedded.producer("load", lines, *mode)
 
 
 def test_a_newer_schema_that_serves_this_version_is_worked_with(deployment: Deployment) -> None:

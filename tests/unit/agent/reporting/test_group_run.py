@@ -63,8 +63,8 @@ def test_a_model_without_a_price_is_named() -> None:
     """A cost of 0 would look as if the work cost nothing."""
     both = Totals(cost_micro=9_000_001, tokens_by_model={"large": 51, "tiny": 1})
 
-    assert run_of().cost() == "no price set for large"
-    assert run_of("large", now=both).cost() == "cost 0.0000, no price set for tiny"
+    assert run_of().cost() == "no price set for model large"
+    assert run_of("large", now=both).cost() == "cost 0.0000, no price set for model tiny"
     assert GroupRun(priced=()).cost() == ""
 
 

@@ -201,6 +201,10 @@ def test_the_page_of_a_task_shows_everything_known() -> None:
         "input, 2 bytes: {}",
     ):
         assert expected in text, expected
+    assert "tenant" not in text
+    assert "type document, tenant acme, loaded" in "\n".join(
+        story_lines(replace(STORY, tenant="acme"))
+    )
 
 
 def test_the_page_of_a_task_that_is_not_dead_says_so() -> None:
