@@ -17,6 +17,8 @@ from functools import partial
 from agent.agent import Agent, Reaper
 from agent.consumer.known_topics import TopicIds
 from agent.handlers.child import ChildExecutor
+from agent.handlers.processes.pool import HandlerProcesses
+from agent.handlers.processes.starting import ProcessStarter, check
 from agent.inflight.limits import Limits
 from agent.ledger import queries
 from agent.ledger.sql_ledger import Executors
@@ -179,6 +181,9 @@ async def built(
         ThreadExecutor("documents", 4),
         ChildExecutor(),
     )
+    starting = ThreadExecutor("processes")
+    starter = ProcessStarter(thread=starting, clock=parts.clock)
+    processes = HandlerProcesses(check=check, start=starter, most=parts.config.agent.slots)
     counts, watch = Counts(), LoopWatch(clock=parts.clock)
     latest = LatestReport(clock=parts.clock, blocked=watch.blocked)
     routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
@@ -212,6 +217,8 @@ async def built(
         for executor in (reading, settle, claim):
             closing.callback(executor.close)
         closing.callback(child.close)
+        closing.callback(starting.close)
+        closing.push_async_callback(starter.close)
         closing.callback(parts.transactions.database.abandon)
         for shared in (board, quota_ledger):
             if shared is not None:
@@ -241,6 +248,7 @@ async def built(
             membership=beating,
             form=_form(parts.config, rehearsal=rehearsal),
             latest=latest,
+            processes=processes,
             watch=watch,
             quota_ledger=quota_ledger,
             rereading=Rereading(

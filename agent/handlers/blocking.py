@@ -89,12 +89,11 @@ class AskAgent(Protocol):
         ...
 
 
-class BlockingContext:
-    """One attempt at one task, for a handler that blocks. Any thread of the handler may use it."""
+class ViewedContext:
+    """What a handler outside the event loop sees of its attempt, without a call."""
 
-    def __init__(self, *, view: ContextView, ask: AskAgent) -> None:
+    def __init__(self, view: ContextView) -> None:
         self._view = view
-        self._ask = ask
 
     @property
     def task(self) -> TaskLine:
@@ -136,6 +135,14 @@ class BlockingContext:
         """Return a log whose lines begin with the task's name."""
         return self._view.log
 
+
+class BlockingContext(ViewedContext):
+    """One attempt at one task, for a handler that blocks. Any thread of the handler may use it."""
+
+    def __init__(self, *, view: ContextView, ask: AskAgent) -> None:
+        super().__init__(view)
+        self._ask = ask
+
     def document(self) -> str | None:
         """Return the text of the task's input, or None if it has none, as `Context.document`."""
         text: str | None = self._ask(ContextCall.DOCUMENT, {})
@@ -149,7 +156,7 @@ class BlockingContext:
         verbatim: bool = False,
     ) -> Answer:
         """Make a chat completion and return its answer, as `Context.complete`."""
-        arguments = {"body": body, "schema": schema, "verbatim": verbatim}
+        arguments = {"body": dict(body), "schema": schema, "verbatim": verbatim}
         answer: Answer = self._ask(ContextCall.COMPLETE, arguments)
         return answer
 

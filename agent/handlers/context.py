@@ -164,6 +164,7 @@ class Context:
         self._tiers = tiers_of(self.rules.tiers) if self.rules.tiers else tools.tiers
         rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.apart)
         self._follow_ups = FollowUps(parent=task, inherited=attempt.inherited, rules=rules)
+        self._lock_names: set[str] = set()
         self._calls = 0
         self._told_to_end = False
         self._began_s = tools.clock.now_s()
@@ -173,6 +174,18 @@ class Context:
         """Return the task's number, batch and id, for a line in the log."""
         place = f"{one_line(self._attempt.batch)}/{one_line(self.task.key)}"
         return f"task {self._attempt.task_id} ({place})"
+
+    @property
+    def line(self) -> bytes:
+        """Return the task's line as it was loaded."""
+        return self._attempt.value
+
+    def begin_again(self) -> None:
+        """Forget what the handler has done, but not its cost: it runs again within the attempt."""
+        self._told_to_end = False
+        self._follow_ups.clear()
+        for name in tuple(self._lock_names):
+            self.give_back_lock(name)
 
     @property
     def log(self) -> TaskLog:
@@ -290,6 +303,7 @@ class Context:
     async def take_lock(self, name: str) -> int:
         """Take a lock, which must be given back, and return its fence; handlers use `lock`."""
         self._attempt.locks.ask(require_name(name))
+        self._lock_names.add(name)
         try:
             return await self._held_lock(name)
         except BaseException:
@@ -314,6 +328,7 @@ class Context:
 
     def give_back_lock(self, name: str) -> None:
         """Give a lock back."""
+        self._lock_names.discard(name)
         self._attempt.locks.give_back(name)
 
     def _require_lease(self) -> None:

@@ -72,6 +72,11 @@ class FollowUps:
         """Return the follow-ups in the order in which they were ordered."""
         return tuple(self._ordered.values())
 
+    def clear(self) -> None:
+        """Forget what was ordered, because the handler begins again."""
+        self._ordered.clear()
+        self._bytes = 0
+
     async def add(self, line: Mapping[str, Any]) -> None:
         """Order a follow-up. The same line again changes nothing. Raises FollowUpError."""
         if not isinstance(line, Mapping):

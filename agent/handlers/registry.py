@@ -12,13 +12,19 @@ from agent.handlers.blocking import BlockingHandler
 from agent.handlers.context import Context, Handler
 from agent.judge import one_line
 from schemas.errors import ConfigError
-from schemas.settings.config import TypeConfig
+from schemas.settings.config import RunIn, TypeConfig
 
 RunBlocking = Callable[[BlockingHandler, Context], Awaitable[Any]]
+InProcess = Callable[[str, TypeConfig], Handler]
 
 
-def load(types: Mapping[str, TypeConfig], *, run_blocking: RunBlocking) -> dict[str, Handler]:
-    """Return the handler of each type that names one; `run_blocking` runs plain functions.
+def load(
+    types: Mapping[str, TypeConfig], *, run_blocking: RunBlocking, in_process: InProcess
+) -> dict[str, Handler]:
+    """Return the handler of each type that names one.
+
+    `run_blocking` runs plain functions. `in_process` makes the handler of a type that runs in
+    processes: its module is not imported here.
 
     Modules of the current folder are found, as with `python -m`. Raises ConfigError with a line for
     each handler that cannot be used.
@@ -26,12 +32,16 @@ def load(types: Mapping[str, TypeConfig], *, run_blocking: RunBlocking) -> dict[
     handlers: dict[str, Handler] = {}
     faults: list[str] = []
     for name, task_type in types.items():
-        if task_type.handler is not None:
-            try:
-                function = function_of(task_type.handler)
-                handlers[name] = function if is_async(function) else partial(run_blocking, function)
-            except ConfigError as error:
-                faults.append(f"types.{name}.handler: {error}")
+        if task_type.handler is None:
+            continue
+        try:
+            if task_type.run is RunIn.PROCESS:
+                handlers[name] = in_process(name, task_type)
+                continue
+            function = function_of(task_type.handler)
+            handlers[name] = function if is_async(function) else partial(run_blocking, function)
+        except ConfigError as error:
+            faults.append(f"types.{name}.handler: {error}")
     if faults:
         raise ConfigError("\n".join(faults))
     return handlers

@@ -25,17 +25,28 @@ from agent.handlers.context import (
     NoTurnError,
     Tools,
 )
-from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
+from agent.handlers.faults import deciding_leaf, fault_of
+from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
 from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
-from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
-from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
-from agent.process.frames import frames_of_error, place_of, traceback_text
+from agent.outcome import (
+    VALUE,
+    VALUE_ZLIB,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Snooze,
+    Spent,
+    Succeeded,
+)
+from agent.process.containment import current_task, enter_handler, is_to_end
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
-from schemas.task.untrusted import contained, describe_error, described
+from schemas.task.untrusted import contained, described
 
+UNUSABLE_S = 60.0  # until an attempt for which no process could be started comes back
 _PACK_FROM_BYTES = 4 << 10
 _ABANDONED = "something that the handler waited for was cancelled"
 
@@ -82,23 +93,25 @@ class Handlers:
 
     def _raised(self, raised: BaseException, context: Context, *, timed_out: bool) -> Outcome:
         """Return the outcome of an attempt whose handler raised; log an error of its code."""
-        error = _cause(raised)
+        error = deciding_leaf(raised, CallRefusedError)
         decided = _decided(error, context)
         if decided is not None:
             return decided
-        text = one_line(
-            _timeout_text(context.rules.time_limit_s) if timed_out else _description(error)
-        )
-        given_up = not timed_out and action_of(error, context.rules) is Action.GIVE_UP
-        error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
         # An error that a handler put into a group may never have been raised itself.
-        located = raised if error.__traceback__ is None else error
-        failure = Failure(error_class, text, traceback_text(located))
+        fault = fault_of(error, raised if error.__traceback__ is None else error)
+        if fault.gives_up or fault.after_s is not None:
+            error_class = ErrorClass.HANDLER_GAVE_UP if fault.gives_up else ErrorClass.HANDLER
+            failure = Failure(error_class, fault.text, fault.traceback)
+            return context.failed(failure, after_s=fault.after_s or 0.0)
+        text = _timeout_text(context.rules.time_limit_s) if timed_out else fault.text
+        given_up = not timed_out and action_of(fault.names, context.rules) is Action.GIVE_UP
+        error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
+        failure = Failure(error_class, text, fault.traceback)
         self._tools.errors.note(
             task=context.name,
             task_type=context.task.type,
             failure=failure,
-            place=place_of(frames_of_error(located)),
+            place=fault.place,
             now_s=self._tools.clock.now_s(),
         )
         return context.failed(failure)
@@ -132,36 +145,20 @@ def _end(result: Any, context: Context) -> Outcome:
 def _decided(error: BaseException, context: Context) -> Outcome | None:
     """Return the outcome that an error of docllm's own stands for; None if it is another error."""
     if isinstance(error, CallRefusedError):
-        return error.outcome
+        # A handler may have made other calls at the same time.
+        return replace(error.outcome, spent=context.spent)
     if isinstance(error, LeaseLostError | NoTurnError | NoThreadError):
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
-    if isinstance(error, TryAgainError):
-        failure = Failure(ErrorClass.HANDLER, one_line(described(error)), traceback_text(error))
-        return context.failed(failure, after_s=error.after_s)
-    if isinstance(error, GiveUpError):
-        text = one_line(described(error))
-        return context.failed(Failure(ErrorClass.HANDLER_GAVE_UP, text, traceback_text(error)))
+    if isinstance(error, ProcessDiedError):
+        return context.failed(Failure(ErrorClass.HANDLER, one_line(str(error))))
+    if isinstance(error, ProcessUnusableError):
+        failure = Failure(ErrorClass.INTERNAL, one_line(str(error)))
+        return Snooze(failure, context.spent, UNUSABLE_S)
     return None
 
 
 def _timeout_text(limit_s: float | None) -> str:
     within = "its claim" if limit_s is None else f"the {limit_s:g} s of its type's time_limit_s"
     return f"the handler did not end within {within}"
-
-
-def _description(error: BaseException) -> str:
-    if isinstance(error, asyncio.CancelledError) and not error.args:
-        return f"{type(error).__name__}: {_ABANDONED}"
-    return describe_error(error)
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Return the error that decides the outcome.
-
-    Of several errors raised together it is the first refused call, or else the first error.
-    """
-    raised = list(leaf_errors(error))
-    refusals = (cause for cause in raised if isinstance(cause, CallRefusedError))
-    return next(refusals, raised[0])

@@ -18,9 +18,9 @@ from agent.handlers.blocking import (
     BlockingContext,
     BlockingHandler,
     ContextCall,
-    carry_out,
 )
 from agent.handlers.context import Context
+from agent.handlers.served_calls import ServedCalls
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class HandlerThreads:
             raise NoThreadError
         loop = asyncio.get_running_loop()
         thread = self._idle.pop() if self._idle else _Thread()
-        calls = ThreadCalls(context, loop)
+        served = ServedCalls(context)
         ended: asyncio.Future[_Result] = loop.create_future()
-        blocking = BlockingContext(view=context, ask=calls.ask)
+        blocking = BlockingContext(view=context, ask=ThreadCalls(served, loop).ask)
         # The context variables are the attempt's, as those of an async handler are.
         call = partial(contextvars.copy_context().run, _checked, function, blocking)
 
@@ -70,7 +70,7 @@ class HandlerThreads:
             log.warning("%s: its attempt has ended, but its function goes on", context.name)
             raise
         finally:
-            await calls.end()
+            await served.end()
         if result.error is not None:
             raise result.error
         return result.value
@@ -142,13 +142,11 @@ def _checked(function: BlockingHandler, context: BlockingContext) -> Any:
 
 
 class ThreadCalls:
-    """The calls that a handler in a thread makes through its attempt's context."""
+    """The calls of a handler in a thread."""
 
-    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
-        self._context = context
+    def __init__(self, served: ServedCalls, loop: asyncio.AbstractEventLoop) -> None:
+        self._served = served
         self._loop = loop
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._ended = False
 
     def ask(self, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
         """Return the result of a call, from a thread. Raises its error and AttemptEndedError."""
@@ -159,29 +157,18 @@ class ThreadCalls:
             raise AttemptEndedError from None
         return answer.result()
 
-    async def end(self) -> None:
-        """End the calls that are under way, so that their cost is known; refuse all others."""
-        self._ended = True
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
     def _begin(
         self, answer: Future[Any], wanted: ContextCall, arguments: Mapping[str, Any]
     ) -> None:
-        if self._ended:
+        if not self._served.begin(wanted, arguments, partial(_give, answer)):
             answer.set_exception(AttemptEndedError())
-            return
-        task = self._loop.create_task(carry_out(self._context, wanted, arguments))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._answer, answer))
 
-    def _answer(self, answer: Future[Any], task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            answer.set_exception(AttemptEndedError())
-        elif (error := task.exception()) is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(task.result())
+
+def _give(answer: Future[Any], task: "asyncio.Task[Any]") -> None:
+    """Give a call's end to the thread that waits for it."""
+    if task.cancelled():
+        answer.set_exception(AttemptEndedError())
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(task.result())

@@ -5,7 +5,7 @@ Nothing here reads a clock, draws a random number or calls a server.
 
 from agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
 from agent.judge.judge import Terms, judge, outcome_of_failure, unjudged
-from agent.judge.rules import action_of
+from agent.judge.rules import action_of, names_of
 from agent.judge.tiers import SPREAD, Tier, tiers_of
 from schemas.task.fingerprint import fingerprint
 from schemas.task.wording import one_line
@@ -22,6 +22,7 @@ __all__ = [
     "effect_of",
     "fingerprint",
     "judge",
+    "names_of",
     "one_line",
     "outcome_of_failure",
     "tiers_of",

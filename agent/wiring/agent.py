@@ -16,8 +16,10 @@ from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.unknown_types import UnknownTypes
-from agent.handlers import Documents, Handlers, registry
+from agent.handlers import Documents, Handler, Handlers, registry
 from agent.handlers.context import Tools
+from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.threads import HandlerThreads
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import Limits
@@ -54,6 +56,7 @@ from producer.input.excluded_files import own_files
 from producer.replay.applier import make_applier
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import Executor
+from schemas.settings.config import TypeConfig
 from schemas.task.agent_report import AgentReport
 
 
@@ -62,8 +65,9 @@ class Chosen:
     """The choices in which a real agent and a simulated one differ.
 
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
-    reads documents, `apart` runs work that is too heavy for this process. `duties` run beside the
-    agent's own. `form` is a report with what seldom changes, `latest` takes the reports.
+    reads documents, `apart` runs work that is too heavy for this process. `processes` run handlers.
+    `duties` run beside the agent's own. `form` is a report with what seldom changes, `latest` takes
+    the reports.
     `watch` watches the event loop; a simulation has none. Without a `quota_ledger`, the agent keeps
     to its share of the provider's limits. `rereading` is how it reads its settings again, if it
     does.
@@ -87,6 +91,7 @@ class Chosen:
     membership: Membership
     form: AgentReport
     latest: LatestReport
+    processes: HandlerProcesses
     watch: LoopWatch | None = None
     quota_ledger: QuotaLedger | None = None
     rereading: Rereading | None = None
@@ -320,7 +325,8 @@ def _handler_loader(chosen: Chosen, common: Common) -> LoadHandlers:
     """Return what loads the handlers of types, for the start and for changed settings."""
     slots = chosen.parts.config.agent.slots
     threads = HandlerThreads(most_left=slots, failed=common.failures.report)
-    return partial(registry.load, run_blocking=threads.run)
+    in_process = partial(_in_process, chosen.processes)
+    return partial(registry.load, run_blocking=threads.run, in_process=in_process)
 
 
 def _tools(chosen: Chosen, common: Common) -> Tools:
@@ -339,6 +345,14 @@ def _tools(chosen: Chosen, common: Common) -> Tools:
         errors=common.counts.handler_errors,
         usual_limit_s=usual_limit_s(chosen.routes.longest_timeout_s),
     )
+
+
+def _in_process(processes: HandlerProcesses, name: str, settings: TypeConfig) -> Handler:
+    """Return the handler of a type that runs in processes. Raises ConfigError."""
+    path = settings.handler or ""
+    processes.require_usable(path)
+    limits = ProcessLimits(name, memory_mb=settings.memory_mb, time_s=settings.time_s)
+    return partial(processes.run, ProcessHandler(path, limits))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ table.
 from dataclasses import dataclass
 
 from schemas.settings import kinds
-from schemas.settings.config import Structured, Trigger
+from schemas.settings.config import RunIn, Structured, Trigger
 from schemas.settings.headers import headers
 from schemas.settings.quota import ChargeRule
 from schemas.settings.schema_file import schema_file
@@ -119,6 +119,20 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         "handler": NamedSetting(
             kinds.function,
             "`package.module:function`, a function of yours that runs the tasks",
+        ),
+        "run": NamedSetting(
+            kinds.choice(RunIn),
+            "where the handler runs: in the `agent`, or in a `process` of its own, whose end costs "
+            "the agent nothing",
+            "agent",
+        ),
+        "memory_mb": NamedSetting(
+            kinds.whole(32, 1 << 20),
+            "MiB of memory from which on a handler's process is ended, as a failure that counts",
+        ),
+        "time_s": NamedSetting(
+            _LIMIT_S,
+            "seconds after which a handler's process is ended, as a failure that counts",
         ),
         "route": NamedSetting(kinds.text, "route of the tasks that name no model", "default"),
         "max_attempts": NamedSetting(

@@ -200,6 +200,13 @@ class RouteConfig:
     fallback_on: tuple[Trigger, ...] = (Trigger.OUTAGE, Trigger.CAPACITY, Trigger.TOO_LONG)
 
 
+class RunIn(StrEnum):
+    """Where the handler of a type runs."""
+
+    AGENT = "agent"
+    PROCESS = "process"
+
+
 @dataclass(frozen=True, slots=True)
 class TypeConfig:
     """Settings of one type of task.
@@ -208,10 +215,14 @@ class TypeConfig:
     tasks that name no model. `prompt` and `schema`: those of tasks that have none. `retry`
     and `give_up`: names of the handler's exceptions that are retried, and that are not. `delay_s`:
     the least wait before a next attempt. `tiers`: the retry tiers of its tasks, by default all.
-    After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended.
+    After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended. `run`: where
+    the handler runs; in a process of its own it may use `memory_mb` and run for `time_s`.
     """
 
     handler: str | None = None
+    run: RunIn = RunIn.AGENT
+    memory_mb: int | None = None
+    time_s: float | None = None
     route: str | None = None
     max_attempts: int | None = None
     retry: tuple[str, ...] = ()

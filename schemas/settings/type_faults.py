@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from schemas.settings.config import Config, TypeConfig
+from schemas.settings.config import Config, RunIn, TypeConfig
 from schemas.task.task_types import OPENAI
 
 
@@ -25,7 +25,18 @@ def _faults(name: str, settings: TypeConfig, config: Config) -> Iterator[str]:
     soft_s, hard_s = settings.soft_limit_s, settings.time_limit_s
     if soft_s is not None and hard_s is not None and soft_s >= hard_s:
         yield "soft_limit_s must be less than time_limit_s, so that the handler has time to end"
+    yield from _faults_of_process(settings)
     if name == OPENAI:
         for part in ("model", "prompt", "schema"):
             if getattr(settings, part) is not None:
                 yield f"{part} has no effect: lines of the OpenAI format have their own; remove it"
+
+
+def _faults_of_process(settings: TypeConfig) -> Iterator[str]:
+    if settings.run is RunIn.PROCESS:
+        if settings.handler is None:
+            yield "run has no effect without a handler; name one, or remove run"
+        return
+    for part in ("memory_mb", "time_s"):
+        if getattr(settings, part) is not None:
+            yield f'{part} limits a process; set run = "process", or remove it'

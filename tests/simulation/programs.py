@@ -6,10 +6,11 @@ These are agents, as `agent.app` builds them, and the loader.
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from agent.agent import Stop
 from agent.consumer.known_topics import TopicIds
+from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.ledger.sql_ledger import Executors
 from agent.membership.heartbeat import Heartbeat
 from agent.reporting.latest_report import LatestReport
@@ -193,6 +194,7 @@ class AgentProgram(Program):
                 membership=_Membership(machine, self.beat, heartbeat, beating),
                 form=AgentReport(),
                 latest=latest,
+                processes=HandlerProcesses(check=lambda _path: None, start=_no_process, most=1),
                 quota_ledger=machine.quota_ledger(clock, self.name),
             )
         )
@@ -212,6 +214,10 @@ class AgentProgram(Program):
             revision="",
             report=report,
         )
+
+
+async def _no_process(_handler: ProcessHandler) -> NoReturn:
+    raise AssertionError("no type of a simulation runs in processes")
 
 
 class LoaderProgram(Program):

@@ -191,7 +191,7 @@ def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(tmp_path)
 
     types = load_config(flags={}, environ={}, cwd=tmp_path).types
-    handlers = registry.load(types, run_blocking=pytest.fail)
+    handlers = registry.load(types, run_blocking=pytest.fail, in_process=pytest.fail)
 
     assert list(handlers) == ["invoice"]
 

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.faults.installation import Installation
-from tests.faults.stories import failing, locking, producing, receiving, repairing, working
+from tests.faults.stories import (
+    failing,
+    isolating,
+    locking,
+    producing,
+    receiving,
+    repairing,
+    working,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,7 @@ STORIES = (
     Story(working.publishing, "publish.delivered publish.shrunk relay.taken"),
     Story(working.draining, "drain.group_left drain.settled drain.published"),
     Story(locking.locking, "lock.changed"),
+    Story(isolating.isolating, "process.run_sent process.call_received process.run_ended"),
     Story(repairing.reaping, "claim.claimed reap.judged reap.reset"),
     Story(repairing.sweeping, "sweep.ordered trim.trimmed", embedded="trim.low_raised"),
     Story(repairing.compacting, "compact.added compact.moved"),

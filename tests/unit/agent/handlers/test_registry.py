@@ -12,7 +12,7 @@ import pytest
 from agent.handlers.registry import is_async
 from agent.handlers.registry import load as load_with
 from schemas.errors import ConfigError
-from schemas.settings.config import TypeConfig
+from schemas.settings.config import RunIn, TypeConfig
 
 
 def load(types: dict[str, TypeConfig]) -> dict[str, Any]:
@@ -21,7 +21,10 @@ def load(types: dict[str, TypeConfig]) -> dict[str, Any]:
     async def blocking(function: Any, context: Any) -> Any:
         return "in a thread", function(context)
 
-    return dict(load_with(types, run_blocking=blocking))
+    def in_process(name: str, settings: TypeConfig) -> Any:
+        return name, settings.handler
+
+    return dict(load_with(types, run_blocking=blocking, in_process=in_process))
 
 
 MODULE = """
@@ -121,6 +124,13 @@ def test_a_plain_function_runs_in_a_thread(folder: Path) -> None:
     assert asyncio.run(handlers["plain"]("context")) == ("in a thread", 3)
     assert asyncio.run(handlers["native"](1)) == ("in a thread", "1")
     assert is_async(handlers["caller"])
+
+
+def test_the_module_of_a_process_is_not_imported_here(folder: Path) -> None:
+    """What its import does, it does in the process."""
+    types = {"fragile": TypeConfig(handler="broken:run", run=RunIn.PROCESS)}
+
+    assert load(types) == {"fragile": ("fragile", "broken:run")}
 
 
 @pytest.mark.parametrize(

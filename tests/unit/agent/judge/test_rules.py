@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent.judge import Action, action_of
+from agent.judge import Action, action_of, names_of
 from schemas.settings.config import TypeConfig
 
 AGAIN, UP = Action.RETRY, Action.GIVE_UP
@@ -46,4 +46,4 @@ def test_the_nearest_rule_decides(
     """
     rules = TypeConfig(retry=tuple(retry.split()), give_up=tuple(give_up.split()))
 
-    assert action_of(error, rules) is action
+    assert action_of(names_of(error), rules) is action

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import ConfigError
+from schemas.settings.config import RunIn
 from tests.unit.schemas.settings.test_sources import load
 
 
@@ -14,6 +15,9 @@ from tests.unit.schemas.settings.test_sources import load
         ("[types.a]\nroute = 'default'\nmodel = 'm'", "types.a.model and route are both set"),
         ("[types.a]\ntiers = ['10s']", "types.a.tiers names a tier .* it has 30s, 5m, 1h"),
         ("[types.a]\nsoft_limit_s = 9\ntime_limit_s = 9", "types.a.soft_limit_s must be less"),
+        ("[types.a]\nrun = 'process'", "types.a.run has no effect without a handler"),
+        ("[types.a]\nmemory_mb = 99", "types.a.memory_mb limits a process; set run = "),
+        ("[types.a]\nhandler = 'a:b'\ntime_s = 9", "types.a.time_s limits a process"),
         ("[types.openai]\nprompt = 'p'", "types.openai.prompt has no effect"),
         ("[types.openai]\nmodel = 'm'", "types.openai.model has no effect"),
     ],
@@ -24,6 +28,15 @@ def test_a_contradiction_names_its_setting_and_the_fix(
     """Each of these would be obeyed only in part, and nobody would know in which."""
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, settings)
+
+
+def test_a_process_may_be_limited(tmp_path: Path) -> None:
+    """Memory and time are limits of processes alone."""
+    toml = "[types.a]\nhandler = 'a:b'\nrun = 'process'\nmemory_mb = 64\ntime_s = 1.5"
+
+    settings = load(tmp_path, toml).types["a"]
+
+    assert (settings.run, settings.memory_mb, settings.time_s) == (RunIn.PROCESS, 64, 1.5)
 
 
 def test_what_fits_together_is_taken(tmp_path: Path) -> None:

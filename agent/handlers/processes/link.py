@@ -1,0 +1,187 @@
+"""The process's end of the link to its agent: calls that wait for their answers.
+
+Tested by tests/unit/agent/handlers/processes/test_process.py.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from agent.handlers.blocking import AttemptEndedError, ContextCall
+from agent.handlers.context import Answer, CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.decisions import SoftLimitError
+from agent.handlers.documents import DocumentError
+from agent.handlers.follow_ups import FollowUpError
+from agent.handlers.processes.messages import HEAD, Message, decoded, encoded, sizes
+from agent.handlers.resource_locks import LockError
+from agent.outcome import VALUE, Dead, Failure, Spent, Succeeded
+from schemas.task.failures import ErrorClass
+
+_WAITING = frozenset({"answer", "error", "text", "value"})
+# Errors of the agent that a handler meets under their own classes; others are RuntimeErrors.
+FORWARDED: tuple[type[BaseException], ...] = (
+    CallRefusedError,
+    DocumentError,
+    FollowUpError,
+    LeaseLostError,
+    LockError,
+    NoTurnError,
+    SoftLimitError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedAnswer(Answer):
+    """An answer that the agent keeps under a number; its outcome has no body."""
+
+    number: int = field(kw_only=True)
+
+
+class AgentLink:
+    """The link of a process to its agent. It ends the process when the agent closes it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._lock = threading.Lock()
+        self._runs: SimpleQueue[Message] = SimpleQueue()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._calls = 0
+        self._run = 0  # the number of the present run; 0 is none
+        self.facts: dict[str, Any] = {}  # what may change during an attempt, as last told
+
+    def start(self) -> None:
+        """Read what the agent sends, in a thread."""
+        threading.Thread(target=self._read, name="link", daemon=True).start()
+
+    def next_run(self) -> Message:
+        """Wait for the next attempt to run."""
+        return self._runs.get()
+
+    def begin(self, number: int, facts: Mapping[str, Any]) -> None:
+        """Begin a run: its calls are sent from now on."""
+        with self._lock:
+            self._run, self.facts = number, dict(facts)
+
+    def end(self, kind: str, data: bytes = b"", **fields: Any) -> None:
+        """Tell how the run has ended; its calls that still wait are refused, and so are others."""
+        with self._lock:
+            number, self._run = self._run, 0
+            waiting, self._waiting = list(self._waiting.values()), {}
+        for future in waiting:
+            future.set_exception(AttemptEndedError())
+        self.send(Message(kind, {**fields, "run": number}, data))
+
+    def call(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> "Future[Any]":
+        """Ask the agent for something in a run; the future gets what it answers."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._run != run:
+                raise AttemptEndedError
+            self._calls += 1
+            number = self._calls
+            self._waiting[number] = future
+        fields = {"run": run, "call": number, "wanted": wanted, "arguments": dict(arguments)}
+        try:
+            self.send(Message("call", fields))
+        except BaseException:
+            with self._lock:
+                self._waiting.pop(number, None)
+            raise
+        return future
+
+    def ask(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
+        """Ask the agent for something in a run and wait for it."""
+        return self.call(run, wanted, arguments).result()
+
+    def send(self, message: Message) -> None:
+        """Send a message; the process ends if the agent is gone."""
+        raw = encoded(message)
+        try:
+            with self._sending:
+                self._connection.sendall(raw)
+        except OSError:
+            os._exit(1)
+
+    def _read(self) -> None:
+        with suppress(OSError):
+            while (message := self._receive()) is not None:
+                if message.kind in _WAITING:
+                    self._answer(message)
+                else:
+                    self._runs.put(message)
+        os._exit(0)  # the agent has closed the link, or is gone
+
+    def _receive(self) -> Message | None:
+        head = self._exactly(HEAD.size)
+        if head is None:
+            return None
+        body, data = sizes(head)
+        both = self._exactly(body + data)
+        return None if both is None else decoded(both[:body], both[body:])
+
+    def _exactly(self, size: int) -> bytes | None:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._connection.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                return None
+            parts += part
+        return bytes(parts)
+
+    def _answer(self, message: Message) -> None:
+        with self._lock:
+            self.facts = {**self.facts, **message.fields["facts"]}
+            future = self._waiting.pop(message.fields["call"], None)
+        if future is None:
+            return
+        if message.kind == "error":
+            future.set_exception(error_of(message.fields))
+        elif message.kind == "text":
+            future.set_result(message.data.decode())
+        elif message.kind == "value":
+            future.set_result(message.fields["value"])
+        else:
+            spent = Spent(**message.fields["spent"])
+            number = message.fields["call"]
+            outcome = Succeeded(b"", VALUE, spent)
+            future.set_result(NumberedAnswer(message.data, outcome, number=number))
+
+
+def error_of(fields: Mapping[str, Any]) -> BaseException:
+    """Return the error that the agent's own stands for; its `call` tells the agent which it is."""
+    name, text = fields["name"], fields["text"]
+    error: BaseException
+    if name == CallRefusedError.__name__:
+        error = CallRefusedError(Dead(Failure(ErrorClass[fields["class"]], text), Spent()))
+    elif name == DocumentError.__name__:
+        error = DocumentError(ErrorClass[fields["class"]], text)
+    else:
+        kinds = {kind.__name__: kind for kind in FORWARDED}
+        error = kinds.get(name, RuntimeError)(text)
+    error.call = fields["call"]  # type: ignore[attr-defined]
+    return error
+
+
+class LinkHandler(logging.Handler):
+    """Sends the process's log to the agent."""
+
+    def __init__(self, link: AgentLink) -> None:
+        super().__init__()
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record with its traceback."""
+        text = record.getMessage()
+        trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+        fields = {"level": record.levelno, "logger": record.name, "text": text, "trace": trace}
+        self._link.send(Message("log", fields))

@@ -1,0 +1,61 @@
+"""The messages between an agent and a handler's process: an object in JSON, and bytes beside it.
+
+Nothing of a process is unpickled. Each message has a head with the lengths of its two parts.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+HEAD = struct.Struct(">II")
+MOST_BYTES = 256 << 20  # of one message; a document of 32 MiB takes six times as much in JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message: `kind` and `fields` go as JSON, `data` as it is."""
+
+    kind: str
+    fields: Mapping[str, Any]
+    data: bytes = b""
+
+
+class MessageError(Exception):
+    """What arrived is no message."""
+
+
+def encoded(message: Message) -> bytes:
+    """Return a message as bytes.
+
+    Raises TypeError for a field that JSON cannot hold, and MessageError for one that is too large.
+    """
+    body = orjson.dumps({"kind": message.kind, "fields": dict(message.fields)})
+    _require_size(len(body), len(message.data))
+    return HEAD.pack(len(body), len(message.data)) + body + message.data
+
+
+def sizes(head: bytes) -> tuple[int, int]:
+    """Return the sizes of the two parts that follow a head. Raises MessageError."""
+    body, data = HEAD.unpack(head)
+    _require_size(body, data)
+    return body, data
+
+
+def decoded(body: bytes, data: bytes) -> Message:
+    """Return the message of two parts. Raises MessageError."""
+    try:
+        read = orjson.loads(body)
+        kind, fields = read["kind"], read["fields"]
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        raise MessageError("a message is not the JSON of one") from None
+    if not isinstance(kind, str) or not isinstance(fields, dict):
+        raise MessageError("a message has another form")
+    return Message(kind, fields, data)
+
+
+def _require_size(body: int, data: int) -> None:
+    if body + data > MOST_BYTES:
+        raise MessageError(f"a message has more than {MOST_BYTES >> 20} MiB")

@@ -1,0 +1,142 @@
+"""The processes of an agent's handlers: started when they are needed, kept for the next attempt.
+
+What ends a process need not be the fault of the attempt in it: an earlier one may have left
+memory, threads or broken state behind. An attempt whose process ends is therefore run once more, in
+a new process, unless its process was new. Only the second end is the attempt's own failure.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent.handlers.context import Context
+from agent.handlers.processes.process import ProcessDiedError, ProcessLimits
+
+log = logging.getLogger(__name__)
+
+MOST_RUNS = 500  # of one process; a new one has no leaks
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessHandler:
+    """A handler that runs in processes: its path, and what an attempt may use."""
+
+    path: str
+    limits: ProcessLimits
+
+
+class PooledProcess(Protocol):
+    """A process that runs one attempt after another."""
+
+    runs: int
+    usable: bool
+
+    async def run(self, context: Context) -> Any:
+        """Run an attempt; return the handler's result, or raise its error."""
+        ...
+
+    def worn(self) -> bool:
+        """Return whether its next attempt could be blamed for what earlier ones left."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    async def close(self) -> None:
+        """End it and wait for its end."""
+        ...
+
+
+class HandlerProcesses:
+    """Runs attempts in processes; there are never more than `most`, one for each slot.
+
+    `check` imports a handler, given by its path, and raises ConfigError if it cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        check: Callable[[str], None],
+        start: Callable[[ProcessHandler], Awaitable[PooledProcess]],
+        most: int,
+    ) -> None:
+        self._check = check
+        self._checked: set[str] = set()
+        self._start = start
+        self._most = most
+        self._idle: dict[ProcessHandler, list[PooledProcess]] = {}
+        self._running = 0
+
+    def require_usable(self, path: str) -> None:
+        """Check a handler, once. Raises ConfigError if it cannot be used."""
+        if path not in self._checked:
+            self._check(path)
+            self._checked.add(path)
+
+    async def run(self, handler: ProcessHandler, context: Context) -> Any:
+        """Return the result of a handler, or raise its error.
+
+        Raises ProcessDiedError, and ProcessUnusableError if no process can be started.
+        """
+        try:
+            return await self._run(handler, context, new=False)
+        except _UsedProcessDiedError as error:
+            log.warning(
+                "%s: %s; earlier tasks ran in it too, so the task runs again in a new one",
+                context.name,
+                error,
+            )
+        context.begin_again()
+        return await self._run(handler, context, new=True)
+
+    async def run_alone(self, handler: ProcessHandler, context: Context) -> Any:
+        """Do the same in a new process."""
+        return await self._run(handler, context, new=True)
+
+    async def close(self) -> None:
+        """End the processes that run nothing."""
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop().close()
+
+    async def _run(self, handler: ProcessHandler, context: Context, *, new: bool) -> Any:
+        self._running += 1
+        process = None
+        try:
+            process = await self._take(handler, new=new)
+            return await process.run(context)
+        except ProcessDiedError as error:
+            if process is not None and process.runs > 1:
+                raise _UsedProcessDiedError(str(error)) from None
+            log.warning("%s: %s", context.name, error)
+            raise
+        finally:
+            self._running -= 1
+            if process is not None:
+                await self._give_back(handler, process)
+
+    async def _take(self, handler: ProcessHandler, *, new: bool) -> PooledProcess:
+        idle = self._idle.get(handler, [])
+        if idle and not new:
+            return idle.pop()
+        await self._make_room()
+        return await self._start(handler)
+
+    async def _make_room(self) -> None:
+        """End a process that runs nothing, if a new one would be one too many."""
+        if self._running + sum(map(len, self._idle.values())) > self._most:
+            longest = max(self._idle.values(), key=len)
+            await longest.pop(0).close()
+
+    async def _give_back(self, handler: ProcessHandler, process: PooledProcess) -> None:
+        if process.usable and process.runs < MOST_RUNS and not process.worn():
+            self._idle.setdefault(handler, []).append(process)
+        else:
+            process.kill()
+            await process.close()
+
+
+class _UsedProcessDiedError(ProcessDiedError):
+    """A process in which earlier attempts ran has ended."""

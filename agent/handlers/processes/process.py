@@ -1,0 +1,323 @@
+"""One process of handlers, as its agent sees it: it runs one attempt after another."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import orjson
+
+from agent.handlers.blocking import ContextCall
+from agent.handlers.context import (
+    Answer,
+    CallRefusedError,
+    Context,
+    LeaseLostError,
+    NoTurnError,
+)
+from agent.handlers.documents import DocumentError
+from agent.handlers.faults import Fault, RemoteError
+from agent.handlers.processes.link import FORWARDED
+from agent.handlers.processes.messages import (
+    HEAD,
+    Message,
+    MessageError,
+    decoded,
+    encoded,
+    sizes,
+)
+from agent.handlers.processes.use import Use, memory_of
+from agent.handlers.served_calls import ServedCalls
+from agent.outcome import Dead, Retry, Snooze
+from producer.text.printable import FRAMES
+from schemas.runtime import crash
+from schemas.task.failures import ErrorClass
+from schemas.task.untrusted import described
+from schemas.task.wording import one_line
+
+log_of_handlers = logging.getLogger("handler")
+
+MOST_PROCESSES = 64  # that one handler may start
+EXIT_S = 2.0  # for a process that has closed its link to end by itself
+# Errors of calls by which the agent decides how an attempt ends: it raises its own again.
+_DECIDING = (CallRefusedError, DocumentError, LeaseLostError, NoTurnError)
+_LOG_CHARS = 10_000
+_TRACE_CHARS = 20_000
+
+
+class ProcessDiedError(Exception):
+    """A process ended before its attempt did. The text says why."""
+
+
+class ProcessUnusableError(Exception):
+    """A process could not be started, which says nothing about the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """What one attempt may use in its process; `label` names the type in messages."""
+
+    label: str
+    memory_mb: int | None = None
+    time_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """The attempt that runs; its answers and errors are kept by the numbers of their calls."""
+
+    number: int
+    context: Context
+    served: ServedCalls
+    kept: dict[int, Answer | BaseException] = field(default_factory=dict)
+
+
+class HandlerProcess:
+    """A process and the link to it. A run that did not end well leaves it unusable."""
+
+    def __init__(
+        self,
+        *,
+        popen: "subprocess.Popen[bytes]",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: ProcessLimits,
+    ) -> None:
+        self._popen = popen
+        self._reader = reader
+        self._writer = writer
+        self._limits = limits
+        self._reason: str | None = None
+        self._fresh_bytes = 0
+        self.runs = 0
+        self.usable = False
+        self.closed = False
+
+    @property
+    def pid(self) -> int:
+        """Return the number of the process, which is also that of its session and group."""
+        return self._popen.pid
+
+    async def ready(self) -> None:
+        """Wait until the handler is imported. Raises ProcessUnusableError."""
+        try:
+            message = await self._receive()
+        except ProcessDiedError as error:
+            raise ProcessUnusableError(str(error)) from None
+        if message.kind != "ready":
+            raise ProcessUnusableError(one_line(str(message.fields.get("text", message.kind))))
+        self._fresh_bytes = memory_of(self.pid)
+        self.usable = True
+
+    async def run(self, context: Context) -> Any:
+        """Run an attempt; return the handler's result, or raise its error.
+
+        Raises ProcessDiedError.
+        """
+        self.runs += 1
+        self.usable = False
+        run = _Run(self.runs, context, ServedCalls(context))
+        try:
+            async with asyncio.timeout(self._limits.time_s) as limit:
+                facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
+                fields = {"run": run.number, "name": context.name, "facts": facts}
+                await self._send(Message("run", fields, context.line))
+                crash.reach("process.run_sent")
+                ended = await self._serve(run)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ProcessDiedError(
+                f"its process was ended: it ran longer than the {self._limits.time_s:g} s of "
+                f"time_s of type {self._limits.label}"
+            ) from None
+        finally:
+            await run.served.end()
+        self.usable = True
+        crash.reach("process.run_ended")
+        return _result(ended, run)
+
+    def check(self, use: Use) -> None:
+        """End the process if it uses more than it may."""
+        memory_mb = use.memory_bytes >> 20
+        if self._limits.memory_mb is not None and memory_mb > self._limits.memory_mb:
+            self._end_for(
+                f"it used {memory_mb} MiB, more than the {self._limits.memory_mb} of memory_mb "
+                f"of type {self._limits.label}"
+            )
+        elif use.processes > MOST_PROCESSES:
+            self._end_for(f"it started more than {MOST_PROCESSES} processes")
+
+    def check_alive(self) -> None:
+        """Notice the end of a process whose link another one, which it started, holds open."""
+        with suppress(ChildProcessError):  # it was waited for already
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._reader.feed_eof()
+
+    def worn(self) -> bool:
+        """Return whether the process has grown so much that its next attempt could be blamed."""
+        if self._limits.memory_mb is None:
+            return False
+        return memory_of(self.pid) > (self._fresh_bytes + (self._limits.memory_mb << 20)) // 2
+
+    def kill(self) -> None:
+        """End the process and those that it started."""
+        self.usable = False
+        # Until the process is waited for, no other group can have its number.
+        if self._popen.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def close(self) -> None:
+        """End the process and wait for its end."""
+        self.kill()
+        self.closed = True
+        self._writer.close()
+        await asyncio.to_thread(self._popen.wait)
+
+    def _end_for(self, reason: str) -> None:
+        self._reason = self._reason or f"its process was ended: {reason}"
+        self.kill()
+
+    async def _serve(self, run: _Run) -> Message:
+        """Carry out the handler's calls until it ends; return how it ended."""
+        while True:
+            message = await self._receive()
+            if message.kind == "log":
+                _log(message.fields)
+            elif message.fields.get("run") != run.number:
+                continue  # from a thread that an earlier attempt left behind
+            elif message.kind == "call":
+                self._begin(run, message.fields)
+            else:
+                return message
+
+    def _begin(self, run: _Run, fields: Mapping[str, Any]) -> None:
+        try:
+            number, wanted = int(fields["call"]), ContextCall(fields["wanted"])
+            arguments = dict(fields["arguments"])
+        except (KeyError, TypeError, ValueError):
+            raise ProcessDiedError("its process sent a call of another form") from None
+        crash.reach("process.call_received")
+        run.served.begin(wanted, arguments, partial(self._answer, run, number))
+
+    def _answer(self, run: _Run, number: int, task: "asyncio.Task[Any]") -> None:
+        """Send what a call gave; a call that was cancelled belongs to a run that has ended."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        fields = {"call": number, "facts": _facts(run.context)}
+        if error is not None:
+            if isinstance(error, _DECIDING):
+                run.kept[number] = error
+            message = Message("error", fields | _error_fields(error))
+        else:
+            result = task.result()
+            if isinstance(result, Answer):
+                run.kept[number] = result
+                spent = asdict(result.outcome.spent)
+                message = Message("answer", fields | {"spent": spent}, result.body)
+            elif isinstance(result, str):  # a document
+                message = Message("text", fields, result.encode())
+            else:
+                message = Message("value", fields | {"value": result})
+        with suppress(OSError):
+            self._writer.write(encoded(message))
+
+    async def _send(self, message: Message) -> None:
+        try:
+            self._writer.write(encoded(message))
+            await self._writer.drain()
+        except OSError:
+            raise ProcessDiedError(await self._why_dead()) from None
+
+    async def _receive(self) -> Message:
+        try:
+            body, data = sizes(await self._reader.readexactly(HEAD.size))
+            both = await self._reader.readexactly(body + data)
+            return decoded(both[:body], both[body:])
+        except MessageError as error:
+            raise ProcessDiedError(f"its process was ended: {error}") from None
+        except (asyncio.IncompleteReadError, OSError):
+            raise ProcessDiedError(await self._why_dead()) from None
+
+    async def _why_dead(self) -> str:
+        """Return why the process has closed its link: in words that follow the task's name."""
+        if self._reason is not None:
+            return self._reason
+        try:
+            code = await asyncio.to_thread(self._wait, EXIT_S)
+        except subprocess.TimeoutExpired:
+            return "its process was ended: it closed the link to its agent"
+        if code >= 0:
+            return f"its process ended with exit code {code}; a handler returns or raises"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
+        return f"its process ended by {name}{hint}"
+
+    def _wait(self, timeout_s: float) -> int:
+        """Wait for the end of the process; end those that it has left behind."""
+        code = self._popen.wait(timeout_s)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        return code
+
+
+def _facts(context: Context) -> dict[str, Any]:
+    """Return what may change during an attempt."""
+    return {
+        "model": context.model,
+        "structured": context.structured,
+        "overdue": context.overdue,
+    }
+
+
+def _result(ended: Message, run: _Run) -> Any:
+    """Return the result of a run that has ended, or raise its error."""
+    fields = ended.fields
+    try:
+        if ended.kind == "returned":
+            return orjson.loads(ended.data)
+        kept = run.kept.get(fields["number"]) if fields.get("number") is not None else None
+        if ended.kind == "answered" and isinstance(kept, Answer):
+            return kept
+        error = kept if isinstance(kept, BaseException) else RemoteError(_fault(fields))
+    except (KeyError, TypeError, ValueError):
+        error = ProcessDiedError("its process told in another form how it ended")
+    raise error
+
+
+def _fault(fields: Mapping[str, Any]) -> Fault:
+    after_s = fields["after_s"]
+    return Fault(
+        text=one_line(str(fields["text"])),
+        names=[[str(name) for name in names] for names in fields["names"]],
+        traceback=str(fields["traceback"])[:_TRACE_CHARS],
+        place=one_line(str(fields["place"])),
+        gives_up=bool(fields["gives_up"]),
+        after_s=None if after_s is None else float(after_s),
+    )
+
+
+def _error_fields(error: BaseException) -> dict[str, Any]:
+    """Return what the process needs to raise an error like this one."""
+    kind = next((kind for kind in FORWARDED if isinstance(error, kind)), type(error))
+    error_class = ErrorClass.HANDLER
+    if isinstance(error, DocumentError):
+        error_class = error.failure.error_class
+    elif isinstance(error, CallRefusedError) and isinstance(error.outcome, Dead | Retry | Snooze):
+        error_class = error.outcome.failure.error_class
+    return {"name": kind.__name__, "text": described(error), "class": error_class.name}
+
+
+def _log(fields: Mapping[str, Any]) -> None:
+    level, text = fields.get("level"), fields.get("text")
+    if isinstance(level, int) and isinstance(text, str):
+        trace = str(fields.get("trace") or "")[:_TRACE_CHARS]
+        log_of_handlers.log(level, "%s", text[:_LOG_CHARS], extra={FRAMES: trace})

@@ -1,0 +1,209 @@
+"""The program of a handler's process: run one attempt after another, as the agent sends them.
+
+Tested by tests/unit/agent/handlers/processes/test_process.py.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
+from agent.handlers.context import Answer, CallRefusedError
+from agent.handlers.faults import deciding_leaf, fault_of
+from agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
+from agent.handlers.processes.messages import Message
+from agent.handlers.registry import function_of, is_async
+from agent.handlers.resource_locks import HeldLock
+from agent.handlers.task_log import TaskLog
+from agent.process import child_process
+from schemas.errors import ConfigError
+from schemas.settings.config import Structured
+from schemas.task.line import TaskLine, parse_again
+
+CHECK = "check"
+USABLE = "usable"  # an exit code alone may be the module's own
+UNUSABLE = 2
+_SPARE_MB = 1024  # for what is reserved and never used, as the stacks of threads are
+
+
+class RemoteView:
+    """An attempt as its agent has told of it."""
+
+    def __init__(self, *, task: TaskLine, name: str, link: AgentLink) -> None:
+        self.task = task
+        self.name = name
+        self._link = link
+
+    @property
+    def model(self) -> str | None:
+        """Return the model for tasks that name none."""
+        model: str | None = self._link.facts["model"]
+        return model
+
+    @property
+    def prompt(self) -> str | None:
+        """Return the prompt of the task, else of its type."""
+        prompt: str | None = self._link.facts["prompt"]
+        return prompt
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """Return the schema of the task, else of its type."""
+        schema: dict[str, Any] | None = self._link.facts["schema"]
+        return schema
+
+    @property
+    def overdue(self) -> bool:
+        """Return whether the attempt had passed its soft limit when the agent told last."""
+        return bool(self._link.facts["overdue"])
+
+    @property
+    def structured(self) -> Structured:
+        """Return the form in which the route's server takes a schema."""
+        return Structured(self._link.facts["structured"])
+
+    @property
+    def log(self) -> TaskLog:
+        """Return a log whose lines begin with the task's name."""
+        return TaskLog(self.name)
+
+
+class RemoteContext(ViewedContext):
+    """One attempt at one task, for an async handler in a process."""
+
+    def __init__(self, *, view: RemoteView, call: Callable[..., "Future[Any]"]) -> None:
+        super().__init__(view)
+        self._call = call
+
+    async def document(self) -> str | None:
+        """Return the text of the task's input, or None if it has none."""
+        text: str | None = await asyncio.wrap_future(self._call(ContextCall.DOCUMENT, {}))
+        return text
+
+    async def complete(
+        self,
+        body: Mapping[str, Any],
+        *,
+        schema: dict[str, Any] | None = None,
+        verbatim: bool = False,
+    ) -> Answer:
+        """Make a chat completion and return its answer."""
+        arguments = {"body": dict(body), "schema": schema, "verbatim": verbatim}
+        call = self._call(ContextCall.COMPLETE, arguments)
+        answer: Answer = await asyncio.wrap_future(call)
+        return answer
+
+    async def follow(self, line: Mapping[str, Any]) -> None:
+        """Order another task, to be made with this task's success."""
+        await asyncio.wrap_future(self._call(ContextCall.FOLLOW, {"line": dict(line)}))
+
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncIterator[HeldLock]:
+        """Hold a lock, which one attempt of the group holds at a time."""
+        taken = self._call(ContextCall.TAKE_LOCK, {"name": name})
+        fence: int = await asyncio.wrap_future(taken)
+        try:
+            yield HeldLock(name, fence, lambda: self._call(ContextCall.CHECK_LOCK, {}).result())
+        finally:
+            given_back = self._call(ContextCall.GIVE_BACK_LOCK, {"name": name})
+            await asyncio.wrap_future(given_back)
+
+
+def main(arguments: list[str]) -> int:
+    """Run attempts of the handler at a path until the agent closes the link, or check the path."""
+    where, path, memory_mb = arguments
+    if where == CHECK:
+        return _check(path)
+    # A terminal's Ctrl-C is for the agent, which decides what becomes of its processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    child_process.follow()
+    _go_first()
+    connection = socket.socket(fileno=int(where))
+    connection.set_inheritable(False)
+    link = AgentLink(connection)
+    logging.basicConfig(level=logging.INFO, handlers=[LinkHandler(link)])
+    try:
+        function = function_of(path)
+    except ConfigError as error:
+        link.send(Message("unusable", {"text": str(error)}))
+        return UNUSABLE
+    _limit_data(int(memory_mb))
+    link.send(Message("ready", {}))
+    link.start()
+    while True:
+        _run(function, link, link.next_run())
+
+
+def _check(path: str) -> int:
+    """Import the handler; print that it can be used, or why not."""
+    try:
+        function_of(path)
+    except ConfigError as error:
+        sys.stdout.write(f"\n{error}")
+        return UNUSABLE
+    sys.stdout.write(f"\n{USABLE}")
+    return 0
+
+
+def _go_first() -> None:
+    """Let the kernel end this process before the agent when memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _limit_data(memory_mb: int) -> None:
+    """Let a request for far too much memory fail, as the agent looks only now and then."""
+    if memory_mb:
+        most = (2 * memory_mb + _SPARE_MB) << 20
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> None:
+    """Run one attempt and tell how it ended."""
+    fields = message.fields
+    number = fields["run"]
+    link.begin(number, fields["facts"])
+    try:
+        view = RemoteView(task=parse_again(message.data), name=fields["name"], link=link)
+        if is_async(function):
+            call = partial(link.call, number)
+            result = asyncio.run(function(RemoteContext(view=view, call=call)))
+        else:
+            result = function(BlockingContext(view=view, ask=partial(link.ask, number)))
+        if isinstance(result, NumberedAnswer):
+            link.end("answered", number=result.number)
+        else:
+            link.end("returned", orjson.dumps(result))
+    except BaseException as raised:  # noqa: BLE001 - whatever it raises is the attempt's failure
+        error = deciding_leaf(raised, CallRefusedError)
+        fault = fault_of(error, raised if error.__traceback__ is None else error)
+        link.end(
+            "raised",
+            number=getattr(error, "call", None),
+            text=fault.text,
+            names=fault.names,
+            traceback=fault.traceback,
+            place=fault.place,
+            gives_up=fault.gives_up,
+            after_s=fault.after_s,
+        )
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)  # threads that the handler's module started do not matter any more

@@ -1,0 +1,105 @@
+"""Starts the processes of handlers, and watches what they use.
+
+Tested by tests/unit/agent/handlers/processes/test_process.py.
+"""
+
+import asyncio
+import socket
+import subprocess
+from functools import partial
+
+from agent.handlers.processes.pool import ProcessHandler
+from agent.handlers.processes.process import HandlerProcess, ProcessUnusableError
+from agent.handlers.processes.program import CHECK, UNUSABLE, USABLE
+from agent.handlers.processes.use import Use, use_of
+from agent.process import child_process
+from schemas.errors import ConfigError
+from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
+from schemas.task.wording import one_line
+
+START_S = 60.0  # for a process to import its handler
+WATCH_S = 0.25
+_PROGRAM = (*child_process.INTERPRETER, "agent.handlers.processes.program")
+
+
+class ProcessStarter:
+    """Starts processes on a thread of its own, with which the kernel ends them.
+
+    The kernel ends a child with the thread that has started it, so the thread lives as long as the
+    agent.
+    """
+
+    def __init__(self, *, thread: Executor, clock: Clock) -> None:
+        self._thread = thread
+        self._clock = clock
+        self._alive: set[HandlerProcess] = set()
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __call__(self, handler: ProcessHandler) -> HandlerProcess:
+        """Start a process and let it import its handler. Raises ProcessUnusableError."""
+        ours, theirs = socket.socketpair()
+        memory_mb = handler.limits.memory_mb or 0
+        command = (*_PROGRAM, str(theirs.fileno()), handler.path, str(memory_mb))
+        start = partial(child_process.start, command, keep=(theirs.fileno(),))
+        try:
+            popen = await self._thread(start)
+        except OSError as error:
+            ours.close()
+            raise ProcessUnusableError(f"no process could be started: {error.strerror}") from error
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        process = HandlerProcess(popen=popen, reader=reader, writer=writer, limits=handler.limits)
+        self._alive.add(process)
+        self._watch = self._watch or asyncio.get_running_loop().create_task(self._watch_all())
+        try:
+            async with asyncio.timeout(START_S):
+                await process.ready()
+        except BaseException as error:
+            await process.close()
+            if isinstance(error, TimeoutError):
+                text = f"the process of {handler.path} did not start within {START_S:.0f} s"
+                raise ProcessUnusableError(text) from None
+            raise
+        return process
+
+    async def close(self) -> None:
+        """End all processes."""
+        if self._watch is not None:
+            self._watch.cancel()
+        for process in self._alive:
+            await process.close()
+
+    async def _watch_all(self) -> None:
+        while True:
+            await self._clock.sleep(WATCH_S)
+            self._alive = {process for process in self._alive if not process.closed}
+            for process in self._alive:
+                process.check_alive()
+            busy = {process.pid: process for process in self._alive if not process.usable}
+            if busy:
+                used = await self._thread(partial(use_of, set(busy)))
+                for pid, process in busy.items():
+                    process.check(used.get(pid, Use()))
+
+
+def check(path: str) -> None:
+    """Import a handler in a process of its own. Raises ConfigError if it cannot be used."""
+    command = (*_PROGRAM, CHECK, path, "0")
+    try:
+        done = subprocess.run(  # noqa: S603 - a program of our own
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=child_process.environment(),
+            timeout=START_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{path} cannot be imported within {START_S:.0f} s") from None
+    lines = done.stdout.decode(errors="replace").splitlines()  # the module may print, too
+    if lines and done.returncode == UNUSABLE:
+        raise ConfigError(one_line(lines[-1]))
+    if lines[-1:] != [USABLE]:
+        raise ConfigError(f"{path} ends its process while it is imported")

@@ -1,0 +1,277 @@
+"""Real processes: what passes between an agent and a handler in a process."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from agent.handlers.processes.process import ProcessLimits
+from agent.handlers.processes.starting import ProcessStarter, check
+from agent.outcome import Dead, Retry, Snooze, Succeeded
+from schemas.errors import ConfigError
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import TypeConfig
+from schemas.task.failures import ErrorClass
+from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
+
+MODULE = """
+import logging, os, sys, threading
+
+from agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
+
+
+def extract(context):
+    answer = context.complete({"model": context.model, "messages": []})
+    context.follow({"id": "a/2", "prompt": "more"})
+    context.log.warning("100 %% of %s", context.task.key)
+    logging.getLogger("library").warning("from a library")
+    facts = [context.name, context.prompt, context.schema, context.overdue, context.structured]
+    return {"text": answer.text, "document": context.document(), "facts": facts}
+
+
+async def answer(context):
+    return await context.complete({"model": context.model, "messages": []})
+
+
+def give_up(context):
+    raise GiveUpError("no invoice")
+
+
+def again(context):
+    raise TryAgainError("later", after_s=400)
+
+
+class BusyError(ConnectionError):
+    pass
+
+
+def rule(context):
+    raise BusyError("busy")
+
+
+def many(context):
+    errors = []
+
+    def call():
+        try:
+            context.complete({"model": "m", "messages": []})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    raise BaseExceptionGroup("both", [ValueError("x"), *errors])
+
+
+def caught(context):
+    try:
+        context.document()
+    except DocumentError as error:
+        return str(error)
+
+
+def odd(context):
+    return {1, 2}
+
+
+def bad_follow(context):
+    context.follow({"id": "a/2", "prompt": "x", "typ": "y"})
+
+
+def locked(context):
+    with context.lock("account 7") as held:
+        held.check()
+        return held.fence
+
+
+async def locked_async(context):
+    async with context.lock("account 7") as held:
+        held.check()
+        return held.fence
+
+
+def late(context):
+    def call():
+        release.wait()
+        try:
+            context.document()
+        except Exception as error:
+            told.append(type(error).__name__)
+        done.set()
+
+    if context.task.prompt == "second {document}":
+        release.set()
+        done.wait()
+        return told
+    threading.Thread(target=call).start()
+    return "first"
+
+
+release, done, told = threading.Event(), threading.Event(), []
+"""
+PATIENCE_S = 120.0
+Scene = Callable[[HandlersHarness], Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a current folder with a module of handlers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "invoices.py").write_text(MODULE)
+    (tmp_path / "broken.py").write_text("import os\nos._exit(0)\n")
+    return tmp_path
+
+
+def played(function: str, scene: Scene, *replies: Any, types: Any = None) -> Any:
+    """Return what a scene gives with documents that a function of the module handles."""
+
+    async def play() -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            loop = asyncio.get_running_loop()
+            starter = ProcessStarter(
+                thread=lambda call: loop.run_in_executor(pool, call), clock=SystemClock()
+            )
+            processes = HandlerProcesses(check=check, start=starter, most=2)
+            handler = ProcessHandler(function, ProcessLimits("document"))
+            harness = handlers_harness(
+                *replies, types=types, document=partial(processes.run, handler)
+            )
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    return harness, await scene(harness)
+            finally:
+                await starter.close()
+
+    return asyncio.run(play())
+
+
+async def once(harness: HandlersHarness) -> Any:
+    return await harness.handlers.run(harness.attempt())
+
+
+def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its calls are the agent's, its log is the agent's, and so are its follow-ups."""
+    caplog.set_level(logging.INFO)
+
+    harness, outcome = played("invoices:extract", once, completion("Yes."))
+
+    assert isinstance(outcome, Succeeded)
+    assert orjson.loads(outcome.body) == {
+        "text": "Yes.",
+        "document": "Sales rose.",
+        "facts": ["task 7 (b/a/1)", "Summarize: {document}", None, False, "json_schema"],
+    }
+    assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (10, 12)
+    assert [made.key for made in outcome.follow_ups] == ["a/2"]
+    assert [call.request_id for call in harness.llm.calls] == ["b/a%2F1#1"]
+    assert "task 7 (b/a/1): 100 % of a/1" in caplog.text
+    assert "from a library" in caplog.text
+
+
+def test_an_answer_is_stored_as_the_provider_sent_it(folder: Path) -> None:
+    """The process cannot change it: the agent keeps it."""
+    _, outcome = played("invoices:answer", once, completion("Yes."))
+
+    assert isinstance(outcome, Succeeded)
+    assert b"choices" in outcome.body
+
+
+@pytest.mark.parametrize(
+    ("function", "error_class", "text"),
+    [
+        ("give_up", ErrorClass.HANDLER_GAVE_UP, "no invoice"),
+        ("again", ErrorClass.HANDLER, "later"),
+        ("rule", ErrorClass.HANDLER_GAVE_UP, "BusyError: busy"),
+        ("odd", ErrorClass.HANDLER, "TypeError: Type is not JSON serializable: set"),
+        ("bad_follow", ErrorClass.HANDLER, "FollowUpError: the follow-up 'a/2' is no task: its"),
+    ],
+)
+def test_what_a_handler_raises_is_judged_as_elsewhere(
+    folder: Path, function: str, error_class: ErrorClass, text: str
+) -> None:
+    """Its decisions, and the rules of its type by the names of its errors, hold."""
+    rules = {"document": TypeConfig(give_up=("ConnectionError",))}
+
+    _, outcome = played(f"invoices:{function}", once, types=rules)
+
+    assert failure_of(outcome).error_class is error_class
+    assert failure_of(outcome).text.startswith(text)
+    assert function == "odd" or f"in {function}" in failure_of(outcome).traceback
+    if function == "again":
+        assert isinstance(outcome, Retry)
+        assert outcome.delay_s >= 400
+
+
+def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -> None:
+    """It decides even in a group of errors, whose calls were made at once."""
+    harness, outcome = played("invoices:many", once, completion(reason="length"))
+
+    assert isinstance(outcome, Retry | Dead)
+    assert outcome.failure.error_class not in {ErrorClass.HANDLER, ErrorClass.HANDLER_GAVE_UP}
+    assert outcome.spent.tokens_in == 20
+    assert len(harness.llm.calls) == 2
+
+
+def test_an_error_of_the_agent_may_be_caught_by_its_class(folder: Path) -> None:
+    """A document that cannot be read is one."""
+
+    async def scene(harness: HandlersHarness) -> Any:
+        task = {"id": "a", "prompt": "{document}", "input": {"uri": "file:///etc/passwd"}}
+        return await harness.handlers.run(harness.attempt(value=orjson.dumps(task)))
+
+    _, outcome = played("invoices:caught", scene)
+
+    assert isinstance(outcome, Succeeded)
+    assert b"is not below an allowed root" in outcome.body
+
+
+@pytest.mark.parametrize("function", ["locked", "locked_async"])
+def test_a_handler_in_a_process_takes_locks(folder: Path, function: str) -> None:
+    """The agent holds them for its attempt."""
+    _, outcome = played(f"invoices:{function}", once)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == b"1"
+
+
+def test_a_thread_of_an_earlier_attempt_cannot_call_through_the_next_one(folder: Path) -> None:
+    """Its attempt has ended, whatever runs in its process now."""
+
+    async def scene(harness: HandlersHarness) -> Any:
+        await once(harness)
+        task = {"id": "b", "prompt": "second {document}", "input": {"text": "x"}}
+        return await harness.handlers.run(harness.attempt(value=orjson.dumps(task)))
+
+    _, outcome = played("invoices:late", scene)
+
+    assert isinstance(outcome, Succeeded)
+    assert orjson.loads(outcome.body) == ["AttemptEndedError"]
+
+
+def test_a_handler_is_checked_in_a_process(folder: Path) -> None:
+    """What its import does there harms nobody here."""
+    check("invoices:extract")
+    with pytest.raises(ConfigError, match="module invoices has no function extrat"):
+        check("invoices:extrat")
+    with pytest.raises(ConfigError, match="broken:run ends its process while it is imported"):
+        check("broken:run")
+
+
+def test_a_process_that_cannot_import_its_handler_is_no_fault_of_the_task(folder: Path) -> None:
+    """The task comes back uncounted, with the reason."""
+    _, outcome = played("invoices:gone", once)
+
+    assert isinstance(outcome, Snooze)
+    assert outcome.failure.text.startswith("module invoices has no function gone")
