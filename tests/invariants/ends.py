@@ -16,6 +16,11 @@ def lost_or_invented(run: Evidence) -> list[str]:
     ]
 
 
+def made_without_parent(run: Evidence) -> list[str]:
+    """A follow-up is made in the transaction in which its parent succeeds, and in no other."""
+    return [task.name for task in run.tasks if not task.with_parent]
+
+
 def not_final(run: Evidence) -> list[str]:
     """Every task is final."""
     return [

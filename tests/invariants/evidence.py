@@ -38,7 +38,8 @@ class Task:
     """A row of the ledger, with its input and its result.
 
     `settled_s` is the UTC time of the result in seconds. `result_owner` is the claim under which
-    the result was written, None if it was not recorded.
+    the result was written, None if it was not recorded. `with_parent`: it is no follow-up, or was
+    made in the transaction in which its parent succeeded.
     """
 
     id: int
@@ -55,6 +56,7 @@ class Task:
     death: Death | None = None
     settled_s: float | None = None
     result_owner: int | None = None
+    with_parent: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         "P1",
         run,
         ends.lost_or_invented,
+        ends.made_without_parent,
         ends.not_final,
         ends.orders_left,
         ends.final_left,

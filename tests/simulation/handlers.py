@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from agent.handlers import Context, TryAgainError
 from agent.handlers.chat import chat
+from tests.simulation.machine import CHILDREN
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +100,13 @@ async def locks(context: Context) -> object:
         answer = await chat(context)
         held.check()
         used(held.name, held.fence)
+    return answer
+
+
+async def family(context: Context) -> object:
+    """Order follow-ups after a call that may take long."""
+    answer = await chat(context)
+    for number in range(CHILDREN):
+        line = {"id": f"{context.task.key}/{number}", "prompt": f"Sum {number}"}
+        await context.follow(line)
     return answer

@@ -49,7 +49,8 @@ FALLBACK = {
 }
 LATER = "later"  # a type that half of the agents know from the start, and all of them at the end
 LOCKS = "locks"  # a type whose tasks hold one lock in turn
-HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS)
+FAMILY, CHILDREN = "family", 2  # a type whose tasks order so many follow-ups; on a stage only
+HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS, FAMILY)
 PROBE_S = 8.0
 COMPACT_AFTER_S = 10.0
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 _REACH = re.compile(r'\breach\("([a-z_.]+)"\)')
-# Points of programs that no run has, or that come before a run begins.
-_OTHERS = ("migrate.", "from_topic.", "commit.", "trim.", "topics.")
+# Points of programs that no run has, or that come before a run begins, or only on a stage.
+_OTHERS = ("migrate.", "from_topic.", "commit.", "trim.", "topics.", "settle.ids_taken")
 
 
 def _points() -> list[str]:

@@ -65,6 +65,17 @@ def test_a_batch_of_bad_tasks_ends_by_itself(kind: str, store: Store) -> None:
     assert world.seen["succeeded"] == 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_follow_ups_are_made_with_their_parents(seed: int, store: Store) -> None:
+    """Agents lose claims, settle late and die, also between the numbers and their tasks."""
+    died = {"crashes": [("settle.ids_taken", 1)], "events": [*stages.FAMILIES["events"]]}
+    died["events"] = sorted([*died["events"], (9.0, "crash")])
+    world = World(replace(draw(seed), **stages.FAMILIES | died), store)
+
+    assert world.run() == []
+    assert world.seen["fenced"] + world.seen["late settle"] + world.weather.struck["crash"] > 0
+
+
 def test_a_danger_or_a_limit_that_no_seed_met_fails_the_summary() -> None:
     """Enough seeds without a danger, or without a reached limit, prove nothing."""
     summary = batch.Summary(seeds=batch.ENOUGH_SEEDS)

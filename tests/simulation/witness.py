@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -35,7 +35,16 @@ from tests.invariants.happened import (
 from tests.simulation import watch
 from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
-from tests.simulation.machine import BATCH, GROUP, LATER, LEDGER_ID, TIERS, knows_later
+from tests.simulation.machine import (
+    BATCH,
+    CHILDREN,
+    FAMILY,
+    GROUP,
+    LATER,
+    LEDGER_ID,
+    TIERS,
+    knows_later,
+)
 from tests.simulation.provider import Made
 from tests.simulation.provider_limits import TOKENS_IN, TOKENS_OUT
 from tests.simulation.store import TURN, seconds
@@ -46,6 +55,7 @@ if TYPE_CHECKING:
 
 DIRECT = f"{GROUP}-direct"
 _PLAIN = re.compile(r"/(inbox-)?t-\d+$")  # tasks that succeed with any good answer
+_FAMILY = re.compile(rf"/(inbox-)?{FAMILY}-\d+$")  # tasks that order follow-ups
 _FENCES = 1000  # a record that is ahead of its ledger by more is foreign
 
 
@@ -78,7 +88,7 @@ class _Witness:
         world = self._world
         tasks, calls = list(self._tasks()), list(self._calls())
         return Evidence(
-            loaded=self._loaded({task.name for task in tasks}),
+            loaded=self._loaded({task.name for task in tasks}) | self._follow_ups(tasks),
             tasks=tasks,
             attempts=list(self._attempts()),
             tiers_s=self._tiers_s(),
@@ -150,6 +160,15 @@ class _Witness:
         )
         return frozenset((own | direct) - (optional - rows))
 
+    def _follow_ups(self, tasks: Sequence[Task]) -> frozenset[str]:
+        """Return the tasks that must exist because their parents have succeeded."""
+        parents = [
+            task.name
+            for task in tasks
+            if task.status == Status.SUCCEEDED and _FAMILY.search(task.name)
+        ]
+        return frozenset(f"{name}%2F{number}" for name in parents for number in range(CHILDREN))
+
     def _tiers_s(self) -> list[float]:
         return (
             [duration_s(TIERS[0])]
@@ -167,6 +186,13 @@ class _Witness:
             )
         }
         owners = dict(self._rows("SELECT task_id, owner FROM task_result"))
+        made = {move.task_id: move.order // TURN for move in self._moves if move.before is None}
+        succeeded = {
+            move.task_id: move.order // TURN
+            for move in self._moves
+            if move.after is Status.SUCCEEDED
+        }
+        parents = dict(self._rows("SELECT id, parent_id FROM task WHERE parent_id > 0"))
         columns = (
             "SELECT t.id, t.status, t.attempt, t.max_attempts, t.replays, t.fence, t.owner, "
             "i.raw_key, i.body"
@@ -178,6 +204,8 @@ class _Witness:
                 "results": int(task_id in owners),
                 "result_owner": owners.get(task_id),
                 "death": deaths.get(task_id),
+                "with_parent": task_id not in parents
+                or made.get(task_id) == succeeded.get(parents[task_id]),
             }
             yield Task(task_id, self._names[task_id], *rest, **facts)
 

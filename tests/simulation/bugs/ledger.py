@@ -6,16 +6,17 @@ from typing import Any
 
 from sqlalchemy import bindparam, update
 
-from agent.ledger import claims, settlements
+from agent.ledger import claims, follow_ups, settlements
 from agent.maintenance.replayer import Replayer
 from agent.outcome import Dead, Moved, Retry
-from producer.ledger import outbox, quarantine
+from producer.ledger import outbox, quarantine, store
 from producer.replay import runs, tasks
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import replay_run, task
 from schemas.task.states import Status
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import ZOMBIES
+from tests.simulation.bugs.stages import FAMILIES, ZOMBIES
+from tests.simulation.machine import GROUP
 
 
 def _any_owner_settles(connection: Any, settlements: Sequence[Any]) -> list[Any]:
@@ -138,6 +139,20 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
     return patched(quarantine, "keep", silent)
 
 
+def _fenced_settles_order() -> AbstractContextManager[Any]:
+    accepted_of = settlements._accepted
+
+    def generous(connection: Any, group: Sequence[Any]) -> list[Any]:
+        accepted = accepted_of(connection, group)
+        fenced = [settlement for settlement in group if settlement not in accepted]
+        first_id = store.take_ids(connection, 1 + sum(map(len, map(follow_ups.ordered, fenced))))
+        _, family = follow_ups.insert(connection, GROUP, fenced, set(), first_id)
+        follow_ups.complete(connection, GROUP, family)
+        return accepted
+
+    return patched(settlements, "_accepted", generous)
+
+
 BUGS = {
     "settle without owner": Bug("P2", replaced(settlements, "_accepted", _any_owner_settles)),
     "a reaped task is settled by anyone": Bug(
@@ -170,4 +185,5 @@ BUGS = {
     ),
     "a replay ends while items wait": Bug("P8", replaced(runs, "end", _ended_too_early)),
     "quarantined without a letter": Bug("P9", _quarantine_without_letter),
+    "a fenced settle makes follow-ups": Bug("P1", _fenced_settles_order, FAMILIES),
 }

@@ -150,3 +150,12 @@ FALLBACKS: Stage = {
     "limits": {},
     "events": [(1.0 + 4.0 * turn, "outage") for turn in range(12)],
 }
+# Tasks order follow-ups, and agents whose claims were taken from them settle late.
+FAMILIES: Stage = {
+    **ZOMBIES,
+    **_PLAIN,
+    "tasks": 20,
+    "slots": 8,
+    "kinds": {"family": 1},
+    "limits": {},
+}
