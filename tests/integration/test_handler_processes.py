@@ -1,12 +1,15 @@
 """Handlers in processes of their own: whatever ends one costs its own task alone."""
 
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.programs import until
 
 MODULE = """
 import ctypes, os, signal, subprocess, sys, threading, time
@@ -156,6 +159,44 @@ def orphans() -> list[str]:
         with suppress(OSError):
             commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
     return [command for command in commands if command.startswith("sleep 300.25")]
+
+
+HANGS = """
+import os, pathlib, signal, threading
+
+
+def handle(context):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    pathlib.Path(f"pid-{os.getpid()}").touch()
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_their_agent(embedded: Deployment, number: signal.Signals) -> None:
+    """A drain gives their tasks back and ends them; a killed agent takes them with it."""
+    configured(embedded)
+    (embedded.folder / "fragile.py").write_text(HANGS)
+    settings = SETTINGS.replace("time_s = 8", "") + "\n[agent]\ndrain_timeout_s = 1\n"
+    (embedded.folder / "docllm.toml").write_text(
+        settings.replace('"fragile:handle_async"', '"fragile:handle"')
+    )
+    load(embedded, "a", "b")
+    agent = embedded.agent("--slots", "2")
+    embedded.until(lambda: len(hung(embedded)) == 2, "both handlers hang")
+
+    agent.signal(number)
+
+    assert agent.wait() == (0 if number == signal.SIGTERM else -number)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hung(embedded)), "the end")
+    if number == signal.SIGTERM:
+        assert embedded.ledger.counts()["pending"] == 2
+
+
+def hung(deployment: Deployment) -> list[str]:
+    """Return the numbers of the processes whose handlers hang."""
+    return [path.name.partition("-")[2] for path in deployment.folder.glob("pid-*")]
 
 
 def test_async_functions_run_in_processes_too(on_kafka: Deployment) -> None:
