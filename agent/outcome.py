@@ -12,9 +12,12 @@ from schemas.task.lanes import Lane
 from schemas.task.provider_error import ProviderError
 
 __all__ = [
-    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure",
-    "FollowUp", "Moved", "Outcome", "Released", "Retry", "Snooze", "Spent", "Succeeded",
+    "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",
+    "Failure", "FollowUp", "Moved", "Outcome", "Released", "Retry", "RouteSpent", "Snooze", "Spent",
+    "Succeeded",
 ]  # fmt: skip
+
+AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,8 @@ class Spent:
 
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
     `tokens_cached` is a part of `tokens_in`. `unsure_micro` is the part of `cost_micro` that is
-    estimated, because the call's usage is not known.
+    estimated, because the call's usage is not known. `elsewhere` are the parts that were spent on
+    routes which the attempt has left.
     """
 
     model: str = ""
@@ -34,6 +38,7 @@ class Spent:
     duration_ms: int = 0
     tokens_cached: int = 0
     unsure_micro: int = 0
+    elsewhere: "tuple[RouteSpent, ...]" = ()
 
     @property
     def called(self) -> bool:
@@ -49,7 +54,31 @@ class Spent:
             tokens_cached=earlier.tokens_cached + self.tokens_cached,
             cost_micro=earlier.cost_micro + self.cost_micro,
             unsure_micro=earlier.unsure_micro + self.unsure_micro,
+            elsewhere=earlier.elsewhere + self.elsewhere,
         )
+
+    @property
+    def here(self) -> "Spent":
+        """Return these costs without those on the routes which the attempt has left."""
+        parts = [part.spent for part in self.elsewhere]
+        sums = {name: sum(getattr(part, name) for part in parts) for name in AMOUNTS}
+        left = {name: getattr(self, name) - amount for name, amount in sums.items()}
+        return replace(self, elsewhere=(), **left)
+
+    def leaving(self, route: str, error_class: ErrorClass) -> "Spent":
+        """Return these costs once the attempt leaves a route, for a failure of this class."""
+        part = RouteSpent(route, error_class, self.here)
+        was_paid = any(getattr(part.spent, name) for name in AMOUNTS)
+        return replace(self, elsewhere=(*self.elsewhere, part)) if was_paid else self
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpent:
+    """What an attempt has spent on a route, which it left for a failure of this class."""
+
+    route: str
+    error_class: ErrorClass
+    spent: Spent
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,7 @@ class Context:
         self.rules = tools.types.get(task.type, _NO_RULES)
         self._attempt = attempt
         self._tools = tools
+        self._route = attempt.route
         self._first = self._account = tools.account(attempt.route)
         self._limit_s, self._refused_alone = attempt.limit_s, attempt.refused_alone
         self._turns = attempt.turns
@@ -270,7 +271,9 @@ class Context:
             following = self._attempt.go_on(outcome)
             if not isinstance(following, OtherRoute):
                 raise CallRefusedError(following)
-            self._account = self._tools.account(following.name)
+            self.spent = self.spent.leaving(self._route, outcome.failure.error_class)
+            self._attempt.note_spent(self.spent)
+            self._route, self._account = following.name, self._tools.account(following.name)
             self._limit_s, self._refused_alone = following.limit_s, False
             self._turns = following.turns
             sent, model = self._fitted(sent, schema)

@@ -12,7 +12,18 @@ from typing import Any
 from agent.judge import fingerprint
 from agent.ledger import uncounted_ends
 from agent.ledger.dead_letters import Letter
-from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.outcome import (
+    AMOUNTS,
+    Cancelled,
+    Dead,
+    Moved,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.ports import Settlement
 from producer.ledger import tally
 from producer.ledger.tally import TallyChange, TallyKey
@@ -30,8 +41,7 @@ ATTEMPT_OUTCOMES = {
     Cancelled: AttemptOutcome.CANCELLED,
     Released: AttemptOutcome.RELEASED,
 }
-_COSTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
-_amounts = attrgetter(*_COSTS)
+_amounts = attrgetter(*AMOUNTS)
 _STATES = {
     Retry: Status.RETRYING,
     Snooze: Status.PENDING,
@@ -96,13 +106,17 @@ def letter(settlement: Settlement, outcome: Dead) -> Letter:
 def changes(
     chosen: Sequence[tuple[Settlement, Outcome]], letters: Mapping[int, Letter]
 ) -> Iterator[TallyChange]:
-    """Yield the counts of settlements; `letters` has the dead letter of each task that died."""
+    """Yield the counts of settlements; `letters` has the dead letter of each task that died.
+
+    What an attempt has spent on a route that it left is booked there, apart from its end.
+    """
     succeeded: dict[tuple[int, str, str, str, str], list[Spent]] = {}
     for settlement, outcome in chosen:
+        yield from _changes_elsewhere(settlement, outcome.spent)
         if isinstance(outcome, Succeeded):
             row, route, model = settlement.row, settlement.route, _model(outcome.spent)
             of_key = succeeded.setdefault((row.batch_id, row.type, route, model, row.tenant), [])
-            of_key.append(outcome.spent)
+            of_key.append(outcome.spent.here)
         else:
             yield from _changes_of_failure(settlement, outcome, letters.get(settlement.row.task_id))
     for (batch_id, kind, route, model, tenant), of_key in succeeded.items():
@@ -116,7 +130,22 @@ def changes(
             tenant=tenant,
         )
         sums = (sum(amounts) for amounts in zip(*map(_amounts, of_key), strict=True))
-        yield TallyChange(key, len(of_key), **dict(zip(_COSTS, sums, strict=True)))
+        yield TallyChange(key, len(of_key), **dict(zip(AMOUNTS, sums, strict=True)))
+
+
+def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyChange]:
+    row = settlement.row
+    for part in spent.elsewhere:
+        key = TallyKey(
+            row.batch_id,
+            row.type,
+            part.route,
+            Status.PENDING,
+            part.error_class,
+            model=_model(part.spent),
+            tenant=row.tenant,
+        )
+        yield TallyChange(key, 0, **_costs(part.spent))
 
 
 def _changes_of_failure(
@@ -127,7 +156,7 @@ def _changes_of_failure(
     """Return the counts of an attempt that did not succeed."""
     spent = outcome.spent
     if dead_letter is not None:
-        return [tally.died(dead_letter, costs=_costs(spent))]
+        return [tally.died(dead_letter, costs=_costs(spent.here))]
     if isinstance(outcome, Released) and not spent.called:
         return []
     if isinstance(outcome, Cancelled):
@@ -160,11 +189,11 @@ def _change(
         model=_model(outcome.spent),
         tenant=settlement.row.tenant,
     )
-    return TallyChange(key, **_costs(outcome.spent))
+    return TallyChange(key, **_costs(outcome.spent.here))
 
 
 def _costs(spent: Spent) -> dict[str, int]:
-    return dict(zip(_COSTS, _amounts(spent), strict=True))
+    return dict(zip(AMOUNTS, _amounts(spent), strict=True))
 
 
 def _spent(settlement: Settlement, spent: Spent) -> dict[str, Any]:

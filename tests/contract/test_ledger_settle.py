@@ -7,7 +7,7 @@ import pytest
 from agent.judge import fingerprint
 from agent.ledger import reaping
 from agent.ledger.uncounted_ends import FREE_ENDS
-from agent.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze
+from agent.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
 from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
@@ -443,6 +443,35 @@ def test_the_cost_of_an_attempt_is_recorded_however_it_ended(
     )
     assert sum(row.cost_micro for row in ledger_db.rows(tables.tally)) == SPENT.cost_micro
     assert ledger_db.task(task_id).attempt == 0
+
+
+@pytest.mark.parametrize(
+    "outcome", [SUCCEEDED, RETRY, SNOOZE, DEAD, Cancelled(SPENT), Released(SPENT)]
+)
+def test_what_was_spent_on_a_route_that_an_attempt_left_is_booked_there(
+    ledger_db: LedgerDatabase, outcome: Outcome
+) -> None:
+    """The counts name each route with its own cost; the row of the attempt has the whole."""
+    (task_id,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(task_id, owner)
+    if isinstance(outcome, Cancelled):
+        ledger_db.cancel()
+    before = Spent("small", 100, 5, 7000, "b/a#1", 900, tokens_cached=40, unsure_micro=3)
+    spent = SPENT.after(before.leaving("cheap", ErrorClass.FILTERED))
+
+    ledger_db.settle(row, owner, replace(outcome, spent=spent))
+
+    counted = ledger_db.rows(tables.tally)
+    (left,) = [count for count in counted if count.route == "cheap"]
+    assert (left.outcome, left.model, left.delta) == ("FILTERED", "small", 0)
+    assert (left.tokens_in, left.tokens_out, left.tokens_cached) == (100, 5, 40)
+    assert (left.cost_micro, left.unsure_micro) == (7000, 3)
+    rest = [count for count in counted if count.route == "route"]
+    assert sum(count.cost_micro for count in rest) == SPENT.cost_micro
+    assert sum(count.tokens_in for count in rest) == SPENT.tokens_in
+    (ended,) = [*ledger_db.rows(tables.task_result), *ledger_db.rows(tables.task_attempt)]
+    assert (ended.route, ended.cost_micro) == ("route", SPENT.cost_micro + 7000)
 
 
 def test_a_claim_released_before_a_call_leaves_no_attempt(ledger_db: LedgerDatabase) -> None:
