@@ -16,6 +16,7 @@ from agent.execution.slots import Slots
 from agent.intake import Intake
 from agent.maintenance.duty import Round
 from agent.maintenance.group_work import GroupWork
+from agent.maintenance.hook_runner import HookRunner
 from agent.ports import Clock, Source
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
@@ -93,6 +94,7 @@ class Agent:
         inbox: Source | None,
         publishing: Publishing,
         failures: Failures,
+        hooks: HookRunner,
         group_work: GroupWork,
         duties: Sequence[Round],
         clock: Clock,
@@ -111,6 +113,7 @@ class Agent:
         self._all_sources = [*sources, *([inbox] if inbox is not None else [])]
         self._publishing = publishing
         self._failures = failures
+        self._hooks = hooks
         self._group_work = group_work
         self._clock = clock
         self._duties = duties
@@ -187,7 +190,8 @@ class Agent:
         ]
 
     async def _drain(self, stop: Stop, timeout_s: float) -> None:
-        """Leave the group, finish the running calls, settle, publish, and record the stop."""
+        """Leave the group, finish calls, settle, run hooks, publish, and record the stop."""
+        until_s = self._clock.now_s() + timeout_s
         if self._slots.running and stop.asked.is_set():
             log.info(
                 "draining: waiting for %s, at most %.0f s",
@@ -198,11 +202,13 @@ class Agent:
         await self._leave_group()
         crash.reach("drain.group_left")
         await self._drain_slots(stop, timeout_s)
+        hooks_s = max(0.0, until_s - self._clock.now_s()) if self._hooks.kinds else 0.0
         try:
-            async with asyncio.timeout(LAST_SETTLE_S):
+            async with asyncio.timeout(LAST_SETTLE_S + hooks_s):
                 await self._claimer.no_claim()
                 await self._settler.idle()
                 crash.reach("drain.settled")
+                await self._hooks.drain(hooks_s, hurry=stop.hurry.is_set)
                 await self._publishing.flush(PUBLISH_S)
                 crash.reach("drain.published")
                 await self._membership.leave()
@@ -247,6 +253,8 @@ class Agent:
         if self._slots.running or self._settler.unsettled or not self._intake.idle:
             return False
         if await self._group_work.open_tasks() or await self._group_work.orders():
+            return False
+        if await self._hooks.busy():
             return False
         for source in self._all_sources:
             await source.commit()

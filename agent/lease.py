@@ -25,6 +25,7 @@ class Lease:
     beaten_s: float
     claims: int = 0  # claim calls made under this lease
     running: int = 0  # tasks claimed under this lease and not settled yet
+    hooks: int = 0  # hooks that run under this lease
     # Its heartbeat was late once. Nothing is claimed under it any more: a new incarnation is
     # registered. Once the ledger confirms a heartbeat, calls of its claimed tasks may begin again.
     late: bool = False

@@ -72,6 +72,10 @@ class QuotaGate:
             reservation=reservation,
         )
 
+    def turns(self, route: str, tenant: str, size: CallSize) -> "CallTurns":
+        """Return the turns of work that began without one: each call waits for its own."""
+        return CallTurns(gate=self, route=route, tenant=tenant, size=size, reservation=None)
+
     def reasons(self, now_s: float) -> list[Reason]:
         """Return for which limits tasks wait, for the agent's report."""
         return [
@@ -170,16 +174,25 @@ class QuotaGate:
 
 
 class CallTurns:
-    """The turns of one attempt's calls. The first one is reserved before the attempt begins."""
+    """The turns of one attempt's calls.
+
+    The first one may be reserved before the attempt begins.
+    """
 
     def __init__(
-        self, *, gate: QuotaGate, route: str, tenant: str, size: CallSize, reservation: Reservation
+        self,
+        *,
+        gate: QuotaGate,
+        route: str,
+        tenant: str,
+        size: CallSize,
+        reservation: Reservation | None,
     ) -> None:
         self._gate = gate
         self._route = route
         self._tenant = tenant
         self._size = size
-        self._first: Reservation | None = reservation
+        self._first = reservation
 
     async def next(self, length: int, most_out: int | None, wait_s: float) -> CallTurn | None:
         """Wait until a call may be made; None if it may not within `wait_s`."""

@@ -59,7 +59,7 @@ def function_of(path: str) -> Callable[..., Any]:
     Raises ConfigError.
     """
     module, _, name = path.partition(":")
-    function: Callable[..., Any] | None = getattr(_module(module), name, None)
+    function: Callable[..., Any] | None = getattr(module_of(module), name, None)
     if function is None:
         raise ConfigError(
             f"module {module} has no function {name}; define it there, or name another one"
@@ -77,7 +77,8 @@ def function_of(path: str) -> Callable[..., Any]:
     return function
 
 
-def _module(name: str) -> Any:
+def module_of(name: str) -> Any:
+    """Import a module, also one of the current folder. Raises ConfigError."""
     folder = str(Path.cwd())
     if not {"", folder}.intersection(sys.path):
         sys.path.append(folder)

@@ -27,12 +27,13 @@ from agent.lease import OWNER_BITS
 from agent.ledger import dead_letters, guard_decisions, losses
 from agent.ledger.leases import REMEMBER_S
 from agent.ports import SUSPECT_LOSSES
-from producer.ledger import outbox, tally
+from producer.ledger import hooks, outbox, tally
 from schemas.ledger import tables
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import agent, batch, task, task_attempt
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
+from schemas.task.hooks import HookEvent
 from schemas.task.states import TRANSITIONS, Status
 
 log = logging.getLogger(__name__)
@@ -252,6 +253,7 @@ def _end(connection: Connection, rows: Sequence[Any]) -> None:
             .where(task.c.id.in_(ids))
             .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
         )
+        hooks.order_cancelled(connection, rows)
         tally.write(connection, map(tally.cancelled, rows))
 
 
@@ -275,7 +277,28 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     outbox.place(
         connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0
     )  # only the relay sends it
+    _order_hooks(connection, group, rows)
     tally.write(connection, map(tally.died, letters.values()))
+
+
+def _order_hooks(connection: Connection, group: str, dead: Sequence[Any]) -> None:
+    hooked = hooks.known(connection, group, (row.type for row in dead))
+    hooks.place(
+        connection,
+        [
+            hooks.order(
+                group,
+                HookEvent.DEAD,
+                hooks.of_row(row, attempts=row.attempt + 1),
+                status="dead",
+                disposition=Disposition.WORKER_LOST,
+                error_class=ErrorClass.WORKER_LOST,
+                error_text=_epitaph(row),
+            )
+            for row in dead
+            if HookEvent.DEAD in hooked.get(row.type, ())
+        ],
+    )
 
 
 def _letter(row: Any) -> dict[str, Any]:

@@ -25,9 +25,10 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.ports import Settlement
-from producer.ledger import tally
+from producer.ledger import hooks, tally
 from producer.ledger.tally import TallyChange, TallyKey
 from schemas.task.failures import AttemptOutcome, TallyOutcome
+from schemas.task.hooks import Hooked, HookEvent
 from schemas.task.packed_text import packed
 from schemas.task.states import Status
 
@@ -48,6 +49,15 @@ _STATES = {
     Released: Status.PENDING,
     Moved: Status.RETRYING,
     Cancelled: Status.CANCELLED,
+}
+
+
+# The end of an attempt after which a hook runs, and the name of the task's state after it.
+_HOOKS: dict[type[Outcome], tuple[HookEvent, str]] = {
+    Succeeded: (HookEvent.SUCCESS, "succeeded"),
+    Retry: (HookEvent.RETRY, "retrying"),
+    Dead: (HookEvent.DEAD, "dead"),
+    Cancelled: (HookEvent.DEAD, "cancelled"),
 }
 
 
@@ -146,6 +156,42 @@ def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyCh
             tenant=row.tenant,
         )
         yield TallyChange(key, 0, **_costs(part.spent))
+
+
+def hook_orders(
+    group: str, chosen: Sequence[tuple[Settlement, Outcome]], hooked: Hooked
+) -> list[hooks.Order]:
+    """Return the orders of the hooks that run after these ends."""
+    return [
+        _hook_order(group, settlement, outcome, *_HOOKS[type(outcome)])
+        for settlement, outcome in chosen
+        if type(outcome) in _HOOKS
+        and _HOOKS[type(outcome)][0] in hooked.get(settlement.row.type, ())
+    ]
+
+
+def _hook_order(
+    group: str, settlement: Settlement, outcome: Outcome, event: HookEvent, status: str
+) -> hooks.Order:
+    row = settlement.row
+    of_row = {
+        "task_id": row.task_id,
+        "batch_id": row.batch_id,
+        "type": row.type,
+        "route": settlement.route,
+        "attempts": row.attempt + (not isinstance(outcome, Cancelled)),
+    }
+    if not isinstance(outcome, Retry | Dead):
+        return hooks.order(group, event, of_row, status=status)
+    return hooks.order(
+        group,
+        event,
+        of_row,
+        status=status,
+        disposition=outcome.disposition if isinstance(outcome, Dead) else "",
+        error_class=outcome.failure.error_class,
+        error_text=outcome.failure.text,
+    )
 
 
 def _changes_of_failure(

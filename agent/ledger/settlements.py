@@ -10,6 +10,7 @@ Tested by tests/contract/test_ledger_settle.py and tests/contract/test_ledger_sp
 import logging
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
@@ -19,12 +20,13 @@ from agent.ledger import dead_letters, follow_ups, settlement_rows, uncounted_en
 from agent.ledger.guard_decisions import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
-from producer.ledger import outbox, tally
+from producer.ledger import hooks, outbox, tally
 from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import batch, task, task_attempt, task_loss, task_result
 from schemas.task.failures import UNTRIED, AttemptOutcome
+from schemas.task.hooks import Hooked
 from schemas.task.states import SETTLES, Status
 
 log = logging.getLogger(__name__)
@@ -100,6 +102,7 @@ _FORMER_MOVES = (
 )
 
 _NO_ROW = (None, None, None)
+NO_HOOKS: Hooked = MappingProxyType({})
 
 Kind = TypeVar("Kind", bound=Outcome)
 Ended = Retry | Snooze | Moved | Dead
@@ -114,10 +117,12 @@ def settle(
     now_utc_s: float,
     longest_tier: Tier,
     first_id: int = 0,
+    hooked: Hooked = NO_HOOKS,
 ) -> tuple[list[Verdict], list[Order]]:
     """Write the accepted outcomes; return a verdict for each settlement, and the publish orders.
 
-    The task ids from `first_id` on are free for the follow-ups of the settlements.
+    The task ids from `first_id` on are free for the follow-ups of the settlements. `hooked` are the
+    hooks that these ends order.
     """
     cancelled = follow_ups.lock_batches(connection, settlements)
     accepted, family = follow_ups.insert(
@@ -132,6 +137,7 @@ def settle(
     )
     orders = _write_orders(connection, group, chosen)
     orders += follow_ups.complete(connection, group, family)
+    hooks.place(connection, settlement_rows.hook_orders(group, chosen, hooked))
     tally.write(connection, settlement_rows.changes(chosen, letters))
     return _verdicts(connection, settlements, chosen), orders
 

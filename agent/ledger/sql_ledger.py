@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from agent.judge import Tier
 from agent.ledger import claims, guard_looks
 from agent.ledger.follow_ups import ordered
-from agent.ledger.settlements import settle
+from agent.ledger.settlements import NO_HOOKS, settle
 from agent.outcome import Dead, Failure, Spent
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from producer.ledger import quarantine, store
@@ -28,6 +28,7 @@ from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
 from schemas.task.failures import ErrorClass
+from schemas.task.hooks import Hooked
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,12 @@ class SqlLedger:
         clock: Clock,
         executors: Executors,
         longest_tier: Tier,
+        hooked: Callable[[], Hooked] = lambda: NO_HOOKS,
     ) -> None:
         self._database = database
         self._group = group
         self._longest_tier = longest_tier
+        self._hooked = hooked
         self._clock = clock
         self._claiming = Transactions(database=database, executor=executors.claim)
         self._settle_executor = executors.settle
@@ -154,7 +157,9 @@ class SqlLedger:
     ) -> tuple[list[Verdict], list[Order]]:
         first_id = self._follow_up_ids(settlements)
         return self._database.run(
-            lambda c: settle(c, self._group, settlements, now_s, self._longest_tier, first_id),
+            lambda c: settle(
+                c, self._group, settlements, now_s, self._longest_tier, first_id, self._hooked()
+            ),
             tries=1,
         )
 

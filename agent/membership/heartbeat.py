@@ -123,7 +123,8 @@ class Heartbeat:
             lease.beaten_s = before_s
         else:
             lease.lost = True
-        if lease is not self.current and lease.running == 0 and alive:
+        is_idle = lease.running == 0 and lease.hooks == 0
+        if lease is not self.current and is_idle and alive:
             await self._transactions.write_once(leases.stop, lease.agent_id)
             self._leases.remove(lease)
 

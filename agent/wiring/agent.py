@@ -18,6 +18,7 @@ from agent.execution.resource_locks import ResourceLocks
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Documents, Handler, Handlers, registry
 from agent.handlers.context import Tools
+from agent.handlers.hooks import Hooks, load_hooks
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.threads import HandlerThreads
@@ -32,6 +33,7 @@ from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.maintenance.duty import Duty, Round, repeat
 from agent.maintenance.group_work import GroupWork
 from agent.maintenance.guard_keeper import GuardKeeper
+from agent.maintenance.hook_runner import HookRunner
 from agent.maintenance.loop_watch import LoopWatch
 from agent.maintenance.reporter import Reporter
 from agent.maintenance.resume_listener import ResumeListener
@@ -49,7 +51,14 @@ from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts
 from agent.routes.probe_sender import ProbeSender
 from agent.wiring.core import Common, Dispatch, Execution, dispatch, execution
-from agent.wiring.live_settings import LiveSettings, LoadHandlers, Rereading, reread_duties
+from agent.wiring.hooks import make_hook_runner
+from agent.wiring.live_settings import (
+    LiveSettings,
+    LoadHandlers,
+    LoadHooks,
+    Rereading,
+    reread_duties,
+)
 from agent.wiring.quotas import quota_duties, quota_gate
 from producer.app import Parts, make_relay
 from producer.input.excluded_files import own_files
@@ -104,9 +113,14 @@ def agent(chosen: Chosen) -> Agent:
     guards = GuardGate(clock=common.clock, longest_tier=common.longest_tier, ledger=common.ledger)
     quotas = quota_gate(parts)
     locks = _locks(chosen, common)
-    load_handlers = _handler_loader(chosen, common)
-    handlers = Handlers(tools=_tools(chosen, common), by_type=load_handlers(parts.config.types))
+    load_handlers, load_hooks_of = _loaders(chosen, common)
+    tools = _tools(chosen, common)
+    handlers = Handlers(tools=tools, by_type=load_handlers(parts.config.types))
+    hooks = Hooks(tools=tools, by_kind=load_hooks_of(parts.config.types))
     executing = _execution(chosen, common, guards, quotas, handlers, locks)
+    hook_runner = make_hook_runner(
+        parts, common=common, hooks=hooks, quotas=quotas, routes=chosen.routes
+    )
     dispatching = _dispatch(chosen, common, executing)
     inbox_partitions = _partitions(
         chosen, {"inbox": chosen.inbox} if chosen.inbox is not None else {}
@@ -139,6 +153,7 @@ def agent(chosen: Chosen) -> Agent:
         inbox=chosen.inbox,
         publishing=common.publishing,
         failures=common.failures,
+        hooks=hook_runner,
         group_work=GroupWork(
             transactions=parts.transactions,
             relay=relay,
@@ -152,6 +167,7 @@ def agent(chosen: Chosen) -> Agent:
             *route_duties.rounds,
             common.memory.run,
             _lock_round(locks, common),
+            *_hook_rounds(chosen, hook_runner),
             reporter.run,
             *_watches(chosen, executing),
             *quota_duties(
@@ -169,6 +185,8 @@ def agent(chosen: Chosen) -> Agent:
                 common,
                 handlers=handlers,
                 load_handlers=load_handlers,
+                hooks=hooks,
+                load_hooks=load_hooks_of,
                 quotas=quotas,
                 intake=intake,
                 reporter=reporter,
@@ -210,6 +228,7 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
             clock=parts.clock,
             executors=chosen.executors,
             longest_tier=longest_tier,
+            hooked=lambda: parts.config.hooked,
         ),
         letters=ReturnedLetters(
             transactions=parts.transactions,
@@ -321,12 +340,20 @@ def _knows_type(parts: Parts, name: str) -> bool:
     return parts.config.knows_type(name)
 
 
-def _handler_loader(chosen: Chosen, common: Common) -> LoadHandlers:
-    """Return what loads the handlers of types, for the start and for changed settings."""
+def _hook_rounds(chosen: Chosen, runner: HookRunner) -> Sequence[Round]:
+    """Return the round that runs hooks; none if the settings have none and never change."""
+    return (runner.run,) if runner.kinds or chosen.rereading is not None else ()
+
+
+def _loaders(chosen: Chosen, common: Common) -> tuple[LoadHandlers, LoadHooks]:
+    """Return what loads handlers and hooks of types, for the start and for changed settings."""
     slots = chosen.parts.config.agent.slots
     threads = HandlerThreads(most_left=slots, failed=common.failures.report)
     in_process = partial(_in_process, chosen.processes)
-    return partial(registry.load, run_blocking=threads.run, in_process=in_process)
+    return (
+        partial(registry.load, run_blocking=threads.run, in_process=in_process),
+        partial(load_hooks, run_blocking=threads.run),
+    )
 
 
 def _tools(chosen: Chosen, common: Common) -> Tools:
@@ -397,6 +424,8 @@ def _rereading(
     *,
     handlers: Handlers,
     load_handlers: LoadHandlers,
+    hooks: Hooks,
+    load_hooks: LoadHooks,
     quotas: QuotaGate,
     intake: Intake,
     reporter: Reporter,
@@ -412,6 +441,8 @@ def _rereading(
         accounts=chosen.accounts,
         handlers=handlers,
         load_handlers=load_handlers,
+        hooks=hooks,
+        load_hooks=load_hooks,
         tools=partial(_tools, chosen, common),
         quotas=quotas.configured,
         intake=intake,

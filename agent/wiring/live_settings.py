@@ -10,6 +10,7 @@ from urllib.request import getproxies_environment
 
 from agent.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.handlers import Handler, Handlers, Tools
+from agent.handlers.hooks import Hook, Hooks
 from agent.intake import Intake
 from agent.maintenance.duty import Round
 from agent.maintenance.guard_keeper import GuardKeeper
@@ -26,12 +27,14 @@ from schemas.runtime.executors import Executor
 from schemas.settings.changes import fixed_changes, longest_timeout_s
 from schemas.settings.config import Config, TypeConfig
 from schemas.task.agent_report import AgentReport
+from schemas.task.hooks import HookKind
 
 log = logging.getLogger(__name__)
 
 TIDY_S = 10.0
 
 LoadHandlers = Callable[[Mapping[str, TypeConfig]], Mapping[str, Handler]]
+LoadHooks = Callable[[Mapping[str, TypeConfig]], Mapping[HookKind, Hook]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class LiveSettings:
     accounts: Accounts
     handlers: Handlers
     load_handlers: LoadHandlers
+    hooks: Hooks
+    load_hooks: LoadHooks
     tools: Callable[[], Tools]
     quotas: ConfiguredQuotas
     intake: Intake
@@ -69,7 +74,7 @@ class LiveSettings:
         """Use changed settings. Raises ConfigError if they cannot be used; nothing has changed."""
         old = self.parts.config
         self._require_possible(old, config)
-        by_type = self.load_handlers(config.types)
+        by_type, by_kind = self.load_handlers(config.types), self.load_hooks(config.types)
         accounts = self.accounts.prepared(config)
         now_s = self.parts.clock.now_s()
         idle_s = now_s + longest_timeout_s(old) + DEADLINE_MARGIN_S
@@ -78,6 +83,7 @@ class LiveSettings:
         for name in self.routes.apply(config, now_s):
             log.info("route %s has another account and is tried again", name)
         self._use_by_tasks(config, by_type)
+        self.hooks.apply(tools=self.tools(), by_kind=by_kind)
         if config.known_types - old.known_types:
             self.call_up.types_added()
         for warning in keys_in_clear(config, getproxies_environment()):

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from producer.ledger import audit, guards, tally
+from producer.ledger import audit, guards, hooks, tally
 from producer.ledger.audit import AuditKind
 from producer.ledger.store import Batch
 from schemas.ledger.query_plans import along_open
@@ -110,7 +110,14 @@ def _cancel(connection: Connection, rows: Sequence[Any]) -> int:
     # An agent may have claimed some of these tasks since they were read: only tasks that still wait
     # are moved and counted.
     locked = (
-        select(task.c.id, task.c.batch_id, task.c.type, task.c.route, task.c.tenant)
+        select(
+            task.c.id,
+            task.c.batch_id,
+            task.c.type,
+            task.c.route,
+            task.c.tenant,
+            task.c.attempt,
+        )
         .where(task.c.id.in_(ids), task.c.status.in_(WAITING))
         .order_by(task.c.id)
         .with_for_update()
@@ -123,5 +130,6 @@ def _cancel(connection: Connection, rows: Sequence[Any]) -> int:
     )
     if waiting:
         connection.execute(cancel_waiting)
+        hooks.order_cancelled(connection, waiting)
     tally.write(connection, map(tally.cancelled, waiting))
     return len(waiting)

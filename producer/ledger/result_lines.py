@@ -117,7 +117,7 @@ def docllm_line(task: Ended) -> bytes | None:
         {
             "id": task.key,
             "status": task.status.name.lower(),
-            "result": result and _answer(task, result),
+            "result": result and _answer(task.input, result),
             "error": letter and {"code": letter.error_class, "message": letter.error_text},
             "attempts": attempts_of(
                 task.attempt, task.status, letter.error_class if letter else ""
@@ -204,8 +204,13 @@ def _line(value: dict[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _answer(task: Ended, result: Result) -> Any:
-    """Return a task's answer: the message's text, its JSON or the handler's value.
+def answer_value(line: bytes, result: Result) -> Any:
+    """Return the answer to a task's line as the value that an export writes."""
+    return orjson.loads(orjson.dumps(_answer(line, result)))
+
+
+def _answer(line: bytes, result: Result) -> Any:
+    """Return the answer to a task's line: the message's text, its JSON or the handler's value.
 
     The answer is JSON if the task or its type has a schema. An answer in which none of these is
     found is returned as text.
@@ -217,7 +222,7 @@ def _answer(task: Ended, result: Result) -> Any:
         content = _content(orjson.loads(body))
         # A handler that called the LLM without the schema may answer with text.
         if isinstance(content, str):
-            is_json = has_json(result.codec) or _has_schema(task.input)
+            is_json = has_json(result.codec) or _has_schema(line)
             return _json(content.encode()) if is_json else content
         return orjson.Fragment(orjson.dumps(content))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):

@@ -249,7 +249,8 @@ task_attempt = _table(
     _word(
         "outcome",
         32,
-        doc="how it ended: `retry`, `snooze`, `moved`, `dead`, `cancelled` or `released`",
+        doc="how it ended: `retry`, `snooze`, `moved`, `dead`, `cancelled` or `released`; "
+        "`hook` is no attempt but the cost of a hook",
     ),
     _word("error_class", 64, doc="class of the error"),
     _word("error_text", 2000, doc="text of the error"),
@@ -374,7 +375,8 @@ tally = _table(
     _word(
         "outcome",
         64,
-        doc="`loaded`, `replayed`, `succeeded`, `cancelled`, `probe`, or the class of the error",
+        doc="`loaded`, `replayed`, `succeeded`, `cancelled`, `probe`, `hook`, or the class of the "
+        "error",
     ),
     Column("fingerprint", binary(16), nullable=False, doc="of the error, if there is one"),
     Column(
@@ -638,4 +640,45 @@ lock_wait = _table(
     _now("asked_at", doc="when it asked"),
     Index("ix_lock_wait_order", "group_name", "name", "ticket"),
     Index("ix_lock_wait_asked", "asked_at"),
+)
+
+hook = _table(
+    "hook",
+    "one row for each hook that has not run yet, or was given up",
+    _key(auto=True, doc="number of the order"),
+    _word("group_name", 100, doc="the group"),
+    _word("type", 64, doc="the task's type"),
+    _word("event", 16, doc="after what it runs: `success`, `retry` or `dead`"),
+    Column(
+        "state",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="0: waits; 1: runs; 2: given up",
+    ),
+    _now("due_at", doc="while it waits: when it runs. While it runs: when its lease ends"),
+    _big("owner", doc="the agent that runs it, 0 for none"),
+    _count("tries", doc="how often it has failed"),
+    _count("losses", doc="how many agents were lost while they ran it"),
+    _now(doc="when the attempt ended"),
+    Column("task_id", BigId, nullable=False, doc="the task"),
+    Column("batch_id", BigId, nullable=False, doc="the batch"),
+    _word("route", 64, doc="the route of the attempt"),
+    _word("status", 16, doc="`succeeded`, `retrying`, `dead` or `cancelled`"),
+    _count("attempts", doc="attempts of the task that had counted, with this one"),
+    _word("disposition", 32, doc="of a death: why the task was given up"),
+    _word("error_class", 64, doc="class of the attempt's error"),
+    _word("error_text", 2000, doc="text of the attempt's error"),
+    _word("failure", 2000, doc="why the hook failed the last time"),
+    Index("ix_hook_due", "group_name", "state", "type", "event", "due_at"),
+    Index("ix_hook_task", "task_id"),
+)
+
+hook_type = _table(
+    "hook_type",
+    "one row for each hook that the settings of an agent name",
+    _key_word("group_name", 100, doc="the group"),
+    _key_word("type", 64, doc="the type"),
+    _key_word("event", 16, doc="as in `hook`"),
+    _now("seen_at", doc="when an agent last said so; it holds for a day"),
 )

@@ -170,6 +170,16 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         "time_limit_s": NamedSetting(
             _LIMIT_S, "seconds after which an attempt is ended, as a failure that counts"
         ),
+        "on_success": NamedSetting(
+            kinds.function,
+            "`package.module:function` of yours that runs after a task has succeeded",
+        ),
+        "on_retry": NamedSetting(
+            kinds.function, "the same, after an attempt that failed and is followed by another one"
+        ),
+        "on_dead": NamedSetting(
+            kinds.function, "the same, after a task is dead or cancelled, such as to undo its work"
+        ),
     },
 }
 

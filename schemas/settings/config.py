@@ -11,6 +11,7 @@ from typing import Any
 
 from schemas.errors import ConfigError
 from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
+from schemas.task.hooks import Hooked, HookEvent
 from schemas.task.task_types import BUILT_IN
 from schemas.task.topics import DEFAULT_TIERS
 
@@ -217,6 +218,7 @@ class TypeConfig:
     the least wait before a next attempt. `tiers`: the retry tiers of its tasks, by default all.
     After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended. `run`: where
     the handler runs; in a process of its own it may use `memory_mb` and run for `time_s`.
+    `on_success`, `on_retry` and `on_dead`: functions that run after an attempt has ended.
     """
 
     handler: str | None = None
@@ -234,6 +236,19 @@ class TypeConfig:
     tiers: tuple[str, ...] = ()
     soft_limit_s: float | None = None
     time_limit_s: float | None = None
+    on_success: str | None = None
+    on_retry: str | None = None
+    on_dead: str | None = None
+
+    @property
+    def hooks(self) -> dict[HookEvent, str]:
+        """Return the functions that run after an attempt has ended."""
+        named = {
+            HookEvent.SUCCESS: self.on_success,
+            HookEvent.RETRY: self.on_retry,
+            HookEvent.DEAD: self.on_dead,
+        }
+        return {event: path for event, path in named.items() if path is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +277,11 @@ class Config:
     def embedded(self) -> bool:
         """Return whether ledger and bus are files in `data_dir`."""
         return self.kafka.bootstrap is None
+
+    @property
+    def hooked(self) -> Hooked:
+        """Return the events for which types have a hook."""
+        return {name: frozenset(of_type.hooks) for name, of_type in self.types.items()}
 
     @property
     def known_types(self) -> frozenset[str]:

@@ -66,6 +66,7 @@ class ErrorClass(StrEnum):
     GUARD = "GUARD", "no attempt: the guard of its batch, type and route is raised"
     ROUTE = "ROUTE", "no attempt: its route is closed"
     UNKNOWN_TYPE = "UNKNOWN_TYPE", "no attempt: its agent's settings have no section for its type"
+    HOOK = "HOOK", "no attempt: the cost of a hook that ran after one"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
     FOLLOW_CLASH = (
         "FOLLOW_CLASH",
@@ -76,9 +77,15 @@ class ErrorClass(StrEnum):
     UNREADABLE = "UNREADABLE", "only in exports: what the ledger stored of the task is damaged"
 
 
-# Ends of a claim at which no attempt began.
+# Rows of a task's history that are no attempt.
 UNTRIED = frozenset(
-    {ErrorClass.EXPIRED, ErrorClass.GUARD, ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE}
+    {
+        ErrorClass.EXPIRED,
+        ErrorClass.GUARD,
+        ErrorClass.ROUTE,
+        ErrorClass.UNKNOWN_TYPE,
+        ErrorClass.HOOK,
+    }
 )
 
 
@@ -102,6 +109,7 @@ class AttemptOutcome(StrEnum):
     DEAD = "dead"
     CANCELLED = "cancelled"
     RELEASED = "released"
+    HOOK = "hook"  # no attempt: what a hook had paid
 
 
 class TallyOutcome(StrEnum):
@@ -112,6 +120,7 @@ class TallyOutcome(StrEnum):
     SUCCEEDED = "succeeded"
     CANCELLED = "cancelled"
     PROBE = "probe"  # no task: our own prompt was answered
+    HOOK = "hook"  # no task: what a hook had paid
 
 
 FOLLOW_UP = "follow-up"  # in the column `disposition` of `tally`: tasks that other tasks ordered

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
 
-from agent.ledger import queries, reaping, sweeping
+from agent.ledger import hook_runs, queries, reaping, sweeping
 from bench import reads
 from bench.reads import Work
 from producer.ledger import replay_runs
@@ -25,7 +25,8 @@ from producer.replay import runs
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import batch, outbox, replay_item, replay_run, task
+from schemas.ledger.tables import batch, hook, outbox, replay_item, replay_run, task
+from schemas.task.hooks import HookEvent, HookState
 from schemas.task.lanes import Lane
 from schemas.task.states import OPEN, WAITING, Status
 from tests.contract.ledger_parts import GROUP, KINDS, driven
@@ -290,5 +291,44 @@ def test_the_next_page_of_a_replay_costs_the_same_behind_many_finished_items(
     for finished in (SMALL, 10 * SMALL):
         ledger.database.run(lambda c, n=finished: _fill_replay(c, n))
         costs.append(ledger.reads(look_at_replays))
+
+    assert costs[1] <= 1.1 * costs[0]
+
+
+HOOKS = [(name, event) for name in ("invoice", "letter") for event in HookEvent]
+
+
+def _fill_hooks(connection: Connection, others: int) -> None:
+    """Write ten hooks that are due behind many that are not, or that no agent here knows."""
+    connection.execute(delete(hook))
+    row = {"group_name": GROUP, "type": "invoice", "event": "dead", "task_id": 1, "batch_id": 1}
+    kept = (
+        {"state": int(HookState.GAVE_UP), "due_at": utc_after(-3600)},
+        {"type": "unknown", "due_at": utc_after(-3600)},
+        {"due_at": utc_after(3600)},
+    )
+    for values in kept:
+        connection.execute(insert(hook).values(**row | values))
+    for _ in range(others.bit_length()):
+        names = [column.name for column in hook.c if column.name != "id"]
+        copied = select(*(hook.c[name] for name in names))
+        connection.execute(insert(hook).from_select(names, copied))
+    connection.execute(insert(hook).values(due_at=utc_after(-1)), [row] * 10)
+
+
+def look_at_hooks(connection: Connection) -> None:
+    """Do what every agent does each second."""
+    assert len(hook_runs.due(connection, GROUP, HOOKS, 16)) == 10
+    assert not hook_runs.any_running(connection, GROUP)
+    assert not hook_runs.free(connection, GROUP)
+
+
+@on_all
+def test_due_hooks_are_found_behind_any_number_of_others(ledger: Ledger) -> None:
+    """Hooks that wait, were given up or are of an unknown type are not read."""
+    costs = []
+    for others in (60, 4000):
+        ledger.database.run(lambda c, n=others: _fill_hooks(c, n))
+        costs.append(ledger.reads(look_at_hooks))
 
     assert costs[1] <= 1.1 * costs[0]

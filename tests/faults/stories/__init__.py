@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.faults.installation import Installation
 from tests.faults.stories import (
     failing,
+    hooking,
     isolating,
     locking,
     producing,
@@ -61,6 +62,7 @@ STORIES = (
     Story(working.draining, "drain.group_left drain.settled drain.published"),
     Story(locking.locking, "lock.changed"),
     Story(isolating.isolating, "process.run_sent process.call_received process.run_ended"),
+    Story(hooking.hooking, "hook.leased hook.ran hook.written"),
     Story(repairing.reaping, "claim.claimed reap.judged reap.reset"),
     Story(repairing.sweeping, "sweep.ordered trim.trimmed", embedded="trim.low_raised"),
     Story(repairing.compacting, "compact.added compact.moved"),

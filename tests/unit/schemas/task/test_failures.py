@@ -23,12 +23,12 @@ STORED: dict[type[StrEnum], str] = {
         "RATE RAMP CAPACITY MONEY AUTH SERVER NETWORK AMBIGUOUS BAD_OUTPUT HANDLER "
         "DOCUMENT_UNREADABLE HANDLER_GAVE_UP TOO_LONG FILTERED BAD_REQUEST REPLY_TOO_LARGE "
         "DOCUMENT_REFUSED DOCUMENT_CHANGED NO_INPUT NO_PROMPT EXPIRED SETTLE INTERNAL RELEASED "
-        "CANCELLED GUARD ROUTE UNKNOWN_TYPE WORKER_LOST FOLLOW_CLASH UNDECODABLE REJECTED "
+        "CANCELLED GUARD ROUTE UNKNOWN_TYPE HOOK WORKER_LOST FOLLOW_CLASH UNDECODABLE REJECTED "
         "UNREADABLE"
     ),
     Disposition: "permanent exhausted expired worker_lost rejected undecodable",
-    AttemptOutcome: "retry snooze moved dead cancelled released",
-    TallyOutcome: "loaded replayed succeeded cancelled probe",
+    AttemptOutcome: "retry snooze moved dead cancelled released hook",
+    TallyOutcome: "loaded replayed succeeded cancelled probe hook",
     GuardCause: "no_success exhausted handler bad_request worker_lost",
     RouteState: "open stopped parked",
     AgentState: "alive silent lost stopped",

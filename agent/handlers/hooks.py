@@ -1,0 +1,194 @@
+"""The hooks that types' settings name: functions that run after an attempt has ended.
+
+A hook gets the task's context and how the attempt ended. What it raises is its own failure.
+
+Tested by tests/unit/agent/handlers/test_hooks.py.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from agent.handlers.context import (
+    Attempt,
+    CallRefusedError,
+    Context,
+    LeaseLostError,
+    NoTurnError,
+    Tools,
+)
+from agent.handlers.registry import RunBlocking, is_async, module_of
+from agent.handlers.threads import NoThreadError
+from agent.judge import one_line
+from agent.outcome import Failure, Spent
+from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
+from agent.process.frames import frames_of_error, place_of, traceback_text
+from schemas.errors import ConfigError
+from schemas.settings.config import TypeConfig
+from schemas.task.failures import ErrorClass
+from schemas.task.hooks import HookEvent, HookKind
+from schemas.task.line import parse_again
+from schemas.task.untrusted import contained, describe_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOutcome:
+    """How the attempt ended after which a hook runs.
+
+    - `status`: the task's state: `succeeded`, `retrying`, `dead` or `cancelled`.
+    - `result`: what an export writes as the result; None if the task has none.
+    - `error_class`, `error`: those of the failed attempt; empty after a success.
+    - `disposition`: why a dead task was given up.
+    - `attempts`: how many attempts have counted, with this one.
+    """
+
+    event: HookEvent
+    status: str
+    result: Any
+    error_class: str
+    error: str
+    disposition: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class HookReturn:
+    """What came of a hook.
+
+    `failure` is empty if it returned. `released` means that it could not go on, and has not failed.
+    """
+
+    spent: Spent
+    failure: str = ""
+    released: bool = False
+
+
+Hook = Callable[[Context, HookOutcome], Awaitable[Any]]
+
+
+def load_hooks(
+    types: Mapping[str, TypeConfig], *, run_blocking: RunBlocking
+) -> dict[HookKind, Hook]:
+    """Return the hooks that types name; `run_blocking` runs plain functions.
+
+    Raises ConfigError with a line for each hook that cannot be used.
+    """
+    loaded: dict[HookKind, Hook] = {}
+    faults: list[str] = []
+    for name, task_type in types.items():
+        for event, path in task_type.hooks.items():
+            try:
+                loaded[name, event] = _hook(path, run_blocking)
+            except ConfigError as error:
+                faults.append(f"types.{name}.on_{event}: {error}")
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return loaded
+
+
+def _hook(path: str, run_blocking: RunBlocking) -> Hook:
+    module, _, name = path.partition(":")
+    function: Any = getattr(module_of(module), name, None)
+    form = f"def {name}(context, outcome), or async def {name}(context, outcome)"
+    if not callable(function) or inspect.isclass(function):
+        raise ConfigError(f"module {module} has no function {name}; define it there as: {form}")
+    try:
+        inspect.signature(function).bind(object(), object())
+    except TypeError:
+        raise ConfigError(
+            f"{path} must take the context and the outcome; define it as: {form}"
+        ) from None
+    except ValueError:  # a native function may not tell what it takes
+        pass
+    return function if is_async(function) else _plain(function, run_blocking)
+
+
+def _plain(function: Callable[..., Any], run_blocking: RunBlocking) -> Hook:
+    async def run(context: Context, outcome: HookOutcome) -> Any:
+        return await run_blocking(partial(_with_outcome, function, outcome), context)
+
+    return run
+
+
+def _with_outcome(function: Callable[..., Any], outcome: HookOutcome, context: Any) -> Any:
+    return function(context, outcome)
+
+
+class Hooks:
+    """All hooks of an agent, by type and event."""
+
+    def __init__(self, *, tools: Tools, by_kind: Mapping[HookKind, Hook]) -> None:
+        self.apply(tools=tools, by_kind=by_kind)
+
+    def apply(self, *, tools: Tools, by_kind: Mapping[HookKind, Hook]) -> None:
+        """Use these from the next hook on."""
+        self._tools = tools
+        self._by_kind = dict(by_kind)
+
+    @property
+    def kinds(self) -> frozenset[HookKind]:
+        """Return the types and events that have a hook."""
+        return frozenset(self._by_kind)
+
+    async def run(self, kind: HookKind, attempt: Attempt, outcome: HookOutcome) -> HookReturn:
+        """Run the hook of this kind.
+
+        `attempt` bounds its time and its calls, as it does for a handler. Raises CancelledError if
+        the program ends it.
+        """
+        hook = self._by_kind.get(kind)
+        if hook is None:  # the settings have changed since
+            return HookReturn(Spent(), released=True)
+        try:
+            with contained():
+                task = parse_again(attempt.value)
+        except Exception as error:  # noqa: BLE001 - an unreadable task must not harm other hooks
+            text = f"the record is not a task line: {describe_error(error)}"
+            return HookReturn(Spent(), one_line(text))
+        context = Context(task=task, attempt=attempt, tools=self._tools)
+        run, limit = current_task(), asyncio.timeout(attempt.left_s)
+        enter_handler(run)
+        try:
+            async with limit:
+                await hook(context, outcome)
+                _require_no_follow_ups(context)
+        except BaseException as error:
+            if is_to_end(error, run):
+                raise
+            self._tools.failed(error)
+            returned = _returned(error, context, timed_out=limit.expired())
+            if not returned.released:
+                self._note(kind, error, context, returned.failure)
+            return returned
+        return HookReturn(context.spent)
+
+    def _note(self, kind: HookKind, error: BaseException, context: Context, failure: str) -> None:
+        """Log an error with its traceback, if it is the first of its kind."""
+        name, event = kind
+        self._tools.errors.note(
+            task=context.name,
+            task_type=f"{name} (on_{event})",
+            failure=Failure(ErrorClass.HOOK, failure, traceback_text(error)),
+            place=place_of(frames_of_error(error)),
+            now_s=self._tools.clock.now_s(),
+        )
+
+
+def _require_no_follow_ups(context: Context) -> None:
+    if context.follow_ups:
+        raise TypeError("a hook cannot order follow-ups; order them in the task's handler")
+
+
+def _returned(raised: BaseException, context: Context, *, timed_out: bool) -> HookReturn:
+    if timed_out:
+        return HookReturn(context.spent, "it did not end in time")
+    causes = list(leaf_errors(raised))
+    if any(isinstance(cause, LeaseLostError | NoTurnError | NoThreadError) for cause in causes):
+        return HookReturn(context.spent, released=True)
+    refused = next((cause for cause in causes if isinstance(cause, CallRefusedError)), None)
+    if refused is not None:
+        return HookReturn(context.spent, one_line(f"its call failed: {refused}"))
+    return HookReturn(context.spent, one_line(describe_error(causes[0])))

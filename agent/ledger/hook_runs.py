@@ -1,0 +1,308 @@
+"""Runs of ordered hooks, as SQL: agents lease them, and end the lease with what became of each.
+
+A lease ends too when its agent is gone or its time is over. Then any agent runs the hook again, and
+what the former one writes has no effect.
+
+Tested by tests/contract/test_ledger_hooks.py.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Select,
+    bindparam,
+    case,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    union_all,
+    update,
+)
+
+from agent.outcome import Spent
+from producer.ledger import tally
+from producer.ledger.result_lines import Result, answer_value
+from schemas.ledger.sql import utc_after, utc_now
+from schemas.ledger.tables import agent, batch, hook, task, task_attempt, task_input, task_result
+from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
+from schemas.task.hooks import HookEvent, HookKind, HookState
+from schemas.task.states import Status
+
+# How long a hook waits after its failures; after one more it is given up.
+WAITS_S = (10.0, 60.0, 300.0, 1800.0)
+MOST_TRIES = len(WAITS_S) + 1
+MOST_LOSSES = 5
+PAGE = 500
+_TEXT_CHARS = 2000
+_OF_ROW = (
+    "id", "task_id", "batch_id", "type", "status", "attempts", "route", "disposition",
+    "error_class", "error_text", "tries", "losses",
+)  # fmt: skip
+_LOST = f"{MOST_LOSSES} agents were lost while they ran it"
+
+_FREE = Spent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRun:
+    """A leased hook: what it is about, and how the attempt before it ended.
+
+    `attempts` have counted, with that attempt. `losses` says how many agents were lost over it.
+    """
+
+    id: int
+    task_id: int
+    batch_id: int
+    batch: str
+    type: str
+    tenant: str
+    event: HookEvent
+    status: str
+    attempts: int
+    max_attempts: int
+    route: str
+    disposition: str
+    error_class: str
+    error_text: str
+    tries: int
+    losses: int
+
+
+class HookFate(Enum):
+    """What became of a run."""
+
+    DONE = "done"
+    FAILED = "failed"  # counts
+    RELEASED = "released"  # does not count
+
+
+@dataclass(frozen=True, slots=True)
+class HookEnd:
+    """The end of a run; a released one waits for `delay_s`."""
+
+    run: HookRun
+    fate: HookFate
+    failure: str = ""
+    spent: Spent = _FREE
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HookInput:
+    """The task of a hook: its line, and its result if it succeeded and has one."""
+
+    value: bytes
+    result: Any = None
+
+
+def due(connection: Connection, group: str, kinds: Collection[HookKind], most: int) -> list[int]:
+    """Return the hooks of these kinds that are due, of each kind those that have waited longest."""
+    parts = [_oldest(group, kind, most).subquery() for kind in sorted(kinds)]
+    if not parts:
+        return []
+    return list(connection.execute(union_all(*(select(part.c.id) for part in parts))).scalars())
+
+
+def _oldest(group: str, kind: HookKind, most: int) -> Select[tuple[int]]:
+    query = select(hook.c.id).where(
+        hook.c.group_name == group,
+        hook.c.state == int(HookState.WAITS),
+        hook.c.type == kind[0],
+        hook.c.event == str(kind[1]),
+        hook.c.due_at < utc_now(),
+    )
+    return query.with_hint(hook, "FORCE INDEX (ix_hook_due)", "mysql").order_by(
+        hook.c.due_at
+    ).limit(most)  # fmt: skip
+
+
+def take(
+    connection: Connection, ids: Sequence[int], agent_id: int, lease_s: float
+) -> list[HookRun]:
+    """Lease those of these hooks that are still due, for one agent; return them."""
+    query = (
+        select(hook.c.event, *(hook.c[name] for name in _OF_ROW))
+        .where(hook.c.id.in_(sorted(ids)))
+        .where(hook.c.state == int(HookState.WAITS), hook.c.due_at < utc_now())
+        .order_by(hook.c.id)
+        .with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(query).all()
+    taken = [row.id for row in rows]
+    if not taken:
+        return []
+    connection.execute(
+        update(hook)
+        .where(hook.c.id.in_(taken))
+        .values(state=int(HookState.RUNS), owner=agent_id, due_at=utc_after(lease_s))
+    )
+    return _runs(connection, rows)
+
+
+def _runs(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
+    """Return the runs of these rows; the hooks of tasks that are gone are deleted."""
+    query = (
+        select(task.c.id, task.c.tenant, task.c.max_attempts, batch.c.name)
+        .join(batch, batch.c.id == task.c.batch_id)
+        .where(task.c.id.in_(sorted({row.task_id for row in rows})))
+    )
+    tasks = {row.id: row for row in connection.execute(query)}
+    orphans = [row.id for row in rows if row.task_id not in tasks]
+    if orphans:
+        connection.execute(delete(hook).where(hook.c.id.in_(orphans)))
+    return [
+        HookRun(
+            **{name: getattr(row, name) for name in _OF_ROW},
+            event=HookEvent(row.event),
+            batch=tasks[row.task_id].name,
+            tenant=tasks[row.task_id].tenant,
+            max_attempts=tasks[row.task_id].max_attempts,
+        )
+        for row in rows
+        if row.task_id in tasks
+    ]
+
+
+def read_input(connection: Connection, run: HookRun) -> HookInput | None:
+    """Return the input of a hook; None if somebody has deleted it."""
+    query = select(task_input.c.body).where(task_input.c.task_id == run.task_id)
+    value = connection.execute(query).scalar()
+    if value is None:
+        return None
+    names = ("codec", "body", "model", "trace_id", "created_at", "route")
+    of_task = select(*(task_result.c[name] for name in names)).where(
+        task_result.c.task_id == run.task_id
+    )
+    row = connection.execute(of_task).one_or_none() if run.event is HookEvent.SUCCESS else None
+    return HookInput(value, None if row is None else answer_value(value, Result(*row)))
+
+
+def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> int:
+    """Write what became of an agent's hooks; return how many were given up.
+
+    A hook that was taken from the agent since is left alone.
+    """
+    query = (
+        select(hook.c.id)
+        .where(hook.c.id.in_(sorted(end.run.id for end in ends)))
+        .where(hook.c.state == int(HookState.RUNS), hook.c.owner == agent_id)
+        .order_by(hook.c.id)
+        .with_for_update()
+    )
+    own = set(connection.execute(query).scalars())
+    accepted = [end for end in ends if end.run.id in own]
+    done = [end.run.id for end in accepted if end.fate is HookFate.DONE]
+    if done:
+        connection.execute(delete(hook).where(hook.c.id.in_(done)))
+    for end in accepted:
+        if end.fate is not HookFate.DONE:
+            connection.execute(update(hook).where(hook.c.id == end.run.id).values(_again(end)))
+    _book(connection, [end for end in accepted if end.spent.called])
+    return sum(end.fate is HookFate.FAILED and gives_up(end.run) for end in accepted)
+
+
+def gives_up(run: HookRun) -> bool:
+    """Return whether a hook is given up if this run of it fails."""
+    return run.tries + 1 >= MOST_TRIES
+
+
+def _again(end: HookEnd) -> dict[str, Any]:
+    if end.fate is HookFate.RELEASED:
+        return {"state": int(HookState.WAITS), "owner": 0, "due_at": utc_after(end.delay_s)}
+    text = end.failure.encode("utf-8", "replace").decode()[:_TEXT_CHARS]
+    failed = {"owner": 0, "tries": end.run.tries + 1, "failure": text}
+    if gives_up(end.run):
+        return failed | {"state": int(HookState.GAVE_UP), "due_at": utc_now()}
+    wait_s = WAITS_S[end.run.tries]
+    return failed | {"state": int(HookState.WAITS), "due_at": utc_after(wait_s)}
+
+
+def _book(connection: Connection, paid: Sequence[HookEnd]) -> None:
+    """Add what hooks have paid to the cost of their tasks and batches."""
+    if not paid:
+        return
+    connection.execute(insert(task_attempt), [_cost_row(end) for end in paid])
+    tally.write(connection, map(_cost_change, paid))
+
+
+def _cost_row(end: HookEnd) -> dict[str, Any]:
+    run, spent = end.run, end.spent
+    return {
+        "task_id": run.task_id,
+        "owner": 0,
+        "attempt": max(0, run.attempts - 1),
+        "fence": 0,
+        "outcome": AttemptOutcome.HOOK,
+        "error_class": ErrorClass.HOOK,
+        "error_text": f"on_{run.event}",
+        "trace_id": spent.trace_id,
+        "duration_ms": spent.duration_ms,
+        "route": run.route,
+        "model": spent.model,
+        **_costs(spent),
+    }
+
+
+def _cost_change(end: HookEnd) -> tally.TallyChange:
+    run = end.run
+    key = tally.TallyKey(
+        run.batch_id,
+        run.type,
+        run.route,
+        Status.PROCESSING,
+        TallyOutcome.HOOK,
+        model=end.spent.model,
+        tenant=run.tenant,
+    )
+    return tally.TallyChange(key, delta=0, **_costs(end.spent))
+
+
+def _costs(spent: Spent) -> dict[str, int]:
+    names = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
+    return {name: getattr(spent, name) for name in names}
+
+
+_GONE = exists().where(
+    agent.c.id == hook.c.owner, or_(agent.c.lost_at.is_not(None), agent.c.stopped_at.is_not(None))
+)
+_RUNNING = hook.c.state == int(HookState.RUNS)
+_FREED = (
+    select(hook.c.id)
+    .where(hook.c.group_name == bindparam("of_group"), _RUNNING)
+    .where(or_(_GONE, hook.c.due_at < utc_now()))
+    .limit(PAGE)
+)
+
+
+def free(connection: Connection, group: str) -> int:
+    """End the leases of agents that are gone, and those whose time is over; return how many.
+
+    The loss is counted: a hook over which MOST_LOSSES agents were lost is given up.
+    """
+    ids = sorted(connection.execute(_FREED, {"of_group": group}).scalars())
+    if not ids:
+        return 0
+    lost = hook.c.losses + 1 >= MOST_LOSSES
+    return connection.execute(
+        update(hook)
+        .where(hook.c.id.in_(ids), _RUNNING, or_(_GONE, hook.c.due_at < utc_now()))
+        .ordered_values(
+            (hook.c.state, case((lost, int(HookState.GAVE_UP)), else_=int(HookState.WAITS))),
+            (hook.c.failure, case((lost, _LOST), else_=hook.c.failure)),
+            (hook.c.losses, hook.c.losses + 1),
+            (hook.c.owner, 0),
+            (hook.c.due_at, utc_now()),
+        )
+    ).rowcount
+
+
+def any_running(connection: Connection, group: str) -> bool:
+    """Return whether an agent of the group runs a hook."""
+    query = select(hook.c.id).where(hook.c.group_name == group, _RUNNING).limit(1)
+    return connection.execute(query).scalar() is not None

@@ -1,0 +1,322 @@
+"""The duty that runs hooks: it leases those that are due, runs them and writes what came of them.
+
+A hook runs beside the slots. Its calls wait for their turn as all others do, and it makes none on a
+route that is closed. A hook that ran is gone only once that is written, so it runs at least once.
+
+Tested by tests/contract/test_ledger_hook_runner.py and tests/integration/test_hooks.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agent.handlers.context import Attempt
+from agent.handlers.hooks import HookOutcome, HookReturn, Hooks
+from agent.handlers.resource_locks import LockError
+from agent.handlers.turns import CallTurn, Turns
+from agent.lease import Lease, Leases
+from agent.ledger import hook_runs
+from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
+from agent.maintenance.duty import Duty
+from agent.outcome import Spent
+from agent.process.containment import cancel
+from producer.ledger import hooks as orders
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.task.hooks import Hooked, HookEvent, HookKind
+from schemas.task.wording import counted
+
+LOOK_S = 1.0
+FREE_S = 5.0
+TELL_S = 3600.0
+MOST = 16  # hooks that run at once in one agent
+LEASE_MARGIN_S = 60.0
+RELEASE_S = 5.0  # until a hook that could not go on is due again
+CANCEL_S = 5.0
+# Lost agents from which on nothing else of the hooks runs beside one.
+SUSPECT_LOSSES = 2
+
+log = logging.getLogger(__name__)
+
+
+class HookTurns:
+    """The turns of a hook's calls: none is made while the route is closed."""
+
+    def __init__(self, *, turns: Turns, closed: Callable[[], bool]) -> None:
+        self._turns = turns
+        self._closed = closed
+
+    async def next(self, length: int, most_out: int | None, wait_s: float) -> CallTurn | None:
+        """Wait until a call may be made; None if it may not."""
+        return None if self._closed() else await self._turns.next(length, most_out, wait_s)
+
+
+class NoLocks:
+    """The locks of a hook, which has no claim under which it could hold one."""
+
+    def ask(self, name: str) -> None:
+        """Raise LockError."""
+        raise LockError(f"a hook cannot take the lock {name!r}; take it in the task's handler")
+
+    async def wait(self, _name: str, _wait_s: float) -> int | None:
+        """Return None."""
+        return None
+
+    def give_back(self, name: str) -> None:
+        """Do nothing."""
+
+
+class HookRunner:
+    """Runs the hooks of the types that this agent's settings name.
+
+    `route_of` returns the route of a task's line, and `turns_of` the turns of its calls there, for
+    a line, a route and a tenant. `limit_s` is the time of one hook.
+    """
+
+    def __init__(
+        self,
+        *,
+        hooks: Hooks,
+        transactions: Transactions,
+        clock: Clock,
+        group: str,
+        leases: Leases,
+        route_of: Callable[[bytes], str],
+        turns_of: Callable[[bytes, str, HookRun], Turns],
+        limit_s: float,
+        most: int = MOST,
+    ) -> None:
+        self._hooks = hooks
+        self._transactions = transactions
+        self._clock = clock
+        self._group = group
+        self._leases = leases
+        self._route_of = route_of
+        self._turns_of = turns_of
+        self._limit_s = limit_s
+        self._most = most
+        self._running: dict[asyncio.Task[None], HookRun] = {}
+        self._ended: list[tuple[int, HookEnd]] = []  # by agent
+        self._suspect: tuple[Lease, HookRun, float] | None = None
+        self._writing = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._told: frozenset[HookKind] = frozenset()
+        duty = partial(Duty, clock=clock)
+        self._duties = (
+            duty(name="running hooks", work=self.look),
+            duty(name="freeing the hooks of agents that are gone", work=self.free, every_s=FREE_S),
+            duty(name="naming this agent's hooks", work=self.tell_again, every_s=TELL_S),
+        )
+
+    @property
+    def kinds(self) -> frozenset[HookKind]:
+        """Return the types and events that have a hook here."""
+        return self._hooks.kinds
+
+    @property
+    def _hooked(self) -> Hooked:
+        names = {name for name, _ in self._hooks.kinds}
+        return {
+            name: frozenset(event for event in HookEvent if (name, event) in self._hooks.kinds)
+            for name in names
+        }
+
+    async def run(self) -> None:
+        """Run hooks until cancelled; without any in its settings, an agent has nothing to do."""
+        while True:
+            for duty in self._duties:
+                await duty.attempt()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def look(self) -> None:
+        """Write what came of hooks that ended, and start those that are due."""
+        await self.write_ends()
+        if self._hooks.kinds - self._told:
+            await self.tell()
+        lease, room = self._leases.current, self._most - len(self._running)
+        if self._closed or self._suspect or room <= 0 or not lease.fresh(self._clock.now_s()):
+            self._start_suspect()
+            return
+        ids = await self._transactions.read(hook_runs.due, self._group, self._hooks.kinds, room)
+        if not ids:
+            return
+        until_s = self._clock.now_s() + self._limit_s
+        taken = await self._transactions.write(
+            hook_runs.take, ids[:room], lease.agent_id, self._limit_s + LEASE_MARGIN_S
+        )
+        crash.reach("hook.leased")
+        self._start_all(lease, taken, until_s)
+
+    def _start_all(self, lease: Lease, taken: Sequence[HookRun], until_s: float) -> None:
+        """Start hooks; those over which agents were lost wait until nothing runs beside them."""
+        for run in taken:
+            if self._closed or (run.losses >= SUSPECT_LOSSES and self._suspect):
+                self._end(lease, HookEnd(run, HookFate.RELEASED, delay_s=RELEASE_S))
+            elif run.losses >= SUSPECT_LOSSES:
+                self._suspect = lease, run, until_s
+            else:
+                self._start(lease, run, until_s)
+        self._start_suspect()
+
+    def _start_suspect(self) -> None:
+        if self._suspect and not self._running:
+            self._start(*self._suspect)
+
+    def _start(self, lease: Lease, run: HookRun, until_s: float) -> None:
+        lease.hooks += 1
+        task = asyncio.get_running_loop().create_task(self._work(lease, run, until_s))
+        self._running[task] = run
+        task.add_done_callback(self._note_done)
+
+    def _note_done(self, task: "asyncio.Task[None]") -> None:
+        run = self._running.pop(task)
+        if self._suspect and self._suspect[1] is run:
+            self._suspect = None
+        self._wake.set()
+
+    async def _work(self, lease: Lease, run: HookRun, until_s: float) -> None:
+        end = HookEnd(run, HookFate.RELEASED, delay_s=0.0)
+        spent = [Spent()]
+        try:
+            given = await self._transactions.read(hook_runs.read_input, run)
+            if given is None:
+                end = HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
+            else:
+                returned = await self._run(lease, run, given, until_s, spent)
+                crash.reach("hook.ran")
+                end = _end_of(run, returned)
+        except asyncio.CancelledError:
+            end = HookEnd(run, HookFate.RELEASED, spent=spent[0])
+            raise
+        except Exception as error:
+            log.exception("hook on_%s of task %d ended in a bug", run.event, run.task_id)
+            end = HookEnd(run, HookFate.FAILED, f"INTERNAL: {type(error).__name__}", spent[0])
+        finally:
+            lease.hooks -= 1
+            self._end(lease, end)
+
+    async def _run(
+        self, lease: Lease, run: HookRun, given: HookInput, until_s: float, spent: list[Spent]
+    ) -> HookReturn:
+        route = self._route_of(given.value)
+        attempt = Attempt(
+            task_id=run.task_id,
+            batch=run.batch,
+            value=given.value,
+            attempt=max(0, run.attempts - 1),
+            max_attempts=run.max_attempts,
+            snoozes=0,
+            left_s=until_s - self._clock.now_s(),
+            route=route,
+            limit_s=None,
+            refused_alone=False,
+            may_call=lambda: lease.good(self._clock.now_s()),
+            note_spent=lambda paid: spent.__setitem__(0, paid),
+            turns=self._turns_of(given.value, route, run),
+            locks=NoLocks(),
+        )
+        return await self._hooks.run((run.type, run.event), attempt, _outcome(run, given))
+
+    def _end(self, lease: Lease, end: HookEnd) -> None:
+        self._ended.append((lease.agent_id, end))
+
+    async def write_ends(self) -> None:
+        """Write what came of the hooks that ended. Any number of callers may do so at once."""
+        async with self._writing:
+            while self._ended:
+                agent_id = self._ended[0][0]
+                group = [end for by, end in self._ended if by == agent_id]
+                given_up = await self._transactions.write(hook_runs.finish, agent_id, group)
+                crash.reach("hook.written")
+                written = set(map(id, group))
+                self._ended = [item for item in self._ended if id(item[1]) not in written]
+                if given_up:
+                    log.warning(
+                        "%s given up after %d tries each; see: python -m producer status --group "
+                        "%s",
+                        counted(given_up, "hook"),
+                        hook_runs.MOST_TRIES,
+                        self._group,
+                    )
+
+    async def free(self) -> None:
+        """Let the hooks of agents that are gone run again."""
+        if not self._hooks.kinds:
+            return
+        if freed := await self._transactions.write(hook_runs.free, self._group):
+            log.warning("%s of agents that are gone can run again", counted(freed, "hook"))
+
+    async def tell(self) -> None:
+        """Store which hooks the settings of this agent name."""
+        kinds = self._hooks.kinds
+        await self._transactions.write(orders.tell, self._group, self._hooked)
+        self._told = kinds
+
+    async def tell_again(self) -> None:
+        """Do the same, so that it holds for another day."""
+        if self._hooks.kinds:
+            await self.tell()
+
+    async def busy(self) -> bool:
+        """Return whether a hook runs in the group, or one that this agent knows is due."""
+        if not self._hooks.kinds:
+            return False
+        if self._running or self._ended or self._suspect:
+            return True
+        read = self._transactions.read
+        return bool(
+            await read(hook_runs.due, self._group, self._hooks.kinds, 1)
+        ) or await read(hook_runs.any_running, self._group)  # fmt: skip
+
+    async def drain(self, timeout_s: float, *, hurry: Callable[[], bool]) -> None:
+        """Run what is due, for at most `timeout_s` or until a hurry; then give the rest back."""
+        until_s = self._clock.now_s() + timeout_s
+        while self._clock.now_s() < until_s and not hurry() and await self._has_work():
+            await self._clock.sleep(LOOK_S / 4)
+        self._closed = True
+        for task in (left := list(self._running)):
+            cancel(task)
+        if left:
+            await asyncio.wait(left, timeout=CANCEL_S)
+        if self._suspect:
+            lease, run, _ = self._suspect
+            self._end(lease, HookEnd(run, HookFate.RELEASED))
+        await self.write_ends()
+
+    async def _has_work(self) -> bool:
+        if not self._hooks.kinds:
+            return False
+        if self._running or self._ended or self._suspect:
+            return True
+        return bool(await self._transactions.read(hook_runs.due, self._group, self._hooks.kinds, 1))
+
+
+def _outcome(run: HookRun, given: HookInput) -> HookOutcome:
+    return HookOutcome(
+        event=run.event,
+        status=run.status,
+        result=given.result,
+        error_class=run.error_class,
+        error=run.error_text,
+        disposition=run.disposition,
+        attempts=run.attempts,
+    )
+
+
+def _end_of(run: HookRun, returned: HookReturn) -> HookEnd:
+    if returned.released:
+        return HookEnd(run, HookFate.RELEASED, spent=returned.spent, delay_s=RELEASE_S)
+    if returned.failure:
+        return HookEnd(run, HookFate.FAILED, returned.failure, returned.spent)
+    return HookEnd(run, HookFate.DONE, spent=returned.spent)

@@ -1,0 +1,115 @@
+"""Orders of hooks, as SQL: written in the transaction that ends an attempt or cancels a task.
+
+A settle goes by its agent's own settings. Whoever resets or cancels tasks of other programs goes
+by what agents of the group said within a day, because its own settings may lack their types.
+
+Tested by tests/contract/test_ledger_hooks.py.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from schemas.ledger.bulk import insert_rows
+from schemas.ledger.sql import insert_new, utc_after, utc_now
+from schemas.ledger.tables import batch, hook, hook_type
+from schemas.task.hooks import Hooked, HookEvent
+
+KNOWN_S = 86_400.0
+Order = Mapping[str, Any]  # the columns of `hook` that an order gives
+_TEXT_CHARS = 2000
+
+
+def order(
+    group: str,
+    event: HookEvent,
+    row: Mapping[str, Any],
+    *,
+    status: str,
+    disposition: str = "",
+    error_class: str = "",
+    error_text: str = "",
+) -> Order:
+    """Return an order of the event's hook.
+
+    `row` has `task_id`, `batch_id`, `type`, `route` and `attempts` of the attempt that ended.
+    """
+    return {
+        **row,
+        "group_name": group,
+        "event": str(event),
+        "status": status,
+        "disposition": str(disposition),
+        "error_class": error_class[:64],
+        "error_text": error_text.encode("utf-8", "replace").decode()[:_TEXT_CHARS],
+    }
+
+
+def place(connection: Connection, orders: Sequence[Order]) -> None:
+    """Write orders; each is due at once."""
+    insert_rows(connection, hook, orders)
+
+
+def tell(connection: Connection, group: str, hooked: Hooked) -> None:
+    """Store which hooks this agent's settings name."""
+    rows = [
+        {"group_name": group, "type": name, "event": str(event)}
+        for name, events in sorted(hooked.items())
+        for event in sorted(events)
+    ]
+    for row in rows:  # in the order of the key, in which all agents lock them
+        connection.execute(insert_new(connection, hook_type), row)
+        of_row = [hook_type.c[name] == value for name, value in row.items()]
+        connection.execute(update(hook_type).where(*of_row).values(seen_at=utc_now()))
+
+
+def known(connection: Connection, group: str, types: Iterable[str]) -> Hooked:
+    """Return which hooks agents of the group have named for these types within a day."""
+    query = select(hook_type.c.type, hook_type.c.event).where(
+        hook_type.c.group_name == group,
+        hook_type.c.type.in_(sorted(set(types))),
+        hook_type.c.event.in_(sorted(HookEvent)),
+        hook_type.c.seen_at > utc_after(-KNOWN_S),
+    )
+    events: defaultdict[str, set[HookEvent]] = defaultdict(set)
+    for name, event in connection.execute(query):
+        events[name].add(HookEvent(event))
+    return {name: frozenset(of_type) for name, of_type in events.items()}
+
+
+def order_cancelled(connection: Connection, rows: Sequence[Any]) -> None:
+    """Order the hooks of tasks that are cancelled while they wait, or whose agent is lost.
+
+    The rows have `id`, `batch_id`, `type`, `route` and `attempt`.
+    """
+    if not rows:
+        return
+    batches = sorted({row.batch_id for row in rows})
+    query = select(batch.c.id, batch.c.group_name).where(batch.c.id.in_(batches))
+    groups = {row.id: row.group_name for row in connection.execute(query)}
+    hooked = {
+        group: known(connection, group, (row.type for row in rows))
+        for group in sorted(set(groups.values()))
+    }
+    place(
+        connection,
+        [
+            order(group, HookEvent.DEAD, of_row(row, attempts=row.attempt), status="cancelled")
+            for row in rows
+            for group in [groups[row.batch_id]]
+            if HookEvent.DEAD in hooked[group].get(row.type, ())
+        ],
+    )
+
+
+def of_row(row: Any, *, attempts: int) -> dict[str, Any]:
+    """Return the part of an order that a row of `task` gives."""
+    return {
+        "task_id": row.id,
+        "batch_id": row.batch_id,
+        "type": row.type,
+        "route": row.route,
+        "attempts": attempts,
+    }

@@ -1,0 +1,241 @@
+"""The duty runs each hook that is due, and whatever a hook does is its own affair alone."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import insert
+
+from agent.handlers import Context
+from agent.handlers.hooks import Hook, HookOutcome, Hooks
+from agent.handlers.turns import FreeTurns
+from agent.lease import Lease
+from agent.maintenance.hook_runner import HookRunner
+from agent.process.containment import new_event_loop
+from schemas.ledger import tables
+from schemas.runtime.clock import SystemClock
+from schemas.task.hooks import HookEvent, HookState
+from tests.contract.ledger_parts import GROUP, LedgerDatabase, only_sqlite
+from tests.support.handlers import handlers_harness
+
+TYPE = "invoice"
+KIND = (TYPE, HookEvent.SUCCESS)
+LINE = {"id": "a", "type": TYPE, "prompt": "Hello"}
+
+pytestmark = only_sqlite  # the SQL itself is tested on every database
+
+
+@dataclass
+class World:
+    """A runner over a ledger, and the hooks that it ran."""
+
+    ledger_db: LedgerDatabase
+    lease: Lease
+    ran: list[HookOutcome] = field(default_factory=list)
+
+    @property
+    def current(self) -> Lease:
+        return self.lease
+
+    def runner(self, hook: Hook | None = None, *, limit_s: float = 60.0) -> HookRunner:
+        async def note(_context: Context, outcome: HookOutcome) -> None:
+            self.ran.append(outcome)
+
+        tools = handlers_harness().handlers._tools
+        return HookRunner(
+            hooks=Hooks(tools=tools, by_kind={KIND: hook or note}),
+            transactions=self.ledger_db.transactions,
+            clock=SystemClock(),
+            group=GROUP,
+            leases=self,
+            route_of=lambda _value: "default",
+            turns_of=lambda _value, _route, _run: FreeTurns(),
+            limit_s=limit_s,
+        )
+
+    def order(self, **values: Any) -> None:
+        """Order the hook of a task that succeeded."""
+        task = {"task_id": 1, "batch_id": 1, "type": TYPE, "group_name": GROUP}
+        row = task | {"event": "success", "status": "succeeded", "attempts": 1} | values
+        self.ledger_db.run(lambda c: c.execute(insert(tables.hook).values(**row)))
+
+    def left(self) -> Any:
+        (row,) = self.ledger_db.rows(tables.hook)
+        return row
+
+
+@pytest.fixture
+def world(ledger_db: LedgerDatabase) -> World:
+    batch = ledger_db.batch()
+    task = {"id": 1, "batch_id": batch.id, "task_key": b"a", "digest": bytes(16), "type": TYPE}
+    ledger_db.run(lambda c: c.execute(insert(tables.task).values(**task)))
+    body = {"task_id": 1, "body": orjson.dumps(LINE)}
+    ledger_db.run(lambda c: c.execute(insert(tables.task_input).values(**body)))
+    agent_id = ledger_db.agent().agent_id
+    return World(ledger_db, Lease(agent_id, SystemClock().now_s() + 1000))
+
+
+def run(work: Awaitable[Any]) -> Any:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)  # type: ignore[arg-type]
+
+
+async def once(runner: HookRunner) -> None:
+    """Run what is due once, to its end."""
+    await runner.look()
+    if runner._running:
+        await asyncio.wait(list(runner._running), timeout=30)
+    await runner.write_ends()
+
+
+def test_a_hook_gets_the_outcome_and_is_gone_after_it(world: World) -> None:
+    """The lease counts it while it runs, so that no agent leaves it behind."""
+    world.order()
+
+    run(once(world.runner()))
+
+    ((outcome),) = world.ran
+    assert (outcome.event, outcome.status, outcome.attempts) == (KIND[1], "succeeded", 1)
+    assert world.ledger_db.count(tables.hook) == 0
+    assert world.lease.hooks == 0
+
+
+@pytest.mark.parametrize("error", [ValueError("full"), SystemExit(3), asyncio.CancelledError()])
+def test_an_error_of_a_hook_is_its_own_failure(world: World, error: BaseException) -> None:
+    """It is tried again later, and says why it failed."""
+
+    async def hook(_context: Context, _outcome: HookOutcome) -> None:
+        raise error
+
+    world.order()
+    run(once(world.runner(hook)))
+
+    row = world.left()
+    assert (row.state, row.tries, row.owner) == (HookState.WAITS, 1, 0)
+    assert type(error).__name__ in row.failure
+
+
+def test_a_hook_that_hangs_is_ended(world: World) -> None:
+    """It has failed, as if it had raised."""
+
+    async def hook(_context: Context, _outcome: HookOutcome) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    world.order()
+    run(once(world.runner(hook, limit_s=0.2)))
+
+    assert world.left().failure == "it did not end in time"
+
+
+def test_a_call_of_a_hook_is_booked(world: World) -> None:
+    """It is paid for, whatever becomes of the hook afterwards."""
+
+    async def hook(context: Context, _outcome: HookOutcome) -> None:
+        await context.complete({"model": "m", "messages": []})
+        raise ValueError("full")
+
+    world.order()
+    run(once(world.runner(hook)))
+
+    (row,) = world.ledger_db.rows(tables.task_attempt)
+    assert (row.task_id, row.outcome, row.tokens_in) == (1, "hook", 10)
+    assert world.left().tries == 1
+
+
+def test_no_call_is_made_without_a_lease(world: World) -> None:
+    """The hook has not failed: another agent may have it by now."""
+
+    async def hook(context: Context, _outcome: HookOutcome) -> None:
+        world.lease.lost = True
+        await context.complete({"model": "m", "messages": []})
+
+    world.order()
+    run(once(world.runner(hook)))
+
+    row = world.left()
+    assert (row.state, row.tries, row.owner) == (HookState.WAITS, 0, 0)
+
+
+def test_a_late_agent_leases_nothing(world: World) -> None:
+    """Its lease may be lost, so nobody would know who runs the hook."""
+    world.lease.late = True
+    world.order()
+
+    run(once(world.runner()))
+
+    assert (world.ran, world.left().state) == ([], HookState.WAITS)
+
+
+def test_a_hook_over_which_agents_were_lost_runs_alone(world: World) -> None:
+    """If it kills this agent too, no other hook is charged for it."""
+    beside: list[int] = []
+
+    async def hook(_context: Context, _outcome: HookOutcome) -> None:
+        beside.append(len(runner._running))
+        await asyncio.sleep(0.02)
+
+    runner = world.runner(hook)
+    for losses in (0, 3, 0, 4):
+        world.order(losses=losses)
+
+    async def work() -> None:
+        async with asyncio.timeout(30):
+            while world.ledger_db.count(tables.hook):
+                # A second suspect that was given back is due again at once.
+                world.ledger_db.ago(tables.hook.c.due_at, 1)
+                await once(runner)
+
+    run(work())
+
+    assert sorted(beside) == [1, 1, 2, 2]
+
+
+def test_a_drain_runs_what_is_due(world: World) -> None:
+    """Until then, the group has work left."""
+    world.order()
+    runner = world.runner()
+
+    async def work() -> None:
+        assert await runner.busy()
+        duty = asyncio.create_task(runner.run())
+        await runner.drain(30.0, hurry=lambda: False)
+        duty.cancel()
+        assert not await runner.busy()
+
+    run(work())
+
+    assert len(world.ran) == 1
+    assert world.ledger_db.count(tables.hook) == 0
+
+
+def test_a_hurry_gives_a_running_hook_back(world: World) -> None:
+    """It is due at once, for any agent, and has not failed."""
+    begun = asyncio.Event()
+
+    async def hook(_context: Context, _outcome: HookOutcome) -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    world.order()
+    runner = world.runner(hook)
+
+    async def work() -> None:
+        await runner.look()
+        await begun.wait()
+        await runner.drain(30.0, hurry=lambda: True)
+
+    run(work())
+
+    row = world.left()
+    assert (row.state, row.tries, row.owner) == (HookState.WAITS, 0, 0)
+
+
+def test_an_agent_names_its_hooks(world: World) -> None:
+    """So programs without its settings order them."""
+    run(world.runner().tell())
+
+    (row,) = world.ledger_db.rows(tables.hook_type)
+    assert (row.group_name, row.type, row.event) == (GROUP, TYPE, "success")

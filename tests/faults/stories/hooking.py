@@ -1,0 +1,29 @@
+"""Deaths of an agent between the lease of a hook, its run and what is written of it."""
+
+from tests.faults.installation import Installation
+
+TASKS = 30
+SLOTS = ("--slots", "6")
+MODULE = """
+from pathlib import Path
+
+
+async def note(context, outcome):
+    with Path(__file__).with_name("hooks.log").open("a") as log:
+        print(context.task.key, file=log, flush=True)
+"""
+
+
+def hooking(installation: Installation) -> None:
+    """The hook of every task runs, some of them twice, and none is left."""
+    deployment = installation.deployment
+    (deployment.folder / "hooks_of_the_story.py").write_text(MODULE)
+    with (deployment.folder / "docllm.toml").open("a") as toml:
+        toml.write('[types.document]\non_success = "hooks_of_the_story:note"\n')
+    deployment.llm("--latency", "0.1")
+    deployment.load(TASKS)
+    for point in ("hook.leased", "hook.ran", "hook.written"):
+        installation.crash_agent(point, *SLOTS, most=2)
+    installation.recover()
+    keys = (deployment.folder / "hooks.log").read_text().splitlines()
+    assert len(set(keys)) == TASKS

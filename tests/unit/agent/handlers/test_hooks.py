@@ -1,0 +1,143 @@
+"""Hooks are found by the settings, run with the outcome, and fail alone."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.handlers import Attempt, Context
+from agent.handlers.hooks import HookOutcome, HookReturn, Hooks, load_hooks
+from agent.handlers.threads import HandlerThreads
+from agent.ports import Reply
+from agent.process.containment import new_event_loop
+from schemas.errors import ConfigError
+from schemas.settings.config import TypeConfig
+from schemas.task.hooks import HookEvent
+from tests.support.handlers import TASK, handlers_harness
+
+KIND = ("document", HookEvent.SUCCESS)
+OUTCOME = HookOutcome(
+    event=HookEvent.SUCCESS,
+    status="succeeded",
+    result="Fine.",
+    error_class="",
+    error="",
+    disposition="",
+    attempts=1,
+)
+MODULE = """
+async def good(context, outcome):
+    return outcome.result
+
+def plain(context, outcome):
+    context.complete({"messages": []})
+
+def narrow(context):
+    return None
+
+value = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module of a person, in the current folder."""
+    (tmp_path / "hooks_of_a_person.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "hooks_of_a_person"
+    sys.modules.pop("hooks_of_a_person", None)
+
+
+def load(**types: TypeConfig) -> Any:
+    threads = HandlerThreads(most_left=1, failed=lambda _reason: None)
+    return load_hooks(types, run_blocking=threads.run)
+
+
+def run(hook: Any, *replies: Reply, value: bytes = orjson.dumps(TASK), **more: Any) -> HookReturn:
+    given: dict[str, Any] = {
+        "task_id": 7,
+        "batch": "b",
+        "value": value,
+        "attempt": 0,
+        "max_attempts": 5,
+        "snoozes": 0,
+        "left_s": 30.0,
+        "route": "default",
+        "limit_s": None,
+        "refused_alone": False,
+        "may_call": lambda: True,
+    }
+    tools = handlers_harness(*replies).handlers._tools
+    hooks = Hooks(tools=tools, by_kind={KIND: hook})
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(hooks.run(KIND, Attempt(**given | more), OUTCOME))
+
+
+def test_each_event_has_the_function_that_the_settings_name(module: str) -> None:
+    """A type without hooks has none."""
+    loaded = load(
+        invoice=TypeConfig(on_success=f"{module}:good", on_dead=f"{module}:plain"),
+        letter=TypeConfig(),
+    )
+
+    assert set(loaded) == {("invoice", HookEvent.SUCCESS), ("invoice", HookEvent.DEAD)}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("absent", "has no function absent; define it there as: def absent(context, outcome)"),
+        ("value", "has no function value"),
+        ("narrow", "must take the context and the outcome"),
+    ],
+)
+def test_a_hook_that_cannot_be_used_is_refused(module: str, name: str, text: str) -> None:
+    """The error names the setting and the fix."""
+    with pytest.raises(ConfigError, match=r"types\.invoice\.on_retry: ") as refusal:
+        load(invoice=TypeConfig(on_retry=f"{module}:{name}"))
+
+    assert text in str(refusal.value)
+
+
+def test_a_plain_function_runs_in_a_thread(module: str) -> None:
+    """Its calls block it alone, and are paid for by the task."""
+    loaded = load(document=TypeConfig(on_success=f"{module}:plain"))
+
+    returned = run(loaded[KIND])
+
+    assert (returned.failure, returned.spent.tokens_in) == ("", 10)
+
+
+def test_a_refused_call_is_the_reason_of_a_failure() -> None:
+    """A person reads what the provider said."""
+
+    async def hook(context: Context, _outcome: HookOutcome) -> None:
+        await context.complete({"model": "m", "messages": []})
+
+    returned = run(hook, Reply(400, {}, b'{"error": {"message": "no such field"}}'))
+
+    assert returned.failure.startswith("its call failed: ")
+    assert "no such field" in returned.failure
+
+
+def test_a_hook_orders_no_follow_ups() -> None:
+    """Nothing would make them: the task has been settled."""
+
+    async def hook(context: Context, _outcome: HookOutcome) -> None:
+        await context.follow({"id": "next", "prompt": "Go on"})
+
+    assert "a hook cannot order follow-ups" in run(hook).failure
+
+
+def test_an_unreadable_line_is_the_hooks_failure() -> None:
+    """Other hooks go on."""
+
+    async def hook(_context: Context, _outcome: HookOutcome) -> None:
+        raise AssertionError("it has no task")
+
+    assert run(hook, value=b"{").failure.startswith("the record is not a task line: ")
