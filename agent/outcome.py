@@ -86,13 +86,15 @@ class Failure:
     """The reason of a failed attempt: a class of the judge's table, and a text for a person.
 
     `traceback` shows where the code of a handler failed, if that was the reason. `provider_error`
-    is what the provider's error names, if it was one.
+    is what the provider's error names, if it was one. `is_of_answer` says that the answer is whole
+    and only fails to fit the schema, so that the model may be asked to correct it.
     """
 
     error_class: ErrorClass
     text: str
     traceback: str = field(default="", compare=False, repr=False)
     provider_error: ProviderError = field(default=ProviderError(), compare=False, repr=False)
+    is_of_answer: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from agent.handlers.documents import Documents, require_content
 from agent.handlers.follow_ups import FollowUpRules, FollowUps, Inherited
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
+from agent.handlers.repair import correction
 from agent.handlers.request import packed, request_id
 from agent.handlers.resource_locks import AttemptLocks, FreeLocks, HeldLock, require_name
 from agent.handlers.task_log import TaskLog
@@ -255,7 +256,8 @@ class Context:
         """Make a chat completion and return its answer, which fits `schema`.
 
         Raises CallRefusedError and LeaseLostError; a handler must not catch them. Raises
-        SoftLimitError once. With `verbatim`, any reply but an error is the answer, even if it is
+        SoftLimitError once. An answer that does not fit the schema is sent back once, with what is
+        wrong with it. With `verbatim`, any reply but an error is the answer, even if it is
         cut or filtered.
         """
         self._require_time()
@@ -263,11 +265,16 @@ class Context:
         del body  # another copy of the text would wait for the answer
         if self._account is not self._first:
             sent, model = self._fitted(sent, schema)
+        may_correct = not verbatim
         while True:
             reply, outcome = await self._call(sent, model, schema, most, verbatim=verbatim)
             if isinstance(outcome, Succeeded):
                 answer = reply.body if isinstance(reply, Reply) else b""
                 return Answer(answer, self._of_type(outcome, schema))
+            corrected = correction(sent, reply, outcome, schema) if may_correct else None
+            if corrected is not None and not self.overdue:
+                sent, may_correct = corrected, False
+                continue
             following = self._attempt.go_on(outcome)
             if not isinstance(following, OtherRoute):
                 raise CallRefusedError(following)

@@ -184,7 +184,7 @@ def _schema_failure(content: str, schema: dict[str, Any]) -> Failure | None:
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        return Failure(ErrorClass.BAD_OUTPUT, one_line(f"the answer is not JSON: {error.msg}"))
+        return _unfit(f"the answer is not JSON: {error.msg}")
     try:
         validator = validator_of(schema)
     except ValueError as error:
@@ -200,7 +200,11 @@ def _schema_failure(content: str, schema: dict[str, Any]) -> Failure | None:
             ErrorClass.BAD_OUTPUT, "the answer is nested too deep to be compared with the schema"
         )
     if mismatch is None:
-        return Failure(ErrorClass.BAD_OUTPUT, "the answer does not fit the schema")
+        return _unfit("the answer does not fit the schema")
     place = "/".join(map(str, mismatch.instance_path))
-    text = one_line(f"the answer does not fit the schema at /{place}: {mismatch.message}")
-    return Failure(ErrorClass.BAD_OUTPUT, text)
+    return _unfit(f"the answer does not fit the schema at /{place}: {mismatch.message}")
+
+
+def _unfit(text: str) -> Failure:
+    """Return the failure of an answer that the model may correct."""
+    return Failure(ErrorClass.BAD_OUTPUT, one_line(text), is_of_answer=True)

@@ -43,7 +43,16 @@ def _calls(path: Path, killed_s: float | None) -> list[ReceivedCall]:
         if event["event"] == "start":
             running[event["id"]].append(len(calls))
             at_s = event["at_s"]
-            call = Call(name, at_s, killed_s, start_utc_s=at_s, label=int(label or 1), order=at_s)
+            number, _, again = label.partition(".")
+            call = Call(
+                name,
+                at_s,
+                killed_s,
+                start_utc_s=at_s,
+                label=int(number or 1),
+                order=at_s,
+                again=bool(again),
+            )
             calls.append(ReceivedCall(call, None, event["path"].split("/")[1]))
         else:
             place = running[event["id"]].pop(0)

@@ -70,11 +70,11 @@ def lateness_s(
 
 
 def calls_twice(run: Evidence) -> list[str]:
-    """Check that each attempt of a task made at most one call.
+    """Check that each attempt of a task made at most one call, but for corrections.
 
     For runs in which nobody was killed and nothing was refused.
     """
-    counts = Counter((call.name, call.label) for call in run.calls)
+    counts = Counter((call.name, call.label) for call in run.calls if not call.again)
     return few(
         "P4 calls of one attempt",
         [f"{name}#{label}: {count}" for (name, label), count in counts.items() if count > 1],

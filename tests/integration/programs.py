@@ -134,6 +134,7 @@ class RehearsalLLM(Program):
                         event["boot_s"],
                         start_utc_s=event["at_s"],
                         label=int(label.partition(".")[0] or 1),
+                        again="." in label,
                     )
                 )
             else:

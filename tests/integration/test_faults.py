@@ -67,7 +67,7 @@ def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
     """Malformed and unfitting answers are retried; each task succeeds or is dead as BAD_OUTPUT."""
     (embedded.folder / "docllm.toml").write_text(TOML.replace("30", "3"))
     schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
-    embedded.llm("--latency", "0", "--faults", "malformed=0.03,wrong_schema=0.5")
+    embedded.llm("--latency", "0", "--faults", "malformed=0.03,wrong_schema=0.8")
     path = embedded.write_lines(task_line(number, schema=schema) for number in range(60))
     embedded.producer("load", str(path))
     embedded.expect(BATCH, (f"t{number}" for number in range(60)))

@@ -37,11 +37,11 @@ def without_claim(run: Evidence) -> list[str]:
 
 
 def more_than_claims(run: Evidence) -> list[str]:
-    """One claim has one call."""
+    """One claim has one call, and one more to correct an answer."""
     per_claim = Counter(
         (call.name, call.claim.owner)
         for call in run.calls
-        if call.claim is not None and not _not_allowed(call, run)
+        if call.claim is not None and not call.again and not _not_allowed(call, run)
     )
     return [
         f"{times} calls for {name} under the claim of {owner}"
@@ -194,7 +194,8 @@ def repeated(run: Evidence) -> list[str]:
                 name in kill.claimed and first.start_s - read_late_s <= kill.at_s <= second.start_s
                 for kill in run.kills
             )
-            if met or any(_between(first, failure, second) for failure in failures[name]):
+            failed = any(_between(first, failure, second) for failure in failures[name])
+            if met or failed or second.again:
                 continue
             if first.status == OK:
                 odd.append(

@@ -111,6 +111,8 @@ class Call:
     client left. `label`: the number of the attempt as the caller gave it, from 1. `good`: the
     answer was all that its task needed, as far as this was recorded. `tokens_in`, `tokens_out`:
     what it cost, as far as this was recorded.
+    answer was all that its task needed, as far as this was recorded. `again`: the attempt had
+    called before, for example for an answer that did not fit its schema.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Call:
     good: bool = False
     tokens_in: int = 0
     tokens_out: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

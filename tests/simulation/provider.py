@@ -43,6 +43,7 @@ class Made:
     status: int = 0
     owner: int = 0
     expires_at: str = ""
+    again: bool = False  # not the first call of its attempt
     good: bool = False  # no trouble strikes its answer
     ended_s: float | None = None
     ended: str = "never"
@@ -100,6 +101,7 @@ class SimLLM:
             program,
             *claim,
         )
+        made.again = "." in label
         self.calls.append(made)
         return made
 

@@ -428,6 +428,7 @@ class _Witness:
         """Yield each call, and whether its attempt went on to another route after it."""
         newest = {(made.task_id, made.owner): made for made in self._world.llm.calls}
         claims = {(move.task_id, move.owner): move for move in self._moves if move.claims}
+        earlier: set[tuple[int, int, str]] = set()
         for made in self._world.llm.calls:
             claim = None
             if made.task_id:
@@ -447,10 +448,12 @@ class _Witness:
             call = Call(
                 made.name, made.at_s, made.ended_s, status, made.utc_s - EPOCH_S, made.label,
                 order=made.turn, task_id=made.task_id, route=made.route, claim=claim,
+                again=made.again and (made.task_id, made.owner, made.route) in earlier,
                 good=made.good and _PLAIN.search(made.name) is not None,
                 tokens_in=TOKENS_IN if made.good else 0,
                 tokens_out=TOKENS_OUT if made.good else 0,
             )  # fmt: skip
+            earlier.add((made.task_id, made.owner, made.route))
             yield call, passed
 
     def _known(self, made: Made) -> bool:

@@ -58,7 +58,7 @@ def test_an_answer_that_takes_long_to_judge_is_judged_apart(name: str) -> None:
 
     it.run({"id": "a", "prompt": "p", "schema": schema})
 
-    assert it.apart.calls == 1
+    assert it.apart.calls == len(it.llm.calls)  # two if the answer was sent back
 
 
 def test_ordinary_replies_are_judged_in_place() -> None:

@@ -1,0 +1,48 @@
+"""Asks a model once to correct an answer that does not fit its schema. Pure."""
+
+from typing import Any
+
+import orjson
+
+from agent.handlers.request import packed
+from agent.outcome import Dead, Retry, Snooze, Succeeded
+from agent.ports import CallFailed, Reply
+from schemas.task.message_text import text_of
+
+_MOST_CHARS = 100_000  # of an answer, or of a schema, that is sent back
+_REQUEST = "This answer cannot be used: {complaint}. Answer again, with the corrected JSON alone."
+_SCHEMA = " It must fit this JSON Schema: {schema}"
+
+
+def correction(
+    sent: bytes,
+    reply: Reply | CallFailed,
+    outcome: Succeeded | Retry | Snooze | Dead,
+    schema: dict[str, Any] | None,
+) -> bytes | None:
+    """Return the request that sends an answer back with what is wrong with it.
+
+    `sent` is the request that was answered. Returns None if the outcome is no answer that only
+    fails to fit the schema.
+    """
+    if isinstance(outcome, Succeeded) or not outcome.failure.is_of_answer or schema is None:
+        return None
+    answer = _content(reply)
+    fields = orjson.loads(sent)
+    messages = fields.get("messages")
+    if answer is None or not isinstance(messages, list):
+        return None
+    request = _REQUEST.format(complaint=outcome.failure.text.rstrip("."))
+    wanted = orjson.dumps(schema).decode()
+    if len(wanted) <= _MOST_CHARS:
+        request += _SCHEMA.format(schema=wanted)
+    more = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
+    return packed(fields | {"messages": [*messages, *more]})
+
+
+def _content(reply: Reply | CallFailed) -> str | None:
+    """Return the answer's text; None if there is none, or if it is too long to be sent again."""
+    if not isinstance(reply, Reply) or len(reply.body) > 2 * _MOST_CHARS:
+        return None
+    answer = text_of(orjson.loads(reply.body)["choices"][0]["message"]["content"])
+    return answer if isinstance(answer, str) and len(answer) <= _MOST_CHARS else None
