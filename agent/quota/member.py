@@ -22,7 +22,7 @@ from schemas.settings.quota import QuotaLimits
 
 # From the moment when a grant was asked for.
 GRANT_LIVES_S = 1.25
-OWN_LIVES_S = 1.5  # what the share granted so long ago counts with the ledger, too
+OWN_LIVES_S = 3.0  # what the share granted so long ago counts with the ledger, too
 SEATS_LIVE_S = 3.0  # less than the time after which the ledger gives them to others
 # An estimate may grow so much between the grant and the call; the rest becomes a debt.
 SLACK, SLACK_TOKENS = 1.125, 16

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
-from agent.quota.member import GRANT_LIVES_S, SEATS_LIVE_S, QuotaMember
+from agent.quota.member import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, QuotaMember
 from schemas.settings.quota import QuotaLimits
 
 LIMITS = QuotaLimits(rpm=600, tpm=600_000)
@@ -155,18 +155,18 @@ def test_users_of_an_account_take_turns() -> None:
 
 
 def test_what_the_share_granted_lately_is_told_to_the_ledger() -> None:
-    """The ledger may have granted the same to others in this second."""
+    """The ledger may have granted the same to others in these seconds."""
     one = member(LIMITS, *[charge(100)] * 9)
-    for now_s in (0.0, 2.0):
+    for now_s in (0.0, OWN_LIVES_S):
         request = one.draw(now_s)
         granted = tuple(number < 3 for number in range(len(request.asks)))
         one.hear(request, replace(ANSWER, granted=granted), now_s, now_s, by_share=True)
         for _ in range(3):
             assert one.take(charge(100), now_s)
 
-    exchange(one, 0, 2.5)
+    exchange(one, 0, OWN_LIVES_S + 0.5)
 
-    assert one.draw(2.6).refund == Refund(requests=-3, tokens_in=-300)
+    assert one.draw(OWN_LIVES_S + 0.6).refund == Refund(requests=-3, tokens_in=-300)
 
 
 def worth(one: QuotaMember, moments: Sequence[float]) -> list[bool]:

@@ -172,7 +172,7 @@ def test_answers_that_are_lost_grant_nothing_twice() -> None:
         some.drive(0.2 * step)
 
     assert some.provider.refusals == []
-    assert some.provider.fullest_minute() <= 1.03 * 600
+    assert some.provider.fullest_minute() <= BOUND * 600
 
 
 def test_only_one_agent_without_any_redis_uses_the_whole_limit() -> None:
