@@ -13,6 +13,8 @@ from tests.servers import Kafka, MariaDB
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial" / "first-batch.md").read_text("utf-8")
+HANDLERS = (ROOT / "docs" / "tutorial" / "handlers.md").read_text("utf-8")
+EXAMPLES = ROOT / "examples" / "handlers"
 EMBEDDED, ON_KAFKA = PAGE.split("\n## The same on Kafka\n")
 GROUP, END = "tutorial", "@end\n"
 SHIM = """\
@@ -60,6 +62,12 @@ def run(page: str, folder: Path, environ: dict[str, str]) -> None:
     assert shell.returncode == 0
 
 
+def modules() -> dict[str, str]:
+    """Return the modules that the page of handlers lets its reader save, by name."""
+    saved = r"^Save this as `(\w+\.py)`:\n\n```python\n(.*?)^```"
+    return dict(re.findall(saved, HANDLERS, re.MULTILINE | re.DOTALL))
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Return an environment in which `docllm` is a command, and nothing configures it."""
     program = folder / "bin" / "docllm"
@@ -87,3 +95,18 @@ def test_the_tutorial_on_kafka(
     page = re.sub(r"^(docker compose|export DOCLLM_KAFKA).*\n", "", ON_KAFKA, flags=re.MULTILINE)
 
     run(documents + page, tmp_path, environ)
+
+
+def test_the_first_handlers(tmp_path: Path) -> None:
+    """A check, a translation and an extraction in two stages, with the code of the page."""
+    work = tmp_path / "docllm-handlers"
+    work.mkdir()
+    for name, source in modules().items():
+        (work / name).write_text(source)
+
+    run(HANDLERS.replace("mkdir docllm-handlers\n", ""), tmp_path, environment(tmp_path))
+
+
+def test_the_page_of_handlers_has_the_code_of_the_examples() -> None:
+    """Who has the source finds the same files there."""
+    assert modules() == {path.name: path.read_text("utf-8") for path in EXAMPLES.glob("*.py")}
