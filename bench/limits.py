@@ -8,7 +8,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -91,22 +91,24 @@ def _used(
 
 
 def _chance(folder: Path, lasts_s: float) -> Iterator[Figure]:
-    """Measure what 5 % of refusals cost that do not depend on the rate."""
-    answered = []
-    for faults in ("", "429=0.05"):
-        site = _loaded(folder)
-        log = site.folder / "calls.jsonl"
-        with (
-            llm(site.folder, "--latency", "0.2-0.4", "--faults", faults, "--log", str(log)) as (
-                url,
-                _,
-            ),
-            _agents(site, url, 1),
-        ):
+    """Measure what 5 % of refusals cost that do not depend on the rate.
+
+    Both agents run at the same time, so that a machine with other work slows both alike.
+    """
+    with ExitStack() as stack:
+        logs = []
+        for faults in ("", "429=0.05"):
+            site = _loaded(folder)
+            logs.append(site.folder / "calls.jsonl")
+            options = ("--latency", "0.7-1.3", "--faults", faults, "--log", str(logs[-1]))
+            url, _ = stack.enter_context(llm(site.folder, *options))
+            stack.enter_context(_agents(site, url, 1))
+        for log in logs:
             until(log.exists, 60, "the log")
             until(partial(_answers, log), 60, "the first answer")
-            time.sleep(lasts_s)
-            answered.append(_answers(log))
+        before = [_answers(log) for log in logs]
+        time.sleep(lasts_s)
+        answered = [_answers(log) - count for log, count in zip(logs, before, strict=True)]
     yield Figure(
         "5 % refused by chance: throughput",
         site.parts,

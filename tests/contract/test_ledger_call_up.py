@@ -278,6 +278,24 @@ async def test_a_route_that_opens_calls_up_the_tasks_that_may_not_leave_it(
     assert sorted(await duty.look(30)) == sorted(ids)
 
 
+async def test_a_fallback_that_opens_calls_up_the_tasks_of_the_closed_route(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """Both were closed, so the tasks waited for their own route; now they run on the other one."""
+    config = {"routes": {ROUTE: RouteConfig(fallback=("spare",)), "spare": RouteConfig()}}
+    duty = ObservedCallUp(ledger_db, table=routes(slots=3, **config))
+    await duty.look(60)
+    duty.stop()
+    duty.stop("spare")
+    ids = waiting(ledger_db, 3)
+    assert await duty.look(30) == []
+
+    duty.go("spare")
+
+    assert sorted(await duty.look(30)) == sorted(ids)
+    assert duty.table.closed(ROUTE, duty.clock.at_s)
+
+
 async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(
     ledger_db: LedgerDatabase,
 ) -> None:
