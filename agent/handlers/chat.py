@@ -23,7 +23,9 @@ async def chat(context: Context) -> Answer | Dead:
     if task.body is not None:
         body = chat_body(task, None, context.model, context.structured)
         return await context.complete(body, schema=task.schema, verbatim=True)
-    task = replace(task, prompt=context.prompt, schema=context.schema)
+    prompt, schema = context.prompt, context.schema
+    if prompt is not task.prompt or schema is not task.schema:  # a copy takes a while
+        task = replace(task, prompt=prompt, schema=schema)
     if problem := _problem_of(task):
         return Dead(Failure(ErrorClass.NO_PROMPT, problem), context.spent)
     body = chat_body(task, await context.document(), context.model, context.structured)

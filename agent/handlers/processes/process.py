@@ -35,6 +35,7 @@ from agent.handlers.processes.messages import (
 from agent.handlers.processes.use import Use, memory_of
 from agent.handlers.served_calls import ServedCalls
 from agent.outcome import Dead, Retry, Snooze
+from agent.process import child_process
 from producer.text.printable import FRAMES
 from schemas.runtime import crash
 from schemas.task.failures import ErrorClass
@@ -156,6 +157,8 @@ class HandlerProcess:
 
     def check_alive(self) -> None:
         """Notice the end of a process whose link another one, which it started, holds open."""
+        if not child_process.BY_KERNEL:
+            return  # only Linux tells it without waiting for the process
         with suppress(ChildProcessError):  # it was waited for already
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 self._reader.feed_eof()

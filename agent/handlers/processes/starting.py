@@ -4,6 +4,7 @@ Tested by tests/unit/agent/handlers/processes/test_process.py.
 """
 
 import asyncio
+import logging
 import socket
 import subprocess
 from functools import partial
@@ -17,6 +18,8 @@ from schemas.errors import ConfigError
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
 from schemas.task.wording import one_line
+
+log = logging.getLogger(__name__)
 
 START_S = 60.0  # for a process to import its handler
 WATCH_S = 0.25
@@ -38,17 +41,10 @@ class ProcessStarter:
 
     async def __call__(self, handler: ProcessHandler) -> HandlerProcess:
         """Start a process and let it import its handler. Raises ProcessUnusableError."""
-        ours, theirs = socket.socketpair()
-        memory_mb = handler.limits.memory_mb or 0
-        command = (*_PROGRAM, str(theirs.fileno()), handler.path, str(memory_mb))
-        start = partial(child_process.start, command, keep=(theirs.fileno(),))
         try:
-            popen = await self._thread(start)
+            popen, ours = await self._thread(partial(_start, handler))
         except OSError as error:
-            ours.close()
             raise ProcessUnusableError(f"no process could be started: {error.strerror}") from error
-        finally:
-            theirs.close()
         reader, writer = await asyncio.open_connection(sock=ours)
         process = HandlerProcess(popen=popen, reader=reader, writer=writer, limits=handler.limits)
         self._alive.add(process)
@@ -68,20 +64,44 @@ class ProcessStarter:
         """End all processes."""
         if self._watch is not None:
             self._watch.cancel()
-        for process in self._alive:
+        for process in list(self._alive):
             await process.close()
 
     async def _watch_all(self) -> None:
         while True:
             await self._clock.sleep(WATCH_S)
-            self._alive = {process for process in self._alive if not process.closed}
-            for process in self._alive:
-                process.check_alive()
-            busy = {process.pid: process for process in self._alive if not process.usable}
-            if busy:
-                used = await self._thread(partial(use_of, set(busy)))
-                for pid, process in busy.items():
-                    process.check(used.get(pid, Use()))
+            try:
+                await self._look()
+            except Exception:
+                log.exception("the processes of handlers were not looked at")
+
+    async def _look(self) -> None:
+        """Compare what the processes use with what they may use."""
+        self._alive = {process for process in self._alive if not process.closed}
+        for process in self._alive:
+            process.check_alive()
+        busy = {process.pid: process for process in self._alive if not process.usable}
+        if busy:
+            used = await self._thread(partial(use_of, set(busy)))
+            for pid, process in busy.items():
+                process.check(used.get(pid, Use()))
+
+
+def _start(handler: ProcessHandler) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """Start a process; return it with the agent's end of its link.
+
+    All of it happens on one thread, so that a cancelled start cannot close a descriptor too early.
+    """
+    ours, theirs = socket.socketpair()
+    memory_mb = handler.limits.memory_mb or 0
+    command = (*_PROGRAM, str(theirs.fileno()), handler.path, str(memory_mb))
+    try:
+        return child_process.start(command, keep=(theirs.fileno(),)), ours
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
 
 
 def check(path: str) -> None:
