@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agent.ledger import queries
 from agent.reporting.telemetry import dead_lines
-from producer.ledger import dead_letters, outbox, replay_runs, status, store
+from producer.ledger import dead_letters, hooks, outbox, replay_runs, status, store
 from producer.ports import TopicAdmin
 from producer.relay.relay import Relay
 from schemas.errors import UnreachableError
@@ -73,5 +73,10 @@ class GroupWork:
         half_loaded = await self._read(store.half_loaded, group)
         batches = (await self._read(status.read, group)).batches
         dead = {batch.name: batch.counts["dead"] for batch in batches}
+        left = [
+            text
+            for of in (hooks.given_up, hooks.to_be_tried)
+            for text in await self._read(of, group)
+        ]
         lines = dead_lines(group, dead, dead_lately=dead_lately)
-        return [*map(store.half_loaded_message, half_loaded), *lines]
+        return [*map(store.half_loaded_message, half_loaded), *left, *lines]

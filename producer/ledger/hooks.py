@@ -15,9 +15,11 @@ from sqlalchemy import Connection, select, update
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import batch, hook, hook_type
-from schemas.task.hooks import Hooked, HookEvent
+from schemas.task.hooks import Hooked, HookEvent, HookState
+from schemas.task.wording import counted, one_line
 
 KNOWN_S = 86_400.0
+LOOK_AT = 1000  # hooks that a sentence counts
 Order = Mapping[str, Any]  # the columns of `hook` that an order gives
 _TEXT_CHARS = 2000
 
@@ -102,6 +104,40 @@ def order_cancelled(connection: Connection, rows: Sequence[Any]) -> None:
             if HookEvent.DEAD in hooked[group].get(row.type, ())
         ],
     )
+
+
+def given_up(connection: Connection, group: str) -> list[str]:
+    """Return in words which hooks of the group were given up, with a failure of each kind."""
+    return [
+        f"{counted(number, 'hook')} on_{event} of type {name} given up: {failure}"
+        for (name, event), (number, failure) in _left(connection, group, HookState.GAVE_UP).items()
+    ]
+
+
+def to_be_tried(connection: Connection, group: str) -> list[str]:
+    """Return in words which hooks of the group wait, such as after a failure."""
+    return [
+        f"{counted(number, 'hook')} on_{event} of type {name} not done"
+        + (f" ({failure})" if failure else "")
+        + f"; an agent runs them: python -m agent --group {group}"
+        for (name, event), (number, failure) in _left(connection, group, HookState.WAITS).items()
+    ]
+
+
+def _left(
+    connection: Connection, group: str, state: HookState
+) -> dict[tuple[str, str], tuple[int, str]]:
+    """Return by kind how many hooks are in a state, and a failure; of many, the first LOOK_AT."""
+    query = (
+        select(hook.c.type, hook.c.event, hook.c.failure)
+        .where(hook.c.group_name == group, hook.c.state == int(state))
+        .limit(LOOK_AT)
+    )
+    left: dict[tuple[str, str], tuple[int, str]] = {}
+    for row in connection.execute(query):
+        number, failure = left.get((row.type, row.event), (0, ""))
+        left[row.type, row.event] = number + 1, failure or one_line(row.failure)
+    return left
 
 
 def of_row(row: Any, *, attempts: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from producer.ledger import agent_status, batch_status, guards, outbox, replay_runs
+from producer.ledger import agent_status, batch_status, guards, hooks, outbox, replay_runs
 from producer.ledger.agent_status import AgentStatus
 from producer.ledger.batch_status import BatchStatus
 from producer.ledger.replay_runs import Run
@@ -74,7 +74,7 @@ def read(connection: Connection, group: str, name: str | None = None) -> GroupSt
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )
-    waits = _waits(group, agents, batches, raised)
+    waits = _waits(group, agents, batches, raised, hooks.given_up(connection, group))
     replays = tuple(replay_runs.unfinished(connection, group))
     return GroupStatus(
         group, ledger_id(connection), agents, batches, orders, waits, raised, replays
@@ -86,6 +86,7 @@ def _waits(
     agents: Sequence[AgentStatus],
     batches: Sequence[BatchStatus],
     raised: Sequence[Guard],
+    hooks_given_up: Sequence[str],
 ) -> tuple[Sentence, ...]:
     """Return why work waits, for a person, the worst first.
 
@@ -103,4 +104,5 @@ def _waits(
         for guard in raised:
             text = f"guard of {guard.key}: {guard.reason}; {guard.ahead}"
             waits.append(Sentence(Urgency.GUARD_RAISED, ("guard", guard.key), text))
+    waits += [Sentence(Urgency.HOOKS_GIVEN_UP, ("hook", text), text) for text in hooks_given_up]
     return tuple(sorted(waits, key=lambda wait: wait.urgency))

@@ -18,16 +18,17 @@ class Urgency(IntEnum):
     TYPE_UNKNOWN = 4
     ROUTE_REFUSED = 5
     SETTINGS_REFUSED = 6
-    LOOP_BLOCKED = 7
-    AGENT_LOST = 8  # it still holds tasks
-    ROUTE_STOPPED = 9
-    CALLS_HANG = 10
-    SUSPECT_RUNS = 11
-    AGENT_SILENT = 12
-    ROUTE_PAUSED = 13
-    ROUTE_LIMITED = 14
-    ROUTES_LEFT_OUT = 15
-    OTHER = 16  # what an agent of another version says
+    HOOKS_GIVEN_UP = 7
+    LOOP_BLOCKED = 8
+    AGENT_LOST = 9  # it still holds tasks
+    ROUTE_STOPPED = 10
+    CALLS_HANG = 11
+    SUSPECT_RUNS = 12
+    AGENT_SILENT = 13
+    ROUTE_PAUSED = 14
+    ROUTE_LIMITED = 15
+    ROUTES_LEFT_OUT = 16
+    OTHER = 17  # what an agent of another version says
 
     @property
     def needs_person(self) -> bool:

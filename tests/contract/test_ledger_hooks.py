@@ -9,7 +9,7 @@ from agent.ledger.leases import declare_lost, stop
 from agent.ledger.settlements import settle
 from agent.outcome import Moved, Outcome, Spent
 from agent.ports import Verdict
-from producer.ledger import cancel, hooks
+from producer.ledger import cancel, hooks, status
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.task.hooks import HookEvent, HookState
@@ -197,6 +197,8 @@ def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> 
     (row,) = ledger_db.rows(tables.hook)
     ledger_db.ago(tables.hook.c.due_at, 1)
     assert given_up == [0, 0, 0, 0, 1]
+    text = "1 hook on_success of type document given up: the queue is full"
+    assert ledger_db.call(status.read, GROUP).reasons == (text,)
     assert (row.state, row.tries, row.failure) == (HookState.GAVE_UP, 5, "the queue is full")
     assert take(ledger_db, 1) == []
 

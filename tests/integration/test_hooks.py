@@ -145,6 +145,7 @@ def test_a_hook_that_fails_leaves_its_task_alone(embedded: Deployment) -> None:
 
     assert "handler of type invoice (on_success) failed" in agent.err
     assert "ValueError: the queue is full" in agent.err
+    assert "1 hook on_success of type invoice not done (ValueError: the queue is full)" in agent.err
     (line,) = map(orjson.loads, embedded.producer("export", "--batch", BATCH).splitlines())
     assert line["status"] == "succeeded"
 
