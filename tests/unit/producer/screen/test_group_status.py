@@ -243,10 +243,7 @@ def styled(text: Text, part: str) -> set[str]:
 
 def test_colours_have_a_meaning() -> None:
     """What needs a person is red, what ends by itself is yellow, and success is green."""
-    waits = tuple(
-        Sentence(urgency, (urgency.name, ""), f"{urgency.name} ")
-        for urgency in Urgency
-    )
+    waits = tuple(Sentence(urgency, (urgency.name, ""), f"{urgency.name} ") for urgency in Urgency)
     agents = tuple(
         AgentStatus(number, state, state, 1.0) for number, state in enumerate(AgentState)
     )
