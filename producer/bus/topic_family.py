@@ -6,7 +6,7 @@ The ids of the cluster and of the topics are stored in the ledger, so that a top
 and made again is noticed.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -88,26 +88,27 @@ class TopicFamily:
         Partitions are never reduced.
         """
         states = await self._admin.describe(self._topics.names)
-        lines, without = await self._lanes_left_out(states)
+        lines, without = await self._lanes_left_out()
         for name in self._topics.names:
             if name in states or not (self._topics.is_old(name) or name in without):
                 lines += await self._apply_one(
                     name, states.get(name), partitions, replication_factor
                 )
         lines += await self._old_tier_lines(states)
-        while (are_new := await self._store_current()) is None:
+        while (are_new := await self._store_current(without)) is None:
             pass  # another program stored ids that may be newer than those seen here: look again
         return [*lines, "topic ids stored"] if are_new else lines
 
-    async def _lanes_left_out(
-        self, states: Mapping[str, TopicState]
-    ) -> tuple[list[str], Collection[str]]:
+    async def _lanes_left_out(self) -> tuple[list[str], Collection[str]]:
         """Return the lanes' topics that cannot be made yet, after a line that says why.
 
         Agents of older versions read no lane but the normal one, and would take the tasks of the
-        others for tasks whose records are lost.
+        others for tasks whose records are lost. A lane is made once its id is stored: an `apply`
+        that was killed may have left its topic.
         """
-        missing = [name for name in self._topics.added_names if name not in states]
+        stored = await self.stored_ids()
+        ids = stored.topic_ids if stored is not None else {}
+        missing = [name for name in self._topics.added_names if name not in ids]
         older = await self._transactions.read(migrations.agents_before, LANES_FROM)
         if not missing or not older:
             return [], ()
@@ -205,8 +206,8 @@ class TopicFamily:
             lines.append(f"{name}: an old tier, {advice}")
         return lines
 
-    async def _store_current(self) -> bool | None:
-        """Store the ids that exist now; return whether they were new.
+    async def _store_current(self, without: Container[str]) -> bool | None:
+        """Store the ids that exist now, except those in `without`; return whether they were new.
 
         Returns None when another program stored other ids meanwhile.
         """
@@ -214,7 +215,7 @@ class TopicFamily:
         states = await self._all_states()
         current = StoredIds(
             await self._admin.cluster_id(),
-            {name: state.topic_id for name, state in sorted(states.items())},
+            {name: state.topic_id for name, state in sorted(states.items()) if name not in without},
         )
         if current == stored:
             return False

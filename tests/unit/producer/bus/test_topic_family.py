@@ -12,6 +12,7 @@ from agent.ledger import leases
 from producer.bus import topic_family as families
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.bus.topic_family import StoredIds, TopicFamily
+from producer.ledger import lanes
 from producer.ports import TopicState
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database
@@ -334,6 +335,37 @@ def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
 
         assert lanes_of(await admin.describe(TOPICS.names)) == TOPICS.lanes.keys()
         assert await topics.lane_advice() == []
+        assert database.run(served_from) == families.LANES_FROM
+        await admin.close()
+
+    asyncio.run(story())
+
+
+def test_lanes_that_a_killed_apply_left_are_not_used_beside_older_agents(
+    database: Database, tmp_path: Path
+) -> None:
+    """Their topics exist, but their ids are not stored, and an older agent has started since."""
+
+    async def story() -> None:
+        admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
+        topics = family(database, admin)
+        database.run(lambda c: c.execute(insert(ledger), {"ledger_id": bytes(16)}))
+        for name in TOPICS.added_names:
+            await admin.create(name, 4, None)
+        old = database.run(lambda c: leases.register(c, "old", "group", "1", revision="0006"))
+
+        refused, *_ = await topics.apply(4, None)
+
+        assert "not made while agents of an older version run" in refused
+        assert not database.run(lambda c: lanes.made(c, "group"))
+        assert database.run(served_from) < families.LANES_FROM
+        assert await topics.differences() == []
+        await topics.require()
+
+        database.run(lambda c: leases.stop(c, old))
+        await topics.apply(4, None)
+
+        assert database.run(lambda c: lanes.made(c, "group"))
         assert database.run(served_from) == families.LANES_FROM
         await admin.close()
 
