@@ -13,6 +13,7 @@ from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.quota_gate import CallTurns, QuotaGate
 from agent.execution.settler import Settler
+from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
 from agent.judge import Effect, effect_of
@@ -51,6 +52,7 @@ class NotAdmitted(Enum):
     SUSPECT = "another crash suspect runs"
     ROUTE = "its route takes no call now"
     QUOTA = "the limits of its account or its tenant leave no room now"
+    TYPE = "the slots of its type are used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,15 @@ class RouteRefused:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class TypeAsleep:
+    """The hours of a claimed task's type have not begun."""
+
+    name: str
+
+
 # Why a claimed task keeps its slot until it may move to a tier.
-Stop = Guard | TypeUnknown | RouteRefused
+Stop = Guard | TypeUnknown | TypeAsleep | RouteRefused
 
 
 class Admission:
@@ -85,6 +94,7 @@ class Admission:
         suspects: CrashSuspects,
         settler: Settler,
         unknown_types: UnknownTypes,
+        types: TypeLimits,
         clock: Clock,
     ) -> None:
         self.slots = slots
@@ -95,11 +105,13 @@ class Admission:
         self._suspects = suspects
         self._settler = settler
         self._unknown_types = unknown_types
+        self._types = types
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._closed = False
         self._held: dict[Delivery, CallTurns] = {}  # of deliveries that are being claimed
         self._bound: set[str] = set()
+        self._running: set[Delivery] = set()  # those that have a slot
 
     # ---- before a claim
 
@@ -152,13 +164,16 @@ class Admission:
                 self._free(route)
 
     def hold_turn(self, delivery: Delivery) -> bool:
-        """Reserve the first call of a delivery within the limits of its account and tenant.
+        """Reserve the first call of a delivery within the limits of its account, tenant and type.
 
         Return whether it may be claimed. `release_turns` gives back what was not used.
         """
+        if self._types.full(delivery):
+            return False
         turns = self._quotas.admit(delivery, delivery.route)
         if turns is not None:
             self._held[delivery] = turns
+            self._types.enter(delivery)
         return turns is not None
 
     def release_turns(self, deliveries: Iterable[Delivery]) -> None:
@@ -167,6 +182,8 @@ class Admission:
             turns = self._held.pop(delivery, None)
             if turns is not None:
                 turns.close()
+            if delivery not in self._running:
+                self._types.leave(delivery)
 
     def closed_route(self, route: str) -> bool:
         """Return whether the tasks of a route wait: it takes no calls but probes.
@@ -208,7 +225,11 @@ class Admission:
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return why tasks wait though their routes take calls, for the agent's report."""
-        return [*self._unknown_types.reasons(now_s), *self._quotas.reasons(now_s)]
+        return [
+            *self._unknown_types.reasons(now_s),
+            *self._types.reasons(),
+            *self._quotas.reasons(now_s),
+        ]
 
     # ---- before an attempt
 
@@ -224,6 +245,8 @@ class Admission:
             return reason
         if not delivery.plan.allows(delivery.route) or self._guarded_fallback(delivery):
             return NotAdmitted.ROUTE
+        if self._types.full(delivery):
+            return NotAdmitted.TYPE
         turns = self._held.pop(delivery, None) or self._quotas.admit(delivery, delivery.route)
         if turns is None:
             return NotAdmitted.QUOTA
@@ -248,6 +271,8 @@ class Admission:
             return None
         if not self._unknown_types.knows(row.type):
             return TypeUnknown(row.type)
+        if not self._types.is_open(row.type):
+            return TypeAsleep(row.type)
         delivery.plan = delivery.plan.within(row.routes_allowed)
         if refusal := delivery.plan.refusal:
             return RouteRefused(refusal)
@@ -310,10 +335,14 @@ class Admission:
         """Note that a delivery has a slot."""
         self._busy[delivery.route] += 1
         self._suspects.enter(delivery)
+        self._running.add(delivery)
+        self._types.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:
         """Note that a delivery has left its slot."""
         self._suspects.leave(delivery)
+        self._running.discard(delivery)
+        self._types.leave(delivery)
         self._free(delivery.route)
 
     def close(self) -> None:

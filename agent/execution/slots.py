@@ -13,12 +13,14 @@ from agent.execution.admission import (
     Permit,
     RouteRefused,
     Stop,
+    TypeAsleep,
     TypeUnknown,
 )
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
+from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -52,6 +54,7 @@ class Slots:
         settler: Settler,
         longest_tier: Tier,
         unknown_types: UnknownTypes,
+        types: TypeLimits,
         clock: Clock,
         counts: Counts,
         memory: MemoryWatch,
@@ -64,6 +67,7 @@ class Slots:
         self._settler = settler
         self._longest_tier = longest_tier
         self._unknown_types = unknown_types
+        self._types = types
         self._clock = clock
         self._counts = counts
         self._memory = memory
@@ -182,6 +186,9 @@ class Slots:
         if isinstance(decision, TypeUnknown):
             await self._guards.wait_to_move()
             return self._unknown_types.hold(delivery)
+        if isinstance(decision, TypeAsleep):
+            await self._guards.wait_to_move()
+            return self._types.put_off(decision.name, delivery.task_id)
         if isinstance(decision, RouteRefused):
             await self._guards.wait_to_move()
             return self._unknown_types.hold_for_route(delivery, decision.reason)

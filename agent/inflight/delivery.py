@@ -59,6 +59,7 @@ class Delivery:
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None
     spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
+    line: str = ""  # in which it waits for its turn; empty for that of its tenant
     start: str = ""  # where its next attempt begins, if the routes before it have refused the task
 
     def __post_init__(self) -> None:
@@ -80,6 +81,11 @@ class Delivery:
     def task_id(self) -> int:
         """Return the task's id, as the header states it."""
         return self.publication.task_id
+
+    @property
+    def task_type(self) -> str:
+        """Return the type of its task, as far as it is known."""
+        return self.size.task_type if self.row is None else self.row.type
 
     @property
     def suspect(self) -> bool:

@@ -11,14 +11,15 @@ from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.turns import May, always
+from agent.inflight.turns import APART, May, always
 from schemas.task.lanes import Lane
 
 
 class InFlightTable:
     """Moves deliveries between their states; knows nothing of the ledger or of calls.
 
-    `lanes` are by topic; `weight_of` gives a tenant's part beside others.
+    `lanes` are by topic; `weight_of` gives a tenant's part beside others. `is_apart` tells whether
+    the tasks of a type wait apart from their tenant's others.
     """
 
     def __init__(
@@ -27,9 +28,11 @@ class InFlightTable:
         limits: Limits,
         lanes: Mapping[str, Lane] = MappingProxyType({}),
         weight_of: Callable[[str], float] = lambda _tenant: 1.0,
+        is_apart: Callable[[str], bool] = lambda _type: False,
     ) -> None:
         self._limits = limits
         self._lanes = lanes
+        self._is_apart = is_apart
         self._by_task: dict[int, Delivery] = {}
         self._behind: dict[int, deque[Delivery]] = {}  # by task: its records that came later
         self._to_ask: deque[Delivery] = deque()
@@ -139,6 +142,8 @@ class InFlightTable:
             self.shed(delivery)  # it may wait for long, and the ledger is known to have its body
             self._suspects.append(delivery)
         elif self._may_wait(delivery):
+            is_apart = self._is_apart(delivery.task_type)
+            delivery.line = f"{delivery.tenant}{APART}{delivery.task_type}" if is_apart else ""
             self._ready.put(delivery, back=back)
 
     def _follow_row(self, delivery: Delivery) -> None:

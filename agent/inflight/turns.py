@@ -11,6 +11,7 @@ from itertools import chain, islice, zip_longest
 from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.lanes import TURNS, Lane
 
+APART = "\n"  # between tenant and type, in the name of a line apart from the tenant's other tasks
 LEAST_WEIGHT = 0.01  # of a tenant; with less, a turn would take thousands of rounds
 
 # Whether a delivery may be taken now. A delivery for which it returns True is taken.
@@ -106,6 +107,9 @@ class _Queue:
 class TenantTurns:
     """The deliveries of one route in one lane; tenants take turns by their weights.
 
+    The tasks of a type with slots of its own wait in a line apart, so that those of the tenant's
+    other types do not wait behind them. It takes turns like a tenant of the same weight.
+
     A tenant whose next delivery may not be taken loses this turn, and its deliveries keep their
     order. It is set aside until `restore`, so that others use what it cannot.
     """
@@ -126,7 +130,7 @@ class TenantTurns:
 
     def put(self, delivery: Delivery, *, back: bool) -> None:
         """Queue a delivery behind the others of its tenant."""
-        tenant = delivery.tenant
+        tenant = delivery.line or delivery.tenant
         if tenant not in self._queues:
             self._queues[tenant] = _Queue()
             self._round.append(tenant)
@@ -140,7 +144,7 @@ class TenantTurns:
             tenant = self._round[0]
             queue = self._queues[tenant]
             if queue.credit < 1:
-                queue.credit += max(self._weight_of(tenant), LEAST_WEIGHT)
+                queue.credit += max(self._weight_of(tenant.partition(APART)[0]), LEAST_WEIGHT)
             delivery = self._pop_of(tenant, may) if queue.credit >= 1 else None
             if not queue:
                 # Tenants come from tasks, so unused names must not pile up.

@@ -59,7 +59,9 @@ _MOVES = (
     )
     .where(
         task_attempt.c.outcome == AttemptOutcome.MOVED,
-        task_attempt.c.error_class.in_((ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE)),
+        task_attempt.c.error_class.in_(
+            (ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE, ErrorClass.SCHEDULE)
+        ),
     )
 )
 
@@ -91,11 +93,12 @@ def step(
     limit: int,
     cursor: CallUpCursor | None,
     knows_type: Callable[[str], bool] = lambda _: False,
+    is_open: Callable[[str], bool] = lambda _: False,
 ) -> CallUpPage:
     """Call up tasks from the page of tasks after `cursor`.
 
     These are at most `limit` tasks of wanted routes, and tasks whose type was unknown and is known
-    here.
+    here, or waited for hours that have begun.
     """
     query = _WAITING.limit(SCAN)
     if cursor is None:
@@ -107,8 +110,9 @@ def step(
     for_route: set[tuple[int, int]] = set()
     for_type: set[tuple[int, int]] = set()
     for move in _moves(connection, group, [row.id for row in rows]):
-        if move.error_class == ErrorClass.UNKNOWN_TYPE:
-            if knows_type(move.type):
+        if move.error_class != ErrorClass.ROUTE:
+            runs = knows_type if move.error_class == ErrorClass.UNKNOWN_TYPE else is_open
+            if runs(move.type):
                 for_type.add((move.task_id, move.fence + 1))
         elif is_wanted(_route_of(move.error_text)):
             for_route.add((move.task_id, move.fence + 1))

@@ -41,7 +41,9 @@ _MOVE = (
         task_attempt.c.task_id == task.c.id,
         task_attempt.c.fence == task.c.fence - 1,
         task_attempt.c.outcome == AttemptOutcome.MOVED,
-        task_attempt.c.error_class.not_in((ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE)),
+        task_attempt.c.error_class.not_in(
+            (ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE, ErrorClass.SCHEDULE)
+        ),
     )
     .limit(1)
 )

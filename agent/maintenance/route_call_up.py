@@ -41,6 +41,7 @@ class RouteCallUp:
         group: str,
         routes: Router,
         knows_type: Callable[[str], bool],
+        is_open: Callable[[str], bool] = lambda _: False,
         publishing: Publishing,
     ) -> None:
         self._transactions = transactions
@@ -48,6 +49,7 @@ class RouteCallUp:
         self._group = group
         self._routes = routes
         self._knows_type = knows_type
+        self._is_open = is_open
         self._publishing = publishing
         self._duty = Duty(name="calling up tasks of open routes", work=self.look, clock=clock)
         self._closed: set[str] = set()
@@ -63,8 +65,8 @@ class RouteCallUp:
         """Look each second until cancelled."""
         await repeat([self._duty], partial(self._clock.sleep, LOOK_S))
 
-    def types_added(self) -> None:
-        """Plan a walk: tasks may wait for types that this agent has just learned to know."""
+    def types_changed(self) -> None:
+        """Plan a walk: tasks may wait for types whose settings have just changed."""
         self._begin(set(), self._clock.now_s())
 
     async def look(self) -> None:
@@ -96,7 +98,13 @@ class RouteCallUp:
         for _ in range(STEPS):
             limit = FEW if self._trial else call_up.MANY
             page = await self._transactions.write(
-                call_up.step, self._group, self._wanted, limit, self._cursor, self._knows_type
+                call_up.step,
+                self._group,
+                self._wanted,
+                limit,
+                self._cursor,
+                self._knows_type,
+                self._is_open,
             )
             self._cursor = page.cursor
             if page.orders:

@@ -14,9 +14,9 @@ import orjson
 
 from agent.quota.estimate import CallSize, most_out
 from agent.routes.plan import RoutePlan
-from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, NO_SETTINGS, Config
 from schemas.settings.fallback import chain
-from schemas.settings.routing import NO_SETTINGS, configured_routes
+from schemas.settings.routing import configured_routes
 from schemas.task.task_types import DOCUMENT, OPENAI
 from schemas.task.untrusted import contained
 

@@ -15,6 +15,7 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
+from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Documents, Handler, Handlers, registry
 from agent.handlers.context import Tools
@@ -117,7 +118,12 @@ def agent(chosen: Chosen) -> Agent:
     tools = _tools(chosen, common)
     handlers = Handlers(tools=tools, by_type=load_handlers(parts.config.types))
     hooks = Hooks(tools=tools, by_kind=load_hooks_of(parts.config.types))
-    executing = _execution(chosen, common, guards, quotas, handlers, locks)
+    types = TypeLimits(
+        settings_of=partial(_type_settings, parts),
+        tiers=tiers_of(parts.topics.tiers),
+        clock=common.clock,
+    )
+    executing = _execution(chosen, common, guards, quotas, handlers, locks, types)
     hook_runner = make_hook_runner(
         parts, common=common, hooks=hooks, quotas=quotas, routes=chosen.routes
     )
@@ -136,7 +142,7 @@ def agent(chosen: Chosen) -> Agent:
         batches_cancelled=dispatching.claimer.batches_cancelled,
         partitions=(dispatching.partitions, inbox_partitions),
     )
-    route_duties = _route_duties(chosen, guards, common.publishing)
+    route_duties = _route_duties(chosen, guards, common.publishing, types)
     intake, reporter = (
         _intake(chosen, common, inbox_partitions),
         _reporter(chosen, common, executing),
@@ -273,6 +279,7 @@ def _execution(
     quotas: QuotaGate,
     handlers: Handlers,
     locks: ResourceLocks,
+    types: TypeLimits,
 ) -> Execution:
     limits, sqlite = chosen.limits, chosen.parts.transactions.database.sqlite
     unknown_types = UnknownTypes(
@@ -290,6 +297,7 @@ def _execution(
         handlers=handlers,
         locks=locks,
         unknown_types=unknown_types,
+        types=types,
         group_size=limits.sqlite_group if sqlite else limits.group,
         reply_limit_bytes=chosen.reply_limit_bytes,
     )
@@ -302,6 +310,7 @@ def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
         partitions=_partitions(chosen, chosen.sources),
         lanes=topics.lanes,
         weight_of=lambda tenant: parts.config.tenant(tenant).weight,
+        is_apart=lambda name: parts.config.type_settings(name).slots is not None,
         decoder=RecordDecoder(
             ledger_id=parts.ledger_id, group=topics.group, naming=chosen.routes.naming
         ),
@@ -334,6 +343,10 @@ def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:
         memory=common.memory,
         limits=chosen.limits,
     )
+
+
+def _type_settings(parts: Parts, name: str) -> TypeConfig:
+    return parts.config.type_settings(name)
 
 
 def _knows_type(parts: Parts, name: str) -> bool:
@@ -391,7 +404,9 @@ class _RouteDuties:
     rounds: Sequence[Round]
 
 
-def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> _RouteDuties:
+def _route_duties(
+    chosen: Chosen, guards: GuardGate, publishing: Publishing, types: TypeLimits
+) -> _RouteDuties:
     parts, routes = chosen.parts, chosen.routes
     transactions, clock, group = parts.transactions, parts.clock, parts.topics.group
     prober = ProbeSender(routes=routes, accounts=chosen.accounts, clock=clock)
@@ -412,6 +427,7 @@ def _route_duties(chosen: Chosen, guards: GuardGate, publishing: Publishing) -> 
         group=group,
         routes=routes,
         knows_type=partial(_knows_type, parts),
+        is_open=types.is_open,
         publishing=publishing,
     )
     rounds = (keeper.run, prober.run, listener.run, call_up.run)

@@ -25,6 +25,7 @@ from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
+from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.execution.worker import Worker
 from agent.handlers import Handlers
@@ -80,6 +81,7 @@ def execution(
     handlers: Handlers,
     locks: ResourceLocks,
     unknown_types: UnknownTypes,
+    types: TypeLimits,
     group_size: int,
     reply_limit_bytes: int,
 ) -> Execution:
@@ -103,6 +105,7 @@ def execution(
         suspects=suspects,
         settler=settler,
         unknown_types=unknown_types,
+        types=types,
         clock=clock,
     )
     slots = Slots(
@@ -113,6 +116,7 @@ def execution(
         settler=settler,
         longest_tier=common.longest_tier,
         unknown_types=unknown_types,
+        types=types,
         clock=clock,
         counts=common.counts,
         memory=common.memory,
@@ -140,6 +144,7 @@ def dispatch(
     partitions: Partitions,
     lanes: Mapping[str, Lane],
     weight_of: Callable[[str], float],
+    is_apart: Callable[[str], bool],
     decoder: RecordDecoder,
     admission: Admission,
     slots: Slots,
@@ -147,7 +152,7 @@ def dispatch(
     """Build the parts that decide about records."""
     ledger, publishing, leases = common.ledger, common.publishing, common.leases
     wakeups, clock, limits = common.wakeups, common.clock, common.limits
-    table = InFlightTable(limits=limits, lanes=lanes, weight_of=weight_of)
+    table = InFlightTable(limits=limits, lanes=lanes, weight_of=weight_of, is_apart=is_apart)
     quarantine = QuarantineQueue(
         ledger=ledger,
         letters=common.letters,

@@ -84,8 +84,8 @@ class LiveSettings:
             log.info("route %s has another account and is tried again", name)
         self._use_by_tasks(config, by_type)
         self.hooks.apply(tools=self.tools(), by_kind=by_kind)
-        if config.known_types - old.known_types:
-            self.call_up.types_added()
+        if config.types != old.types:
+            self.call_up.types_changed()
         for warning in keys_in_clear(config, getproxies_environment()):
             log.warning("%s", warning)
 

@@ -15,15 +15,13 @@ from producer.ledger import store
 from producer.ledger import tally as counts
 from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
-from schemas.task.failures import FOLLOW_UP, ErrorClass, TallyOutcome
+from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
 from schemas.task.states import Status
 
 MINUTES = 10  # that are looked back
 COUNTED_MOST = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
-_NO_FAILURES = frozenset(
-    {*TallyOutcome, ErrorClass.GUARD, ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE}
-)
+_NO_FAILURES = frozenset({*TallyOutcome, *UNTRIED} - {ErrorClass.EXPIRED})
 _WAITING = frozenset({Status.PENDING, Status.RETRYING})
 _FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
 

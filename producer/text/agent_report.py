@@ -1,9 +1,10 @@
 """The sentences in which an agent's report is shown to a person."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from producer.text.pace import duration
 from producer.text.urgency import Urgency, urgency_of
 from schemas.task.agent_report import (
     AgentReport,
@@ -112,8 +113,8 @@ def _text(reason: Reason, group: str) -> str:
             return _hanging(reason)
         case code if code in _UNKNOWN:
             return _UNKNOWN[code].format(name=reason.name, text=reason.text)
-        case ReasonCode.ROUTE_LIMITED | ReasonCode.ROUTES_LEFT_OUT as code:
-            return (_limited if code == ReasonCode.ROUTE_LIMITED else _left_out)(reason)
+        case code if code in _SHAPED:
+            return _SHAPED[code](reason)
         case _:
             return " ".join(filter(None, (reason.code, reason.name, why)))
 
@@ -147,3 +148,16 @@ def _route(reason: Reason) -> str:
     """Return the name of a route, with its model and address where they are known."""
     target = " at ".join(filter(None, (reason.model, reason.address)))
     return f"route {reason.name} ({target})" if target else f"route {reason.name}"
+
+
+def _asleep(reason: Reason) -> str:
+    """Return which type waits for its hours."""
+    opens = duration(reason.seconds)
+    return f"tasks of type {reason.name} wait on purpose: it runs {reason.text}, next in {opens}"
+
+
+_SHAPED: dict[str, Callable[[Reason], str]] = {
+    ReasonCode.ROUTE_LIMITED: _limited,
+    ReasonCode.ROUTES_LEFT_OUT: _left_out,
+    ReasonCode.TYPE_ASLEEP: _asleep,
+}

@@ -27,8 +27,9 @@ class Urgency(IntEnum):
     AGENT_SILENT = 13
     ROUTE_PAUSED = 14
     ROUTE_LIMITED = 15
-    ROUTES_LEFT_OUT = 16
-    OTHER = 17  # what an agent of another version says
+    TYPE_ASLEEP = 16
+    ROUTES_LEFT_OUT = 17
+    OTHER = 18  # what an agent of another version says
 
     @property
     def needs_person(self) -> bool:

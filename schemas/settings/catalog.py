@@ -10,6 +10,7 @@ from schemas.settings import kinds
 from schemas.settings.config import RunIn, Structured, Trigger
 from schemas.settings.headers import headers
 from schemas.settings.quota import ChargeRule
+from schemas.settings.schedule import schedule
 from schemas.settings.schema_file import schema_file
 
 MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
@@ -161,6 +162,14 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         ),
         "tiers": NamedSetting(
             kinds.tiers, "those of `retry.tiers` in which its tasks wait for a next attempt", "all"
+        ),
+        "slots": NamedSetting(
+            kinds.whole(1, 100_000), "most attempts of the type that run at once in one agent"
+        ),
+        "schedule": NamedSetting(
+            schedule,
+            "hours of the day in which its tasks run, such as `22:00-06:00 UTC`; attempts that run "
+            "at their end go on",
         ),
         "soft_limit_s": NamedSetting(
             _LIMIT_S,

@@ -216,8 +216,9 @@ class TypeConfig:
     tasks that name no model. `prompt` and `schema`: those of tasks that have none. `retry`
     and `give_up`: names of the handler's exceptions that are retried, and that are not. `delay_s`:
     the least wait before a next attempt. `tiers`: the retry tiers of its tasks, by default all.
-    After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended. `run`: where
-    the handler runs; in a process of its own it may use `memory_mb` and run for `time_s`.
+    After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended. `slots`: most
+    attempts at once in one agent. `schedule`: the hours in which the tasks run. `run`: where the
+    handler runs; in a process of its own it may use `memory_mb` and run for `time_s`.
     `on_success`, `on_retry` and `on_dead`: functions that run after an attempt has ended.
     """
 
@@ -234,6 +235,8 @@ class TypeConfig:
     prompt: str | None = None
     schema: dict[str, Any] | None = None
     tiers: tuple[str, ...] = ()
+    slots: int | None = None
+    schedule: str | None = None
     soft_limit_s: float | None = None
     time_limit_s: float | None = None
     on_success: str | None = None
@@ -249,6 +252,9 @@ class TypeConfig:
             HookEvent.DEAD: self.on_dead,
         }
         return {event: path for event, path in named.items() if path is not None}
+
+
+NO_SETTINGS = TypeConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +300,10 @@ class Config:
         The row of a foreign writer may name no type; such a task is a document.
         """
         return not name or name in BUILT_IN or name in self.types
+
+    def type_settings(self, name: str) -> TypeConfig:
+        """Return the settings of a type, which may have none."""
+        return self.types.get(name, NO_SETTINGS)
 
     def max_attempts_of(self, task_type: str) -> int:
         """Return how many attempts a task of this type may have, unless its line says otherwise."""

@@ -1,9 +1,7 @@
 """The route of a task, as agents choose it from what its line says. Pure."""
 
 from schemas.settings.account import account
-from schemas.settings.config import DEFAULT_ROUTE, Config, TypeConfig
-
-NO_SETTINGS = TypeConfig()
+from schemas.settings.config import DEFAULT_ROUTE, NO_SETTINGS, Config
 
 
 def configured_routes(config: Config) -> tuple[str, ...]:

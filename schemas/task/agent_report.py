@@ -42,6 +42,7 @@ class ReasonCode(StrEnum):
     CALLS_HANG = "calls_hang"
     ROUTE_PAUSED = "route_paused"
     ROUTE_LIMITED = "route_limited"
+    TYPE_ASLEEP = "type_asleep"  # its hours have not begun
     ROUTES_LEFT_OUT = "routes_left_out"  # more routes wait than are named
 
 

@@ -67,6 +67,7 @@ class ErrorClass(StrEnum):
     ROUTE = "ROUTE", "no attempt: its route is closed"
     UNKNOWN_TYPE = "UNKNOWN_TYPE", "no attempt: its agent's settings have no section for its type"
     HOOK = "HOOK", "no attempt: the cost of a hook that ran after one"
+    SCHEDULE = "SCHEDULE", "no attempt: the hours of its type have not begun"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
     FOLLOW_CLASH = (
         "FOLLOW_CLASH",
@@ -85,6 +86,7 @@ UNTRIED = frozenset(
         ErrorClass.ROUTE,
         ErrorClass.UNKNOWN_TYPE,
         ErrorClass.HOOK,
+        ErrorClass.SCHEDULE,
     }
 )
 

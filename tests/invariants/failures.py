@@ -13,7 +13,7 @@ from tests.invariants.happened import Count, Guarded, Outage
 
 COUNTED = ("retry", "dead")
 # Causes that the provider or docllm applies to all tasks alike.
-FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD", "UNKNOWN_TYPE"}
+FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD", "UNKNOWN_TYPE", "SCHEDULE"}
 COUNTS = {"SERVER", "NETWORK", "AMBIGUOUS"}  # until the route has stopped
 SHORTEST_PAUSE_S = 0.5
 

@@ -13,6 +13,7 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
+from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery
@@ -26,7 +27,7 @@ from agent.quota.quotas import Quotas
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from schemas.runtime.clock import Clock, SystemClock
-from schemas.settings.config import Config
+from schemas.settings.config import NO_SETTINGS, Config, TypeConfig
 from schemas.task.envelope import Publication
 from schemas.task.guard import Guard, GuardCause
 from tests.support.routes import ROUTE
@@ -109,10 +110,16 @@ class SlotsHarness:
             Counts(),
         )
         self.clock = SystemClock()
+        self.settings: dict[str, TypeConfig] = {}
         self.unknown_types = UnknownTypes(
             knows=lambda name: name == "document",
             tiers=[SHORTEST, LONGEST],
             lane_topics={PARTITION.topic},
+            clock=self.clock,
+        )
+        self.types = TypeLimits(
+            settings_of=lambda name: self.settings.get(name, NO_SETTINGS),
+            tiers=[SHORTEST, LONGEST],
             clock=self.clock,
         )
         self.quotas = quota_gate_of(Config(), self.clock)
@@ -130,6 +137,7 @@ class SlotsHarness:
             suspects=suspects,
             settler=cast("Settler", self.settler),
             unknown_types=self.unknown_types,
+            types=self.types,
             clock=self.clock,
         )
 
@@ -144,6 +152,7 @@ class SlotsHarness:
             guards=self.guards,
             longest_tier=LONGEST,
             unknown_types=self.unknown_types,
+            types=self.types,
             clock=self.clock,
             counts=self.counts,
             memory=MemoryWatch(self.clock),

@@ -172,6 +172,7 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
         slots=slots,
         lanes={PARTITION.topic: Lane.NORMAL},
         weight_of=lambda _tenant: 1.0,
+        is_apart=lambda _type: False,
     )
     dispatch.dispatcher.deliver(Assigned((PARTITION,)))
     dispatch.dispatcher.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])

@@ -68,6 +68,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         lanes={PARTITION.topic: Lane.NORMAL},
         weight_of=lambda _tenant: 1.0,
+        is_apart=lambda _type: False,
         admission=MagicMock(slots=64),
         slots=MagicMock(),
     )

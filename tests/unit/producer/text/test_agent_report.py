@@ -86,6 +86,10 @@ def said(*reasons: Reason) -> list[str]:
             ),
         ),
         (
+            Reason(ReasonCode.TYPE_ASLEEP, "night", text="22:00-06:00 UTC", seconds=5400.0),
+            ("tasks of type night wait on purpose: it runs 22:00-06:00 UTC, next in 1:30:00"),
+        ),
+        (
             Reason(ReasonCode.SETTINGS_REFUSED, text="docllm.toml is not TOML: line 3"),
             "the changed settings are not used: docllm.toml is not TOML: line 3",
         ),

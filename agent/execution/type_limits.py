@@ -1,0 +1,99 @@
+"""The limits that the settings set on types of task: their slots in one agent, and their hours.
+
+A task outside of its type's hours is put off until they begin: it waits in a tier, uncounted, and
+holds no offset up for longer than relief allows.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from agent.inflight.delivery import Delivery
+from agent.judge import SPREAD, Tier
+from agent.outcome import Failure, Moved, Spent
+from agent.ports import Clock
+from schemas.settings.config import TypeConfig
+from schemas.settings.schedule import opens_in_s
+from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.failures import ErrorClass
+
+# How much longer a task waits than until its hours, so that not all of them begin at once.
+LATER_S = 60.0
+
+
+class TypeLimits:
+    """Counts the tasks of each type, and knows which types have their hours now.
+
+    `settings_of` returns the settings of a type. `tiers` are the retry tiers, the shortest first.
+    """
+
+    def __init__(
+        self, *, settings_of: Callable[[str], TypeConfig], tiers: Sequence[Tier], clock: Clock
+    ) -> None:
+        self._settings_of = settings_of
+        self._tiers = tiers
+        self._clock = clock
+        self._types: dict[Delivery, str] = {}  # of tasks that are taken for a claim, or have a slot
+        self._busy: Counter[str] = Counter()
+        self._asleep: set[str] = set()  # types of which a task was met outside of its hours
+
+    # ---- slots
+
+    def full(self, delivery: Delivery) -> bool:
+        """Return whether the type of a delivery has no slot left for it."""
+        name = delivery.task_type
+        slots = self._settings_of(name).slots
+        if slots is None or self._types.get(delivery) == name:
+            return False
+        return self._busy[name] >= slots
+
+    def enter(self, delivery: Delivery) -> None:
+        """Count a delivery for its type, once; a body that was read late may show another type."""
+        if self._types.get(delivery) != delivery.task_type:
+            self.leave(delivery)
+            self._types[delivery] = delivery.task_type
+            self._busy[delivery.task_type] += 1
+
+    def leave(self, delivery: Delivery) -> None:
+        """Count a delivery no longer."""
+        name = self._types.pop(delivery, None)
+        if name is not None:
+            self._busy[name] -= 1
+            if not self._busy[name]:
+                del self._busy[name]
+
+    # ---- hours
+
+    def opens_in_s(self, name: str) -> float:
+        """Return the time until the hours of a type begin; 0 during them, or if it has none."""
+        hours = self._settings_of(name).schedule
+        return 0.0 if hours is None else opens_in_s(hours, self._clock.utc_s())
+
+    def is_open(self, name: str) -> bool:
+        """Return whether tasks of a type may run now; if not, note that some wait."""
+        is_open = not self.opens_in_s(name)
+        (self._asleep.discard if is_open else self._asleep.add)(name)
+        return is_open
+
+    def put_off(self, name: str, task_id: int) -> Moved:
+        """Return the outcome of a claimed task that waits for the hours of its type."""
+        wait_s = self.opens_in_s(name)
+        tier = next((tier for tier in self._tiers if tier.delay_s >= wait_s), self._tiers[-1])
+        later_s = min(SPREAD * wait_s, LATER_S) * (task_id % 997) / 997
+        hours = self._settings_of(name).schedule
+        failure = Failure(ErrorClass.SCHEDULE, f"type {name} runs {hours}")
+        return Moved(failure, Spent(), tier.name, wait_s + later_s)
+
+    def reasons(self) -> list[Reason]:
+        """Return which types wait for their hours, for the agent's report."""
+        waits = {name: self.opens_in_s(name) for name in sorted(self._asleep)}
+        self._asleep = {name for name, wait_s in waits.items() if wait_s}
+        return [
+            Reason(
+                ReasonCode.TYPE_ASLEEP,
+                name,
+                text=self._settings_of(name).schedule or "",
+                seconds=wait_s,
+            )
+            for name, wait_s in waits.items()
+            if wait_s
+        ]

@@ -1,0 +1,153 @@
+"""Slots and hours of a type: its tasks wait, and those of other types do not."""
+
+import pytest
+
+from agent.execution.admission import NotAdmitted, Permit, TypeAsleep
+from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.type_limits import LATER_S, TypeLimits
+from agent.inflight.delivery import Delivery
+from agent.inflight.limits import Limits
+from agent.inflight.table import InFlightTable
+from agent.judge import tiers_of
+from agent.outcome import Moved
+from agent.quota.estimate import CallSize
+from schemas.settings.config import NO_SETTINGS, TypeConfig
+from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.failures import ErrorClass
+from tests.support.clock import HandClock
+from tests.support.routes import GOOD, routes
+from tests.support.slots import SlotsHarness, claimed, ending, started
+
+HOUR_S = 3600.0
+NIGHT = {"document": TypeConfig(schedule="22:00-06:00 UTC"), "scan": TypeConfig(slots=2)}
+
+
+def limits(clock: HandClock) -> TypeLimits:
+    return TypeLimits(
+        settings_of=lambda name: NIGHT.get(name, NO_SETTINGS),
+        tiers=tiers_of(["30s", "5m", "1h"]),
+        clock=clock,
+    )
+
+
+# ---- hours
+
+
+@pytest.mark.parametrize(
+    ("at_h", "tier", "wait_s"),
+    [(21.995, "30s", 18.0), (21.95, "5m", 180.0), (20.0, "1h", 7200.0), (6.0, "1h", 57_600.0)],
+)
+def test_a_task_waits_until_the_hours_of_its_type(at_h: float, tier: str, wait_s: float) -> None:
+    """It waits in the shortest tier that is long enough, and comes soon after they begin."""
+    clock = HandClock()
+    clock.at_s = at_h * HOUR_S
+    moved = [limits(clock).put_off("document", task_id) for task_id in (997, 996)]
+
+    assert {outcome.tier for outcome in moved} == {tier}
+    assert moved[0].delay_s == pytest.approx(wait_s)
+    assert wait_s < moved[1].delay_s <= wait_s + LATER_S
+    assert moved[0].failure.error_class == ErrorClass.SCHEDULE
+    assert moved[0].failure.text == "type document runs 22:00-06:00 UTC"
+
+
+def test_the_report_names_a_type_while_a_task_of_it_waits() -> None:
+    """A type is shown once a task of it was met, and until its hours begin."""
+    clock = HandClock()
+    clock.at_s = 21 * HOUR_S
+    types = limits(clock)
+
+    assert types.reasons() == []
+    assert not types.is_open("document")
+    assert types.is_open("other")
+    assert types.reasons() == [
+        Reason(ReasonCode.TYPE_ASLEEP, "document", text="22:00-06:00 UTC", seconds=HOUR_S)
+    ]
+    clock.at_s += HOUR_S
+    assert types.reasons() == []
+    assert types.is_open("document")
+
+
+def test_no_call_is_made_outside_of_the_hours() -> None:
+    """The claimed task is put off, uncounted, and its record is finished by the settle."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    hour = int(harness.clock.utc_s() // HOUR_S) % 24
+    begins, ends = (hour + 2) % 24, (hour + 3) % 24
+    harness.settings = {"document": TypeConfig(schedule=f"{begins:02}:00-{ends:02}:00 UTC")}
+    harness.guards.replace([])
+
+    (outcome,) = started(harness, claimed(1, harness.clock.now_s()))
+
+    assert isinstance(outcome, Moved)
+    assert (outcome.tier, outcome.failure.error_class) == ("1h", ErrorClass.SCHEDULE)
+    assert harness.counts.attempts == 0
+    admission = harness.admission(CrashSuspects())
+    assert admission.grant(claimed(2, harness.clock.now_s())) == TypeAsleep("document")
+
+
+# ---- slots
+
+
+def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
+    """A task that was taken for a claim counts, until it is given back or has ended."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.settings = {"document": TypeConfig(slots=2)}
+    harness.guards.replace([])
+    admission = harness.admission(CrashSuspects())
+    first, second, third = (claimed(number, harness.clock.now_s()) for number in range(3))
+
+    assert [admission.hold_turn(delivery) for delivery in (first, second, third)] == [
+        True,
+        True,
+        False,
+    ]
+    assert admission.grant(third) is NotAdmitted.TYPE
+    assert isinstance(admission.grant(first), Permit)
+    admission.enter(first)
+    admission.release_turns([first, second])
+    assert admission.hold_turn(third)
+    admission.enter(third)
+    admission.release_turns([third])
+    assert not admission.hold_turn(second)
+    admission.leave(first)
+    assert admission.hold_turn(second)
+
+
+def test_a_type_that_is_known_late_counts_from_then_on() -> None:
+    """A record without a body does not show its type before the claim."""
+    types = limits(HandClock())
+    late, other, more = (claimed(number, 0.0, type_name="scan") for number in range(3))
+    row, late.row, late.size = late.row, None, CallSize(task_type="document")
+
+    types.enter(late)
+    types.enter(other)
+    assert not types.full(more)
+    late.row = row
+    types.enter(late)
+    assert types.full(more)
+    types.leave(late)
+    assert not types.full(more)
+
+
+def test_other_types_pass_the_tasks_of_a_full_one() -> None:
+    """A tenant's tasks of a type with slots wait in a line apart, in their order."""
+    types = limits(HandClock())
+    table = InFlightTable(limits=Limits(), is_apart=lambda name: name == "scan")
+    scans = [claimed(number, 0.0, type_name="scan") for number in range(50)]
+    notes = [claimed(number, 0.0) for number in range(100, 105)]
+    for delivery in (*scans, *notes):
+        table.arrive(delivery, 0.0, redelivered=False)
+
+    def may(delivery: Delivery) -> bool:
+        full = types.full(delivery)
+        if not full:
+            types.enter(delivery)
+        return not full
+
+    taken = table.take_ready(20, lambda _route: 20, may)
+
+    assert [each.task_id for each in taken if each.task_type == "scan"] == [0, 1]
+    assert [each.task_id for each in taken if each.task_type != "scan"] == [*range(100, 105)]
+    assert table.take_ready(20, lambda _route: 20, may) == []
+    types.leave(scans[0])
+    (following,) = table.take_ready(20, lambda _route: 20, may)
+    assert following.task_id == 2
