@@ -9,7 +9,7 @@ Tested by tests/contract/test_ledger_guard.py.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from producer.ledger.tally import OTHER_FINGERPRINTS, Columns, any_count, counts
 from producer.text.times import written
 from schemas.ledger.sql import UtcTime, utc_after
 from schemas.ledger.tables import batch, tally
-from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
+from schemas.task.failures import FOLLOW_UP, Disposition, ErrorClass, TallyOutcome
 from schemas.task.guard import ANY_ROUTE
 from schemas.task.states import Status
 
@@ -146,25 +146,35 @@ def refusals(
 
 
 def ends_well(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
-    """Return whether the load has ended, few tasks of the key are left, and few of many died."""
+    """Return whether the load has ended, few tasks of the key are left, and few of many died.
+
+    If tasks of the type are follow-ups, any open task of the batch may order more of them, and
+    counts as left.
+    """
     if connection.execute(select(batch.c.closed_at).where(batch.c.id == batch_id)).scalar() is None:
         return False
-    of_type = counts(lambda column: [column["batch_id"] == batch_id, column["type"] == kind])
-    columns = (of_type.c.route, of_type.c.state, of_type.c.outcome)
-    sums = (func.sum(of_type.c.delta).label("n"), func.sum(of_type.c.entered).label("entered"))
+    of_batch = counts(lambda column: [column["batch_id"] == batch_id])
+    columns = [of_batch.c[name] for name in ("type", "route", "state", "outcome", "disposition")]
+    sums = (func.sum(of_batch.c.delta).label("n"), func.sum(of_batch.c.entered).label("entered"))
     rows = connection.execute(select(*columns, *sums).group_by(*columns)).all()
+    of_type = [row for row in rows if row.type == kind]
     ends = {
-        state: sum(int(row.entered) for row in rows if row.state == state and row.route == route)
+        state: sum(int(row.entered) for row in of_type if row.state == state and row.route == route)
         for state in _FINAL
     }
+    grows = any(row.disposition == FOLLOW_UP for row in of_type)
+    unended = _unended(rows if grows else of_type)
+    dead, ended = ends[Status.DEAD], ends[Status.SUCCEEDED] + ends[Status.DEAD]
+    return ended >= GOOD_ENDED and dead < GOOD_DEAD * ended and unended <= GOOD_LEFT * ended
+
+
+def _unended(rows: Sequence[Any]) -> int:
     loaded = sum(
         int(row.n)
         for row in rows
         if row.state == Status.PENDING and row.outcome == TallyOutcome.LOADED
     )
-    unended = loaded - sum(int(row.n) for row in rows if row.state in _FINAL)
-    dead, ended = ends[Status.DEAD], ends[Status.SUCCEEDED] + ends[Status.DEAD]
-    return ended >= GOOD_ENDED and dead < GOOD_DEAD * ended and unended <= GOOD_LEFT * ended
+    return loaded - sum(int(row.n) for row in rows if row.state in _FINAL)
 
 
 def _of_key(

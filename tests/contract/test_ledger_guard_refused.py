@@ -3,9 +3,14 @@
 The cause is a wrong parameter. A batch with only some bad tasks is not held back.
 """
 
-from agent.outcome import Dead, Failure
+from dataclasses import replace
+
+import pytest
+
+from agent.outcome import Dead, Failure, FollowUp
 from producer.ledger import store
 from schemas.ledger import tables
+from schemas.task.lanes import Lane
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
 from tests.contract.ledger_looks import (
@@ -17,7 +22,7 @@ from tests.contract.ledger_looks import (
     the,
     whole_look,
 )
-from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, LedgerDatabase
+from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, LedgerDatabase, new_task
 
 
 def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(
@@ -231,3 +236,20 @@ def test_a_batch_that_still_grows_has_no_end(ledger_db: LedgerDatabase) -> None:
     end(ledger_db, *[exhausted()] * 55)
 
     assert deaths(ledger_db) == 10
+
+
+@pytest.mark.parametrize(("grows", "dead"), [(False, 55), (True, 10)])
+def test_open_tasks_of_other_types_may_order_more(
+    ledger_db: LedgerDatabase, *, grows: bool, dead: int
+) -> None:
+    """While a hundred parents are open, nobody knows how many follow-ups are still to come."""
+    a_good_run(ledger_db, left=0)
+    if grows:
+        child = FollowUp("child", b"line", "document", "", 5, None, Lane.NORMAL)
+        end(ledger_db, replace(SUCCEEDED, follow_ups=(child,)))
+    parents = [replace(new_task(f"book {number}"), type="book") for number in range(100)]
+    ledger_db.accept(parents, ledger_db.batch())
+
+    end(ledger_db, *[exhausted()] * 55)
+
+    assert deaths(ledger_db) == dead
