@@ -10,13 +10,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from agent.handlers.resource_locks import LockError
-from agent.lock_table import Claimant, Held, LockChange, LockTable
+from agent.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
 from agent.ports import Clock
 from schemas.runtime import crash
+from schemas.task.agent_report import Reason, ReasonCode
 
 LOOK_S = 0.25
 AGAIN_S = 1.0  # after a failure
 PAGE = 100  # locks in one transaction
+SHOWN_AFTER_S, SHOWN = 5.0, 3  # waits and locks in the agent's report
 
 
 class LockPlace(NamedTuple):
@@ -36,6 +38,8 @@ class ResourceLocks:
         # What is to be written: for each lock, those who leave and then those who ask, in order.
         self._asking: dict[LockPlace, None] = {}
         self._leaving: dict[LockPlace, None] = {}
+        self._asked_s: dict[LockPlace, float] = {}  # of those who wait
+        self._holders: dict[str, Claimant] = {}  # of locks for which they wait
         self._stale: set[str] = set()  # locks whose holder's claim has ended
         self._looked_s = 0.0
         self._wake = asyncio.Event()
@@ -47,6 +51,7 @@ class ResourceLocks:
     def ask(self, place: LockPlace) -> None:
         """Ask for a lock. `leave` must follow, however that ends."""
         self._waits[place] = asyncio.get_running_loop().create_future()
+        self._asked_s[place] = self._clock.now_s()
         self._asking[place] = None
         self._wake.set()
 
@@ -59,13 +64,32 @@ class ResourceLocks:
             return None
         finally:
             self._waits.pop(place, None)
+            self._asked_s.pop(place, None)
 
     def leave(self, place: LockPlace) -> None:
         """Give a lock back, or wait for it no longer."""
         self._waits.pop(place, None)
+        self._asked_s.pop(place, None)
         self._asking.pop(place, None)  # perhaps it is being written, so it leaves in any case
         self._leaving[place] = None
         self._wake.set()
+
+    def reasons(self, now_s: float) -> list[Reason]:
+        """Return the locks for which attempts have waited for long, for the agent's report."""
+        waited_s: dict[str, list[float]] = {}
+        for place, asked_s in self._asked_s.items():
+            waited_s.setdefault(place.name, []).append(now_s - asked_s)
+        return [
+            Reason(
+                ReasonCode.LOCK_HELD,
+                name,
+                text=f"task {self._holders[name].task_id}",
+                seconds=max(of_lock),
+                count=len(of_lock),
+            )
+            for name, of_lock in sorted(waited_s.items(), key=lambda item: -len(item[1]))
+            if max(of_lock) >= SHOWN_AFTER_S and self._holders.get(name, NOBODY) != NOBODY
+        ][:SHOWN]
 
     @property
     def idle(self) -> bool:
@@ -115,11 +139,14 @@ class ResourceLocks:
     async def _look(self) -> None:
         """Learn which waits have ended, and which locks nobody holds any more."""
         names = sorted({place.name for place in self._waits})
+        holders: dict[str, Claimant] = {}
         while page := names[:PAGE]:
             del names[:PAGE]
             held = await self._table.look(page)
             self._grant(held)
+            holders |= {lock.name: lock.holder for lock in held if lock.alive}
             self._stale.update(lock.name for lock in held if not lock.alive)
+        self._holders = holders
 
     def _grant(self, held: Iterable[Held]) -> None:
         for lock in held:

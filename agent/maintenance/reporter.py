@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from agent.execution.admission import Admission
+from agent.execution.resource_locks import ResourceLocks
 from agent.execution.slots import Slots
 from agent.ports import Clock, Source
 from agent.reporting.latest_report import LatestReport
@@ -31,6 +32,7 @@ class Reporter:
         latest: LatestReport,
         admission: Admission,
         slots: Slots,
+        locks: ResourceLocks,
         routes: Router,
         sources: Mapping[str, Source],
         counts: Counts,
@@ -40,6 +42,7 @@ class Reporter:
         self._latest = latest
         self._admission = admission
         self._slots = slots
+        self._locks = locks
         self._routes = routes
         self._sources = sources
         self._counts = counts
@@ -82,3 +85,4 @@ class Reporter:
             yield Reason(ReasonCode.TOPIC_UNKNOWN, topic)
         yield from self._admission.reasons(now_s)
         yield from self._routes.reasons(now_s)
+        yield from self._locks.reasons(now_s)

@@ -145,7 +145,7 @@ def agent(chosen: Chosen) -> Agent:
     route_duties = _route_duties(chosen, guards, common.publishing, types)
     intake, reporter = (
         _intake(chosen, common, inbox_partitions),
-        _reporter(chosen, common, executing),
+        _reporter(chosen, common, executing, locks),
     )
     return Agent(
         dispatcher=dispatching.dispatcher,
@@ -205,13 +205,16 @@ def agent(chosen: Chosen) -> Agent:
     )
 
 
-def _reporter(chosen: Chosen, common: Common, executing: Execution) -> Reporter:
+def _reporter(
+    chosen: Chosen, common: Common, executing: Execution, locks: ResourceLocks
+) -> Reporter:
     inbox = {} if chosen.inbox is None else {"inbox": chosen.inbox}
     return Reporter(
         form=chosen.form,
         latest=chosen.latest,
         admission=executing.admission,
         slots=executing.slots,
+        locks=locks,
         routes=chosen.routes,
         sources={**chosen.sources, **inbox},
         counts=common.counts,

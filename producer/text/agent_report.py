@@ -109,8 +109,8 @@ def _text(reason: Reason, group: str) -> str:
         case ReasonCode.ROUTE_STOPPED | ReasonCode.ROUTE_PAUSED:
             waits = f"waits {reason.seconds:.0f} s" if reason.seconds > 0 else "tries one call"
             return f"{_route(reason)} {waits}: {why}{_meanwhile(reason)}"
-        case ReasonCode.CALLS_HANG:
-            return _hanging(reason)
+        case ReasonCode.CALLS_HANG | ReasonCode.LOCK_HELD as code:
+            return (_hanging if code == ReasonCode.CALLS_HANG else _locked)(reason)
         case code if code in _UNKNOWN:
             return _UNKNOWN[code].format(name=reason.name, text=reason.text)
         case code if code in _SHAPED:
@@ -128,6 +128,13 @@ def _hanging(reason: Reason) -> str:
     calls = "1 call has" if reason.count == 1 else f"{counted(reason.count, 'call')} have"
     usual = "" if reason.usual_s is None else f", usually they take {reason.usual_s:.1f} s"
     return f"{_route(reason)}: {calls} been running for {reason.seconds:.0f} s{usual}"
+
+
+def _locked(reason: Reason) -> str:
+    """Return how many tasks wait for a lock, and which one holds it."""
+    waits = "1 task waits" if reason.count == 1 else f"{reason.count:,} tasks wait"
+    longest = f"for {reason.seconds:.0f} s at most"
+    return f"{waits} for the lock {reason.name}, {longest}; {reason.text} holds it"
 
 
 def _limited(reason: Reason) -> str:

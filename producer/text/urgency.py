@@ -28,8 +28,9 @@ class Urgency(IntEnum):
     ROUTE_PAUSED = 14
     ROUTE_LIMITED = 15
     TYPE_ASLEEP = 16
-    ROUTES_LEFT_OUT = 17
-    OTHER = 18  # what an agent of another version says
+    LOCK_HELD = 17
+    ROUTES_LEFT_OUT = 18
+    OTHER = 19  # what an agent of another version says
 
     @property
     def needs_person(self) -> bool:

@@ -43,6 +43,7 @@ class ReasonCode(StrEnum):
     ROUTE_PAUSED = "route_paused"
     ROUTE_LIMITED = "route_limited"
     TYPE_ASLEEP = "type_asleep"  # its hours have not begun
+    LOCK_HELD = "lock_held"  # tasks wait for a lock that another task holds
     ROUTES_LEFT_OUT = "routes_left_out"  # more routes wait than are named
 
 
@@ -57,7 +58,8 @@ class Reason:
     is the route on which its tasks run meanwhile.
     `model` and `address` are those of a route; no address holds a password or a query. Of a route
     that waits for a limit, `text` is the limit's name in the settings, `count` the limit, `agents`
-    how many agents share it, and `seconds` how long the provider refuses calls.
+    how many agents share it, and `seconds` how long the provider refuses calls. Of a lock, `text`
+    is its holder, `count` how many tasks of the agent wait, and `seconds` how long the first has.
     """
 
     code: str

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from agent.execution.resource_locks import LOOK_S, LocksOfAttempt, ResourceLocks
+from agent.execution.resource_locks import LOOK_S, SHOWN_AFTER_S, LocksOfAttempt, ResourceLocks
 from agent.handlers import LockError
 from agent.lock_table import NOBODY, Claimant, Held, LockChange
 from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
@@ -256,5 +256,27 @@ def test_an_attempt_takes_a_lock_once(harness: LocksHarness) -> None:
         attempt.give_back("a")
         attempt.ask("a")
         assert await attempt.wait("a", 10)
+
+    harness.run(story)
+
+
+def test_a_long_wait_is_reported(harness: LocksHarness) -> None:
+    """The report names the lock, its holder, and how many tasks wait for how long."""
+
+    async def story() -> None:
+        locks, holding = harness.agents[0], harness.attempt(1, agent=1)
+        holding.ask("a")
+        await holding.wait("a", 10)
+        waiting = [asyncio.create_task(harness.hold(number)) for number in (2, 3)]
+        await harness.clock.sleep(SHOWN_AFTER_S - 1)
+        assert locks.reasons(harness.clock.now_s()) == []
+        await harness.clock.sleep(2)
+        (reason,) = locks.reasons(harness.clock.now_s())
+        assert (reason.code, reason.name, reason.text) == ("lock_held", "a", "task 1")
+        assert (reason.count, round(reason.seconds)) == (2, SHOWN_AFTER_S + 1)
+        holding.give_back("a")
+        await asyncio.gather(*waiting)
+        assert locks.reasons(harness.clock.now_s()) == []
+        assert harness.agents[1].reasons(harness.clock.now_s()) == []
 
     harness.run(story)

@@ -6,7 +6,9 @@ from typing import cast
 
 import pytest
 
+from agent.execution.resource_locks import ResourceLocks
 from agent.execution.slots import Slots
+from agent.lock_table import LockTable
 from agent.maintenance.reporter import Reporter
 from agent.ports import Source
 from agent.reporting.latest_report import LatestReport
@@ -33,6 +35,7 @@ def reporter(
         latest=LatestReport(clock=clock),
         admission=slots._admission,
         slots=slots,
+        locks=ResourceLocks(table=cast("LockTable", None), clock=clock),
         routes=table or harness.table,
         sources={"tasks": source(7), "inbox": source(0)},
         counts=harness.counts,

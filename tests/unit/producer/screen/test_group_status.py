@@ -248,7 +248,7 @@ def test_colours_have_a_meaning() -> None:
         AgentStatus(number, state, state, 1.0) for number, state in enumerate(AgentState)
     )
     batch = replace(
-        large("night", total=1201, succeeded=1001, dead=31, cancelled=17, processing=29),
+        large("night", total=1201, succeeded=1001, dead=31, cancelled=41, processing=29),
         failures={"dead AUTH": 31, "tried again RATE": 9},
         failed_lately={"RATE": 2},
     )
@@ -261,7 +261,7 @@ def test_colours_have_a_meaning() -> None:
     for part, colour in (
         ("1001", "green"),
         ("31", "red"),
-        ("17", "magenta"),
+        ("41", "magenta"),
         ("29", "cyan"),
         ("31 dead AUTH", "red"),
         ("2 attempts failed with RATE in the last 10 minutes", "yellow"),

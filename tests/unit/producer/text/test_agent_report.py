@@ -68,6 +68,14 @@ def said(*reasons: Reason) -> list[str]:
         ),
         (Reason(ReasonCode.ROUTES_LEFT_OUT, count=3), "3 more routes wait"),
         (
+            Reason(ReasonCode.LOCK_HELD, "account 7", text="task 9", count=2, seconds=12.3),
+            "2 tasks wait for the lock account 7, for 12 s at most; task 9 holds it",
+        ),
+        (
+            Reason(ReasonCode.LOCK_HELD, "account 7", text="task 9", count=1, seconds=12.3),
+            "1 task waits for the lock account 7, for 12 s at most; task 9 holds it",
+        ),
+        (
             Reason(ReasonCode.TYPE_UNKNOWN, "invoice"),
             (
                 "tasks of type invoice wait for an agent that knows it: add [types.invoice] to the "
