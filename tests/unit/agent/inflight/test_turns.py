@@ -6,7 +6,7 @@ import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.turns import LEAST_WEIGHT, LaneTurns, TenantTurns
+from agent.inflight.turns import FIRST_TASKS, LEAST_WEIGHT, LaneTurns, TenantTurns
 from agent.ports import Partition
 from schemas.task.envelope import Publication
 from schemas.task.lanes import TURNS, Lane
@@ -61,9 +61,47 @@ def test_a_tenant_with_ten_tasks_does_not_wait_behind_thousands() -> None:
     assert taken(queued({"big": 1000, "small": 10}), 20).count("small") == 10
 
 
+def test_the_first_tasks_of_a_new_tenant_go_ahead_of_the_round() -> None:
+    """With equal turns they would wait more than twice as long as alone."""
+    turns = queued({"big": 1000})
+    taken(turns, 50)
+    for number in range(30):
+        turns.put(new_delivery(number, "small"), back=False)
+
+    order = taken(turns, 33)
+
+    assert order[:14].count("small") >= FIRST_TASKS
+    assert order[14:].count("small") <= 10
+    assert all("big" in order[start : start + 8] for start in range(25))
+
+
+def test_a_tenant_is_not_new_with_each_of_its_tasks() -> None:
+    """One whose queue is always empty after its turn gets no more than its part."""
+    turns = queued({"big": 1000})
+    order: list[str] = []
+    for number in range(100):
+        turns.put(new_delivery(number, "small"), back=False)
+        order += taken(turns, 2)
+
+    assert order[:14].count("small") >= FIRST_TASKS / 2
+    assert 95 <= order.count("small") <= 100
+
+
+def test_new_tenants_do_not_let_the_others_starve() -> None:
+    """One turn of four is the round's, which those who wait share."""
+    turns = queued({"big": 1000})
+    order: list[str] = []
+    for number in range(100):
+        turns.put(new_delivery(number, f"new-{number}"), back=False)
+        order += taken(turns, 1)
+
+    assert order.count("big") >= 10
+
+
 def test_a_weight_is_a_part_of_the_turns() -> None:
     """A tenant of weight 3 has three tasks started for each one of weight 1."""
     turns = queued({"a": 400, "b": 400, "half": 400}, {"a": 3.0, "half": 0.5})
+    taken(turns, 3 * FIRST_TASKS)  # b and half are new
 
     assert Counter(taken(turns, 90)) == {"a": 60, "b": 20, "half": 10}
 
@@ -78,7 +116,7 @@ def test_no_weight_lets_a_tenant_starve(weight: float) -> None:
 
 def test_a_tenant_without_room_keeps_its_order_and_leaves_its_turns_to_others() -> None:
     """Its cap is reached with each second take; nothing of it is passed by its later tasks."""
-    turns = queued({"capped": 6, "free": 60}, {"capped": 5.0})
+    turns = queued({"free": 60, "capped": 6}, {"capped": 5.0})
     order: list[tuple[str, int]] = []
     for number in range(12):
         seats = number % 2
@@ -142,7 +180,8 @@ def test_no_lane_and_no_tenant_starves_in_the_ready_queue() -> None:
     assert Counter(delivery.lane for delivery in order) == {
         lane: 4 * share for lane, share in TURNS.items()
     }
-    assert last in order, "the bulk lane has four tenants, and had four turns"
+    rest = [ready.take(1, lambda _route: 1)[0] for _ in range(21 * 4 * FIRST_TASKS)]
+    assert last in order + rest, "before it, two other new tenants of the lane have ten turns each"
 
 
 def test_a_lane_whose_routes_have_no_room_gives_its_turn_away() -> None:
