@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from producer.ledger import hooks
 from producer.ledger.quarantine import error_class
 from producer.ledger.result_lines import attempts_of
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
@@ -97,7 +98,8 @@ class Story:
 
     `attempts` includes the successful attempt. `history` has all other attempts, those before a
     replay included. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
-    ids of the task that ordered it, of the one that ordered that one, and so on.
+    ids of the task that ordered it, of the one that ordered that one, and so on. `hooks` are those
+    that are not done, in words.
     """
 
     number: int
@@ -121,6 +123,7 @@ class Story:
     history: tuple[PastAttempt, ...]
     claimed_at: datetime | None = None
     ancestors: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         history=tuple(_history(connection, row.id)),
         claimed_at=_claimed_at(row),
         ancestors=tuple(_ancestors(connection, row)),
+        hooks=tuple(hooks.of_task(connection, row.id)),
     )
 
 

@@ -114,6 +114,18 @@ def given_up(connection: Connection, group: str) -> list[str]:
     ]
 
 
+def of_task(connection: Connection, task_id: int) -> list[str]:
+    """Return in words the hooks of a task that are not done, the oldest first."""
+    query = select(hook).where(hook.c.task_id == task_id).order_by(hook.c.id).limit(LOOK_AT)
+    return [_in_words(row) for row in connection.execute(query)]
+
+
+def _in_words(row: Any) -> str:
+    state = {HookState.RUNS: "runs", HookState.GAVE_UP: "given up"}.get(row.state, "waits")
+    failed = f", failed {counted(row.tries, 'time')}" if row.tries else ""
+    return f"on_{row.event} {state}{failed}" + (f": {row.failure}" if row.failure else "")
+
+
 def to_be_tried(connection: Connection, group: str) -> list[str]:
     """Return in words which hooks of the group wait, such as after a failure."""
     return [

@@ -179,6 +179,8 @@ def story_lines(story: Story) -> Iterator[str]:
     yield f"  attempts that did not succeed: {failed or 'none'}"
     for attempt in story.history:
         yield from _attempt_lines(attempt)
+    for hook in story.hooks:
+        yield f"  hook {shown(hook, ERROR_SHOWN)}"
     yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
 
 

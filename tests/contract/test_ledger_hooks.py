@@ -199,6 +199,9 @@ def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> 
     assert given_up == [0, 0, 0, 0, 1]
     text = "1 hook on_success of type document given up: the queue is full"
     assert ledger_db.call(status.read, GROUP).reasons == (text,)
+    assert ledger_db.call(hooks.of_task, row.task_id) == [
+        "on_success given up, failed 5 times: the queue is full"
+    ]
     assert (row.state, row.tries, row.failure) == (HookState.GAVE_UP, 5, "the queue is full")
     assert take(ledger_db, 1) == []
 
