@@ -22,6 +22,7 @@ from tests.invariants.happened import (
     Stored,
     Verdict,
 )
+from tests.invariants.turns import Share, Taking
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Task:
     settled_s: float | None = None
     result_owner: int | None = None
     with_parent: bool = True
+    tenant: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ class Evidence:
     of its task may replace a record that a commit passes. `revoked_s`: when each program lost
     partitions; None if this was not recorded, or if the agents had no room to keep answers.
     `passed`: the calls after which an attempt went on to another route; `calls` has the others.
+    `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
     """
 
     loaded: frozenset[str]
@@ -197,3 +200,5 @@ class Evidence:
     revoked_s: Mapping[str, Sequence[float]] | None = None
     quota: Quota | None = None
     lock_uses: Sequence[LockUse] = ()
+    takings: Sequence[Taking] = ()
+    tenants: Mapping[str, Share] = field(default_factory=dict)

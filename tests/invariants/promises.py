@@ -6,7 +6,18 @@ nothing about what it did not record.
 
 from collections.abc import Callable, Sequence
 
-from tests.invariants import calls, claims, ends, failures, letters, locks, offsets, quotas, steps
+from tests.invariants import (
+    calls,
+    claims,
+    ends,
+    failures,
+    letters,
+    locks,
+    offsets,
+    quotas,
+    steps,
+    turns,
+)
 from tests.invariants.evidence import Evidence
 
 SHOWN = 5  # violations of one kind that are worth reading
@@ -15,7 +26,10 @@ Promise = Callable[[Evidence], list[str]]
 
 
 def p1_every_task_ends_once(run: Evidence) -> list[str]:
-    """P1: an accepted task is never lost: it ends once, and nothing is left to do for it."""
+    """P1: an accepted task is never lost: it ends once, and nothing is left to do for it.
+
+    No task waits for ever while others go first: lanes and tenants take turns.
+    """
     return _said(
         "P1",
         run,
@@ -27,6 +41,8 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         ends.fences_fallen,
         ends.miscounted,
         ends.below_zero,
+        turns.lane_starved,
+        turns.tenant_starved,
     )
 
 
@@ -70,6 +86,7 @@ def p5_outages_cost_nothing(run: Evidence) -> list[str]:
         quotas.above_the_rate,
         quotas.more_tokens,
         quotas.more_at_once,
+        turns.tenant_above_its_cap,
         failures.free_counted,
         failures.miscounted,
         failures.outages_counted,

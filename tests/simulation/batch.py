@@ -19,7 +19,7 @@ DANGERS = (
     "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved",
     "swept", "cancelled", "replayed", "repeated call", "call into an outage", "guard raised",
     "quarantined", "redriven", "call on a fallback", "dead, permanent", "dead, exhausted",
-    "dead, expired", "lock", "lock lost in use",
+    "dead, expired", "lock", "lock lost in use", "lanes in turn", "tenants in turn",
 )  # fmt: skip
 ENOUGH_SEEDS = 300
 _SHARE = 25  # seeds that a process takes at a time

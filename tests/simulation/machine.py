@@ -22,7 +22,7 @@ from schemas.settings.config import (
     Trigger,
     TypeConfig,
 )
-from schemas.settings.quota import NO_LIMITS, QuotaLimits
+from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
 from schemas.task.topics import Topics
 from tests.invariants.happened import LockUse
 from tests.simulation.broker import Broker
@@ -85,6 +85,8 @@ class Machine:
     quota: QuotaLimits = NO_LIMITS
     fallback: bool = False
     lock_uses: list[LockUse] = field(default_factory=list)
+    tenants: dict[str, TenantConfig] = field(default_factory=dict)
+    overflow: int = 0
 
     def clock(self) -> VirtualClock:
         """Return a program's clock."""
@@ -160,4 +162,6 @@ class Machine:
             },
             retry_tiers=self.tiers,
             max_attempts=self.max_attempts,
+            tenants=self.tenants,
+            tenant_defaults=TenantDefaults(overflow=self.overflow),
         )

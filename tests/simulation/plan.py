@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.settings.quota import TenantConfig
 from tests.simulation.mishaps import MISJUDGED, UNDECODABLE, UNREADABLE
 from tests.simulation.points import POINTS
 
@@ -117,6 +118,7 @@ _FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
 FALLBACKS = 0.3  # of the runs
 LOCKS = 0.15  # the same
+BIG, SMALL_TENANTS = "big", ("small", "poor")  # tenants; most tasks are of the big one
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 
 
@@ -131,7 +133,8 @@ class Plan:
     the dead letters and are interrupted. With `redrive` a dead letter that comes back replays its
     task. `quota` are the limits that are set for the default route; the provider allows
     `provider_share` of them. With `fallback` the tasks of closed routes go on to others, within
-    their bounds.
+    their bounds. `priorities` are those of the tasks, and `tenants` are their tenants; `overflow`
+    is the number of a tenant's unfinished tasks from which on others go to the bulk lane.
     """
 
     seed: int
@@ -157,16 +160,24 @@ class Plan:
     limits: dict[str, Any] = field(default_factory=dict)
     quota: dict[str, Any] = field(default_factory=dict)
     provider_share: float = 1.0
+    priorities: tuple[int, ...] = ()
+    tenants: dict[str, TenantConfig] = field(default_factory=dict)
+    overflow: int = 0
 
     def __str__(self) -> str:
         troubles = [*self.chances, *(f"slow {name}" for name in self.slow_s)]
         events = ", ".join(f"{at_s:.1f} {kind}" for at_s, kind in self.events)
         limits = ", ".join(f"{name} {value}" for name, value in self.limits.items())
+        tenants = ", ".join(
+            f"{name} (weight {tenant.weight}, {tenant.in_flight or 'any'} at once)"
+            for name, tenant in self.tenants.items()
+        )
         return (
             f"seed {self.seed}: {self.agents} agents, {self.tasks} tasks, {self.inbox} in the "
             f"inbox, {self.slots} slots, {self.partitions} partitions\n"
             f"  troubles: {', '.join(troubles) or 'none'}\n"
             f"  limits: {limits or 'of production'}; of the provider: {self.quota or 'none'}\n"
+            f"  priorities: {self.priorities or 'none'}; tenants: {tenants or 'one'}\n"
             f"  events: {events or 'none'}"
         )
 
@@ -197,6 +208,7 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
         _draw_quota(plan, random.Random(f"quota {seed}"))  # noqa: S311 - the same
         if random.Random(f"locks {seed}").random() < LOCKS:  # noqa: S311 - the same
             plan.kinds["locks"] = 25
+        _draw_turns(plan, random.Random(f"turns {seed}"))  # noqa: S311 - the same
         plan.fallback = random.Random(f"fallback {seed}").random() < FALLBACKS  # noqa: S311 - the same
     return plan
 
@@ -258,6 +270,21 @@ def _draw_quota(plan: Plan, rng: random.Random) -> None:
                 (rng.uniform(1, plan.horizon_s), kind) for _ in range(rng.randint(1, 2))
             ]
     plan.events.sort()
+
+
+def _draw_turns(plan: Plan, rng: random.Random) -> None:
+    """Let tasks be of several lanes and tenants in some runs."""
+    if rng.random() < 0.5:
+        return
+    plan.priorities = rng.choice(((9, 5, 1), (9, 1), (5, 1), (5,)))
+    plan.overflow = rng.choice((0, 0, 5))
+    names = (BIG, *rng.sample(SMALL_TENANTS, rng.choice((0, 1, 2))))
+    plan.tenants = {
+        name: TenantConfig(
+            weight=rng.choice((0.5, 1.0, 3.0)), in_flight=rng.choice((None, None, 1, 2))
+        )
+        for name in names
+    }
 
 
 def _draw_limits(plan: Plan, rng: random.Random) -> None:

@@ -1,7 +1,7 @@
 """The tasks of a run: lines whose id decides their fate."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import orjson
@@ -41,11 +41,26 @@ def bounded(lines: Sequence[Good], seed: int) -> list[Good]:
     return [_within(line, rng) if rng.random() < BOUNDED else line for line in lines]
 
 
+def placed(
+    lines: Sequence[Good], priorities: Sequence[int], tenants: Collection[str], seed: str
+) -> list[Good]:
+    """Return the lines with priorities and tenants; half of the tasks are of the first tenant."""
+    rng = random.Random(f"turns {seed}")  # noqa: S311 - a seed must give the same lines
+    names = [*tenants, *[next(iter(tenants))] * (len(tenants) - 1)]
+    return [
+        _with(line, priority=rng.choice(priorities), tenant=rng.choice(names)) for line in lines
+    ]
+
+
+def _with(line: Good, **fields: object) -> Good:
+    value = orjson.dumps(orjson.loads(line.value) | fields)
+    return Good(line.line, line.key, value, parse(value))
+
+
 def _within(line: Good, rng: random.Random) -> Good:
     own = line.task.model or DEFAULT_ROUTE
     routes = rng.choice(([own], [own, SPARE], [own, SLOW]))
-    value = orjson.dumps(orjson.loads(line.value) | {"routes_allowed": routes})
-    return Good(line.line, line.key, value, parse(value))
+    return _with(line, routes_allowed=routes)
 
 
 def _line(

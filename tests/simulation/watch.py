@@ -93,6 +93,9 @@ def seen(world: "World") -> Counter[str]:
     fences = [use.fence for use in world.machine.lock_uses]
     counts["lock"] = len(set(fences))
     counts["lock lost in use"] = len(set(fences)) * 2 - len(fences)
+    for taking in world.turns.takings:
+        counts["lanes in turn"] += len({kind.lane for kind in taking.waiting}) > 1
+        counts["tenants in turn"] += len({kind.tenant for kind in taking.waiting}) > 1
     for agent in world.agents:
         counts["fenced"] += agent.counts.fenced
     return counts

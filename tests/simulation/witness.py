@@ -32,6 +32,7 @@ from tests.invariants.happened import (
     Stored,
     Verdict,
 )
+from tests.invariants.turns import Share
 from tests.simulation import watch
 from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
@@ -129,6 +130,11 @@ class _Witness:
             # A database whose clock jumps takes claims from agents that cannot know it.
             lock_uses=() if world.weather.struck["database_clock"] else world.machine.lock_uses,
             quota=self._quota(),
+            takings=[] if "tpm" in world.plan.quota else world.turns.takings,
+            tenants={
+                name: Share(weight=tenant.weight, cap=tenant.in_flight)
+                for name, tenant in world.plan.tenants.items()
+            },
         )
 
     def _quota(self) -> Quota | None:
@@ -197,6 +203,7 @@ class _Witness:
             "SELECT t.id, t.status, t.attempt, t.max_attempts, t.replays, t.fence, t.owner, "
             "i.raw_key, i.body"
         )
+        tenants = dict(self._rows("SELECT id, tenant FROM task"))
         for task_id, *rest in self._rows(
             f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
         ):
@@ -206,6 +213,7 @@ class _Witness:
                 "death": deaths.get(task_id),
                 "with_parent": task_id not in parents
                 or made.get(task_id) == succeeded.get(parents[task_id]),
+                "tenant": tenants[task_id],
             }
             yield Task(task_id, self._names[task_id], *rest, **facts)
 

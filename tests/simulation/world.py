@@ -41,6 +41,7 @@ from tests.simulation.programs import AgentProgram, LoaderProgram, Program
 from tests.simulation.provider import SimLLM
 from tests.simulation.quota import SimRedis
 from tests.simulation.store import Store
+from tests.simulation.turns import TurnWatch
 from tests.simulation.weather import Weather
 
 PATIENCE_S = 1800.0  # everything must have ended within this time after the last fault
@@ -72,7 +73,9 @@ class World:
         self.broker.on_commit = self._committed
         self.broker.on_revoked = self._revoked
         self.llm = SimLLM(store=store, clock=self.clock, weather=self.weather)
-        self.redis = SimRedis(rng=self.rng, weather=self.weather) if plan.quota else None
+        capped = any(tenant.in_flight for tenant in plan.tenants.values())
+        has_limits = bool(plan.quota) or capped
+        self.redis = SimRedis(rng=self.rng, weather=self.weather) if has_limits else None
         self.llm.allow(plan.quota, plan.provider_share)
         self.machine = Machine(
             loop=self.loop,
@@ -90,6 +93,8 @@ class World:
             redis=self.redis,
             quota=QuotaLimits(**plan.quota),
             fallback=plan.fallback,
+            tenants=plan.tenants,
+            overflow=plan.overflow,
         )
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and other commands of people
@@ -104,6 +109,11 @@ class World:
         if plan.fallback:
             self.lines = tasks.bounded(self.lines, plan.seed)
             self.inbox = tasks.bounded(self.inbox, plan.seed)
+        if plan.tenants:
+            of_turns = plan.priorities, plan.tenants
+            self.lines = tasks.placed(self.lines, *of_turns, f"{plan.seed}")
+            self.inbox = tasks.placed(self.inbox, *of_turns, f"{plan.seed} inbox")
+        self.turns = TurnWatch(self)
         self.outages: list[Outage] = []
         self.commits: list[tuple[int, str, Cursor, int]] = []
         self.revoked_s: dict[str, list[float]] = defaultdict(list)  # by program
@@ -116,6 +126,12 @@ class World:
         self._names, self._ids = count(1), count(1)
         self._events = Events(self)
         self.llm.called = self._events.called
+
+    @property
+    def redis_is_well(self) -> bool:
+        """Return whether nothing of this run ever troubles Redis."""
+        names = {*self.plan.chances, *self.plan.slow_s, *(kind for _, kind in self.plan.events)}
+        return not any("redis" in name for name in names)
 
     # ---- the run
 
@@ -324,6 +340,7 @@ class World:
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))
             stack.enter_context(reached.counting(self.reached))
+            stack.enter_context(self.turns.watching())
             stack.enter_context(self._heard())
             yield
 

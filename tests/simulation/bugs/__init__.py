@@ -15,6 +15,7 @@ from tests.simulation.bugs import (
     locks,
     loop,
     quotas,
+    turns,
 )
 from tests.simulation.bugs.bug import Bug
 
@@ -29,4 +30,5 @@ BUGS: dict[str, Bug] = (
     | quotas.BUGS
     | fallback.BUGS
     | locks.BUGS
+    | turns.BUGS
 )

@@ -1,5 +1,7 @@
 """Bugs of fallbacks: tasks of a closed route go where they may not, or get lost on the way."""
 
+from collections import Counter
+
 from agent.dispatch.ready_selection import ReadySelection, Room
 from agent.inflight.delivery import Delivery
 from agent.routes.plan import RoutePlan
@@ -11,13 +13,17 @@ def _anywhere(_self: RoutePlan, _route: str) -> bool:
     return True
 
 
-def _unbound_forgotten(self: ReadySelection, route: str, most: int, room: Room) -> list[Delivery]:
+def _unbound_forgotten(
+    self: ReadySelection, route: str, most: int, room: Room, counted: Counter[str]
+) -> list[Delivery]:
     diverted: list[Delivery] = []
     for delivery in self._table.take_ready_for(route, most):
-        following = [name for name in self._admission.fallbacks(route, delivery) if room(name)]
-        if following and len(diverted) < room(following[0]):
+        following = [name for name in self._admission.fallbacks(route, delivery) if room(name) > 0]
+        if following:
             delivery.route = following[0]
-            diverted.append(delivery)
+            if self._admission.hold_turn(delivery):
+                counted[following[0]] += 1
+                diverted.append(delivery)
     return diverted
 
 

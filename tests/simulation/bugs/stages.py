@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from schemas.settings.quota import TenantConfig
+
 Stage = dict[str, Any]
 
 _BUSY: Stage = {
@@ -158,4 +160,28 @@ FAMILIES: Stage = {
     "slots": 8,
     "kinds": {"family": 1},
     "limits": {},
+}
+# Tasks of all lanes and of several tenants wait together, more than the slots can take.
+TURNS: Stage = {
+    **_ALONE,
+    "tasks": 140,
+    "slots": 2,
+    "horizon_s": 15.0,
+    "slow_s": {},
+    "events": [],
+    "limits": {},
+    "fallback": False,
+    "again": False,
+    "quota": {},
+    "priorities": (9, 5, 1),
+    "tenants": {"big": TenantConfig(), "small": TenantConfig(), "poor": TenantConfig(weight=0.5)},
+}
+# One slot, and long calls: the tenant with a cap must have its place at the right time.
+CAPPED: Stage = {
+    **TURNS,
+    "tasks": 40,
+    "slots": 1,
+    "slow_s": {"llm": 19.0},
+    "priorities": (5,),
+    "tenants": {"big": TenantConfig(), "poor": TenantConfig(in_flight=1)},
 }
