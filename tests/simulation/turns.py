@@ -44,10 +44,10 @@ class TurnWatch:
             if limit <= 0 or process is None:
                 return take(selection, limit)
             self._selections[process.name] = selection
-            kinds = {delivery: _kind(delivery) for delivery in _ready(selection)}
-            waiting = self._waiting(selection, set(kinds.values()))
+            kinds = {_kind(delivery) for delivery in _ready(selection)}
+            waiting = self._waiting(selection, kinds)
             taken = take(selection, limit)
-            of_home = (kinds[delivery] for delivery in taken if delivery.route == delivery.home)
+            of_home = (_kind(delivery) for delivery in taken if delivery.route == delivery.home)
             now_s = self._world.loop.time()
             self.takings.append(Taking(process.name, now_s, waiting, tuple(of_home)))
             return taken
