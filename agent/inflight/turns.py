@@ -162,8 +162,8 @@ class TenantTurns:
     def _pop_new(self, may: May) -> Delivery | None:
         """Take the next delivery of a new tenant, of the one that came first."""
         for tenant in list(self._new):
-            if self._head(tenant) is None:
-                continue  # its tasks have run, and it may get more
+            if tenant in self._aside or self._head(tenant) is None:
+                continue  # it may take nothing now; or its tasks have run, and it may get more
             delivery = self._take_of(tenant, may)
             self._new[tenant] -= 1
             if delivery is None or not self._new[tenant]:

@@ -101,7 +101,7 @@ def test_a_task_of_an_unknown_type_waits_until_an_agent_knows_it(embedded: Deplo
         lambda: embedded.ledger.carriers("retrying") == {"retry.1h": 2}, "the longest tier"
     )
 
-    advice = "[types.invoice] to the agents' settings and restart"
+    advice = "[types.invoice] to the agents' settings"
     embedded.until(
         lambda: any(advice in reason for reason in embedded.status()["reasons"]),
         "the agent's report to say so",

@@ -48,7 +48,7 @@ async def for_ever(*_: object) -> None:
     await asyncio.Event().wait()
 
 
-async def nothing(*_: object) -> int:
+async def nothing(*_: object, **_named: object) -> int:
     return 0
 
 
@@ -77,6 +77,7 @@ def idle_agent() -> Agent:
             "publishing",
             "clock",
             "counts",
+            "hooks",
         )
     }
     for part in parts.values():
@@ -88,6 +89,7 @@ def idle_agent() -> Agent:
             running=0, unsettled=0, idle=nothing, drain=nothing, flush=nothing, no_claim=nothing
         )
     parts["intake"].idle = True
+    parts["hooks"].configure_mock(kinds=frozenset(), busy=nothing)
     group_work = group()
     return Agent(
         **parts,

@@ -6,7 +6,7 @@ import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.turns import FIRST_TASKS, LEAST_WEIGHT, LaneTurns, TenantTurns
+from agent.inflight.turns import FIRST_TASKS, FIRST_TURNS, LEAST_WEIGHT, LaneTurns, TenantTurns
 from agent.ports import Partition
 from schemas.task.envelope import Publication
 from schemas.task.lanes import TURNS, Lane
@@ -143,6 +143,18 @@ def test_tenants_that_are_set_aside_are_still_there() -> None:
     turns.restore()
     assert len(turns) == 3
     assert taken(turns, 9) == ["capped"] * 3
+
+
+def test_a_new_tenant_may_be_set_aside_in_its_turn_of_the_round() -> None:
+    """Its first tasks do not go ahead then, and come to their turn later."""
+    turns = queued({"a": 20, "new": 2 * FIRST_TURNS + 2})
+    assert taken(turns, 2 * FIRST_TURNS + 1).count("a") == 1
+
+    others = [turns.pop(lambda one: one.tenant == "a") for _ in range(3)]
+    turns.restore()
+
+    assert [delivery and delivery.tenant for delivery in others] == ["a"] * 3
+    assert taken(turns, 30).count("new") == 2
 
 
 def test_a_tenant_that_is_done_is_forgotten() -> None:
