@@ -43,9 +43,9 @@ def test_letters_that_come_back_replay_their_tasks_where_that_is_wanted(
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     inbox, letters = deployment.topics.name("inbox"), deployment.topics.name("dlq")
     deployment.load(3)
-    lines = [orjson.dumps(task_line(number)) for number in range(DIRECT)]
+    lines = [orjson.dumps(task_line(number)) for number in range(3, 3 + DIRECT)]
     deployment.bus.write([Outgoing(inbox, None, line, []) for line in [*lines, b"garbage"]])
-    deployment.expect(f"{deployment.group}-direct", [f"t{number}" for number in range(DIRECT)])
+    deployment.expect(f"{deployment.group}-direct", [f"t{n}" for n in range(3, 3 + DIRECT)])
     deployment.until_done()
     tasks, calls = 3 + DIRECT, len(llm.calls())
     assert deployment.ledger.counts()["dead"] == tasks
