@@ -132,14 +132,18 @@ class Claimer:
             if self._admission.room() < GATHER_SHARE * self._admission.slots:
                 await self._clock.sleep(GATHER_S)
             self._wakeups.claim.clear()
-            if suspect := self._table.take_suspect(self._admission.may_claim):
-                await self.claim([suspect], Purpose.RUN_SUSPECT)
+            if suspect := self._table.take_suspect(self._admission.hold_turn_of_suspect):
+                await self._run([suspect], Purpose.RUN_SUSPECT)
             limit = min(self._limits.page, self._room())
             if batch := self._selection.take(limit):
-                try:
-                    await self.claim(batch, Purpose.RUN)
-                finally:
-                    self._admission.release_turns(batch)
+                await self._run(batch, Purpose.RUN)
+
+    async def _run(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
+        """Claim deliveries that hold their turns; give back the turns that were not used."""
+        try:
+            await self.claim(batch, purpose)
+        finally:
+            self._admission.release_turns(batch)
 
     async def no_claim(self) -> None:
         """Return once no claim is under way; once admission is closed, no other follows."""

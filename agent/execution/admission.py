@@ -176,6 +176,13 @@ class Admission:
             self._types.enter(delivery)
         return turns is not None
 
+    def hold_turn_of_suspect(self, suspect: Delivery) -> bool:
+        """Reserve a crash suspect's first call; return whether the suspect may be claimed.
+
+        Without a turn it stays ready, so that the quotas still ask for one.
+        """
+        return self.may_claim(suspect) and self.hold_turn(suspect)
+
     def release_turns(self, deliveries: Iterable[Delivery]) -> None:
         """Give back the turns of deliveries whose attempts have not begun."""
         for delivery in deliveries:

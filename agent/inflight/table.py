@@ -240,12 +240,14 @@ class InFlightTable:
     def take_suspect(self, may: Callable[[Delivery], bool]) -> Delivery | None:
         """Take the next crash suspect that satisfies `may`; None if there is none.
 
-        The suspect over which most agents were lost comes first.
+        The suspect over which most agents were lost comes first. `may` is asked until it is
+        satisfied once.
         """
         self._suspects = [
             delivery for delivery in self._suspects if delivery.state is DeliveryState.READY
         ]
-        chosen = max(filter(may, self._suspects), key=_losses, default=None)
+        by_losses = sorted(self._suspects, key=_losses, reverse=True)
+        chosen = next(filter(may, by_losses), None)
         if chosen is not None:
             self._suspects.remove(chosen)
             chosen.state = DeliveryState.CLAIMING
