@@ -32,6 +32,7 @@ FREEZE, TIME_OUT = "agent-freeze", "AMBIGUOUS"
 LLM_FAULT = "llm: {}"
 AGENT_LOST, REPLY_LOST, LEFT = "agent lost: {}", "answer lost: {}", "agent told to leave: {}"
 TOO_LATE = "time limit passed: {}"
+STOOD_STILL = "agent stood still before its call: {}"
 PERSON = "replayed or cancelled by a person"
 UNEXPLAINED = "unexplained"
 
@@ -105,7 +106,21 @@ class _Causes:
             )
         if end is not None and end.after is Status.CANCELLED:
             return PERSON
-        return UNEXPLAINED
+        return self._named(STOOD_STILL, self._woken(second))
+
+    def _woken(self, second: ReceivedCall) -> list[str]:
+        """Return the freezes that ended just before a call began.
+
+        The agent may have looked at its lease before the freeze. Meanwhile another agent got the
+        task.
+        """
+        return [
+            str(fault["kind"])
+            for fault in self._evidence.faults
+            if str(fault["kind"]).startswith(FREEZE)
+            and second.seat in fault["seats"]
+            and 0 <= second.call.start_s - fault["end_s"] <= AWAKE_S
+        ]
 
     def _not_received(self, first: ReceivedCall, second: ReceivedCall, owner: int) -> str | None:
         """Return why an answer did not arrive, or not in time."""

@@ -171,6 +171,19 @@ def test_an_answer_that_was_thrown_away_has_no_cause() -> None:
     assert cause(heard(10), [], []) == causes.UNEXPLAINED
 
 
+def test_an_agent_may_call_as_soon_as_it_is_thawed() -> None:
+    """It may have looked at its lease just before the freeze; later it must have noticed."""
+    thawed = fault("agent-freeze-long", "lease", 80, 99.9)
+    long_ago = fault("agent-freeze-long", "lease", 80, 95)
+    moves = [ended(12, Status.PENDING)]
+
+    stood_still = causes.STOOD_STILL.format("agent-freeze-long")
+    assert cause(heard(85), [], [thawed]) == stood_still
+    assert cause(heard(85), [], [long_ago]) == causes.UNEXPLAINED
+    other = fault("agent-freeze-long", "lease", 80, 99.9, seats=["agent2"])
+    assert cause(heard(10), moves, [other]) == causes.UNEXPLAINED
+
+
 def test_an_agent_that_was_asked_to_leave_releases_its_claims() -> None:
     """An agent that was asked to leave ends its calls and releases its claims."""
     left = fault("agent-hurry", "reply", 10.5, 11)
