@@ -9,11 +9,11 @@ import redis
 
 from schemas.runtime.clock import SystemClock
 from tests.integration.deployment import Deployment
-from tests.integration.programs import RehearsalLLM
+from tests.integration.limited_runs import passed, started
 from tests.servers import Redis
 
 RPM = 600
-START_S, SPAN_S = 5.0, 12.0
+SPAN_S = 12.0
 HOUR_MS = 3_600_000
 SLOW_MS, EVERY_S = 300, 0.6
 KEYS = "docllm:quota:*"
@@ -36,27 +36,6 @@ def client(redis_server: Redis) -> Iterator[redis.Redis]:
     """A connection of somebody else to the agents' Redis."""
     with redis.Redis.from_url(redis_server.url) as connected:
         yield connected
-
-
-def passed(deployment: Deployment, span_s: float, each: Callable[[float], object]) -> None:
-    """Let time pass; do something again and again meanwhile."""
-    until_s = SystemClock().now_s() + span_s
-
-    def over() -> bool:
-        each(SystemClock().now_s())
-        return SystemClock().now_s() >= until_s
-
-    deployment.until(over, "the time to pass")
-
-
-def started(deployment: Deployment, agents: int) -> RehearsalLLM:
-    """Start agents; return their LLM once they have used it for a while."""
-    for _ in range(agents):
-        deployment.agent()
-    (llm,) = deployment.llms
-    deployment.until(llm.calls, "the first call")
-    passed(deployment, START_S, lambda _now_s: None)
-    return llm
 
 
 def used(

@@ -6,6 +6,7 @@ import pytest
 
 from schemas.runtime.clock import SystemClock
 from tests.integration.deployment import Deployment
+from tests.integration.limited_runs import started
 from tests.integration.programs import RehearsalLLM
 from tests.invariants.evidence import Call
 from tests.servers import Redis
@@ -30,17 +31,6 @@ def used(deployment: Deployment, llm: RehearsalLLM, name: str) -> float:
     deployment.until(lambda: SystemClock().now_s() >= to_s + 1, "the span to pass")
     cost = sum(COSTS[name](call) for call in llm.calls() if from_s <= call.start_s < to_s)
     return cost / (LIMITS[name] / MINUTE_S * SPAN_S)
-
-
-def begun(deployment: Deployment) -> RehearsalLLM:
-    """Start two agents; return their LLM once they have used it for a while."""
-    for _ in range(2):
-        deployment.agent()
-    (llm,) = deployment.llms
-    deployment.until(llm.calls, "the first call")
-    until_s = SystemClock().now_s() + START_S
-    deployment.until(lambda: SystemClock().now_s() >= until_s, "the start to be over")
-    return llm
 
 
 @pytest.mark.parametrize(
@@ -69,7 +59,7 @@ def test_a_limit_of_tokens_is_used_and_kept(
     deployment.environ["DOCLLM_REDIS_URL"] = redis_server.url
     deployment.load(MANY)
 
-    llm = begun(deployment)
+    llm = started(deployment, 2, START_S)
 
     assert 0.8 <= used(deployment, llm, name) <= 1.05
     assert f"default waits for its {name}: {LIMITS[name]:,} per minute" in (

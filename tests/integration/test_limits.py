@@ -9,12 +9,12 @@ import redis
 
 from schemas.runtime.clock import SystemClock
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.limited_runs import started
 from tests.integration.programs import RehearsalLLM, most_at_once
 from tests.invariants.evidence import Call
 from tests.servers import Redis
 
 RPM = 600
-START_S = 5.0  # the levels begin empty, and programs start
 SPAN_S = 15.0
 LATENCY = ("--latency", "0.1-0.5")
 
@@ -40,17 +40,6 @@ def limited(embedded: Deployment, settings: Callable[[Deployment, str], None]) -
     embedded.llm("--rpm", str(RPM), *LATENCY)
     embedded.load(3000)
     return embedded
-
-
-def started(deployment: Deployment, agents: int) -> RehearsalLLM:
-    """Start agents; return their LLM once they have used it for a while."""
-    for _ in range(agents):
-        deployment.agent()
-    (llm,) = deployment.llms
-    deployment.until(llm.calls, "the first call")
-    until_s = SystemClock().now_s() + START_S
-    deployment.until(lambda: SystemClock().now_s() >= until_s, "the start to be over")
-    return llm
 
 
 def test_agents_use_the_limit_together_and_are_never_refused(
