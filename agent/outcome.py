@@ -60,6 +60,8 @@ class Spent:
     @property
     def here(self) -> "Spent":
         """Return these costs without those on the routes which the attempt has left."""
+        if not self.elsewhere:
+            return self
         parts = [part.spent for part in self.elsewhere]
         sums = {name: sum(getattr(part, name) for part in parts) for name in AMOUNTS}
         left = {name: getattr(self, name) - amount for name, amount in sums.items()}

@@ -48,7 +48,6 @@ from schemas.task.untrusted import contained, described
 
 UNUSABLE_S = 60.0  # until an attempt for which no process could be started comes back
 _PACK_FROM_BYTES = 4 << 10
-_ABANDONED = "something that the handler waited for was cancelled"
 
 
 class Handlers:

@@ -145,7 +145,8 @@ class HookRunner:
         if self._hooks.kinds - self._told:
             await self.tell()
         lease, room = self._leases.current, self._most - len(self._running)
-        if self._closed or self._suspect or room <= 0 or not lease.fresh(self._clock.now_s()):
+        may_take = not self._closed and self._hooks.kinds and lease.fresh(self._clock.now_s())
+        if not may_take or self._suspect or room <= 0:
             self._start_suspect()
             return
         ids = await self._transactions.read(hook_runs.due, self._group, self._hooks.kinds, room)
@@ -272,12 +273,9 @@ class HookRunner:
         """Return whether a hook runs in the group, or one that this agent knows is due."""
         if not self._hooks.kinds:
             return False
-        if self._running or self._ended or self._suspect:
-            return True
-        read = self._transactions.read
-        return bool(
-            await read(hook_runs.due, self._group, self._hooks.kinds, 1)
-        ) or await read(hook_runs.any_running, self._group)  # fmt: skip
+        return await self._has_work() or await self._transactions.read(
+            hook_runs.any_running, self._group
+        )
 
     async def drain(self, timeout_s: float, *, hurry: Callable[[], bool]) -> None:
         """Run what is due, for at most `timeout_s` or until a hurry; then give the rest back."""

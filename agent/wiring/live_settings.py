@@ -82,19 +82,17 @@ class LiveSettings:
         self.parts.config = config
         for name in self.routes.apply(config, now_s):
             log.info("route %s has another account and is tried again", name)
-        self._use_by_tasks(config, by_type)
-        self.hooks.apply(tools=self.tools(), by_kind=by_kind)
-        if config.types != old.types:
-            self.call_up.types_changed()
-        for warning in keys_in_clear(config, getproxies_environment()):
-            log.warning("%s", warning)
-
-    def _use_by_tasks(self, config: Config, by_type: Mapping[str, Handler]) -> None:
-        self.handlers.apply(tools=self.tools(), by_type=by_type)
+        tools = self.tools()
+        self.handlers.apply(tools=tools, by_type=by_type)
+        self.hooks.apply(tools=tools, by_kind=by_kind)
         self.quotas.apply(config)
         self.intake.apply(config)
         self.keeper.probe_s = config.guard.probe_s
         self.reporter.form = self.form(config)
+        if config.types != old.types:
+            self.call_up.types_changed()
+        for warning in keys_in_clear(config, getproxies_environment()):
+            log.warning("%s", warning)
 
     def _require_possible(self, old: Config, config: Config) -> None:
         """Refuse by name what a running agent cannot take over."""

@@ -91,10 +91,6 @@ class HandlerProcesses:
         context.begin_again()
         return await self._run(handler, context, new=True)
 
-    async def run_alone(self, handler: ProcessHandler, context: Context) -> Any:
-        """Do the same in a new process."""
-        return await self._run(handler, context, new=True)
-
     async def close(self) -> None:
         """End the processes that run nothing."""
         for idle in self._idle.values():
