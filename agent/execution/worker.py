@@ -11,6 +11,7 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import Clock
 from schemas.task.failures import ErrorClass
+from schemas.task.line import DEFAULT_TENANT
 
 
 class Worker:
@@ -59,7 +60,9 @@ class Worker:
             note_spent=delivery.note_spent,
             go_on=go_on,
             turns=permit.turns,
-            inherited=Inherited(depth=row.depth, tenant=row.tenant or "default", lane=row.lane),
+            inherited=Inherited(
+                depth=row.depth, tenant=row.tenant or DEFAULT_TENANT, lane=row.lane
+            ),
             locks=locks,
         )
         try:

@@ -29,14 +29,13 @@ from agent.quota.estimate import most_out
 from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
-from schemas.settings.config import Price, Structured, TypeConfig
+from schemas.settings.config import NO_SETTINGS, Price, Structured, TypeConfig
 from schemas.task.codec import with_json
 from schemas.task.line import TaskLine
 from schemas.task.message_text import text_of
 
 _NAME_CHARS = 191
 _LOCK_SHARE = 0.5  # of the attempt's time, to wait for a lock; the rest is for the calls
-_NO_RULES = TypeConfig()
 _Failed = Retry | Snooze | Dead
 
 
@@ -156,7 +155,7 @@ class Context:
     def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools) -> None:
         self.task = task
         self.spent = Spent()
-        self.rules = tools.types.get(task.type, _NO_RULES)
+        self.rules = tools.types.get(task.type, NO_SETTINGS)
         self._attempt = attempt
         self._tools = tools
         self._route = attempt.route

@@ -15,7 +15,7 @@ import orjson
 from agent.outcome import FollowUp
 from schemas.runtime.executors import Executor
 from schemas.task.lanes import Lane, lane_for
-from schemas.task.line import LineError, TaskLine, parse
+from schemas.task.line import DEFAULT_TENANT, LineError, TaskLine, parse
 from schemas.task.schema_cost import is_heavy_line
 from schemas.task.task_types import BUILT_IN
 from schemas.task.untrusted import contained, describe_error, sealed
@@ -24,8 +24,6 @@ from schemas.task.wording import one_line
 MAX_DEPTH = 10
 MAX_FOLLOW_UPS = 1000
 MAX_BYTES = 4 << 20  # of all lines together, as all of them are written in one transaction
-
-DEFAULT_TENANT = "default"
 _SHOWN_CHARS = 200
 
 

@@ -20,7 +20,8 @@ from agent.handlers.context import (
     NoTurnError,
     Tools,
 )
-from agent.handlers.registry import RunBlocking, is_async, module_of
+from agent.handlers.faults import deciding_leaf
+from agent.handlers.registry import RunBlocking, is_async, module_of, takes
 from agent.handlers.threads import NoThreadError
 from agent.judge import one_line
 from agent.outcome import Failure, Spent
@@ -95,14 +96,8 @@ def _hook(path: str, run_blocking: RunBlocking) -> Hook:
     form = f"def {name}(context, outcome), or async def {name}(context, outcome)"
     if not callable(function) or inspect.isclass(function):
         raise ConfigError(f"module {module} has no function {name}; define it there as: {form}")
-    try:
-        inspect.signature(function).bind(object(), object())
-    except TypeError:
-        raise ConfigError(
-            f"{path} must take the context and the outcome; define it as: {form}"
-        ) from None
-    except ValueError:  # a native function may not tell what it takes
-        pass
+    if not takes(function, 2):
+        raise ConfigError(f"{path} must take the context and the outcome; define it as: {form}")
     return function if is_async(function) else _plain(function, run_blocking)
 
 
@@ -185,10 +180,15 @@ def _require_no_follow_ups(context: Context) -> None:
 def _returned(raised: BaseException, context: Context, *, timed_out: bool) -> HookReturn:
     if timed_out:
         return HookReturn(context.spent, "it did not end in time")
-    causes = list(leaf_errors(raised))
-    if any(isinstance(cause, LeaseLostError | NoTurnError | NoThreadError) for cause in causes):
+    if any(
+        isinstance(cause, LeaseLostError | NoTurnError | NoThreadError)
+        for cause in leaf_errors(raised)
+    ):
         return HookReturn(context.spent, released=True)
-    refused = next((cause for cause in causes if isinstance(cause, CallRefusedError)), None)
-    if refused is not None:
-        return HookReturn(context.spent, one_line(f"its call failed: {refused}"))
-    return HookReturn(context.spent, one_line(describe_error(causes[0])))
+    error = deciding_leaf(raised, CallRefusedError)
+    text = (
+        f"its call failed: {error}"
+        if isinstance(error, CallRefusedError)
+        else describe_error(error)
+    )
+    return HookReturn(context.spent, one_line(text))

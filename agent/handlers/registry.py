@@ -68,13 +68,20 @@ def function_of(path: str) -> Callable[..., Any]:
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     if is_generator or inspect.isclass(function) or not callable(function):
         raise ConfigError(f"{path} is not a function that returns its result; {form}")
+    if not takes(function, 1):
+        raise ConfigError(f"{path} must take the context and nothing else; {form}")
+    return function
+
+
+def takes(function: Callable[..., Any], arguments: int) -> bool:
+    """Return whether a function can be called with so many arguments."""
     try:
-        inspect.signature(function).bind(object())
+        inspect.signature(function).bind(*range(arguments))
     except TypeError:
-        raise ConfigError(f"{path} must take the context and nothing else; {form}") from None
+        return False
     except ValueError:  # a native function may not tell what it takes
         pass
-    return function
+    return True
 
 
 def module_of(name: str) -> Any:

@@ -11,6 +11,7 @@ from agent.quota.estimate import CallSize
 from agent.routes import RoutePlan
 from schemas.task.envelope import Publication
 from schemas.task.lanes import Lane
+from schemas.task.line import DEFAULT_TENANT
 
 _NO_PLAN = RoutePlan("")
 
@@ -53,7 +54,7 @@ class Delivery:
     claimed_s: float = 0.0
     key: bytes | None = None
     size: CallSize = field(default_factory=CallSize)  # as its body shows it
-    tenant: str = "default"  # the same
+    tenant: str = DEFAULT_TENANT  # the same
     lane: Lane = Lane.NORMAL  # its topic's, or its task's once the ledger has answered
     plan: RoutePlan = _NO_PLAN
     # The answer of a fenced settlement; the next claim settles it without a call.

@@ -28,7 +28,7 @@ from agent.ports import Order
 from producer.ledger import outbox
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, task, task_attempt
-from schemas.task.failures import AttemptOutcome, ErrorClass
+from schemas.task.failures import CALLED_UP, AttemptOutcome, ErrorClass
 from schemas.task.states import Status
 
 SCAN = 2000  # waiting tasks that one step reads
@@ -59,9 +59,7 @@ _MOVES = (
     )
     .where(
         task_attempt.c.outcome == AttemptOutcome.MOVED,
-        task_attempt.c.error_class.in_(
-            (ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE, ErrorClass.SCHEDULE)
-        ),
+        task_attempt.c.error_class.in_(CALLED_UP),
     )
 )
 

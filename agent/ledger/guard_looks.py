@@ -22,7 +22,7 @@ from schemas.ledger.bulk import insert_rows
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input
-from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
+from schemas.task.failures import CALLED_UP, AttemptOutcome, TallyOutcome
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from schemas.task.states import WAITING, Status
 
@@ -41,9 +41,7 @@ _MOVE = (
         task_attempt.c.task_id == task.c.id,
         task_attempt.c.fence == task.c.fence - 1,
         task_attempt.c.outcome == AttemptOutcome.MOVED,
-        task_attempt.c.error_class.not_in(
-            (ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE, ErrorClass.SCHEDULE)
-        ),
+        task_attempt.c.error_class.not_in(CALLED_UP),
     )
     .limit(1)
 )

@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from agent.ledger.settlement_rows import costs
 from agent.outcome import Spent
 from producer.ledger import tally
 from producer.ledger.result_lines import Result, answer_value
@@ -245,7 +246,7 @@ def _cost_row(end: HookEnd) -> dict[str, Any]:
         "duration_ms": spent.duration_ms,
         "route": run.route,
         "model": spent.model,
-        **_costs(spent),
+        **costs(spent),
     }
 
 
@@ -260,12 +261,7 @@ def _cost_change(end: HookEnd) -> tally.TallyChange:
         model=end.spent.model,
         tenant=run.tenant,
     )
-    return tally.TallyChange(key, delta=0, **_costs(end.spent))
-
-
-def _costs(spent: Spent) -> dict[str, int]:
-    names = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
-    return {name: getattr(spent, name) for name in names}
+    return tally.TallyChange(key, delta=0, **costs(end.spent))
 
 
 _GONE = exists().where(

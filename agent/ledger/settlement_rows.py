@@ -155,7 +155,7 @@ def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyCh
             model=_model(part.spent),
             tenant=row.tenant,
         )
-        yield TallyChange(key, 0, **_costs(part.spent))
+        yield TallyChange(key, 0, **costs(part.spent))
 
 
 def hook_orders(
@@ -202,7 +202,7 @@ def _changes_of_failure(
     """Return the counts of an attempt that did not succeed."""
     spent = outcome.spent
     if dead_letter is not None:
-        return [tally.died(dead_letter, costs=_costs(spent.here))]
+        return [tally.died(dead_letter, costs=costs(spent.here))]
     if isinstance(outcome, Released) and not spent.called:
         return []
     if isinstance(outcome, Cancelled):
@@ -235,10 +235,11 @@ def _change(
         model=_model(outcome.spent),
         tenant=settlement.row.tenant,
     )
-    return TallyChange(key, **_costs(outcome.spent.here))
+    return TallyChange(key, **costs(outcome.spent.here))
 
 
-def _costs(spent: Spent) -> dict[str, int]:
+def costs(spent: Spent) -> dict[str, int]:
+    """Return the columns of tokens and cost."""
     return dict(zip(AMOUNTS, _amounts(spent), strict=True))
 
 
@@ -248,7 +249,7 @@ def _spent(settlement: Settlement, spent: Spent) -> dict[str, Any]:
         "model": _model(spent),
         "trace_id": _text(spent.trace_id, _NAME_CHARS),
         "duration_ms": spent.duration_ms,
-        **_costs(spent),
+        **costs(spent),
     }
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.settings.quota import QuotaLimits
+from schemas.task.line import DEFAULT_TENANT
 
 MOST_ASKS = 64  # in one request
 
@@ -30,7 +31,7 @@ class Ask:
     """A task that is ready: what its call will cost, and whose it is."""
 
     cost: Charge
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ import orjson
 
 from agent.quota.estimate import CallSize, most_out
 from agent.routes.plan import RoutePlan
-from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, NO_SETTINGS, Config
+from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
 from schemas.settings.fallback import chain
 from schemas.settings.routing import configured_routes
+from schemas.task.line import DEFAULT_TENANT
 from schemas.task.task_types import DOCUMENT, OPENAI
 from schemas.task.untrusted import contained
 
@@ -24,7 +25,6 @@ DEFAULT = DEFAULT_ROUTE
 _DIGEST_BYTES = 8
 _REMEMBERED = 1000
 _MOST_BYTES = 1 << 40  # of a document; a line is not trusted
-TENANT = "default"
 
 
 class RouteNames:
@@ -51,7 +51,7 @@ class RouteNames:
     def name_of(self, type_name: str, model: str | None) -> str:
         """Return the route of a task."""
         if not model:
-            task_type = self._config.types.get(type_name, NO_SETTINGS)
+            task_type = self._config.type_settings(type_name)
             if not task_type.model:
                 return task_type.route or DEFAULT
             model = task_type.model
@@ -107,7 +107,7 @@ class Preview:
 
     plan: RoutePlan
     size: CallSize = field(default_factory=CallSize)
-    tenant: str = TENANT
+    tenant: str = DEFAULT_TENANT
 
     @property
     def route(self) -> str:
@@ -155,7 +155,7 @@ def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
         _text(line.get("route")) or None,
         _texts(line.get("routes_allowed")),
     )
-    return Preview(plan, size, _text(line.get("tenant")) or TENANT)
+    return Preview(plan, size, _text(line.get("tenant")) or DEFAULT_TENANT)
 
 
 def _texts(value: Any) -> tuple[str, ...] | None:

@@ -307,12 +307,8 @@ class Config:
 
     def max_attempts_of(self, task_type: str) -> int:
         """Return how many attempts a task of this type may have, unless its line says otherwise."""
-        settings = self.types.get(task_type)
-        return (
-            self.max_attempts
-            if settings is None or settings.max_attempts is None
-            else settings.max_attempts
-        )
+        own = self.type_settings(task_type).max_attempts
+        return self.max_attempts if own is None else own
 
     def tenant(self, name: str) -> TenantConfig:
         """Return what a tenant may take."""

@@ -1,7 +1,7 @@
 """The route of a task, as agents choose it from what its line says. Pure."""
 
 from schemas.settings.account import account
-from schemas.settings.config import DEFAULT_ROUTE, NO_SETTINGS, Config
+from schemas.settings.config import DEFAULT_ROUTE, Config
 
 
 def configured_routes(config: Config) -> tuple[str, ...]:
@@ -19,7 +19,7 @@ def configured_route(
     if route is not None:
         return route if route in configured_routes(config) else None
     if model is None:
-        task_type = config.types.get(type_name, NO_SETTINGS)
+        task_type = config.type_settings(type_name)
         if task_type.model is None:
             return task_type.route or DEFAULT_ROUTE
         model = task_type.model

@@ -90,6 +90,9 @@ UNTRIED = frozenset(
     }
 )
 
+# Why tasks are moved to a tier without a guard; agents call them up once the reason is gone.
+CALLED_UP = (ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE, ErrorClass.SCHEDULE)
+
 
 class Disposition(StrEnum):
     """Why a task was given up or a record quarantined; a record has one of the last two."""
