@@ -228,7 +228,9 @@ class TenantTurns:
 
     def next(self, limit: int) -> Iterator[Delivery]:
         """Return the next deliveries, about in the order in which they are taken."""
-        tenants = dict.fromkeys(chain(self._new, islice(self._round, limit)))
+        in_order = chain(self._new, (name for name in self._round if name not in self._new))
+        # A tenant is still in the round, and may still be new, after its last task was taken.
+        tenants = (tenant for tenant in in_order if self._head(tenant) is not None)
         return _in_turn(*(self._queues[tenant].next(limit) for tenant in islice(tenants, limit)))
 
     def forget_gone(self) -> None:

@@ -88,7 +88,8 @@ def read(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
     query = select(agent, silent).where(
         agent.c.group_name == group, agent.c.seen_at > utc_after(-SHOWN_S), recent
     )
-    agents = [_agent_status(row) for row in connection.execute(query.order_by(agent.c.started_at))]
+    in_order = query.order_by(agent.c.started_at, agent.c.id)
+    agents = [_agent_status(row) for row in connection.execute(in_order)]
     lost = {status.id for status in agents if status.state is AgentState.LOST}
     holders = _holders(connection, lost) if lost else set()
     return tuple(

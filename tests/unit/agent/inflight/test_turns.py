@@ -157,6 +157,13 @@ def test_a_new_tenant_may_be_set_aside_in_its_turn_of_the_round() -> None:
     assert taken(turns, 30).count("new") == 2
 
 
+def test_tenants_without_tasks_do_not_hide_those_with_tasks() -> None:
+    """A bug let the quotas ask for nothing: the next task was that of a new tenant without any."""
+    turns = queued({"big": 5, "new": 2})
+    assert taken(turns, 4).count("new") == 2
+    assert [delivery.tenant for delivery in turns.next(1)] == ["big"]
+
+
 def test_a_tenant_that_is_done_is_forgotten() -> None:
     """Tenants come from tasks, so their names must not pile up."""
     turns = queued({str(number): 1 for number in range(100)})
