@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from agent.handlers.resource_locks import LockError
-from agent.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
 from agent.ports import Clock
+from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
 from schemas.runtime import crash
 from schemas.task.agent_report import Reason, ReasonCode
 

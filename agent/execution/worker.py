@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
 from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers, OtherRoute
+from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent

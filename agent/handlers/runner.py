@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-from agent.deadline import HANDLER_GRACE_S
 from agent.handlers.chat import chat
 from agent.handlers.context import (
     Answer,
@@ -25,6 +24,7 @@ from agent.handlers.context import (
     NoTurnError,
     Tools,
 )
+from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
 from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError

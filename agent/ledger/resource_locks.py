@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import insert as insert_into
 
-from agent.lock_table import NOBODY, Claimant, Held, LockChange
+from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import lock_wait, resource_lock, task
 from schemas.ledger.transactions import Transactions

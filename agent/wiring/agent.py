@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.agent import Agent, Membership
-from agent.deadline import claim_s, usual_limit_s
 from agent.dispatch.records import Wakeups
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
@@ -19,6 +18,7 @@ from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Documents, Handler, Handlers, registry
 from agent.handlers.context import Tools
+from agent.handlers.deadline import claim_s, usual_limit_s
 from agent.handlers.hooks import Hooks, load_hooks
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
@@ -26,7 +26,6 @@ from agent.handlers.threads import HandlerThreads
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
-from agent.intake import Intake
 from agent.judge import tiers_of
 from agent.ledger.resource_locks import SqlLockTable
 from agent.ledger.returned_letters import ReturnedLetters
@@ -35,6 +34,7 @@ from agent.maintenance.duty import Duty, Round, repeat
 from agent.maintenance.group_work import GroupWork
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.maintenance.hook_runner import HookRunner
+from agent.maintenance.intake import Intake
 from agent.maintenance.loop_watch import LoopWatch
 from agent.maintenance.reporter import Reporter
 from agent.maintenance.resume_listener import ResumeListener

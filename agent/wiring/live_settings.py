@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.request import getproxies_environment
 
-from agent.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.handlers import Handler, Handlers, Tools
+from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.handlers.hooks import Hook, Hooks
-from agent.intake import Intake
 from agent.maintenance.duty import Round
 from agent.maintenance.guard_keeper import GuardKeeper
+from agent.maintenance.intake import Intake
 from agent.maintenance.reporter import Reporter
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.maintenance.settings_reader import RereadRequest, SettingsReader

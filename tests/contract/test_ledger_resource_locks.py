@@ -9,8 +9,8 @@ from sqlalchemy import update
 
 from agent.ledger import reaping, resource_locks
 from agent.ledger.leases import declare_lost
-from agent.lock_table import NOBODY, Claimant, Held, LockChange
 from agent.outcome import Cancelled, Outcome
+from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from tests.contract.ledger_parts import (

@@ -13,8 +13,8 @@ from agent.execution.settler import Settled, Settler
 from agent.inflight import table, watermark
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
-from agent.intake import Intake
 from agent.ledger import claims, reaping, sql_ledger
+from agent.maintenance.intake import Intake
 from agent.outcome import Released, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import outbox

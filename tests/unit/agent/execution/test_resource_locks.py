@@ -9,7 +9,7 @@ import pytest
 
 from agent.execution.resource_locks import LOOK_S, SHOWN_AFTER_S, LocksOfAttempt, ResourceLocks
 from agent.handlers import LockError
-from agent.lock_table import NOBODY, Claimant, Held, LockChange
+from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
 from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
 
 Result = TypeVar("Result")

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from agent.deadline import SETTLE_MARGIN_S
 from agent.execution.admission import Permit
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.worker import Worker
 from agent.handlers import Attempt, Handlers, LockError
+from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
-from agent.lock_table import LockTable
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.ports import Partition, Row
+from agent.ports.lock_table import LockTable
 from agent.routes import Ticket
 from schemas.settings.config import Config
 from schemas.task.envelope import Publication

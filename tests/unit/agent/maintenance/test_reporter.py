@@ -8,9 +8,9 @@ import pytest
 
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.slots import Slots
-from agent.lock_table import LockTable
 from agent.maintenance.reporter import Reporter
 from agent.ports import Source
+from agent.ports.lock_table import LockTable
 from agent.reporting.latest_report import LatestReport
 from agent.routes import Router
 from schemas.runtime.clock import Clock

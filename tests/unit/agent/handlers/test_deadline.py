@@ -1,6 +1,6 @@
 """The parts of a claim's time fit into each other."""
 
-from agent.deadline import (
+from agent.handlers.deadline import (
     DEADLINE_MARGIN_S,
     HANDLER_GRACE_S,
     SETTLE_MARGIN_S,

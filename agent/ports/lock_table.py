@@ -1,6 +1,6 @@
 """The locks of a group as an agent sees them: who holds one, and who asks for it or leaves it.
 
-The port and its values.
+A port and its values; the others are in this package's `__init__`.
 
 Tested by tests/contract/test_ledger_resource_locks.py.
 """
