@@ -16,7 +16,7 @@ from agent.handlers.context import (
     Tools,
 )
 from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
-from agent.handlers.documents import DocumentError, Documents
+from agent.handlers.documents import DocumentError, DocumentReader
 from agent.handlers.follow_ups import FollowUpError
 from agent.handlers.other_route import OtherRoute
 from agent.handlers.resource_locks import HeldLock, LockError
@@ -31,7 +31,7 @@ __all__ = [
     "ChildExecutor",
     "Context",
     "DocumentError",
-    "Documents",
+    "DocumentReader",
     "FollowUpError",
     "GiveUpError",
     "Handler",

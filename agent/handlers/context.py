@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from agent.handlers.decisions import SoftLimitError
-from agent.handlers.documents import Documents, require_content
+from agent.handlers.documents import DocumentReader, require_content
 from agent.handlers.follow_ups import FollowUpRules, FollowUps, Inherited
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
@@ -89,7 +89,7 @@ class Tools:
     """
 
     account: Callable[[str], Account]
-    documents: Documents
+    documents: DocumentReader
     clock: Clock
     apart: Executor
     jitter: Callable[[], float]

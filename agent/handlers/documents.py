@@ -1,38 +1,14 @@
-"""Reads documents that a task names by URI: from allowed roots only, in a thread.
+"""What handlers know of documents: that they can be read by URI, and how that fails.
 
-A document is compared with the size and digest that were loaded. Hidden files and docllm's own
-files are never documents; `producer/input/excluded_files.py` defines them.
-
-The path is resolved first and then walked from its root without following links, so that a link
-that is put there meanwhile leads nowhere. A pipe or a device cannot block the thread: files are
-opened without blocking, and the open handle is checked.
+Tested by tests/unit/agent/documents/test_reader.py.
 """
 
-import hashlib
-import logging
-import os
-import stat
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Protocol
 
 from agent.judge import one_line
 from agent.outcome import Failure
-from producer.input.excluded_files import resolved, root_of
-from schemas.runtime.executors import Executor
-from schemas.task.document_text import DocumentText, NoTextError, blank_problem
+from schemas.task.document_text import blank_problem
 from schemas.task.failures import ErrorClass
-from schemas.task.untrusted import contained, describe_error
-
-log = logging.getLogger(__name__)
-
-MAX_DOCUMENT_BYTES = 32 << 20
-_REFUSED = ErrorClass.DOCUMENT_REFUSED
-_CHANGED = ErrorClass.DOCUMENT_CHANGED
-_UNREADABLE = ErrorClass.DOCUMENT_UNREADABLE
-_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
-_OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DocumentError(Exception):
@@ -43,100 +19,23 @@ class DocumentError(Exception):
         self.failure = Failure(error_class, one_line(text))
 
 
-class Documents:
-    """Reads documents below `roots`, except `own`, the files and folders of docllm itself."""
+class DocumentReader(Protocol):
+    """Reads documents that tasks name by URI."""
 
-    def __init__(
+    async def read(
         self,
+        uri: str,
         *,
-        roots: Sequence[Path],
-        executor: Executor,
-        own: Sequence[Path] = (),
-        max_bytes: int = MAX_DOCUMENT_BYTES,
-    ) -> None:
-        self._roots = tuple(roots)
-        self._own = tuple(own)
-        self._roots_logged = False
-        self._executor = executor
-        self._max_bytes = max_bytes
-
-    async def read(self, uri: str, *, size: int | None = None, sha256: str | None = None) -> str:
+        size: int | None = None,
+        sha256: str | None = None,
+        etag: str | None = None,
+    ) -> str:
         """Return the text of the document.
 
-        `size` (bytes) and `sha256` are the values that it must still have. Raises DocumentError.
+        `size` (bytes), `sha256` and `etag` are the values that it must still have. Raises
+        DocumentError.
         """
-        return await self._executor(partial(self._text, uri, size, sha256))
-
-    def _text(self, uri: str, size: int | None, sha256: str | None) -> str:
-        try:
-            with contained():
-                raw = self._read(uri, size)
-                _require_digest(raw, uri, sha256)
-                return require_content(DocumentText().read(raw, final=True), uri)
-        except (DocumentError, MemoryError):
-            raise
-        except NoTextError as error:
-            raise DocumentError(_REFUSED, f"{uri} {error}") from None
-        except Exception as error:
-            raise DocumentError(
-                _UNREADABLE,
-                f"{uri} cannot be read, because its reader fails: {describe_error(error)}",
-            ) from error
-
-    def _read(self, uri: str, size: int | None) -> bytes:
-        try:
-            handle = self._open(_path(uri), uri)
-            try:
-                self._require_same(os.fstat(handle), uri, size)
-                with os.fdopen(handle, "rb", closefd=False) as file:
-                    raw = file.read(self._max_bytes + 1)
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise DocumentError(_UNREADABLE, f"{uri} cannot be read: {error.strerror}") from error
-        if len(raw) > self._max_bytes or size not in {None, len(raw)}:
-            raise DocumentError(_CHANGED, f"{uri} changed while it was read")
-        return raw
-
-    def _require_same(self, status: os.stat_result, uri: str, size: int | None) -> None:
-        if not stat.S_ISREG(status.st_mode):
-            raise DocumentError(_REFUSED, f"{uri} is not a regular file")
-        if size is not None and status.st_size != size:
-            raise DocumentError(
-                _CHANGED,
-                f"{uri} has changed since it was loaded: {status.st_size} bytes, not {size}",
-            )
-        if status.st_size > self._max_bytes:
-            raise DocumentError(
-                _REFUSED, f"{uri} has {status.st_size} bytes; at most {self._max_bytes} are read"
-            )
-
-    def _open(self, path: Path, uri: str) -> int:
-        target, roots = Path(os.path.realpath(path)), resolved(self._roots)
-        root = root_of(target, roots, resolved(self._own))
-        if root is not None:
-            return _open_below(root, target.relative_to(root).parts)
-        if any(target.is_relative_to(allowed) and target != allowed for allowed in roots):
-            raise DocumentError(
-                _REFUSED,
-                f"{uri} is hidden or a file of docllm's own; "
-                "no agent reads it, name another document",
-            )
-        self._log_roots()
-        raise DocumentError(
-            _REFUSED,
-            f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may "
-            "be read",
-        )
-
-    def _log_roots(self) -> None:
-        """Log the roots once. A task's error, which other people read, names none of them."""
-        if not self._roots_logged:
-            self._roots_logged = True
-            log.warning(
-                "a document is not below an allowed root; allowed are: %s",
-                ", ".join(map(str, self._roots)) or "none",
-            )
+        ...
 
 
 def require_content(text: str, name: str) -> str:
@@ -145,46 +44,5 @@ def require_content(text: str, name: str) -> str:
     Raises DocumentError.
     """
     if problem := blank_problem(text):
-        raise DocumentError(_REFUSED, f"{name} {problem}")
+        raise DocumentError(ErrorClass.DOCUMENT_REFUSED, f"{name} {problem}")
     return text
-
-
-def _require_digest(raw: bytes, uri: str, sha256: str | None) -> None:
-    if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
-        raise DocumentError(
-            _CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one"
-        )
-
-
-def _path(uri: str) -> Path:
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
-        raise DocumentError(
-            _REFUSED,
-            f"{uri} is not a file on this machine; only file:/// is read, nothing is fetched",
-        )
-    if "?" in uri or "#" in uri:
-        raise DocumentError(
-            _REFUSED,
-            f"{uri} has a query or a fragment, which no file has; write ? as %3F and # as %23",
-        )
-    path = unquote(parts.path, errors="surrogateescape")
-    if not path.startswith("/") or "\0" in path:
-        raise DocumentError(_REFUSED, f"{uri} is not a whole path")
-    return Path(path)
-
-
-def _open_below(root: Path, parts: tuple[str, ...]) -> int:
-    """Return a handle of the file, opened part by part below the root.
-
-    A link on the way raises OSError.
-    """
-    folder = os.open(root, _OPEN_FOLDER)
-    try:
-        for part in parts[:-1]:
-            inner = os.open(part, _OPEN_FOLDER, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        return os.open(parts[-1], _OPEN_FILE, dir_fd=folder)
-    finally:
-        os.close(folder)

@@ -16,7 +16,7 @@ from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
-from agent.handlers import Documents, Handler, Handlers, registry
+from agent.handlers import Handler, Handlers, registry
 from agent.handlers.context import Tools
 from agent.handlers.deadline import claim_s, usual_limit_s
 from agent.handlers.hooks import Hooks, load_hooks
@@ -52,6 +52,7 @@ from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts
 from agent.routes.probe_sender import ProbeSender
 from agent.wiring.core import Common, Dispatch, Execution, dispatch, execution
+from agent.wiring.documents import make_documents
 from agent.wiring.hooks import make_hook_runner
 from agent.wiring.live_settings import (
     LiveSettings,
@@ -62,7 +63,6 @@ from agent.wiring.live_settings import (
 )
 from agent.wiring.quotas import quota_duties, quota_gate
 from producer.app import Parts, make_relay
-from producer.input.excluded_files import own_files
 from producer.replay.applier import make_applier
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import Executor
@@ -376,7 +376,7 @@ def _tools(chosen: Chosen, common: Common) -> Tools:
     config = chosen.parts.config
     return Tools(
         account=chosen.accounts,
-        documents=Documents(roots=config.roots(), own=own_files(config), executor=chosen.reading),
+        documents=make_documents(config, chosen.reading),
         clock=chosen.parts.clock,
         apart=chosen.apart,
         jitter=chosen.jitter,

@@ -6,12 +6,13 @@ from typing import Any
 
 import orjson
 
-from agent.handlers import Attempt, Documents, Handler, Handlers, Tools
+from agent.handlers import Attempt, Handler, Handlers, Tools
 from agent.judge import tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
 from agent.ports import Account, Call, CallFailed, Reply
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Price, TypeConfig
+from tests.support.documents import file_documents
 
 TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
 OPENAI = {
@@ -103,7 +104,7 @@ def handlers_harness(
     clock = StillClock()
     tools = Tools(
         account={"default": Account(llm, "default-model", 30.0)}.__getitem__,
-        documents=Documents(roots=(), executor=InlineExecutor()),
+        documents=file_documents(),
         clock=clock,
         apart=apart,
         jitter=lambda: 0.5,

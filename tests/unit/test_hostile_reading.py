@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.documents import plain as plain_documents
 from agent.handlers import ChildExecutor, runner
-from agent.handlers import documents as agent_documents
-from agent.handlers.documents import DocumentError, Documents
+from agent.handlers.documents import DocumentError
 from agent.inflight import decoder
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import Limits
@@ -44,6 +44,7 @@ from schemas.task import validator
 from schemas.task.envelope import Publication, encode
 from schemas.task.line import LineError, parse
 from schemas.task.states import Status
+from tests.support.documents import file_documents
 from tests.support.handlers import CountingExecutor, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
 from tests.support.replies import TERMS, completion
@@ -558,8 +559,8 @@ def test_a_document_whose_reading_fails_is_one_tasks_failure(
 ) -> None:
     """A document whose reading fails is one task's failure: a SystemExit would end the agent."""
     (tmp_path / "a.txt").write_text("text")
-    monkeypatch.setattr(agent_documents.DocumentText, "read", failing(error))
-    reader = Documents(roots=(tmp_path,), executor=InlineExecutor())
+    monkeypatch.setattr(plain_documents.DocumentText, "read", failing(error))
+    reader = file_documents(tmp_path)
 
     with pytest.raises(DocumentError) as raised:
         asyncio.run(reader.read((tmp_path / "a.txt").as_uri()))

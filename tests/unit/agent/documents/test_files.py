@@ -1,4 +1,4 @@
-"""Documents by URI: which are read, and which are refused."""
+"""Files by URI: which are read, and which are refused."""
 
 import asyncio
 import hashlib
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.handlers import DocumentError, Documents
-from agent.handlers.documents import _open_below
-from schemas.runtime.executors import InlineExecutor
+from agent.documents.files import _open_below
+from agent.handlers import DocumentError
+from tests.support.documents import file_documents
 
 TEXT = "Umsatz stieg um 3 %. \u00c4u\u00dferst gut."
 
@@ -27,9 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 def read(root: Path, path: Path | str, **expected: Any) -> str:
     uri = path if isinstance(path, str) else path.as_uri()
-    return asyncio.run(
-        Documents(roots=[root], executor=InlineExecutor(), max_bytes=1000).read(uri, **expected)
-    )
+    return asyncio.run(file_documents(root, max_bytes=1000).read(uri, **expected))
 
 
 def refused(root: Path, path: Path | str, **expected: Any) -> str:
@@ -95,11 +93,7 @@ def test_hidden_files_and_docllms_own_are_refused_below_every_root(root: Path, n
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text("api_key = 'secret'", encoding="utf-8")
     (root / "link.txt").symlink_to(path)
-    documents = Documents(
-        roots=[root.parent, root],
-        own=[root / "mine.toml", root / "docllm-data"],
-        executor=InlineExecutor(),
-    )
+    documents = file_documents(root.parent, root, own=[root / "mine.toml", root / "docllm-data"])
 
     for tried in (path, root / "link.txt", f"{root.as_uri()}/in/../{name}"):
         with pytest.raises(
@@ -121,7 +115,7 @@ def test_a_root_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
 
 def test_a_refusal_names_no_root(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A refusal names no root, because others read dead letters; the log names the roots once."""
-    documents = Documents(roots=[root], executor=InlineExecutor())
+    documents = file_documents(root)
 
     for _ in range(2):
         with pytest.raises(DocumentError) as error:
@@ -206,6 +200,7 @@ def test_a_document_that_is_unreadable_now_may_be_readable_later(root: Path) -> 
         "file://server/a",
         "file:a.txt",
         "file:///a%00b",
+        "file://[/a",
         "",
     ],
 )

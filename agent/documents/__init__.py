@@ -1,0 +1,9 @@
+"""Documents that tasks name by URI: fetched from their source, compared, converted to text.
+
+Every source refuses what the settings do not allow. Handlers know this package only through
+`agent.handlers.documents`.
+"""
+
+from agent.documents.reader import Documents
+
+__all__ = ["Documents"]

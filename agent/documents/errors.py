@@ -1,0 +1,22 @@
+"""The errors of documents, by class.
+
+Tested by tests/unit/agent/documents/test_reader.py.
+"""
+
+from agent.handlers.documents import DocumentError
+from schemas.task.failures import ErrorClass
+
+
+def refused(text: str) -> DocumentError:
+    """Return the error of a document that no attempt can read: its task is given up."""
+    return DocumentError(ErrorClass.DOCUMENT_REFUSED, text)
+
+
+def changed(text: str) -> DocumentError:
+    """Return the error of a document that is not the one that was loaded."""
+    return DocumentError(ErrorClass.DOCUMENT_CHANGED, text)
+
+
+def unreadable(text: str) -> DocumentError:
+    """Return the error of a document that may be readable later: its task is retried."""
+    return DocumentError(ErrorClass.DOCUMENT_UNREADABLE, text)

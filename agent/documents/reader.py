@@ -1,0 +1,71 @@
+"""Reads a document: chooses its source by the URI, compares the digest, converts it to text."""
+
+import hashlib
+from collections.abc import Mapping
+
+from agent.documents import work
+from agent.documents.errors import changed, refused, unreadable
+from agent.documents.ports import Conversion, Expected, Source
+from agent.handlers.documents import DocumentError, require_content
+from schemas.runtime.executors import Executor
+from schemas.task.untrusted import describe_error, is_panic
+
+
+class Documents:
+    """Reads documents from `sources`, which are by the scheme of the URI.
+
+    `executor` is for work on large documents.
+    """
+
+    def __init__(
+        self, *, sources: Mapping[str, Source], conversion: Conversion, executor: Executor
+    ) -> None:
+        self._sources = dict(sources)
+        self._conversion = conversion
+        self._executor = executor
+
+    async def read(
+        self,
+        uri: str,
+        *,
+        size: int | None = None,
+        sha256: str | None = None,
+        etag: str | None = None,
+    ) -> str:
+        """Return the text of the document.
+
+        `size` (bytes), `sha256` and `etag` are the values that it must still have. Raises
+        DocumentError.
+        """
+        try:
+            return await self._text(uri, Expected(size, sha256, etag))
+        except (DocumentError, MemoryError):
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            raise unreadable(
+                f"{uri} cannot be read, because its reader fails: {describe_error(error)}"
+            ) from error
+
+    async def _text(self, uri: str, expected: Expected) -> str:
+        raw = await self._source(uri).fetch(uri, expected)
+        await self._require_digest(raw, uri, expected.sha256)
+        return require_content(await self._conversion.text(raw, uri), uri)
+
+    def _source(self, uri: str) -> Source:
+        scheme, colon, _rest = uri.partition(":")
+        source = self._sources.get(scheme.lower()) if colon else None
+        if source is None:
+            schemes = ", ".join(f"{name}://" for name in self._sources)
+            raise refused(f"{uri} is not a URI of a document; agents read {schemes}")
+        return source
+
+    async def _require_digest(self, raw: bytes, uri: str, sha256: str | None) -> None:
+        if sha256 is None:
+            return
+        digest = await work.run(
+            self._executor, lambda: hashlib.sha256(raw).hexdigest(), size=len(raw)
+        )
+        if digest != sha256:
+            raise changed(f"{uri} has changed since it was loaded: its SHA-256 is another one")

@@ -1,0 +1,23 @@
+"""Runs work on a document's bytes: at once when they are few, otherwise in an executor.
+
+Tested by tests/unit/agent/documents/test_reader.py.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from schemas.runtime.executors import Executor
+from schemas.task.untrusted import contained
+
+Result = TypeVar("Result")
+_FEW_BYTES = 64 << 10  # a digest or a decoding of so many takes less than a change of threads
+
+
+async def run(executor: Executor, call: Callable[[], Result], *, size: int) -> Result:
+    """Return the result of `call`, which works on `size` bytes; its errors are Exceptions."""
+
+    def work() -> Result:
+        with contained():
+            return call()
+
+    return work() if size <= _FEW_BYTES else await executor(work)

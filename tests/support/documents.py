@@ -1,0 +1,20 @@
+"""A reader of documents that are files of this machine, without threads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.documents import Documents
+from agent.documents.files import Files
+from agent.documents.plain import PlainText
+from agent.documents.ports import MAX_DOCUMENT_BYTES
+from schemas.runtime.executors import InlineExecutor
+
+
+def file_documents(
+    *roots: Path, own: Sequence[Path] = (), max_bytes: int = MAX_DOCUMENT_BYTES
+) -> Documents:
+    inline = InlineExecutor()
+    files = Files(roots=roots, own=own, executor=inline, max_bytes=max_bytes)
+    return Documents(
+        sources={"file": files}, conversion=PlainText(executor=inline), executor=inline
+    )

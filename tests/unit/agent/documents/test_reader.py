@@ -1,0 +1,110 @@
+"""Reading a document: its source by scheme, its digest, its text, and failures of any kind."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import pytest
+
+from agent.documents import Documents
+from agent.documents.plain import PlainText
+from agent.documents.ports import Expected
+from agent.handlers import DocumentError
+from schemas.runtime.executors import InlineExecutor
+
+LARGE = b"x" * 100_000
+
+
+class Stored:
+    """A source with one document, or one error."""
+
+    def __init__(self, content: bytes | BaseException) -> None:
+        self.content = content
+        self.asked: list[tuple[str, Expected]] = []
+
+    async def fetch(self, uri: str, expected: Expected) -> bytes:
+        self.asked.append((uri, expected))
+        if isinstance(self.content, BaseException):
+            raise self.content
+        return self.content
+
+
+def read(source: Stored, uri: str = "mem://a", **expected: Any) -> str:
+    inline = InlineExecutor()
+    documents = Documents(
+        sources={"mem": source}, conversion=PlainText(executor=inline), executor=inline
+    )
+    return asyncio.run(documents.read(uri, **expected))
+
+
+def refused(source: Stored, uri: str = "mem://a", **expected: Any) -> tuple[str, str]:
+    with pytest.raises(DocumentError) as error:
+        read(source, uri, **expected)
+    return error.value.failure.error_class, error.value.failure.text
+
+
+def test_a_document_is_read_from_the_source_of_its_scheme() -> None:
+    """The source gets the URI and what is known of the document; schemes have no case."""
+    source = Stored(b"text")
+
+    assert read(source, "MEM://a", size=4, etag="e") == "text"
+    assert source.asked == [("MEM://a", Expected(size=4, etag="e"))]
+
+
+@pytest.mark.parametrize("uri", ["other://a", "mem", "", "/etc/hostname"])
+def test_a_uri_without_a_source_is_refused(uri: str) -> None:
+    """A URI that no source reads is refused with the schemes that are read."""
+    source = Stored(b"text")
+
+    error_class, text = refused(source, uri)
+
+    assert error_class == "DOCUMENT_REFUSED"
+    assert text.strip() == f"{uri} is not a URI of a document; agents read mem://".strip()
+    assert source.asked == []
+
+
+@pytest.mark.parametrize("content", [b"text", LARGE])
+def test_a_document_with_another_digest_is_not_the_tasks(content: bytes) -> None:
+    """A document of any size must have the digest that was loaded."""
+    digest = hashlib.sha256(content).hexdigest()
+
+    assert read(Stored(content), sha256=digest) == content.decode()
+    assert refused(Stored(content + b"."), sha256=digest)[0] == "DOCUMENT_CHANGED"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b" \n", "white space"),
+        (b"\xff", "UTF-8"),
+        (LARGE + b"\xff", "UTF-8"),
+        (b"a\0", "zero byte"),
+    ],
+)
+def test_a_document_without_text_is_refused(content: bytes, problem: str) -> None:
+    """A document without text is refused by its URI and the reason."""
+    error_class, text = refused(Stored(content))
+
+    assert error_class == "DOCUMENT_REFUSED"
+    assert text.startswith("mem://a ")
+    assert problem in text
+
+
+class _Panic(BaseException):
+    """Stands for a panic of native code."""
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), _Panic("no")], ids=["error", "panic"])
+def test_a_source_that_fails_is_one_tasks_failure(error: BaseException) -> None:
+    """Any error of a source, even a panic of native code, fails this task alone."""
+    error_class, text = refused(Stored(error))
+
+    assert error_class == "DOCUMENT_UNREADABLE"
+    assert "because its reader fails" in text
+
+
+def test_a_cancellation_passes() -> None:
+    """A cancelled attempt is no failure of its document."""
+    with pytest.raises(asyncio.CancelledError):
+        read(Stored(asyncio.CancelledError()))
