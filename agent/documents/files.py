@@ -1,7 +1,7 @@
 """Reads documents that are files of this machine: from allowed roots only, in a thread.
 
-Hidden files and docllm's own files are never documents; `producer/input/excluded_files.py` defines
-them.
+Hidden files, docllm's own and the system's are never documents;
+`producer/input/excluded_files.py` defines them.
 
 The path is resolved first and then walked from its root without following links, so that a link
 that is put there meanwhile leads nowhere. A pipe or a device cannot block the thread: files are
@@ -85,7 +85,7 @@ class Files:
             return _open_below(root, target.relative_to(root).parts)
         if any(target.is_relative_to(allowed) and target != allowed for allowed in roots):
             raise refused(
-                f"{uri} is hidden or a file of docllm's own; "
+                f"{uri} is hidden, or a file of docllm's own or of the system; "
                 "no agent reads it, name another document"
             )
         self._log_roots()

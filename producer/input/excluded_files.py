@@ -1,7 +1,9 @@
-"""Knows which files are never documents: hidden files, and docllm's own.
+"""Knows which files are never documents: hidden files, docllm's own, and the system's.
 
 docllm's own files hold keys and other tasks. `load --documents` leaves such files out, and agents
-refuse them below every root. This module opens no file.
+refuse them below every root. The system's files hold the environment of processes, which has keys,
+and secrets that are mounted; agents refuse them below a root such as `/`. This module opens no
+file.
 """
 
 import os
@@ -11,6 +13,8 @@ from pathlib import Path
 from producer.input.lines import REJECTS_SUFFIX
 from schemas.settings.config import Config
 from schemas.settings.file import FILE
+
+_SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")))
 
 
 def own_files(config: Config) -> tuple[Path, ...]:
@@ -46,6 +50,13 @@ def root_of(path: Path, roots: Iterable[Path], own: Collection[Path]) -> Path | 
         return None
     for root in roots:
         is_below = path != root and path.is_relative_to(root)
-        if is_below and not is_hidden(path.relative_to(root).parts):
+        if is_below and not is_hidden(path.relative_to(root).parts) and not _is_system(path, root):
             return root
     return None
+
+
+def _is_system(path: Path, root: Path) -> bool:
+    """Return whether a file is the system's; a root inside a folder of the system is allowed."""
+    return any(
+        path.is_relative_to(folder) and not root.is_relative_to(folder) for folder in _SYSTEM
+    )

@@ -3,11 +3,14 @@
 import asyncio
 import hashlib
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.documents import Documents
 from agent.documents.files import _open_below
 from agent.handlers import DocumentError
 from tests.support.documents import file_documents
@@ -97,10 +100,69 @@ def test_hidden_files_and_docllms_own_are_refused_below_every_root(root: Path, n
 
     for tried in (path, root / "link.txt", f"{root.as_uri()}/in/../{name}"):
         with pytest.raises(
-            DocumentError, match="is hidden or a file of docllm's own; no agent reads it"
+            DocumentError,
+            match="is hidden, or a file of docllm's own or of the system; no agent reads it",
         ) as error:
             asyncio.run(documents.read(tried if isinstance(tried, str) else tried.as_uri()))
         assert error.value.failure.error_class == "DOCUMENT_REFUSED"
+
+
+def _forms(path: str) -> list[str]:
+    """Return other ways to write a path in a URI."""
+    whole = "".join(f"%{byte:02X}" for byte in path.encode())
+    return [
+        f"file:///{whole[3:]}",
+        f"file://localhost{path}",
+        f"FILE://LOCALHOST{path}",
+        f"file:{path}",
+        f"file:////{path}",
+        f"file://{path.replace('/', '//')}",
+        f"file://{path.replace('/', '/./')}",
+        f"file://{path.replace('.', '%2e')}",
+        f"file:///none/..{path}",
+        f"file:///proc/self/root{path}",
+        f"file:///dev/fd/../root{path}",
+    ]
+
+
+def test_no_form_of_a_uri_leads_to_an_excluded_file(root: Path) -> None:
+    """Below the root `/`, no way to write a path leads to an excluded file."""
+    names = (".env", "docllm.toml", "mine.toml", "x.rejects.jsonl", "data/ledger.sqlite", ".ssh/id")
+    documents = file_documents(Path("/"), own=[root / "mine.toml", root / "data"])
+    (root / "year 1" / "a.txt").write_text("text", encoding="utf-8")
+    tried = []
+    for name in names:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("api_key = 'secret'", encoding="utf-8")
+        tried += _forms(str(root / name))
+    for name in ("environ", "cmdline", "maps"):
+        tried += _forms(f"/proc/self/{name}")
+    tried += ["file:///proc/thread-self/environ", "file:///sys/kernel/uevent_seqnum"]
+    tried += [f"file:///proc/{os.getpid()}/environ", "file:///dev/zero", "file:///dev/shm/none"]
+
+    assert [uri for uri in tried if _class_of(documents, uri) != "DOCUMENT_REFUSED"] == []
+    assert asyncio.run(documents.read((root / "year 1" / "a.txt").as_uri())) == "text"
+
+
+def _class_of(documents: Documents, uri: str) -> str:
+    """Return the error class of a document, "" if it is read."""
+    try:
+        asyncio.run(documents.read(uri))
+    except DocumentError as error:
+        return error.failure.error_class
+    return ""
+
+
+def test_a_root_may_lie_in_a_folder_of_the_system() -> None:
+    """Somebody who names a root in a folder of the system, such as /dev/shm, wants its files."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        (folder / "a.txt").write_text(TEXT, encoding="utf-8")
+
+        assert read(folder, folder / "a.txt") == TEXT
+        assert refused(Path("/"), folder / "a.txt") == "DOCUMENT_REFUSED"
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_a_root_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
