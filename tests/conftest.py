@@ -11,7 +11,15 @@ import pytest
 from hypothesis import settings
 
 from tests import longest
-from tests.servers import Kafka, MariaDB, MySQL, Redis, Server, ServerMissingError
+from tests.servers import (
+    Kafka,
+    MariaDB,
+    MySQL,
+    ObjectStore,
+    Redis,
+    Server,
+    ServerMissingError,
+)
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -73,6 +81,12 @@ def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySQL]:
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """One Redis for the whole run."""
     yield from _running(Redis(folder=tmp_path_factory.mktemp("redis")))
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """One S3 server for the whole run."""
+    yield from _running(ObjectStore(folder=tmp_path_factory.mktemp("object-store")))
 
 
 def _running(server: AnyServer) -> Iterator[AnyServer]:

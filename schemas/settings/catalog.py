@@ -376,6 +376,13 @@ SETTINGS = {
             "embedded parts, otherwise none",
         ),
         Setting(
+            "documents.allow",
+            "DOCLLM_DOCUMENT_ALLOW",
+            kinds.uri_prefixes,
+            "URI prefixes below which agents may read documents that are not files, and write "
+            "results; each ends with `/`, such as `s3://bucket/reports/`",
+        ),
+        Setting(
             "retry.tiers",
             "DOCLLM_RETRY_TIERS",
             kinds.tiers,

@@ -17,6 +17,7 @@ _NAMES = {
     "database_url": "database.url",
     "redis_url": "redis.url",
     "document_roots": "documents.roots",
+    "document_allow": "documents.allow",
     "retry_tiers": "retry.tiers",
     "max_attempts": "retry.max_attempts",
 }

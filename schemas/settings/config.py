@@ -270,6 +270,7 @@ class Config:
     guard: GuardConfig = GuardConfig()
     inbox: InboxConfig = InboxConfig()
     document_roots: tuple[Path, ...] | None = None
+    document_allow: tuple[str, ...] = ()
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)
     types: dict[str, TypeConfig] = field(default_factory=dict)

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from schemas.errors import ConfigError
 from schemas.settings import server_options
 from schemas.settings.config import Secret
+from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
+from schemas.task.allowed_uris import require_prefix
 from schemas.task.topics import duration_s
 
 Check = Callable[[Any], Any]
@@ -108,6 +110,13 @@ def path(value: Any) -> Path:
 def paths(value: Any) -> tuple[Path, ...]:
     """Return paths from a list, or from a text with the system's separator; empty means none."""
     return tuple(path(part) for part in _parts(value, os.pathsep, "a list of paths"))
+
+
+def uri_prefixes(value: Any) -> tuple[str, ...]:
+    """Return URI prefixes that end with a slash, from a list or from a text with commas."""
+    return tuple(
+        require_prefix(text(part)) for part in _parts(value, ",", f"a list of {URI_PREFIX_FORM}")
+    )
 
 
 def tiers(value: Any) -> tuple[str, ...]:

@@ -315,6 +315,7 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
         guard=GuardConfig(**_under(values, "guard.")),
         inbox=InboxConfig(**_under(values, "inbox.")),
         document_roots=values.get("documents.roots"),
+        document_allow=values.get("documents.allow", default.document_allow),
         prices={
             name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts)
             for name, parts in _sections(values, "prices")

@@ -1,12 +1,13 @@
 """Real servers for tests and demos, as child processes on loopback with throw-away data.
 
-They are Apache Kafka, MariaDB, MySQL and Redis. Nothing of the product may import this package.
-`python -m tests.servers` installs and starts them by hand.
+They are Apache Kafka, MariaDB, MySQL, Redis and an S3 server. Nothing of the product may import
+this package. `python -m tests.servers` installs and starts them by hand.
 """
 
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDB
 from tests.servers.mysql import MySQL
+from tests.servers.object_store import ObjectStore
 from tests.servers.process import Server, ServerFailedError, ServerMissingError
 from tests.servers.redis import Redis
 
@@ -14,6 +15,7 @@ __all__ = [
     "Kafka",
     "MariaDB",
     "MySQL",
+    "ObjectStore",
     "Redis",
     "Server",
     "ServerFailedError",

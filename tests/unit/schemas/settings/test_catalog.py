@@ -24,6 +24,7 @@ def test_each_default_is_that_of_the_program() -> None:
         "database.url": config.database_url,
         "redis.url": config.redis_url,
         "documents.roots": config.document_roots,
+        "documents.allow": config.document_allow,
         "retry.tiers": config.retry_tiers,
         "retry.max_attempts": config.max_attempts,
         **{f"llm.{name}": getattr(NO_LIMITS, name) for name in LIMIT_NAMES},

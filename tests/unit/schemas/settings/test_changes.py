@@ -64,6 +64,7 @@ def test_what_an_agent_takes_over_is_named_by_its_setting(
         (replace(CONFIG, database_url=Secret("sqlite:///x")), ["database.url"]),
         (replace(CONFIG, data_dir=Path("elsewhere")), ["data_dir"]),
         (replace(CONFIG, document_roots=(Path("/"),)), ["documents.roots"]),
+        (replace(CONFIG, document_allow=("s3://a/",)), ["documents.allow"]),
         (replace(CONFIG, retry_tiers=("1s",), max_attempts=2), None),
         (replace(CONFIG, routes={}), ["routes.fast"]),
     ],

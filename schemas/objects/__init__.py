@@ -1,0 +1,6 @@
+"""Objects in S3, Google Cloud Storage and Azure Blob Storage, by the library obstore.
+
+Nothing else imports obstore. It is imported at the first use, since it is an extra. Credentials and
+addresses of servers come from the environment as obstore reads it, never from a task or a setting.
+What the library says of a failure is never shown: it may hold signed addresses.
+"""

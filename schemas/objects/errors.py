@@ -1,0 +1,80 @@
+"""What can go wrong with an object, told apart by what a person or a program does next.
+
+Tested by tests/contract/test_object_stores.py.
+"""
+
+import re
+from enum import StrEnum
+from typing import Self
+
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>|\"reason\": ?\"(\w{1,64})\"")
+_NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"})
+_NO_CREDENTIALS = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
+_DENIED = (401, 403)
+_DENIED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
+_GONE = 404
+
+
+class ObjectFault(StrEnum):
+    """The kind of a failure."""
+
+    GONE = "gone"
+    CHANGED = "changed"
+    NO_BUCKET = "no bucket"
+    DENIED = "denied"
+    EXISTS = "exists"
+    TOO_LARGE = "too large"
+    WRONG_NAME = "wrong name"  # no such object can exist
+    OUTAGE = "outage"  # it may go well later
+    NOT_INSTALLED = "not installed"
+
+
+class ObjectError(Exception):
+    """An object, or a listing, that cannot be had; the text names it and holds no secret."""
+
+    def __init__(self, fault: ObjectFault, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+    @classmethod
+    def of(cls, error: Exception, uri: str) -> Self:
+        """Return what a failure of the library means for the object or the prefix `uri`."""
+        fault, what = _meaning(type(error).__name__, error, str(error))
+        return cls(fault, f"{uri} {what}")
+
+
+def _meaning(kind: str, error: Exception, text: str) -> tuple[ObjectFault, str]:
+    found = _STATUS.search(text)
+    status = int(found[1]) if found else 0
+    code = next((name for names in _CODE.findall(text) for name in names if name), "")
+    fault, what = _of_setup(text) or _of_object(kind, error, status, code)
+    return fault, f"{what} (status {status}{f', {code}' if code else ''})" if status else what
+
+
+def _of_setup(text: str) -> tuple[ObjectFault, str] | None:
+    """Return what the environment lacks, if that is the cause."""
+    if any(address in text for address in _NO_CREDENTIALS):
+        variables = "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        return ObjectFault.DENIED, f"needs credentials, and the environment has none, {variables}"
+    if "BadScheme" in text:
+        variables = "AWS_ALLOW_HTTP, AZURE_ALLOW_HTTP or GOOGLE_ALLOW_HTTP"
+        return (
+            ObjectFault.DENIED,
+            f"is at a server with http://, which {variables} = true would allow",
+        )
+    return None
+
+
+def _of_object(kind: str, error: Exception, status: int, code: str) -> tuple[ObjectFault, str]:
+    if code in _NO_BUCKET:
+        return ObjectFault.NO_BUCKET, "is in a bucket that does not exist"
+    if kind == "AlreadyExistsError":
+        return ObjectFault.EXISTS, "exists already"
+    if isinstance(error, FileNotFoundError) or status == _GONE:
+        return ObjectFault.GONE, "does not exist"
+    if kind in _DENIED_KINDS or status in _DENIED:
+        return ObjectFault.DENIED, "may not be used with the credentials in the environment"
+    if isinstance(error, ValueError) or kind == "InvalidPathError":
+        return ObjectFault.WRONG_NAME, "is not a name that an object can have here"
+    return ObjectFault.OUTAGE, "cannot be had at the moment: its store does not answer as it should"

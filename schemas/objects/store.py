@@ -1,0 +1,182 @@
+"""Reads, lists and writes objects. Failures are ObjectErrors.
+
+A store's client is made at its first use and kept, one for each bucket.
+
+Tested by tests/contract/test_object_stores.py.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from schemas.objects.address import ObjectAddress
+from schemas.objects.errors import ObjectError, ObjectFault
+
+_PAGE = 1000
+_PART_BYTES = 1 << 20
+_CONNECT_S, _REQUEST_S, _RETRY_S, _RETRIES = 5, 60, 20, 2
+_HTTP_VARIABLES = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
+_TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
+_INSTALL = "needs the extra `objects`; run: pip install 'docllm[objects]'"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """An object of a listing; `name` is its key below the prefix."""
+
+    uri: str
+    name: str
+    size: int
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectContent:
+    """The bytes of an object, and the version that they are of."""
+
+    raw: bytes
+    etag: str | None
+
+
+class ObjectStores:
+    """The object stores that this environment can reach."""
+
+    def __init__(self) -> None:
+        self._stores: dict[tuple[str, str], Any] = {}
+
+    async def get(self, uri: str, *, limit: int, etag: str | None = None) -> ObjectContent:
+        """Return an object of at most `limit` bytes.
+
+        Raises ObjectError, of the fault CHANGED if it is no longer the version `etag`.
+        """
+        address = _address(uri)
+        store = self._store(address)
+        with _failures_of(uri):
+            answer = await store.get_async(address.key)
+            found = answer.meta
+            _require(uri, found["size"], limit)
+            if etag is not None and not same_etag(found["e_tag"], etag):
+                raise ObjectError(
+                    ObjectFault.CHANGED,
+                    f"{uri} has changed since it was loaded: its etag is another one",
+                )
+            raw = bytearray()
+            async for part in answer.stream(min_chunk_size=_PART_BYTES):
+                raw += part
+                _require(uri, len(raw), limit)
+        return ObjectContent(bytes(raw), found["e_tag"])
+
+    async def put_new(self, uri: str, raw: bytes) -> str | None:
+        """Write an object that does not exist yet, whole or not at all; return its etag.
+
+        Raises ObjectError, of the fault EXISTS if there is one, whatever its content.
+        """
+        address = _address(uri)
+        store = self._store(address)
+        with _failures_of(uri):
+            put = await store.put_async(address.key, raw, mode="create", use_multipart=False)
+        etag = put["e_tag"]
+        return None if etag is None else str(etag)
+
+    def entries(self, prefix: str) -> Iterator[ObjectEntry]:
+        """Yield the objects below a prefix in the store's order; a page of them is in memory.
+
+        It blocks, so it belongs into a thread. Raises ObjectError.
+        """
+        address = _address(prefix)
+        folder = address.key.rstrip("/")
+        store = self._store(address)
+        skipped = len(folder) + 1 if folder else 0
+        held: ObjectEntry | None = None
+        with _failures_of(prefix):
+            for page in store.list(prefix=folder or None, chunk_size=_PAGE):
+                for found in page:
+                    entry = _entry(address, found, skipped)
+                    if held is not None and not entry.name.startswith(f"{held.name}/"):
+                        yield held
+                    held = None
+                    if entry.size:
+                        yield entry
+                    elif entry.name:
+                        held = entry  # some programs mark a folder by an empty object
+        if held is not None:
+            yield held
+
+    def _store(self, address: ObjectAddress) -> Any:
+        key = address.scheme, address.bucket
+        if key not in self._stores:
+            self._stores[key] = _opened(address)
+        return self._stores[key]
+
+
+def same_etag(one: str | None, other: str | None) -> bool:
+    """Return whether two etags name one version; listings and answers quote them differently."""
+    return one is not None and other is not None and _bare(one) == _bare(other)
+
+
+def _bare(etag: str) -> str:
+    return etag.removeprefix("W/").strip('"')
+
+
+def _entry(address: ObjectAddress, found: Any, skipped: int) -> ObjectEntry:
+    key = str(found["path"])
+    uri = ObjectAddress(address.scheme, address.bucket, key).uri
+    etag = found["e_tag"]
+    return ObjectEntry(uri, key[skipped:], int(found["size"]), None if etag is None else str(etag))
+
+
+def _address(uri: str) -> ObjectAddress:
+    try:
+        return ObjectAddress.of(uri)
+    except ValueError as error:
+        raise ObjectError(ObjectFault.WRONG_NAME, f"{uri} names no object: {error}") from None
+
+
+@contextmanager
+def _failures_of(uri: str) -> Iterator[None]:
+    """Turn failures of the library into ObjectErrors."""
+    try:
+        yield
+    except ObjectError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it raises built-in errors too
+        raise ObjectError.of(error, uri) from None
+
+
+def _require(uri: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise ObjectError(
+            ObjectFault.TOO_LARGE, f"{uri} has {size} bytes; at most {limit} are read"
+        )
+
+
+def _opened(address: ObjectAddress) -> Any:
+    """Return a client of the library for a bucket."""
+    try:
+        from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ObjectError(ObjectFault.NOT_INSTALLED, f"{address.scheme}:// {_INSTALL}") from None
+    makers: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+    variable = os.environ.get(_HTTP_VARIABLES[address.scheme], "")
+    try:
+        return makers[address.scheme](
+            address.bucket,
+            client_options={
+                "connect_timeout": timedelta(seconds=_CONNECT_S),
+                "timeout": timedelta(seconds=_REQUEST_S),
+                "allow_http": variable.strip().lower() in _TRUE,
+            },
+            retry_config={
+                "max_retries": _RETRIES,
+                "retry_timeout": timedelta(seconds=_RETRY_S),
+            },
+        )
+    except Exception:  # noqa: BLE001 - its text may hold what the environment holds
+        raise ObjectError(
+            ObjectFault.DENIED,
+            f"{address.scheme}://{address.bucket}/ cannot be opened: the environment's variables "
+            "for this store are not complete or not valid",
+        ) from None
