@@ -22,7 +22,7 @@ class Expected:
     etag: str | None = None
 
 
-class Source(Protocol):
+class DocumentSource(Protocol):
     """Fetches documents of one kind of URI."""
 
     async def fetch(self, uri: str, expected: Expected) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from agent.documents import work
 from agent.documents.errors import changed, refused, unreadable
-from agent.documents.ports import Conversion, Expected, Source
+from agent.documents.ports import Conversion, DocumentSource, Expected
 from agent.handlers.documents import DocumentError, require_content
 from schemas.runtime.executors import Executor
 from schemas.task.untrusted import describe_error, is_panic
@@ -18,7 +18,7 @@ class Documents:
     """
 
     def __init__(
-        self, *, sources: Mapping[str, Source], conversion: Conversion, executor: Executor
+        self, *, sources: Mapping[str, DocumentSource], conversion: Conversion, executor: Executor
     ) -> None:
         self._sources = dict(sources)
         self._conversion = conversion
@@ -53,7 +53,7 @@ class Documents:
         await self._require_digest(raw, uri, expected.sha256)
         return require_content(await self._conversion.text(raw, uri), uri)
 
-    def _source(self, uri: str) -> Source:
+    def _source(self, uri: str) -> DocumentSource:
         scheme, colon, _rest = uri.partition(":")
         source = self._sources.get(scheme.lower()) if colon else None
         if source is None:
