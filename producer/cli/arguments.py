@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from schemas.errors import ConfigError
+from schemas.runtime.address import Address
 from schemas.task.task_types import is_name
 from schemas.task.topics import Topics
 
@@ -57,6 +58,14 @@ def type_name(text: str) -> str:
             "a letter or digit first"
         )
     return text
+
+
+def address(text: str) -> Address:
+    """Return an address to listen on."""
+    try:
+        return Address.read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; {error}") from None
 
 
 def route_names(text: str) -> tuple[str, ...]:

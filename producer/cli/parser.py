@@ -10,6 +10,7 @@ from producer.cli.arguments import (
     MOST,
     MOST_PARTITIONS,
     MOST_REPLICAS,
+    address,
     group,
     named,
     per_second,
@@ -48,6 +49,7 @@ examples:
   python -m producer migrate                             prepare a database
   python -m producer topics apply                        prepare a Kafka cluster
   python -m producer check                               test all servers
+  python -m producer exporter                            metrics for Prometheus
 
 exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
             4 wrong schema or topics, 5 internal, 130 interrupted
@@ -117,6 +119,9 @@ def add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
             "guard", help="show or open batches that are held back", description=_GUARD
         ),
         shared,
+    )
+    _add_exporter(
+        command("exporter", "serve the group's metrics for Prometheus", "Until it is stopped.")
     )
     _add_topics(command("topics", "create, grow or compare the group's topics"))
     migrate = command("migrate", "update the ledger's schema to this version")
@@ -319,6 +324,17 @@ def _add_guard(parser: Parser, shared: Parser) -> None:
     opened.add_argument("--route", type=named, help="only its tasks of this route")
     _add_json(opened)
     opened.set_defaults(run=Imported("producer.cli.guard:open_guards"))
+
+
+def _add_exporter(parser: Parser) -> None:
+    parser.add_argument(
+        "--listen",
+        type=address,
+        default=address("127.0.0.1:9465"),
+        metavar="HOST:PORT",
+        help="where to serve /metrics (127.0.0.1:9465); elsewhere DOCLLM_HTTP_TOKEN must be set",
+    )
+    parser.set_defaults(run=Imported("producer.cli.exporter:exporter"))
 
 
 def _add_topics(parser: Parser) -> None:

@@ -310,6 +310,20 @@ SETTINGS = {
             "900",
         ),
         Setting(
+            "agent.http",
+            "DOCLLM_AGENT_HTTP",
+            kinds.address,
+            "address on which an agent shows `/metrics`, `/livez` and `/readyz`, such as "
+            "`127.0.0.1:9464`; with `--processes`, each further one takes the next port",
+        ),
+        Setting(
+            "http.token",
+            "DOCLLM_HTTP_TOKEN",
+            kinds.secret,
+            "what readers of metrics send as `Authorization: Bearer TOKEN`; needed on addresses "
+            "that other machines reach; never shown",
+        ),
+        Setting(
             "guard.probe_s",
             None,
             kinds.real(1, 86_400),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import ConfigError
+from schemas.runtime.address import Address
 from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
 from schemas.task.hooks import Hooked, HookEvent
 from schemas.task.task_types import BUILT_IN
@@ -126,7 +127,8 @@ class AgentConfig:
 
     `slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond
     its topic's oldest record. `park_probe_s`: how often one call is tried on a route that waits for
-    a person. `compact_after_s`: the age of a count from which on it is rolled up.
+    a person. `compact_after_s`: the age of a count from which on it is rolled up. `http`: where it
+    shows its health and metrics, None for nowhere.
     """
 
     slots: int = 64
@@ -134,6 +136,7 @@ class AgentConfig:
     sweep_slack_s: float = 600.0
     park_probe_s: float = 60.0
     compact_after_s: float = 900.0
+    http: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +281,7 @@ class Config:
     tenant_defaults: TenantDefaults = field(default_factory=TenantDefaults)
     retry_tiers: tuple[str, ...] = DEFAULT_TIERS
     max_attempts: int = 5
+    http_token: Secret | None = None
     file: Path | None = field(default=None, compare=False)
 
     @property

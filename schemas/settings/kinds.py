@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from schemas.errors import ConfigError
+from schemas.runtime.address import Address
 from schemas.settings import server_options
 from schemas.settings.config import Secret
 from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
@@ -64,6 +65,11 @@ def text(value: Any) -> str:
 def secret(value: Any) -> Secret:
     """Return a text that is never shown."""
     return Secret(text(value))
+
+
+def address(value: Any) -> Address:
+    """Return an address to listen on."""
+    return Address.read(text(value))
 
 
 def truth(value: Any) -> bool:

@@ -328,6 +328,7 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
         tenant_defaults=TenantDefaults(**_under(values, "tenant_defaults.")),
         retry_tiers=values.get("retry.tiers", default.retry_tiers),
         max_attempts=values.get("retry.max_attempts", default.max_attempts),
+        http_token=values.get("http.token"),
     )
 
 

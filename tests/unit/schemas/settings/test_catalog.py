@@ -27,6 +27,7 @@ def test_each_default_is_that_of_the_program() -> None:
         "documents.allow": config.document_allow,
         "retry.tiers": config.retry_tiers,
         "retry.max_attempts": config.max_attempts,
+        "http.token": config.http_token,
         **{f"llm.{name}": getattr(NO_LIMITS, name) for name in LIMIT_NAMES},
     }
     for name, setting in SETTINGS.items():

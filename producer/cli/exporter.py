@@ -1,0 +1,51 @@
+"""`exporter`: serves the metrics of a group until it is stopped.
+
+Tested by tests/integration/test_exporter.py.
+"""
+
+import argparse
+import asyncio
+import signal
+from dataclasses import replace
+
+from producer.app import opened
+from producer.metrics.exporter import Exporter
+from producer.metrics.http_server import HttpServer
+from producer.metrics.route_labels import RouteLabels
+from producer.screen.output import note
+from schemas.ledger import migrations
+from schemas.settings.config import Config
+
+
+async def exporter(config: Config, options: argparse.Namespace) -> int:
+    """Read the group every few seconds, and serve what was read."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with opened(config, options.group, check_topics=False, connections=1) as parts:
+        metrics = Exporter(
+            transactions=parts.transactions,
+            admin=parts.admin,
+            topics=parts.topics,
+            routes=RouteLabels(config.routes),
+            clock=parts.clock,
+            schema=migrations.own_revision(),
+        )
+        token = config.http_token
+        server = HttpServer(
+            address=options.listen,
+            pages=metrics.pages,
+            token=None if token is None else token.reveal(),
+        )
+        try:
+            shown = replace(options.listen, port=server.port)
+            note(f"metrics of group {options.group}: http://{shown}/metrics")
+            reading = asyncio.ensure_future(metrics.read_forever())
+            stopping = asyncio.ensure_future(stopped.wait())
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+            reading.cancel()
+            if reading.done() and not reading.cancelled():
+                reading.result()
+        finally:
+            server.close()
+    return 0

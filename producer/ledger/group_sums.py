@@ -1,0 +1,91 @@
+"""Sums of all that ever happened in a group, for counters that never fall. Read only.
+
+Replays take tasks out of a final state again, and compaction moves rows. So only what tasks entered
+is summed, over the roll-up and the rows that are not in it yet, in one statement.
+
+Tested by tests/contract/test_ledger_snapshot.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Connection, func, select
+
+from producer.ledger import tally
+from schemas.ledger.tables import batch
+from schemas.task.failures import UNTRIED, Disposition, ErrorClass, TallyOutcome
+from schemas.task.states import FINAL, Status
+
+OTHER = "_other"  # what is outside a closed set of names
+_CLASSES = frozenset(map(str, ErrorClass))
+_DISPOSITIONS = frozenset(map(str, Disposition))
+_NO_ATTEMPT = frozenset({*TallyOutcome, *UNTRIED})
+_WORDS = {
+    Status.SUCCEEDED: "succeeded",
+    Status.DEAD: "dead",
+    Status.RETRYING: "retried",
+    Status.PENDING: "snoozed",
+    Status.PROCESSING: "snoozed",
+    Status.CANCELLED: "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSums:
+    """What happened in a group since its first batch.
+
+    - `ended` counts tasks that entered a final state; `final` those that are in it now.
+    - `dead` is by class and disposition.
+    - `attempts` is by route, outcome and class; the class of a success is "".
+    - `tokens` is by route and direction: `in`, of which `cached`, and `out`.
+    - `cost_micro` is by route and outcome, in millionths of the currency.
+    """
+
+    loaded: int = 0
+    replayed: int = 0
+    ended: Counter[Status] = field(default_factory=Counter)
+    final: Counter[Status] = field(default_factory=Counter)
+    dead: Counter[tuple[str, str]] = field(default_factory=Counter)
+    attempts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
+    cost_micro: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def open(self) -> int:
+        """Return how many tasks are not final."""
+        return max(0, self.loaded - self.final.total())
+
+
+def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> GroupSums:
+    """Return the sums of a group. `route_name` maps the routes of tasks to a closed set."""
+    batches = select(batch.c.id).where(batch.c.group_name == group)
+    of_group = tally.counts(lambda column: [column["batch_id"].in_(batches)])
+    keys = [of_group.c[name] for name in ("route", "state", "outcome", "disposition")]
+    names = ("delta", "entered", "tokens_in", "tokens_cached", "tokens_out", "cost_micro")
+    sums = [func.sum(of_group.c[name]).label(name) for name in names]
+    loaded = replayed = 0
+    found = GroupSums()
+    for row in connection.execute(select(*keys, *sums).group_by(*keys)):
+        route, outcome, entered = route_name(row.route), row.outcome, int(row.entered)
+        status = Status(row.state)
+        error_class = outcome if outcome in _CLASSES else OTHER
+        if outcome == TallyOutcome.LOADED:
+            loaded += entered
+        elif outcome == TallyOutcome.REPLAYED:
+            replayed += entered
+        elif outcome == TallyOutcome.SUCCEEDED:
+            found.attempts[route, _WORDS[status], ""] += entered
+        elif outcome not in _NO_ATTEMPT:
+            found.attempts[route, _WORDS[status], error_class] += entered
+        if status in FINAL:
+            found.ended[status] += entered
+            found.final[status] += int(row.delta)
+        if status is Status.DEAD:
+            known = row.disposition in _DISPOSITIONS
+            found.dead[error_class, row.disposition if known else OTHER] += entered
+        found.tokens[route, "in"] += int(row.tokens_in)
+        found.tokens[route, "cached"] += int(row.tokens_cached)
+        found.tokens[route, "out"] += int(row.tokens_out)
+        found.cost_micro[route, _WORDS[status]] += int(row.cost_micro)
+    return replace(found, loaded=loaded, replayed=replayed)

@@ -1,0 +1,90 @@
+"""One reading of a whole group for programs that watch it: its status, and all that happened.
+
+Read only. No query in here grows with the number of tasks.
+
+Tested by tests/contract/test_ledger_snapshot.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, select
+
+from producer.ledger import group_sums, outbox
+from producer.ledger import status as statuses
+from producer.ledger.group_sums import GroupSums
+from producer.ledger.replay_runs import ItemState
+from producer.ledger.status import GroupStatus
+from schemas.ledger.sql import seconds_until
+from schemas.ledger.tables import batch, quarantine, task
+from schemas.task.states import WAITING
+
+# Tasks that are due first, of which the oldest one of the group is searched.
+SEARCHED_MOST = 1000
+# Records of the quarantine that are counted.
+QUARANTINED_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A group at one moment.
+
+    `oldest_due_s` is how long the task that has waited longest has been due, 0 if none is.
+    `orders_oldest_s` is the same for publish orders beyond their grace. `quarantined` are records
+    that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of unfinished
+    replays, by state.
+    """
+
+    status: GroupStatus
+    sums: GroupSums
+    oldest_due_s: float
+    orders_oldest_s: float
+    quarantined: int
+    replaying: Counter[ItemState]
+
+
+def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> Snapshot:
+    """Return a snapshot of a group. `route_name` maps the routes of tasks to a closed set."""
+    status = statuses.read(connection, group)
+    replaying: Counter[ItemState] = Counter()
+    for run in status.replays:
+        replaying.update(run.counts)
+    _, orders_oldest_s = outbox.waiting(connection, group)
+    return Snapshot(
+        status,
+        group_sums.read(connection, group, route_name),
+        _oldest_due_s(connection, group),
+        orders_oldest_s,
+        _quarantined(connection, group),
+        replaying,
+    )
+
+
+def _oldest_due_s(connection: Connection, group: str) -> float:
+    oldest_s = 0.0
+    for status in WAITING:
+        first = (
+            select(task.c.batch_id, task.c.due_at)
+            .where(task.c.status == int(status))
+            .order_by(task.c.due_at)
+            .limit(SEARCHED_MOST)
+            .subquery()
+        )
+        due_in_s = (
+            select(func.min(seconds_until(first.c.due_at)))
+            .join_from(first, batch, batch.c.id == first.c.batch_id)
+            .where(batch.c.group_name == group)
+        )
+        oldest_s = max(oldest_s, -float(connection.execute(due_in_s).scalar() or 0.0))
+    return oldest_s
+
+
+def _quarantined(connection: Connection, group: str) -> int:
+    records = (
+        select(quarantine.c.id)
+        .where(quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None))
+        .limit(QUARANTINED_MOST)
+        .subquery()
+    )
+    return int(connection.execute(select(func.count()).select_from(records)).scalar() or 0)

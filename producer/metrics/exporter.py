@@ -1,0 +1,136 @@
+"""Reads a group again and again, and keeps the last reading for whoever asks.
+
+However many watchers there are, the ledger is read once. If it does not answer, the last reading
+stays, and its time tells how old it is.
+
+Tested by tests/integration/test_exporter.py.
+"""
+
+import logging
+from collections.abc import Iterator
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from producer.ledger import snapshot
+from producer.metrics.families import Reading, families
+from producer.metrics.http_server import HttpAnswer, HttpPage
+from producer.metrics.route_labels import RouteLabels
+from producer.ports import Backlog, TopicAdmin
+from schemas.errors import UnreachableError
+from schemas.ledger.database import DatabaseError
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.clock import Clock
+from schemas.task.topics import Topics
+from schemas.version import VERSION
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+# A reading that is older says nothing about the group any more.
+FRESH_S = 60.0
+
+
+class Exporter(Collector):
+    """The metrics of one group."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        admin: TopicAdmin,
+        topics: Topics,
+        routes: RouteLabels,
+        clock: Clock,
+        schema: str,
+    ) -> None:
+        self._transactions = transactions
+        self._admin = admin
+        self._topics = topics
+        self._routes = routes
+        self._clock = clock
+        self._schema = schema
+        self._reading: Reading | None = None
+        self._read_s = 0.0
+        self._is_told = False
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    @property
+    def pages(self) -> dict[str, HttpPage]:
+        """Return the pages that an HTTP server shows."""
+        return {
+            "/metrics": HttpPage(self._metrics),
+            "/livez": HttpPage(lambda: HttpAnswer(b"ok\n"), is_open=True),
+            "/readyz": HttpPage(self._ready, is_open=True),
+        }
+
+    async def read_forever(self) -> None:
+        """Read the group every few seconds, until cancelled."""
+        while True:
+            await self.read()
+            await self._clock.sleep(EVERY_S)
+
+    async def read(self) -> None:
+        """Read the group once; keep the last reading if the ledger does not answer."""
+        began_s = self._clock.now_s()
+        try:
+            found = await self._transactions.read(
+                snapshot.read, self._topics.group, self._routes.label
+            )
+        except (UnreachableError, DatabaseError) as error:
+            self._tell(f"the ledger cannot be read, the metrics are old: {error}")
+            return
+        backlogs = await self._backlogs()
+        self._read_s = self._clock.now_s()
+        self._reading = Reading(found, self._clock.utc_s(), self._read_s - began_s, backlogs)
+        self._is_told = False
+
+    async def _backlogs(self) -> dict[str, Backlog]:
+        """Return what waits in the bus by destination; nothing if the bus does not answer."""
+        found = {}
+        try:
+            present = await self._admin.describe(self._topics.names)
+            for destination in self._topics.destinations:
+                topic = self._topics.name(destination)
+                if topic in present and destination != "dlq":
+                    consumers = self._topics.consumer_group(destination)
+                    found[destination] = await self._admin.backlog(consumers, [topic])
+        except UnreachableError as error:
+            log.warning("the bus does not answer, its metrics are missing: %s", error)
+        return found
+
+    def _tell(self, text: str) -> None:
+        if not self._is_told:
+            log.warning("%s", text)
+        self._is_told = True
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that the registry does not collect before the first reading."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the last reading."""
+        build = GaugeMetricFamily(
+            "docllm_build_info", "Versions of this exporter.", labels=("version", "schema")
+        )
+        build.add_metric((VERSION, self._schema), 1)
+        yield build
+        if self._reading is not None:
+            yield from families(self._reading, self._routes)
+
+    def _metrics(self) -> HttpAnswer:
+        return HttpAnswer(generate_latest(self._registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _ready(self) -> HttpAnswer:
+        if self._reading is None:
+            return HttpAnswer(b"the group has not been read yet\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        age_s = self._clock.now_s() - self._read_s
+        if age_s > FRESH_S:
+            text = f"the ledger has not been read for {age_s:.0f} s\n"
+            return HttpAnswer(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+        return HttpAnswer(b"ok\n")

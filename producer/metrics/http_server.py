@@ -1,0 +1,156 @@
+"""A small HTTP server for programs that are watched: health, metrics, and little else.
+
+It only reads. It runs in threads of its own, so that it answers while the program is busy, and it
+serves few requests at once. A page that says more than whether the program works needs a token,
+except on a loopback address.
+"""
+
+import hmac
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socket import AF_INET6
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from schemas.errors import ConfigError
+from schemas.runtime.address import Address
+
+log = logging.getLogger(__name__)
+
+MOST_REQUESTS = 32  # at once; further connections wait for these
+REQUEST_S = 10.0  # of silence, after which a connection is closed
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """The answer to a request."""
+
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPage:
+    """One path. `answer` runs in a thread of the server; an open page needs no token."""
+
+    answer: Callable[[], HttpAnswer]
+    is_open: bool = False
+
+
+class HttpServer:
+    """Serves pages by their exact paths until it is closed.
+
+    Raises ConfigError if the address cannot be used, or if it needs a token and there is none.
+    """
+
+    def __init__(
+        self, *, address: Address, pages: Mapping[str, HttpPage], token: str | None
+    ) -> None:
+        if token is None and not address.is_loopback:
+            raise ConfigError(
+                f"{address} can be reached from other machines: set DOCLLM_HTTP_TOKEN, which "
+                "readers send as 'Authorization: Bearer TOKEN', or listen on 127.0.0.1"
+            )
+        try:
+            self._server = _Server(address, pages, token)
+        except OSError as error:
+            raise ConfigError(
+                f"{address} cannot be listened on: {error.strerror}; name another address"
+            ) from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="http", args=(0.1,), daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Return the port, which the system has chosen if the address has port 0."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Take no more requests, and free the address."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 32
+
+    def __init__(self, address: Address, pages: Mapping[str, HttpPage], token: str | None) -> None:
+        if ":" in address.host:
+            self.address_family = AF_INET6
+        self.pages, self.token = pages, token
+        self._room = threading.BoundedSemaphore(MOST_REQUESTS)
+        super().__init__((address.host, address.port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._room.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, *_connection: Any) -> None:
+        log.debug("a connection failed", exc_info=sys.exception())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._send(self._answer())
+
+    do_HEAD = do_GET  # noqa: N815 - the same
+
+    def _answer(self) -> HttpAnswer:
+        page = self.server.pages.get(self.path.partition("?")[0])
+        if page is None:
+            return HttpAnswer(b"no such page\n", HTTPStatus.NOT_FOUND)
+        if not page.is_open and not self._is_allowed():
+            return HttpAnswer(b"a token is needed\n", HTTPStatus.UNAUTHORIZED)
+        try:
+            return page.answer()
+        except Exception:
+            log.exception("%s cannot be answered", self.path.partition("?")[0])
+            return HttpAnswer(b"the page cannot be made\n", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _is_allowed(self) -> bool:
+        """Return whether the request has the token; without a token, all requests have it."""
+        token = self.server.token
+        sent = self.headers.get("Authorization", "").encode()
+        return token is None or hmac.compare_digest(sent, b"Bearer " + token.encode())
+
+    def _send(self, answer: HttpAnswer) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if answer.status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def version_string(self) -> str:
+        """Return the name in the header `Server`; no version, which helps nobody but attackers."""
+        return "docllm"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Log nothing: watchers ask every few seconds."""

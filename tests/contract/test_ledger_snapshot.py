@@ -1,0 +1,126 @@
+"""A snapshot of a group: counters that never fall, and sums that equal the ledger's rows."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from agent.ledger import compaction
+from agent.ledger.compaction import CompactionLimits
+from producer.ledger import snapshot
+from producer.ledger.group_sums import OTHER
+from producer.ledger.snapshot import Snapshot
+from producer.metrics.route_labels import RouteLabels
+from schemas.ledger import tables
+from schemas.task.states import FINAL, Status
+from tests.contract.ledger_ends import Lives
+from tests.contract.ledger_parts import (
+    DEAD,
+    GROUP,
+    RETRY,
+    SPENT,
+    SUCCEEDED,
+    LedgerDatabase,
+    only_sqlite,
+)
+
+ROUTES = RouteLabels(["east"])
+AT_ONCE = CompactionLimits(after_s=0.0, page=7, groups=5)
+
+
+def read(ledger_db: LedgerDatabase) -> Snapshot:
+    return ledger_db.run(lambda c: snapshot.read(c, GROUP, ROUTES.label))
+
+
+def counters(found: Snapshot) -> Counter[tuple[object, ...]]:
+    sums = found.sums
+    counted: Counter[tuple[object, ...]] = Counter({("loaded",): sums.loaded})
+    counted["replayed",] = sums.replayed
+    families: Iterable[tuple[str, Counter[object]]] = {
+        "ended": sums.ended,
+        "dead": sums.dead,
+        "attempts": sums.attempts,
+        "tokens": sums.tokens,
+        "cost": sums.cost_micro,
+    }.items()  # type: ignore[assignment]
+    for name, values in families:
+        counted.update({(name, key): value for key, value in values.items()})
+    return counted
+
+
+@only_sqlite
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_counter_ever_falls(ledger_db: LedgerDatabase, seed: int) -> None:
+    """Tasks end, die, run again and are cancelled, and their counts are rolled up meanwhile."""
+    lives = Lives(ledger_db, seed)
+    before = counters(read(ledger_db))
+    for step in range(150):
+        lives.step()
+        if step % 10 == 9:
+            ledger_db.call(compaction.compact, AT_ONCE)
+        now = counters(read(ledger_db))
+        fallen = {key: (value, now[key]) for key, value in before.items() if now[key] < value}
+        assert not fallen
+        before = now
+    assert before["replayed",]
+    assert before["ended", Status.DEAD] > read(ledger_db).sums.final[Status.DEAD]
+
+
+def test_the_sums_equal_the_rows(ledger_db: LedgerDatabase) -> None:
+    """What is final, open and paid is what the tables say, before and after compaction."""
+    lives = Lives(ledger_db, 7)
+    for _ in range(60):
+        lives.step()
+    for _ in range(2):
+        found = read(ledger_db)
+        states = Counter(Status(row.status) for row in ledger_db.rows(tables.task))
+        assert {status: found.sums.final[status] for status in FINAL} == {
+            status: states[status] for status in FINAL
+        }
+        assert found.sums.open == states.total() - sum(states[status] for status in FINAL)
+        assert found.sums.loaded == states.total()
+        paid = [*ledger_db.rows(tables.task_result), *ledger_db.rows(tables.task_attempt)]
+        assert found.sums.tokens.total() == sum(
+            row.tokens_in + row.tokens_cached + row.tokens_out for row in paid
+        )
+        ledger_db.call(compaction.compact, AT_ONCE)
+
+
+def test_routes_are_a_closed_set(ledger_db: LedgerDatabase) -> None:
+    """A task may name any route; those that the settings do not name are one label."""
+    lives = Lives(ledger_db, 3)
+    for _ in range(60):
+        lives.step()
+    assert {route for route, _ in read(ledger_db).sums.tokens} <= {"default", "east", OTHER}
+    assert {route for route, _ in read(ledger_db).sums.tokens} >= {"east", OTHER}
+
+
+def test_attempts_are_counted_by_their_end(ledger_db: LedgerDatabase) -> None:
+    """A task that was tried twice has two attempts; the class of a success is empty."""
+    first, second, third = ledger_db.load("a", "b", "c")
+    for task_id, outcome in ((first, RETRY), (second, DEAD), (third, SUCCEEDED)):
+        owner = ledger_db.agent().next_owner()
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
+
+    sums = read(ledger_db).sums
+
+    assert {key[1:]: count for key, count in sums.attempts.items() if count} == {
+        ("retried", "SERVER"): 1,
+        ("dead", "BAD_REQUEST"): 1,
+        ("succeeded", ""): 1,
+    }
+    assert sums.dead["BAD_REQUEST", "permanent"] == 1
+    assert sum(sums.cost_micro.values()) == 3 * SPENT.cost_micro
+
+
+def test_the_oldest_due_task_and_the_quarantine_are_seen(ledger_db: LedgerDatabase) -> None:
+    """Both are of this group alone."""
+    first, _ = ledger_db.load("a", "b")
+    (other,) = ledger_db.load("c", group="other", into="another")
+    ledger_db.ago(tables.task.c.due_at, 100, first)
+    ledger_db.ago(tables.task.c.due_at, 5000, other)
+
+    found = read(ledger_db)
+
+    assert 90 < found.oldest_due_s < 1000
+    assert found.quarantined == 0

@@ -1,0 +1,90 @@
+"""`exporter`: the metrics of a group as whole programs give them, on both sets of parts."""
+
+import signal
+from collections import Counter
+from http import HTTPStatus
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.deployment import BATCH, Deployment
+from tests.integration.programs import Program, until
+
+
+def started(deployment: Deployment, **environ: str) -> tuple[Program, str]:
+    """Start an exporter on a free port; return it and its address."""
+    program = deployment.start(
+        "producer", "exporter", "--group", deployment.group, "--listen", "127.0.0.1:0", **environ
+    )
+    until(lambda: "/metrics" in program.err or not program.running, "the exporter to listen")
+    assert program.running, program.err
+    return program, program.err.split()[-1].removesuffix("/metrics")
+
+
+def page(url: str, token: str = "") -> tuple[int, str]:
+    request = Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - our own
+    try:
+        with urlopen(request, timeout=30) as answer:  # noqa: S310 - the same
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, ""
+
+
+def samples(text: str) -> Counter[tuple[str, ...]]:
+    """Return each sample by its name and the values of its labels, in the order of their names."""
+    return Counter(
+        {
+            (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+    )
+
+
+def test_the_metrics_are_what_the_ledger_says(deployment: Deployment) -> None:
+    """Every task, attempt and token of a batch with failures is in the sums."""
+    deployment.llm("--latency", "0", "--faults", "400=0.1")
+    deployment.load(60)
+    deployment.until_done()
+
+    program, url = started(deployment)
+    until(lambda: page(f"{url}/readyz")[0] == HTTPStatus.OK, "the first reading")
+    found = samples(page(f"{url}/metrics")[1])
+
+    counts, group = deployment.ledger.counts(), deployment.group
+    assert counts["dead"]
+    assert {state: found["docllm_tasks", group, state] for state in counts} == counts
+    assert found["docllm_tasks_loaded_total", group] == 60
+    assert found["docllm_tasks_open", group] == 0
+    assert found["docllm_tasks_dead_total", "BAD_REQUEST", "permanent", group] == counts["dead"]
+    batch = next(one for one in deployment.status()["batches"] if one["name"] == BATCH)
+    for direction in ("in", "out"):
+        tokens = found["docllm_tokens_total", direction, group, "default"]
+        assert tokens == batch[f"tokens_{direction}"] > 0
+    assert found["docllm_topic_lag_records", group, "tasks"] == 0
+    program.signal(signal.SIGTERM)
+    assert program.wait() == 0
+
+
+def test_other_machines_need_a_token(embedded: Deployment) -> None:
+    """Without one, the program does not start; the error says what to set."""
+    refused = embedded.run(
+        "producer", "exporter", "--group", embedded.group, "--listen", "0.0.0.0:0"
+    )
+    assert refused.code == 2
+    assert "DOCLLM_HTTP_TOKEN" in refused.err
+
+    _, url = started(embedded, DOCLLM_HTTP_TOKEN="tok")  # noqa: S106 - of this test
+    assert page(f"{url}/metrics")[0] == HTTPStatus.UNAUTHORIZED
+    assert page(f"{url}/metrics", "tok")[0] == HTTPStatus.OK
+    assert page(f"{url}/livez")[0] == HTTPStatus.OK
+
+
+@pytest.mark.parametrize("listen", ["9465", "127.0.0.1:70000", "a b:1"])
+def test_a_wrong_address_is_a_usage_error(embedded: Deployment, listen: str) -> None:
+    """The error shows the right form."""
+    done = embedded.run("producer", "exporter", "--listen", listen)
+    assert done.code == 2
+    assert "HOST:PORT" in done.err

@@ -1,0 +1,111 @@
+"""Metrics of a group: closed labels, few series, and agents' reports in the worst light."""
+
+from collections import Counter
+from dataclasses import replace
+
+from prometheus_client.metrics_core import Metric
+
+from producer.ledger.agent_status import AgentState, AgentStatus
+from producer.ledger.group_sums import GroupSums
+from producer.ledger.snapshot import Snapshot
+from producer.ledger.status import GroupStatus
+from producer.metrics.families import Reading, families
+from producer.metrics.route_labels import RouteLabels
+from producer.ports import Backlog
+from producer.text.agent_report import Sentence
+from producer.text.urgency import Urgency
+from schemas.task.agent_report import AgentReport, RouteFacts
+from schemas.task.states import Status
+
+ROUTES = RouteLabels(["fast"])
+NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), 0.0, 0.0, 0, Counter())
+
+
+def shown(snapshot: Snapshot, **of_reading: object) -> dict[tuple[str, ...], float]:
+    """Return each sample by its name and labels."""
+    reading = Reading(snapshot, 1000.0, 0.5, **of_reading)
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families(reading, ROUTES)
+        for sample in family.samples
+    }
+
+
+def agent(number: int, *routes: RouteFacts, **report: object) -> AgentStatus:
+    of_agent = AgentReport(routes=routes, **report)
+    return AgentStatus(number, f"a{number}", AgentState.ALIVE, 0.5, report=of_agent)
+
+
+def with_agents(*agents: AgentStatus) -> Snapshot:
+    return replace(NOTHING, status=replace(NOTHING.status, agents=agents))
+
+
+def test_each_family_has_one_name_and_a_text() -> None:
+    """Prometheus refuses a page that has a family twice."""
+    found: list[Metric] = list(families(Reading(NOTHING, 1.0, 0.1), ROUTES))
+    names = [family.name for family in found]
+    assert len(names) == len(set(names))
+    assert all(family.documentation.endswith(".") for family in found)
+    assert all(name.startswith("docllm_") for name in names)
+
+
+def test_open_tasks_are_those_that_are_not_final() -> None:
+    """A replayed task is open again; how often tasks ended does not fall."""
+    sums = GroupSums(
+        loaded=10,
+        replayed=1,
+        ended=Counter({Status.SUCCEEDED: 4, Status.DEAD: 2}),
+        final=Counter({Status.SUCCEEDED: 4, Status.DEAD: 1}),
+    )
+    found = shown(replace(NOTHING, sums=sums))
+    assert found["docllm_tasks_open", "g"] == 5
+    assert found["docllm_tasks", "g", "pending"] == 5
+    assert found["docllm_tasks_ended_total", "g", "dead"] == 2
+    assert found["docllm_dead_letters", "g"] == 1
+
+
+def test_a_route_is_shown_as_bad_as_the_agent_sees_it_that_sees_it_worst() -> None:
+    """One parked agent is a reason to act, though others still run."""
+    found = shown(
+        with_agents(
+            agent(1, RouteFacts("fast", "open"), slots=4, busy={"fast": 2}),
+            agent(2, RouteFacts("fast", "parked", "AUTH", "2026-01-31T08:00:00+00:00"), slots=4),
+        )
+    )
+    assert [key for key in found if key[0] == "docllm_route_state"] == [
+        ("docllm_route_state", "g", "fast", "parked", "AUTH")
+    ]
+    assert found["docllm_route_since_seconds", "g", "fast"] == 1769846400
+    assert found["docllm_slots", "g"] == 8
+    assert found["docllm_slots_busy", "g", "fast"] == 2
+
+
+def test_what_agents_invent_makes_no_series() -> None:
+    """Whoever may write to the ledger can write any report."""
+    wild = [
+        agent(
+            number,
+            *(RouteFacts(f"r{number}-{n}", f"state{n}", f"CLASS{n}", "no time") for n in range(20)),
+            busy={f"r{number}-{n}": 1 for n in range(20)},
+        )
+        for number in range(50)
+    ]
+    calm = len(shown(with_agents()))
+    assert len(shown(with_agents(*wild))) <= calm + 5
+
+
+def test_reasons_to_wait_are_a_closed_set() -> None:
+    """Alerts ask for them by name, so each is there even if it does not hold."""
+    waits = (Sentence(Urgency.GUARD_RAISED, ("guard", "b"), "guard"),)
+    found = shown(replace(NOTHING, status=replace(NOTHING.status, waits=waits)))
+    reasons = {key[2]: value for key, value in found.items() if key[0] == "docllm_group_waiting"}
+    assert reasons == {"guard": 1, "parked": 0, "limit": 0, "schedule": 0, "lock": 0}
+
+
+def test_a_backlog_has_an_age_only_if_there_is_one() -> None:
+    """An empty topic is 0 s old."""
+    backlogs = {"tasks": Backlog(3, 990_000, {}), "inbox": Backlog(0, None, {})}
+    found = shown(NOTHING, backlogs=backlogs)
+    assert found["docllm_topic_oldest_seconds", "g", "tasks"] == 10
+    assert found["docllm_topic_oldest_seconds", "g", "inbox"] == 0
+    assert found["docllm_topic_lag_records", "g", "tasks"] == 3

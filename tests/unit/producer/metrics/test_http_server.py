@@ -1,0 +1,123 @@
+"""The HTTP server for watchers: exact paths, a token where others may reach it, no leaks."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
+
+import pytest
+
+from producer.metrics import http_server
+from producer.metrics.http_server import HttpAnswer, HttpPage, HttpServer
+from schemas.errors import ConfigError
+from schemas.runtime.address import Address
+
+ANY_PORT = Address("127.0.0.1", 0)
+TOKEN = "s3cret"  # noqa: S105 - of this test
+
+
+def fails() -> HttpAnswer:
+    raise ValueError("secret of the ledger")
+
+
+PAGES = {
+    "/metrics": HttpPage(lambda: HttpAnswer(b"up 1\n")),
+    "/livez": HttpPage(lambda: HttpAnswer(b"ok\n"), is_open=True),
+    "/broken": HttpPage(fails, is_open=True),
+}
+
+
+@contextmanager
+def served(
+    pages: dict[str, HttpPage] = PAGES, token: str | None = None
+) -> Iterator[Callable[..., HTTPResponse]]:
+    """Serve pages; yield a function that asks for one."""
+    server = HttpServer(address=ANY_PORT, pages=pages, token=token)
+
+    def ask(path: str, method: str = "GET", **headers: str) -> HTTPResponse:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request(method, path, headers=headers)
+        return connection.getresponse()
+
+    with closing(server):
+        yield ask
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/metrics", 200),
+        ("/metrics?x=/livez", 200),
+        ("/metrics/", 404),
+        ("/", 404),
+        ("/metrics/../livez", 404),
+    ],
+)
+def test_paths_are_exact(path: str, status: int) -> None:
+    """A path that merely contains the name of a page is none."""
+    with served() as ask:
+        assert ask(path).status == status
+
+
+def test_the_token_is_needed_for_all_but_health() -> None:
+    """Health is open on any address, because a cluster asks without a token."""
+    with served(token=TOKEN) as ask:
+        assert ask("/livez").status == 200
+        assert ask("/metrics").status == 401
+        assert ask("/metrics", Authorization=f"Bearer {TOKEN}x").status == 401
+        assert ask("/metrics", Authorization=f"bearer{TOKEN}").status == 401
+        answer = ask("/metrics", Authorization=f"Bearer {TOKEN}")
+        assert (answer.status, answer.read()) == (200, b"up 1\n")
+
+
+def test_an_error_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """An error may hold what only the operator may see."""
+    with served() as ask:
+        answer = ask("/broken")
+        assert (answer.status, answer.read()) == (500, b"the page cannot be made\n")
+        assert ask("/livez").status == 200
+    assert "secret of the ledger" in caplog.text
+
+
+def test_it_only_reads() -> None:
+    """HEAD has no body, and nothing can be written."""
+    with served() as ask:
+        assert ask("/metrics", method="HEAD").read() == b""
+        assert ask("/metrics", method="POST").status == 501
+        assert "docllm" in str(ask("/metrics").headers["Server"])
+        assert "Python" not in str(ask("/metrics").headers["Server"])
+
+
+def test_silent_clients_do_not_keep_the_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that connects and says nothing is dropped after a while."""
+    monkeypatch.setattr(http_server, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(http_server._Handler, "timeout", 0.2)
+    server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
+    with closing(server):
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+        for one in silent:
+            one.close()
+
+
+def test_an_open_address_without_a_token_is_refused() -> None:
+    """The error says what to set."""
+    with pytest.raises(ConfigError, match="DOCLLM_HTTP_TOKEN"):
+        HttpServer(address=Address("0.0.0.0", 0), pages=PAGES, token=None)  # noqa: S104
+
+
+def test_an_address_in_use_is_a_clear_error() -> None:
+    """The error names the address."""
+    server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
+    with closing(server), pytest.raises(ConfigError, match=f"127.0.0.1:{server.port} cannot"):
+        HttpServer(address=Address("127.0.0.1", server.port), pages=PAGES, token=None)
+
+
+def test_a_closed_server_frees_its_address() -> None:
+    """A program that starts again at once can listen on the same address."""
+    server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
+    port = server.port
+    server.close()
+    HttpServer(address=Address("127.0.0.1", port), pages=PAGES, token=None).close()
