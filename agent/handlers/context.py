@@ -243,7 +243,9 @@ class Context:
         task = self.task
         if task.uri is None:
             return None if task.text is None else require_content(task.text, "the document")
-        return await self._tools.documents.read(task.uri, size=task.size, sha256=task.sha256)
+        return await self._tools.documents.read(
+            task.uri, size=task.size, sha256=task.sha256, etag=task.etag
+        )
 
     async def complete(
         self,

@@ -5,17 +5,22 @@ Tested by tests/integration/test_load_documents.py.
 
 from agent.documents import Documents
 from agent.documents.files import Files
+from agent.documents.objects import Objects
 from agent.documents.plain import PlainText
 from producer.input.excluded_files import own_files
+from schemas.objects.address import SCHEMES
+from schemas.objects.store import ObjectStores
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Config
 
 
 def make_documents(config: Config, executor: Executor) -> Documents:
     """Return a reader of the documents that the settings allow."""
+    objects = Objects(allow=config.document_allow, stores=ObjectStores())
     return Documents(
         sources={
             "file": Files(roots=config.roots(), own=own_files(config), executor=executor),
+            **dict.fromkeys(SCHEMES, objects),
         },
         conversion=PlainText(executor=executor),
         executor=executor,

@@ -14,11 +14,13 @@ from producer.input.long_documents import LongDocuments
 from producer.input.past_deadlines import PastDeadlines
 from producer.input.rejects import Rejects
 from producer.input.time_needed import TimeNeeded
+from producer.input.unallowed_documents import UnallowedDocuments
 from producer.input.unreachable_documents import UnreachableDocuments
 from producer.screen.output import note
 from producer.text.printable import shown
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config
+from schemas.task.line_fields import is_file_uri
 from schemas.task.wording import counted
 
 SHOWN = 20
@@ -34,13 +36,15 @@ class Sums:
         self.estimate = Estimate(config)
         self.time = TimeNeeded(config)
         self.outside = UnreachableDocuments(config.roots(), own_files(config))
+        self.unallowed = UnallowedDocuments(config.document_allow)
         self.past = PastDeadlines(SystemClock().utc_s())
         self.long = LongDocuments(config)
 
     def add(self, line: Good) -> None:
         """Check one task, new or not, for a document out of reach."""
-        if line.task.uri is not None:
-            self.outside.add(line.task.uri)
+        uri = line.task.uri
+        if uri is not None:
+            (self.outside if is_file_uri(uri) else self.unallowed).add(uri)
 
     def add_new(self, line: Good) -> None:
         """Add one new task."""
@@ -58,6 +62,12 @@ class Sums:
                 "agents may read"
             )
             yield f"{tasks}, so they would be dead; before you start agents, set: {outside}"
+        if (unallowed := self.unallowed).count:
+            tasks = (
+                f"{counted(unallowed.count, 'task')} with a document by URI below no prefix that "
+                "agents may read"
+            )
+            yield f"{tasks}, so they would be dead; before you start agents, set: {unallowed}"
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from producer.input.excluded_files import resolved, root_of
 from producer.input.lines import Bad, Good
 from schemas.task.document_text import DocumentText, NoTextError, blank_problem
+from schemas.task.line_fields import is_file_uri
 
 _PART_BYTES = 64 << 10
 _MOST_BYTES = 32 << 20  # an agent reads no more
@@ -31,9 +32,10 @@ class BlankDocuments:
             yield self._checked(line) if isinstance(line, Good) else line
 
     def _checked(self, line: Good) -> Good | Bad:
-        if line.task.uri is None or line.document:  # a file of --documents was read already
+        uri = line.task.uri
+        if uri is None or not is_file_uri(uri) or line.document:  # --documents reads its files
             return line
-        problem = self._problem(line.task.uri)
+        problem = self._problem(uri)
         if not problem:
             return line
         fix = "leave the line out, or name a document with text"

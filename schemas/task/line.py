@@ -59,6 +59,7 @@ class TaskLine:
     uri: str | None = None
     size: int | None = None
     sha256: str | None = None
+    etag: str | None = None
     params: dict[str, Any] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     body: dict[str, Any] | None = None

@@ -34,7 +34,8 @@ Check = Callable[[str, Any], Any]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_FILE_URI = re.compile(r"file:///[!-~]+")
+_DOCUMENT_URI = re.compile(r"(file:///|https://|(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*/)[!-~]+")
+_ETAG = re.compile(r"[!-~]{1,255}")
 _RFC3339 = re.compile(
     r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
     r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -231,7 +232,7 @@ def source(field: str, value: Any) -> dict[str, Any]:
 
 
 def accepted_source(field: str, value: Any) -> dict[str, Any]:
-    """Return the input of a task: `text`, or `uri` with an optional `size` (bytes) and `sha256`."""
+    """Return the input of a task: `text`, or `uri` and what is known of the document."""
     given = json_object(field, value)
     if ("text" in given) == ("uri" in given):
         raise LineError(
@@ -255,13 +256,18 @@ def _any_text(field: str, value: Any) -> str:
     return value
 
 
-def _file_uri(field: str, value: Any) -> str:
-    if _FILE_URI.fullmatch(text(field, value)) is None:
+def is_file_uri(uri: str) -> bool:
+    """Return whether a document's URI names a file of the reader's machine."""
+    return uri.startswith("file:")
+
+
+def _document_uri(field: str, value: Any) -> str:
+    if _DOCUMENT_URI.fullmatch(text(field, value)) is None:
         raise LineError(
             field,
-            "is not the URI of a file",
-            "write file:/// and the whole path; percent-encode blanks and characters that are "
-            "not ASCII",
+            "is not the URI of a document",
+            "write file:/// and the whole path, https://HOST/..., or s3://, gs:// or az:// with "
+            "BUCKET/KEY; percent-encode blanks and characters that are not ASCII",
         )
     return str(value)
 
@@ -274,5 +280,20 @@ def _sha256(field: str, value: Any) -> str:
     return str(value)
 
 
+def _etag(field: str, value: Any) -> str:
+    if _ETAG.fullmatch(text(field, value)) is None:
+        raise LineError(
+            field,
+            "is not an etag",
+            "write it as the store lists it: up to 255 visible characters of ASCII",
+        )
+    return str(value)
+
+
 _TEXT: dict[str, Check] = {"text": _any_text}
-_URI: dict[str, Check] = {"uri": _file_uri, "size": whole(0, 1 << 50), "sha256": _sha256}
+_URI: dict[str, Check] = {
+    "uri": _document_uri,
+    "size": whole(0, 1 << 50),
+    "sha256": _sha256,
+    "etag": _etag,
+}

@@ -1,0 +1,67 @@
+"""Reads documents that are objects in a store: below allowed prefixes only."""
+
+import logging
+from collections.abc import Sequence
+
+from agent.documents.errors import changed, refused, unreadable
+from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.store import ObjectStores
+from schemas.task.allowed_uris import allowed
+
+log = logging.getLogger(__name__)
+
+# No attempt can read the document, whatever a person mends in the store.
+_FINAL = frozenset({ObjectFault.NO_BUCKET, ObjectFault.TOO_LARGE, ObjectFault.WRONG_NAME})
+
+
+class Objects:
+    """Objects below the prefixes `allow`, in the stores that the environment names.
+
+    Rights and credentials can be mended, so an object without them is read again later, as one in a
+    store that does not answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: Sequence[str],
+        stores: ObjectStores,
+        max_bytes: int = MAX_DOCUMENT_BYTES,
+    ) -> None:
+        self._allow = tuple(allow)
+        self._stores = stores
+        self._max_bytes = max_bytes
+        self._allow_logged = False
+
+    async def fetch(self, uri: str, expected: Expected) -> bytes:
+        """Return the bytes of an object. Raises DocumentError."""
+        if not allowed(uri, self._allow):
+            self._log_allow()
+            raise refused(
+                f"{uri} is not below an allowed prefix; set DOCLLM_DOCUMENT_ALLOW to the prefix "
+                "that may be read"
+            )
+        try:
+            found = await self._stores.get(uri, limit=self._max_bytes, etag=expected.etag)
+        except ObjectError as error:
+            if error.fault is ObjectFault.CHANGED:
+                raise changed(str(error)) from None
+            if error.fault is ObjectFault.GONE and expected.etag is not None:
+                raise changed(f"{error}; it did when it was loaded") from None
+            raise (refused if error.fault in _FINAL else unreadable)(str(error)) from None
+        if expected.size not in {None, len(found.raw)}:
+            raise changed(
+                f"{uri} has changed since it was loaded: {len(found.raw)} bytes, "
+                f"not {expected.size}"
+            )
+        return found.raw
+
+    def _log_allow(self) -> None:
+        """Log the prefixes once. A task's error, which other people read, names none of them."""
+        if not self._allow_logged:
+            self._allow_logged = True
+            log.warning(
+                "a document is not below an allowed prefix; allowed are: %s",
+                ", ".join(self._allow) or "none",
+            )
