@@ -21,7 +21,7 @@ from agent.handlers.context import (
     Tools,
 )
 from agent.handlers.faults import deciding_leaf
-from agent.handlers.registry import RunBlocking, is_async, module_of, takes
+from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
 from agent.handlers.threads import NoThreadError
 from agent.judge import one_line
 from agent.outcome import Failure, Spent
@@ -96,6 +96,11 @@ def _hook(path: str, run_blocking: RunBlocking) -> Hook:
     form = f"def {name}(context, outcome), or async def {name}(context, outcome)"
     if not callable(function) or inspect.isclass(function):
         raise ConfigError(f"module {module} has no function {name}; define it there as: {form}")
+    if is_generator(function):
+        raise ConfigError(
+            f"{path} is a generator, so its body would never run; "
+            f"use no `yield` in it, and define it as: {form}"
+        )
     if not takes(function, 2):
         raise ConfigError(f"{path} must take the context and the outcome; define it as: {form}")
     return function if is_async(function) else _plain(function, run_blocking)

@@ -49,8 +49,20 @@ def load(
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a function is awaited."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    return any(map(inspect.iscoroutinefunction, _bodies(function)))
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Return whether a call only makes a generator, so that the function's body does not run."""
+    bodies = _bodies(function)
+    return any(map(inspect.isgeneratorfunction, bodies)) or any(
+        map(inspect.isasyncgenfunction, bodies)
+    )
+
+
+def _bodies(function: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return the function, and what runs if it is an object that can be called."""
+    return function, getattr(function, "__call__", None)  # noqa: B004 - the method itself
 
 
 def function_of(path: str) -> Callable[..., Any]:
@@ -65,8 +77,7 @@ def function_of(path: str) -> Callable[..., Any]:
             f"module {module} has no function {name}; define it there, or name another one"
         )
     form = f"define it as: def {name}(context), or async def {name}(context)"
-    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    if is_generator or inspect.isclass(function) or not callable(function):
+    if is_generator(function) or inspect.isclass(function) or not callable(function):
         raise ConfigError(f"{path} is not a function that returns its result; {form}")
     if not takes(function, 1):
         raise ConfigError(f"{path} must take the context and nothing else; {form}")

@@ -19,6 +19,7 @@ from producer.input.excluded_files import own_files
 from producer.input.known_routes import KnownRoutes
 from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
+from producer.input.missing_prompts import MissingPrompts
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.ledger import batch_options, reported_types, store, tally
 from producer.ledger.new_tasks import NewTask
@@ -145,8 +146,9 @@ def _checked(
     """
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
     routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older)
+    prompts = MissingPrompts(config=config, allowed=options.allow_type)
     blank = BlankDocuments(config.roots(), own_files(config))
-    return blank.checked(routes.checked(types.checked(source.lines())))
+    return blank.checked(routes.checked(prompts.checked(types.checked(source.lines()))))
 
 
 @dataclass(frozen=True, slots=True)

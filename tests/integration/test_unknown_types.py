@@ -134,3 +134,20 @@ def test_a_mixed_group_runs_every_task(deployment: Deployment) -> None:
     assert ignorant.running
     assert set(_ends(deployment).values()) == {("succeeded", "handled")}
     assert llm.calls() == []
+
+
+def test_a_task_that_its_types_prompt_does_not_fit_is_refused(embedded: Deployment) -> None:
+    """Nothing is paid for, and the line can be repaired among the rejects."""
+    settings(embedded, "[types.memo]\nprompt = 'Write about {document}'\n[types.bare]\n")
+    lines = [
+        {"id": "a", "type": "memo", "input": {"text": "the sea"}},
+        {"id": "b", "type": "memo"},
+        {"id": "c", "type": "bare"},
+    ]
+
+    done = embedded.run("producer", "load", str(embedded.write_lines(lines)))
+
+    assert done.code == 1, done
+    assert "line 2: input is missing, but the prompt of type memo has {document}" in done.err
+    assert "line 3: prompt is missing, and type bare has no prompt and no handler" in done.err
+    assert len(embedded.ledger.tasks()) == 1

@@ -39,6 +39,17 @@ def plain(context, outcome):
 def narrow(context):
     return None
 
+def dripping(context, outcome):
+    yield outcome.result
+
+async def flowing(context, outcome):
+    yield outcome.result
+
+class Dripping:
+    def __call__(self, context, outcome):
+        yield outcome.result
+
+dripping_object = Dripping()
 value = 3
 """
 
@@ -94,6 +105,9 @@ def test_each_event_has_the_function_that_the_settings_name(module: str) -> None
         ("absent", "has no function absent; define it there as: def absent(context, outcome)"),
         ("value", "has no function value"),
         ("narrow", "must take the context and the outcome"),
+        ("dripping", "hooks_of_a_person:dripping is a generator, so its body would never run"),
+        ("flowing", "use no `yield` in it, and define it as: def flowing(context, outcome)"),
+        ("dripping_object", "is a generator"),
     ],
 )
 def test_a_hook_that_cannot_be_used_is_refused(module: str, name: str, text: str) -> None:
