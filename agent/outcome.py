@@ -89,7 +89,8 @@ class Failure:
 
     `traceback` shows where the code of a handler failed, if that was the reason. `provider_error`
     is what the provider's error names, if it was one. `is_of_answer` says that the answer is whole
-    and only fails to fit the schema, so that the model may be asked to correct it.
+    and only fails to fit the schema, so that the model may be asked to correct it. `keeps_losses`
+    says that the task may still be one that kills its agents.
     """
 
     error_class: ErrorClass
@@ -97,6 +98,7 @@ class Failure:
     traceback: str = field(default="", compare=False, repr=False)
     provider_error: ProviderError = field(default=ProviderError(), compare=False, repr=False)
     is_of_answer: bool = field(default=False, compare=False, repr=False)
+    keeps_losses: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

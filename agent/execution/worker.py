@@ -64,6 +64,7 @@ class Worker:
                 depth=row.depth, tenant=row.tenant or DEFAULT_TENANT, lane=row.lane
             ),
             locks=locks,
+            agents_lost=row.lease_losses,
         )
         try:
             return await self._handlers.run(attempt)

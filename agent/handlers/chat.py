@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from agent.handlers.context import Answer, Context
 from agent.handlers.request import chat_body
-from agent.outcome import Dead, Failure
+from agent.outcome import Dead, Failure, Spent
 from schemas.task.failures import ErrorClass
 from schemas.task.line import PLACEHOLDER, TaskLine
 
@@ -27,7 +27,7 @@ async def chat(context: Context) -> Answer | Dead:
     if prompt is not task.prompt or schema is not task.schema:  # a copy takes a while
         task = replace(task, prompt=prompt, schema=schema)
     if problem := _problem_of(task):
-        return Dead(Failure(ErrorClass.NO_PROMPT, problem), context.spent)
+        return Dead(Failure(ErrorClass.NO_PROMPT, problem), Spent())
     body = chat_body(task, await context.document(), context.model, context.structured)
     return await context.complete(body, schema=task.schema)
 

@@ -24,7 +24,7 @@ from agent.handlers.task_log import TaskLog
 from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, FollowUp, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.ports import Account, Call, CallFailed, Clock, Reply
+from agent.ports import SUSPECT_LOSSES, Account, Call, CallFailed, Clock, Reply
 from agent.quota.estimate import most_out
 from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
@@ -56,6 +56,7 @@ class Attempt:
     - `inherited`: what the task's follow-ups take from it.
     - `turns`: lets each call wait for its turn within the provider's limits.
     - `locks`: takes locks for the attempt.
+    - `agents_lost`: how many agents were lost over the task.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
     """
@@ -76,6 +77,7 @@ class Attempt:
     turns: Turns = field(default_factory=FreeTurns)
     inherited: Inherited = field(default_factory=Inherited)
     locks: AttemptLocks = field(default_factory=FreeLocks)
+    agents_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,16 @@ class Context:
     def line(self) -> bytes:
         """Return the task's line as it was loaded."""
         return self._attempt.value
+
+    @property
+    def agents_lost(self) -> int:
+        """Return how many agents were lost over the task."""
+        return self._attempt.agents_lost
+
+    @property
+    def suspect(self) -> bool:
+        """Return whether the task may be one that kills its agents."""
+        return self.agents_lost >= SUSPECT_LOSSES
 
     def begin_again(self) -> None:
         """Forget what the handler has done, but not its cost: it runs again within the attempt."""

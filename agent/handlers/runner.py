@@ -9,6 +9,7 @@ import asyncio
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -28,6 +29,7 @@ from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
 from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
+from agent.handlers.suspects import RunSuspect, SuspectDiedError
 from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
 from agent.outcome import (
@@ -51,9 +53,15 @@ _PACK_FROM_BYTES = 4 << 10
 
 
 class Handlers:
-    """All handlers of an agent, by task type; a type without a handler is a chat completion."""
+    """All handlers of an agent, by task type; a type without a handler is a chat completion.
 
-    def __init__(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
+    `run_suspect` runs the handler of a task over which agents were lost.
+    """
+
+    def __init__(
+        self, *, tools: Tools, by_type: Mapping[str, Handler], run_suspect: RunSuspect
+    ) -> None:
+        self._run_suspect = run_suspect
         self.apply(tools=tools, by_type=by_type)
 
     def apply(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
@@ -77,6 +85,8 @@ class Handlers:
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)
+        if context.suspect:
+            handler = partial(self._run_suspect, handler)
         own_s = context.rules.time_limit_s or self._tools.usual_limit_s
         limit = asyncio.timeout(min(left_s + HANDLER_GRACE_S, own_s))
         attempt = current_task()
@@ -105,7 +115,8 @@ class Handlers:
         text = _timeout_text(context.rules.time_limit_s) if timed_out else fault.text
         given_up = not timed_out and action_of(fault.names, context.rules) is Action.GIVE_UP
         error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
-        failure = Failure(error_class, text, fault.traceback)
+        keeps_losses = timed_out and context.suspect
+        failure = Failure(error_class, text, fault.traceback, keeps_losses=keeps_losses)
         self._tools.errors.note(
             task=context.name,
             task_type=context.task.type,
@@ -150,6 +161,14 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
+    return _of_process(error, context)
+
+
+def _of_process(error: BaseException, context: Context) -> Outcome | None:
+    """Return the outcome that the end of an attempt's process stands for, or that it had none."""
+    if isinstance(error, SuspectDiedError):
+        failure = Failure(ErrorClass.WORKER_LOST, one_line(str(error)), keeps_losses=True)
+        return Dead(failure, context.spent, Disposition.WORKER_LOST)
     if isinstance(error, ProcessDiedError):
         return context.failed(Failure(ErrorClass.HANDLER, one_line(str(error))))
     if isinstance(error, ProcessUnusableError):

@@ -15,7 +15,6 @@ from sqlalchemy import (
     Connection,
     bindparam,
     exists,
-    func,
     insert,
     or_,
     select,
@@ -24,11 +23,11 @@ from sqlalchemy import (
 
 from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
-from agent.ledger import dead_letters, guard_decisions, losses
+from agent.ledger import dead_letters, guard_decisions, loss_deaths, losses
 from agent.ledger.leases import REMEMBER_S
+from agent.ledger.loss_deaths import LOST_PER_WINDOW, Lost
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import hooks, outbox, tally
-from schemas.ledger import tables
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import agent, batch, task, task_attempt
@@ -43,9 +42,6 @@ PAGE = 500
 # dies only if it was alone in one.
 LOSS_LIMIT = 3
 NAMED_MOST = 10
-# More deaths than this in a window mean a bad release, not poison tasks: no more tasks die then.
-LOST_PER_WINDOW = 10
-WINDOW_S = 600.0
 FEW_DEATHS = 3
 
 _GONE = exists().where(
@@ -104,7 +100,7 @@ def absolve(connection: Connection, group: str) -> int:
     At most a page is undone, and none after more than FEW_DEATHS deaths in the window. So many
     deaths mean a bad release, and each of the other tasks must prove itself alone.
     """
-    if _deaths_left(connection, group) < LOST_PER_WINDOW - FEW_DEATHS:
+    if loss_deaths.deaths_left(connection, group) < LOST_PER_WINDOW - FEW_DEATHS:
         return 0
     return losses.undo(connection, group)
 
@@ -142,7 +138,9 @@ def _end_cancelled(connection: Connection, rows: Sequence[Any]) -> list[Any]:
 def _reset(
     connection: Connection, group: str, rows: Sequence[Any], guilty: Sequence[Any]
 ) -> tuple[int, int]:
-    dead = _to_kill(connection, group, guilty)
+    lost = [Lost(row.id, row.fence, row.batch_id, row.type) for row in guilty]
+    may_die = loss_deaths.may_die(connection, group, lost)
+    dead = [row for row in guilty if row.id in may_die]
     back = [row for row in rows if row not in dead]
     _kill(connection, group, dead)
     _return(connection, group, back)
@@ -182,45 +180,6 @@ def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
             select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))
         ).scalars()
     )
-
-
-def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequence[Any]:
-    """Return the tasks to give up.
-
-    If they are too many, the guards of the rest are raised. While a guard is raised, only tasks of
-    its looks die.
-    """
-    if not lost:
-        return []
-    stopped = guard_decisions.raised_for_losses(
-        connection, {(row.batch_id, row.type) for row in lost}
-    )
-    tried: set[int] = set()
-    if stopped:
-        tried = guard_decisions.in_lost_looks(
-            connection, group, [(row.id, row.fence) for row in lost]
-        )
-    may_die = [row for row in lost if (row.batch_id, row.type) not in stopped or row.id in tried]
-    deaths_left = _deaths_left(connection, group)
-    if spared := {(row.batch_id, row.type) for row in may_die[deaths_left:]}:
-        reason = f"more than {LOST_PER_WINDOW} tasks lost {LOSS_LIMIT} agents each in 10 minutes"
-        guard_decisions.raise_for_losses(connection, group, spared, reason)
-    return may_die[:deaths_left]
-
-
-def _deaths_left(connection: Connection, group: str) -> int:
-    """Return how many more tasks may be given up in this window."""
-    query = (
-        select(func.coalesce(func.sum(tables.tally.c.delta), 0))
-        .join(batch, batch.c.id == tables.tally.c.batch_id)
-        .where(
-            batch.c.group_name == group,
-            tables.tally.c.outcome == ErrorClass.WORKER_LOST,
-            tables.tally.c.created_at > utc_after(-WINDOW_S),
-        )
-        .where(tables.tally.c.delta > 0)  # a replay gives none of these deaths back
-    )
-    return max(0, LOST_PER_WINDOW - int(connection.execute(query).scalar_one()))
 
 
 def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
 
 from agent.judge import Tier
-from agent.ledger import dead_letters, follow_ups, settlement_rows, uncounted_ends
+from agent.ledger import dead_letters, follow_ups, loss_deaths, settlement_rows, uncounted_ends
 from agent.ledger.guard_decisions import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
@@ -51,7 +51,7 @@ _DIE = (
     .values(
         status=int(Status.DEAD),
         owner=0,
-        lease_losses=0,
+        lease_losses=task.c.lease_losses * bindparam("losses_kept"),
         attempt=task.c.attempt + 1,
         due_at=NEVER_TIME,
         route=bindparam("by_route"),
@@ -69,7 +69,7 @@ _RETRY = (
     .values(
         status=int(Status.RETRYING),
         owner=0,
-        lease_losses=0,
+        lease_losses=task.c.lease_losses * bindparam("losses_kept"),
         fence=task.c.fence + 1,
         attempt=task.c.attempt + 1,
         due_at=utc_after(bindparam("delay_s")),
@@ -145,20 +145,27 @@ def settle(
 def _final_outcomes(
     connection: Connection, group: str, accepted: Sequence[Settlement], longest_tier: Tier
 ) -> list[tuple[Settlement, Outcome]]:
-    """Return the outcomes to write, after three steps that may replace an outcome, in this order.
+    """Return the outcomes to write, after four steps that may replace an outcome, in this order.
 
     1. `count_repeated_ends`: from a task's fourth free end on, such an end is a counted failure.
-    2. `hold_back`: a death that a guard holds back becomes a move to the longest tier.
-    3. `_fit_to_batch`: a task that would wait in a cancelled batch is cancelled; a task to be
+    2. `loss_deaths.spare`: a suspect that may not die moves to the longest tier.
+    3. `hold_back`: so does a death that a guard holds back.
+    4. `_fit_to_batch`: a task that would wait in a cancelled batch is cancelled; a task to be
        cancelled, whose batch a replay has opened since, is given back.
     """
     counted = uncounted_ends.count_repeated_ends(connection, accepted, longest_tier)
-    decided = hold_back(connection, group, counted, longest_tier)
+    spared = loss_deaths.spare(connection, group, counted, longest_tier)
+    decided = hold_back(connection, group, spared, longest_tier)
     doomed = _cancelled_batches(connection, decided)
     return [
         (settlement, _fit_to_batch(outcome, cancelled=settlement.row.batch_id in doomed))
         for settlement, outcome in decided
     ]
+
+
+def _keeps_losses(outcome: Outcome) -> bool:
+    """Return whether the task may still be one that kills its agents."""
+    return isinstance(outcome, Retry | Dead) and outcome.failure.keeps_losses
 
 
 def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
@@ -215,35 +222,48 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
             [settlement_rows.result(settlement, outcome) for settlement, outcome in succeeded],
         )
         _update_all(connection, _SUCCEED, succeeded)
-    _end_on_routes(connection, _DIE, _of(chosen, Dead))
+    _die(connection, _of(chosen, Dead))
     _forget_losses(
         connection,
         [
             settlement
             for settlement, outcome in chosen
-            if isinstance(outcome, Succeeded | Dead | Retry)
+            if isinstance(outcome, Succeeded | Dead | Retry) and not _keeps_losses(outcome)
         ],
     )
     _end_on_routes(connection, _CANCEL, _of(chosen, Cancelled))
     _update_all(connection, _RELEASE, _of(chosen, Released))
-    _delay(connection, _RETRY, [_to_tier(*retried) for retried in _of(chosen, Retry)])
+    _delay(connection, _RETRY, [_counted(*retried) for retried in _of(chosen, Retry)])
     _delay(connection, _MOVE, [_to_tier(*moved) for moved in _of(chosen, Moved)])
     _delay(connection, _SNOOZE, [_delayed(*snoozed) for snoozed in _of(chosen, Snooze)])
 
 
+def _die(connection: Connection, dead: Sequence[tuple[Settlement, Dead]]) -> None:
+    for kept in (0, 1):
+        of_kind = [each for each in dead if _keeps_losses(each[1]) == bool(kept)]
+        _end_on_routes(connection, _DIE, of_kind, losses_kept=kept)
+
+
 def _end_on_routes(
-    connection: Connection, statement: Update, ended: Sequence[tuple[Settlement, Outcome]]
+    connection: Connection,
+    statement: Update,
+    ended: Sequence[tuple[Settlement, Outcome]],
+    **values: Any,
 ) -> None:
     """Run the statement for the tasks of each route: most groups have one."""
     ids: dict[str, list[int]] = {}
     for settlement, _ in ended:
         ids.setdefault(settlement.route, []).append(settlement.row.task_id)
     for route, of_route in sorted(ids.items()):
-        connection.execute(statement, {"ids": sorted(of_route), "by_route": route})
+        connection.execute(statement, {"ids": sorted(of_route), "by_route": route, **values})
 
 
 def _delayed(settlement: Settlement, outcome: Retry | Moved | Snooze) -> dict[str, Any]:
     return {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
+
+
+def _counted(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
+    return _to_tier(settlement, outcome) | {"losses_kept": int(_keeps_losses(outcome))}
 
 
 def _to_tier(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from agent.handlers.deadline import claim_s, usual_limit_s
 from agent.handlers.hooks import Hooks, load_hooks
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
+from agent.handlers.suspects import Suspects
 from agent.handlers.threads import HandlerThreads
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import Limits
@@ -116,7 +117,11 @@ def agent(chosen: Chosen) -> Agent:
     locks = _locks(chosen, common)
     load_handlers, load_hooks_of = _loaders(chosen, common)
     tools = _tools(chosen, common)
-    handlers = Handlers(tools=tools, by_type=load_handlers(parts.config.types))
+    handlers = Handlers(
+        tools=tools,
+        by_type=load_handlers(parts.config.types),
+        run_suspect=Suspects(chosen.processes).run,
+    )
     hooks = Hooks(tools=tools, by_kind=load_hooks_of(parts.config.types))
     types = TypeLimits(
         settings_of=partial(_type_settings, parts),

@@ -264,7 +264,7 @@ def test_beyond_the_limit_the_guard_is_raised(ledger_db: LedgerDatabase) -> None
         "worker_lost",
     )
     assert guard.opened_at is None
-    assert "lost 3 agents each" in guard.reason
+    assert "died of lost agents" in guard.reason
     assert reap_orphans(ledger_db) == (1, 0)
 
 

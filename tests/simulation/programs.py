@@ -6,11 +6,11 @@ These are agents, as `agent.app` builds them, and the loader.
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from agent.agent import Stop
 from agent.consumer.known_topics import TopicIds
-from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from agent.handlers.processes.pool import HandlerProcesses
 from agent.ledger.sql_ledger import Executors
 from agent.membership.heartbeat import Heartbeat
 from agent.reporting.latest_report import LatestReport
@@ -33,6 +33,7 @@ from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
 from tests.simulation.machine import BATCH, DRAIN_S, GROUP, LATER, Machine, knows_later
+from tests.simulation.processes import starter
 
 Result = TypeVar("Result")
 REPLY_LIMIT_BYTES = 2500
@@ -194,7 +195,9 @@ class AgentProgram(Program):
                 membership=_Membership(machine, self.beat, heartbeat, beating),
                 form=AgentReport(),
                 latest=latest,
-                processes=HandlerProcesses(check=lambda _path: None, start=_no_process, most=1),
+                processes=HandlerProcesses(
+                    check=lambda _path: None, start=starter(clock), most=machine.slots
+                ),
                 quota_ledger=machine.quota_ledger(clock, self.name),
             )
         )
@@ -214,10 +217,6 @@ class AgentProgram(Program):
             revision="",
             report=report,
         )
-
-
-async def _no_process(_handler: ProcessHandler) -> NoReturn:
-    raise AssertionError("no type of a simulation runs in processes")
 
 
 class LoaderProgram(Program):

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from agent.handlers import Attempt, Handler, Handlers, Tools
+from agent.handlers import Attempt, Context, Handler, Handlers, Tools
+from agent.handlers.suspects import RunSuspect
 from agent.judge import tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
 from agent.ports import Account, Call, CallFailed, Reply
@@ -97,8 +98,15 @@ class HandlersHarness:
         return Attempt(may_call=lambda: self.leased, **given | attempt)
 
 
+async def _never(_handler: Handler, context: Context) -> None:
+    raise AssertionError(context.name)
+
+
 def handlers_harness(
-    *replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler
+    *replies: Reply | CallFailed,
+    types: dict[str, TypeConfig] | None = None,
+    run_suspect: RunSuspect = _never,
+    **by_type: Handler,
 ) -> HandlersHarness:
     llm, apart = FakeLLM(list(replies) or [completion()]), CountingExecutor()
     clock = StillClock()
@@ -113,7 +121,8 @@ def handlers_harness(
         types=types or {},
         max_attempts_of=lambda _type: 5,
     )
-    return HandlersHarness(llm, Handlers(tools=tools, by_type=by_type), apart, clock)
+    handlers = Handlers(tools=tools, by_type=by_type, run_suspect=run_suspect)
+    return HandlersHarness(llm, handlers, apart, clock)
 
 
 def failure_of(outcome: Outcome) -> Failure:

@@ -91,13 +91,22 @@ class HandlerProcesses:
         context.begin_again()
         return await self._run(handler, context, new=True)
 
+    async def run_alone(self, handler: ProcessHandler, context: Context) -> Any:
+        """Return the result of a handler in a new process, in which nothing else ever runs.
+
+        Raises what `run` raises.
+        """
+        return await self._run(handler, context, new=True, keep=False)
+
     async def close(self) -> None:
         """End the processes that run nothing."""
         for idle in self._idle.values():
             while idle:
                 await idle.pop().close()
 
-    async def _run(self, handler: ProcessHandler, context: Context, *, new: bool) -> Any:
+    async def _run(
+        self, handler: ProcessHandler, context: Context, *, new: bool, keep: bool = True
+    ) -> Any:
         self._running += 1
         process = None
         try:
@@ -111,7 +120,7 @@ class HandlerProcesses:
         finally:
             self._running -= 1
             if process is not None:
-                await self._give_back(handler, process)
+                await self._give_back(handler, process, keep=keep)
 
     async def _take(self, handler: ProcessHandler, *, new: bool) -> PooledProcess:
         idle = self._idle.get(handler, [])
@@ -126,8 +135,10 @@ class HandlerProcesses:
             longest = max(self._idle.values(), key=len)
             await longest.pop(0).close()
 
-    async def _give_back(self, handler: ProcessHandler, process: PooledProcess) -> None:
-        if process.usable and process.runs < MOST_RUNS and not process.worn():
+    async def _give_back(
+        self, handler: ProcessHandler, process: PooledProcess, *, keep: bool
+    ) -> None:
+        if keep and process.usable and process.runs < MOST_RUNS and not process.worn():
             self._idle.setdefault(handler, []).append(process)
         else:
             process.kill()

@@ -34,11 +34,11 @@ from agent.handlers.processes.messages import (
 )
 from agent.handlers.processes.use import Use, memory_of
 from agent.handlers.served_calls import ServedCalls
-from agent.outcome import Dead, Retry, Snooze
+from agent.outcome import Dead, Failure, Retry, Snooze
 from agent.process import child_process
 from producer.text.printable import FRAMES
 from schemas.runtime import crash
-from schemas.task.failures import ErrorClass
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.untrusted import described
 from schemas.task.wording import one_line
 
@@ -287,6 +287,9 @@ def _result(ended: Message, run: _Run) -> Any:
     try:
         if ended.kind == "returned":
             return orjson.loads(ended.data)
+        if ended.kind == "dead":
+            failure = Failure(ErrorClass[fields["error_class"]], one_line(str(fields["text"])))
+            return Dead(failure, run.context.spent, Disposition[fields["disposition"]])
         kept = run.kept.get(fields["number"]) if fields.get("number") is not None else None
         if ended.kind == "answered" and isinstance(kept, Answer):
             return kept

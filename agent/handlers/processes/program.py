@@ -28,6 +28,7 @@ from agent.handlers.processes.messages import Message
 from agent.handlers.registry import function_of, is_async
 from agent.handlers.resource_locks import HeldLock
 from agent.handlers.task_log import TaskLog
+from agent.outcome import Dead, Outcome
 from agent.process import child_process
 from schemas.errors import ConfigError
 from schemas.settings.config import Structured
@@ -148,6 +149,25 @@ def main(arguments: list[str]) -> int:
         _run(function, link, link.next_run())
 
 
+def _tell_result(result: Any, link: AgentLink) -> None:
+    if isinstance(result, NumberedAnswer):
+        link.end("answered", number=result.number)
+    elif isinstance(result, Dead):
+        failure, disposition = result.failure, result.disposition
+        link.end(
+            "dead",
+            error_class=failure.error_class.name,
+            text=failure.text,
+            disposition=disposition.name,
+        )
+    elif isinstance(result, Outcome):
+        raise TypeError(
+            f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError"
+        )
+    else:
+        link.end("returned", orjson.dumps(result))
+
+
 def _check(path: str) -> int:
     """Import the handler; print that it can be used, or why not."""
     try:
@@ -184,10 +204,7 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
             result = asyncio.run(function(RemoteContext(view=view, call=call)))
         else:
             result = function(BlockingContext(view=view, ask=partial(link.ask, number)))
-        if isinstance(result, NumberedAnswer):
-            link.end("answered", number=result.number)
-        else:
-            link.end("returned", orjson.dumps(result))
+        _tell_result(result, link)
     except BaseException as raised:  # noqa: BLE001 - whatever it raises is the attempt's failure
         error = deciding_leaf(raised, CallRefusedError)
         fault = fault_of(error, raised if error.__traceback__ is None else error)

@@ -14,7 +14,7 @@ import pytest
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.processes.starting import ProcessStarter, check
-from agent.outcome import Dead, Retry, Snooze, Succeeded
+from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
 from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import TypeConfig
@@ -25,6 +25,8 @@ MODULE = """
 import logging, os, sys, threading
 
 from agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
+from agent.outcome import Dead, Failure, Released, Spent
+from schemas.task.failures import ErrorClass
 
 
 def extract(context):
@@ -82,6 +84,15 @@ def caught(context):
 
 def odd(context):
     return {1, 2}
+
+
+def own_end(context):
+    return Released()
+
+
+def dead(context):
+    context.complete({"model": context.model, "messages": []})
+    return Dead(Failure(ErrorClass.NO_PROMPT, "no prompt"), Spent())
 
 
 def bad_follow(context):
@@ -194,6 +205,7 @@ def test_an_answer_is_stored_as_the_provider_sent_it(folder: Path) -> None:
         ("give_up", ErrorClass.HANDLER_GAVE_UP, "no invoice"),
         ("again", ErrorClass.HANDLER, "later"),
         ("rule", ErrorClass.HANDLER_GAVE_UP, "BusyError: busy"),
+        ("own_end", ErrorClass.HANDLER, "TypeError: a handler does not return Released"),
         ("odd", ErrorClass.HANDLER, "TypeError: Type is not JSON serializable: set"),
         ("bad_follow", ErrorClass.HANDLER, "FollowUpError: the follow-up 'a/2' is no task: its"),
     ],
@@ -208,7 +220,7 @@ def test_what_a_handler_raises_is_judged_as_elsewhere(
 
     assert failure_of(outcome).error_class is error_class
     assert failure_of(outcome).text.startswith(text)
-    assert function == "odd" or f"in {function}" in failure_of(outcome).traceback
+    assert function in {"odd", "own_end"} or f"in {function}" in failure_of(outcome).traceback
     if function == "again":
         assert isinstance(outcome, Retry)
         assert outcome.delay_s >= 400
@@ -222,6 +234,22 @@ def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -
     assert outcome.failure.error_class not in {ErrorClass.HANDLER, ErrorClass.HANDLER_GAVE_UP}
     assert outcome.spent.tokens_in == 20
     assert len(harness.llm.calls) == 2
+
+
+def test_the_built_in_handler_runs_in_a_process(folder: Path) -> None:
+    """Its answer is the result."""
+    _, outcome = played("agent.handlers.chat:chat", once, completion("Yes."))
+
+    assert isinstance(outcome, Succeeded)
+    assert b"choices" in outcome.body
+
+
+def test_a_death_that_a_handler_returns_is_its_outcome(folder: Path) -> None:
+    """What it has paid is in it."""
+    _, outcome = played("invoices:dead", once)
+
+    assert outcome == Dead(Failure(ErrorClass.NO_PROMPT, "no prompt"), outcome.spent)
+    assert outcome.spent.tokens_in == 10
 
 
 def test_an_error_of_the_agent_may_be_caught_by_its_class(folder: Path) -> None:

@@ -1,0 +1,61 @@
+"""Runs tasks over which agents were lost, each in a new process of its own.
+
+Nothing else runs in that process, so what ends it is the task's own doing, and no further agent is
+lost. A type that runs in processes anyway runs there as always.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agent.handlers.context import Context, Handler
+from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from agent.handlers.processes.process import (
+    ProcessDiedError,
+    ProcessLimits,
+    ProcessUnusableError,
+)
+from schemas.settings.config import RunIn
+
+log = logging.getLogger(__name__)
+
+RunSuspect = Callable[[Handler, Context], Awaitable[Any]]
+
+
+class SuspectDiedError(Exception):
+    """A task over which agents were lost has ended its own process, too."""
+
+
+class Suspects:
+    """Runs the handlers of suspects in processes."""
+
+    def __init__(self, processes: HandlerProcesses) -> None:
+        self._processes = processes
+
+    async def run(self, handler: Handler, context: Context) -> Any:
+        """Return the handler's result, or raise its error.
+
+        A handler that no process can run runs in the agent. Raises SuspectDiedError.
+        """
+        if context.rules.run is RunIn.PROCESS:
+            return await handler(context)
+        alone = ProcessHandler(_path(handler, context), ProcessLimits(context.task.type))
+        try:
+            return await self._processes.run_alone(alone, context)
+        except ProcessUnusableError as error:
+            log.warning(
+                "%s runs in the agent, although %d agents were lost over it: %s",
+                context.name,
+                context.agents_lost,
+                error,
+            )
+        except ProcessDiedError as error:
+            text = f"{context.agents_lost} agents were lost while they worked on it; then {error}"
+            raise SuspectDiedError(text) from None
+        return await handler(context)
+
+
+def _path(handler: Handler, context: Context) -> str:
+    """Return where a process finds the handler: by the type's settings, else the built-in one."""
+    name = getattr(handler, "__qualname__", type(handler).__qualname__)
+    return context.rules.handler or f"{handler.__module__}:{name}"

@@ -1,0 +1,98 @@
+"""Bounds how many tasks die because agents were lost over them, as SQL.
+
+More such deaths than LOST_PER_WINDOW mean a bad release, not poison tasks. The guards of the tasks
+that would die then are raised, and no more die.
+
+Tested by tests/contract/test_ledger_reap.py and tests/contract/test_ledger_suspects.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlalchemy import Connection, func, select
+
+from agent.judge import Tier
+from agent.judge.guard_rule import moved
+from agent.ledger import guard_decisions
+from agent.outcome import Dead, Outcome
+from agent.ports import Settlement
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import batch, tally
+from schemas.task.failures import Disposition, ErrorClass
+
+LOST_PER_WINDOW = 10
+WINDOW_S = 600.0
+
+
+class Lost(NamedTuple):
+    """A task that is guilty of the loss of agents, by its publication."""
+
+    task_id: int
+    fence: int
+    batch_id: int
+    type: str
+
+
+def may_die(connection: Connection, group: str, lost: Sequence[Lost]) -> set[int]:
+    """Return the ids of the tasks that may die; raise the guards of those that are too many.
+
+    While a guard is raised, only tasks of its looks die.
+    """
+    if not lost:
+        return set()
+    stopped = guard_decisions.raised_for_losses(
+        connection, {(task.batch_id, task.type) for task in lost}
+    )
+    tried: set[int] = set()
+    if stopped:
+        tried = guard_decisions.in_lost_looks(
+            connection, group, [(task.task_id, task.fence) for task in lost]
+        )
+    may = [
+        task for task in lost if (task.batch_id, task.type) not in stopped or task.task_id in tried
+    ]
+    left = deaths_left(connection, group)
+    if spared := {(task.batch_id, task.type) for task in may[left:]}:
+        reason = f"more than {LOST_PER_WINDOW} tasks died of lost agents in 10 minutes"
+        guard_decisions.raise_for_losses(connection, group, spared, reason)
+    return {task.task_id for task in may[:left]}
+
+
+def spare(
+    connection: Connection, group: str, settlements: Sequence[Settlement], longest: Tier
+) -> Sequence[Settlement]:
+    """Return the settlements; suspects that ended their processes, but may not die, wait."""
+    guilty = [each for each in settlements if _is_guilty(each.outcome)]
+    lost = [
+        Lost(each.row.task_id, each.row.fence, each.row.batch_id, each.row.type) for each in guilty
+    ]
+    spared = {task.task_id for task in lost} - may_die(connection, group, lost)
+    return [_waiting(each, longest) if each.row.task_id in spared else each for each in settlements]
+
+
+def _is_guilty(outcome: Outcome) -> bool:
+    return isinstance(outcome, Dead) and outcome.disposition == Disposition.WORKER_LOST
+
+
+def _waiting(settlement: Settlement, longest: Tier) -> Settlement:
+    outcome = settlement.outcome
+    if not isinstance(outcome, Dead):
+        return settlement
+    waiting = moved(outcome.failure, outcome.spent, longest, settlement.row.task_id)
+    return replace(settlement, outcome=waiting)
+
+
+def deaths_left(connection: Connection, group: str) -> int:
+    """Return how many more tasks may be given up in this window."""
+    query = (
+        select(func.coalesce(func.sum(tally.c.delta), 0))
+        .join(batch, batch.c.id == tally.c.batch_id)
+        .where(
+            batch.c.group_name == group,
+            tally.c.outcome == ErrorClass.WORKER_LOST,
+            tally.c.created_at > utc_after(-WINDOW_S),
+        )
+        .where(tally.c.delta > 0)  # a replay gives none of these deaths back
+    )
+    return max(0, LOST_PER_WINDOW - int(connection.execute(query).scalar_one()))

@@ -1,0 +1,97 @@
+"""The processes of a run's handlers: each can end without its agent."""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from agent.handlers.context import (
+    CallRefusedError,
+    Context,
+    Handler,
+    LeaseLostError,
+    NoTurnError,
+)
+from agent.handlers.documents import DocumentError
+from agent.handlers.faults import RemoteError, deciding_leaf, fault_of
+from agent.handlers.processes.pool import ProcessHandler
+from agent.handlers.processes.process import ProcessDiedError
+from agent.handlers.registry import function_of
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from tests.simulation.handlers import HOST
+
+START_S = 0.3
+_OF_THE_AGENT = (CallRefusedError, DocumentError, LeaseLostError, NoTurnError)
+
+
+class SimProcess:
+    """Runs one attempt after another, until a handler ends it."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._ended = asyncio.get_running_loop().create_future()
+        self.runs = 0
+        self.usable = True
+
+    async def run(self, context: Context) -> Any:
+        """Run an attempt; return the handler's result, or raise its error."""
+        self.runs += 1
+        self.usable = False
+        inside = contextvars.copy_context()
+        inside.run(HOST.set, replace(HOST.get(), die=self._die))
+        crash.reach("process.run_sent")
+        run = asyncio.get_running_loop().create_task(
+            _end_of(self._handler, context), context=inside
+        )
+        try:
+            await asyncio.wait([run, self._ended], return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                raise ProcessDiedError("its process ended by SIGKILL")
+        finally:
+            run.cancel()
+            await asyncio.wait([run])
+        self.usable = True
+        crash.reach("process.run_ended")
+        result, error = run.result()
+        if error is not None:
+            raise error
+        return result
+
+    def worn(self) -> bool:
+        """Return that it may run more attempts."""
+        return False
+
+    def kill(self) -> None:
+        """End it."""
+        self.usable = False
+
+    async def close(self) -> None:
+        """End it."""
+        self.kill()
+
+    def _die(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+def starter(clock: Clock) -> Callable[[ProcessHandler], Awaitable[SimProcess]]:
+    """Return what starts processes."""
+
+    async def start(handler: ProcessHandler) -> SimProcess:
+        await clock.sleep(START_S)
+        return SimProcess(function_of(handler.path))
+
+    return start
+
+
+async def _end_of(handler: Handler, context: Context) -> tuple[Any, BaseException | None]:
+    """Return the handler's result and its error, as the agent hears of them."""
+    try:
+        return await handler(context), None
+    except BaseException as raised:  # noqa: BLE001 - the attempt raises it
+        error = deciding_leaf(raised, CallRefusedError)
+        located = raised if error.__traceback__ is None else error
+        is_of_agent = isinstance(error, _OF_THE_AGENT)
+        return None, error if is_of_agent else RemoteError(fault_of(error, located))
