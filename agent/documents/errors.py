@@ -3,8 +3,12 @@
 Tested by tests/unit/agent/documents/test_reader.py.
 """
 
+import re
+
 from agent.handlers.documents import DocumentError
 from schemas.task.failures import ErrorClass
+
+_USER = re.compile(r"(?<=//)[^/]*@")
 
 
 def refused(text: str) -> DocumentError:
@@ -20,3 +24,8 @@ def changed(text: str) -> DocumentError:
 def unreadable(text: str) -> DocumentError:
     """Return the error of a document that may be readable later: its task is retried."""
     return DocumentError(ErrorClass.DOCUMENT_UNREADABLE, text)
+
+
+def shown(uri: str) -> str:
+    """Return a URI as errors show it: without its query and its user, which may hold secrets."""
+    return _USER.sub("", uri.partition("?")[0])

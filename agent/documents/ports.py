@@ -38,5 +38,5 @@ class Conversion(Protocol):
     """Turns a document's bytes into text."""
 
     async def text(self, raw: bytes, uri: str) -> str:
-        """Return the document's text. Raises DocumentError, which names `uri`."""
+        """Return the document's text. Raises DocumentError, which names `uri` without its query."""
         ...

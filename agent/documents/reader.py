@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from agent.documents import work
-from agent.documents.errors import changed, refused, unreadable
+from agent.documents.errors import changed, refused, shown, unreadable
 from agent.documents.ports import Conversion, DocumentSource, Expected
 from agent.handlers.documents import DocumentError, require_content
 from schemas.runtime.executors import Executor
@@ -45,27 +45,30 @@ class Documents:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise unreadable(
-                f"{uri} cannot be read, because its reader fails: {describe_error(error)}"
+                f"{shown(uri)} cannot be read, because its reader fails: {describe_error(error)}"
             ) from error
 
     async def _text(self, uri: str, expected: Expected) -> str:
         raw = await self._source(uri).fetch(uri, expected)
-        await self._require_digest(raw, uri, expected.sha256)
-        return require_content(await self._conversion.text(raw, uri), uri)
+        name = shown(uri)
+        await self._require_digest(raw, name, expected.sha256)
+        return require_content(await self._conversion.text(raw, name), name)
 
     def _source(self, uri: str) -> DocumentSource:
         scheme, colon, _rest = uri.partition(":")
         source = self._sources.get(scheme.lower()) if colon else None
         if source is None:
-            schemes = ", ".join(f"{name}://" for name in self._sources)
-            raise refused(f"{uri} is not a URI of a document; agents read {schemes}")
+            raise refused(
+                f"{shown(uri)} is not a URI of a document; "
+                "write file:///, https://, s3://, gs:// or az://"
+            )
         return source
 
-    async def _require_digest(self, raw: bytes, uri: str, sha256: str | None) -> None:
+    async def _require_digest(self, raw: bytes, name: str, sha256: str | None) -> None:
         if sha256 is None:
             return
         digest = await work.run(
             self._executor, lambda: hashlib.sha256(raw).hexdigest(), size=len(raw)
         )
         if digest != sha256:
-            raise changed(f"{uri} has changed since it was loaded: its SHA-256 is another one")
+            raise changed(f"{name} has changed since it was loaded: its SHA-256 is another one")

@@ -7,6 +7,7 @@ from agent.documents import Documents
 from agent.documents.files import Files
 from agent.documents.objects import Objects
 from agent.documents.plain import PlainText
+from agent.documents.web import Web
 from producer.input.excluded_files import own_files
 from schemas.objects.address import SCHEMES
 from schemas.objects.store import ObjectStores
@@ -17,9 +18,12 @@ from schemas.settings.config import Config
 def make_documents(config: Config, executor: Executor) -> Documents:
     """Return a reader of the documents that the settings allow."""
     objects = Objects(allow=config.document_allow, stores=ObjectStores())
+    web = Web(allow=config.document_allow, private=config.document_private, executor=executor)
     return Documents(
         sources={
             "file": Files(roots=config.roots(), own=own_files(config), executor=executor),
+            "https": web,
+            "http": web,  # which refuses it, and says why
             **dict.fromkeys(SCHEMES, objects),
         },
         conversion=PlainText(executor=executor),

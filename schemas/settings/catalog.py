@@ -397,6 +397,13 @@ SETTINGS = {
             "results; each ends with `/`, such as `s3://bucket/reports/`",
         ),
         Setting(
+            "documents.private",
+            "DOCLLM_DOCUMENT_PRIVATE",
+            kinds.networks,
+            "networks of your own, such as `10.0.0.0/8`, in which the servers of `https://` "
+            "documents may be; otherwise documents come from public addresses only",
+        ),
+        Setting(
             "retry.tiers",
             "DOCLLM_RETRY_TIERS",
             kinds.tiers,

@@ -18,6 +18,7 @@ _NAMES = {
     "redis_url": "redis.url",
     "document_roots": "documents.roots",
     "document_allow": "documents.allow",
+    "document_private": "documents.private",
     "retry_tiers": "retry.tiers",
     "max_attempts": "retry.max_attempts",
 }

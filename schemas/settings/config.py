@@ -6,6 +6,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,7 @@ class Config:
     inbox: InboxConfig = InboxConfig()
     document_roots: tuple[Path, ...] | None = None
     document_allow: tuple[str, ...] = ()
+    document_private: tuple[IPv4Network | IPv6Network, ...] = ()
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)
     types: dict[str, TypeConfig] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -123,6 +124,15 @@ def uri_prefixes(value: Any) -> tuple[str, ...]:
     return tuple(
         require_prefix(text(part)) for part in _parts(value, ",", f"a list of {URI_PREFIX_FORM}")
     )
+
+
+def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Return networks of addresses, from a list or from a text with commas."""
+    form = "networks of addresses, for example 10.0.0.0/8,fd00::/8"
+    try:
+        return tuple(ip_network(part) for part in _parts(value, ",", f"a list of {form}"))
+    except ValueError:  # its text quotes the value
+        raise ValueError(f"write {form}; no bit behind the slash's number is set") from None
 
 
 def tiers(value: Any) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import embedded_parts, simulated_parts
+from tests.contract.document_servers import certificate, site  # noqa: F401 - their fixtures
 from tests.contract.ledger_parts import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
 from tests.contract.parts import Parts
 

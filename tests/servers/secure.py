@@ -54,14 +54,15 @@ class Authority:
             self._signed(self._name, self._key, x509.BasicConstraints(ca=True, path_length=0))
         )
 
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """Return the files of a new certificate for 127.0.0.1 and of its key."""
+    def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
+        """Return the files of a new certificate for 127.0.0.1 or named hosts, and of its key."""
         key = generate_private_key(SECP256R1())
         certificate, secret = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts] or [
+            x509.IPAddress(HOST)
+        ]
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate.write_bytes(
-            self._signed(subject, key, x509.SubjectAlternativeName([x509.IPAddress(HOST)]))
-        )
+        certificate.write_bytes(self._signed(subject, key, x509.SubjectAlternativeName(names)))
         secret.touch(mode=0o600)
         secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return certificate, secret

@@ -1,6 +1,7 @@
 """What differs between two configurations."""
 
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,7 @@ def test_what_an_agent_takes_over_is_named_by_its_setting(
         (replace(CONFIG, data_dir=Path("elsewhere")), ["data_dir"]),
         (replace(CONFIG, document_roots=(Path("/"),)), ["documents.roots"]),
         (replace(CONFIG, document_allow=("s3://a/",)), ["documents.allow"]),
+        (replace(CONFIG, document_private=(ip_network("10.0.0.0/8"),)), ["documents.private"]),
         (replace(CONFIG, retry_tiers=("1s",), max_attempts=2), None),
         (replace(CONFIG, routes={}), ["routes.fast"]),
     ],

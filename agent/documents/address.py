@@ -1,0 +1,89 @@
+"""Decides from which addresses documents may come: public ones, and networks that are allowed.
+
+`is_global` of the standard library is not enough: it lets addresses pass in which another address
+is embedded (mapped, NAT64, 6to4, Teredo, ISATAP), and a host of a cloud that answers its own
+machines alone.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_UNICAST = IPv6Network("2000::/3")  # of IPv6, nothing else is given to hosts of the internet
+_NEVER: tuple[Network, ...] = tuple(
+    map(
+        ip_network,
+        (
+            "100.64.0.0/10",  # shared by customers of a provider; metadata of a cloud
+            "168.63.129.16/32",  # metadata of a cloud
+            "192.0.0.0/24",  # protocols; metadata of a cloud
+            "192.88.99.0/24",  # relays of 6to4
+            "2001::/23",  # protocols, among them Teredo
+            "2001:db8::/32",  # examples
+            "2002::/16",  # 6to4
+            "3fff::/20",  # examples
+        ),
+    )
+)
+_ISATAP = 0x5EFE  # with either value of the bit that marks the address in it as unique
+_UNIQUE_BIT = 0x0200_0000
+
+
+def is_public(address: Address) -> bool:
+    """Return whether an address belongs to one host of the internet and has no other in it."""
+    if not address.is_global or address.is_multicast or address.is_reserved:
+        return False
+    if any(address in network for network in _NEVER):
+        return False
+    return isinstance(address, IPv4Address) or (address in _UNICAST and not _is_isatap(address))
+
+
+def _is_isatap(address: IPv6Address) -> bool:
+    middle = (int(address) >> 32) & 0xFFFF_FFFF
+    return middle & ~_UNIQUE_BIT == _ISATAP
+
+
+def parsed(text: str) -> Address | None:
+    """Return an address, None if the text is none or names a zone of this machine."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    is_zoned = isinstance(address, IPv6Address) and address.scope_id is not None
+    return None if is_zoned else address
+
+
+def is_open(text: str, private: Sequence[Network]) -> bool:
+    """Return whether documents may come from an address: a public one, or one in `private`."""
+    address = parsed(text)
+    if address is None:
+        return False
+    return is_public(address) or any(address in network for network in private)
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return all addresses of a host, in the order in which the system would try them.
+
+    Raises OSError.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(_text(entry[4]) for entry in found))
+
+
+def _text(place: tuple[object, ...]) -> str:
+    """Return the address of a place, with its zone if it has one."""
+    host = str(place[0])
+    zone = place[3] if len(place) > 3 else 0  # noqa: PLR2004 - an IPv6 place has four parts
+    return f"{host}%{zone}" if zone and "%" not in host else host

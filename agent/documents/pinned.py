@@ -1,0 +1,70 @@
+"""HTTP clients for documents, each of which reaches one host at one address.
+
+A client has no key, no cookies, no proxy, and follows no redirect. It never asks a name server: its
+host is pinned to an address that was checked, and TLS still verifies the host's name. Which
+certificates it trusts is the system's choice, or that of SSL_CERT_FILE.
+
+Tested by tests/contract/test_web_documents.py.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from pyreqwest.client import Client, ClientBuilder
+
+from schemas.runtime.executors import Executor
+
+_MOST = 32
+_CONNECT = timedelta(seconds=10)
+_STALLED = timedelta(seconds=20)
+_IDLE = timedelta(seconds=4)  # many servers close an idle connection after 5 s
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host with its port, and the address to reach it at."""
+
+    host: str
+    port: int
+    address: str
+
+
+class PinnedClients:
+    """Clients by place; those that were not used for the longest time are dropped.
+
+    `executor` builds them, because a client reads all certificates that it trusts.
+    """
+
+    def __init__(self, *, executor: Executor) -> None:
+        self._executor = executor
+        self._clients: OrderedDict[Place, Client] = OrderedDict()
+
+    async def client(self, place: Place) -> Client:
+        """Return the client of a place. Dropped clients end the requests that they have begun."""
+        client = self._clients.get(place)
+        if client is None:
+            client = await self._executor(partial(_client, place))
+            self._clients[place] = client
+        self._clients.move_to_end(place)
+        if len(self._clients) > _MOST:
+            self._clients.popitem(last=False)
+        return client
+
+
+def _client(place: Place) -> Client:
+    builder = (
+        ClientBuilder()
+        .user_agent("docllm")
+        .https_only(enable=True)
+        .no_proxy()
+        .follow_redirects(enable=False)
+        .referer(enable=False)
+        .connect_timeout(_CONNECT)
+        .read_timeout(_STALLED)
+        .pool_idle_timeout(_IDLE)
+    )
+    if place.host != place.address:
+        builder = builder.resolve(place.host, place.address, place.port)
+    return builder.build()

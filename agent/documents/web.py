@@ -1,0 +1,185 @@
+"""Fetches documents by `https://`, below allowed prefixes and from allowed addresses only.
+
+A task's URI comes from strangers, so a host may lead to a server inside the network. Each URI, that
+of a redirect too, must be below an allowed prefix. Its host is resolved here, every answer is
+checked, and the connection goes to an address that was checked.
+
+Tested by tests/contract/test_web_documents.py and tests/contract/test_web_document_forms.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from pyreqwest.exceptions import ConnectError, ConnectTimeoutError, PyreqwestError
+from pyreqwest.http import Url
+from pyreqwest.response import Response
+
+from agent.documents.address import Network, Resolve, is_open, parsed, resolve
+from agent.documents.errors import changed, refused, shown, unreadable
+from agent.documents.pinned import PinnedClients, Place
+from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
+from schemas.clients.http import why
+from schemas.runtime.executors import Executor
+from schemas.task.allowed_uris import allowed
+
+log = logging.getLogger(__name__)
+
+_OK = (200, 203)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_TEMPORARY = (408, 425, 429)
+_SERVER_FAILED = 500
+_MOST_LOGGED = 100
+_NO_DOCUMENTS = ("audio", "font", "image", "video")
+_SET_ALLOW = "documents.allow (DOCLLM_DOCUMENT_ALLOW)"
+_SET_PRIVATE = "documents.private (DOCLLM_DOCUMENT_PRIVATE)"
+
+
+@dataclass(frozen=True, slots=True)
+class WebLimits:
+    """How much one fetch may take: bytes after decompression, seconds, redirects, addresses.
+
+    `at_once` fetches run at a time, which bounds the memory of an agent.
+    """
+
+    max_bytes: int = MAX_DOCUMENT_BYTES
+    timeout_s: float = 60.0
+    redirects: int = 5
+    addresses: int = 4
+    at_once: int = 8
+
+
+class Web:
+    """Documents below the prefixes `allow`.
+
+    Their hosts have public addresses, or addresses in the networks `private`.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: Sequence[str],
+        executor: Executor,
+        private: Sequence[Network] = (),
+        resolve: Resolve = resolve,
+        limits: WebLimits | None = None,
+    ) -> None:
+        self._allow = tuple(allow)
+        self._private = tuple(private)
+        self._resolve = resolve
+        self._limits = limits or WebLimits()
+        self._clients = PinnedClients(executor=executor)
+        self._slots = asyncio.Semaphore(self._limits.at_once)
+        self._logged: set[str] = set()
+
+    async def fetch(self, uri: str, expected: Expected) -> bytes:
+        """Return the bytes of a document, decompressed. Raises DocumentError."""
+        name, limits = shown(uri), self._limits
+        url = self._checked(uri, name)
+        async with self._slots:
+            try:
+                async with asyncio.timeout(limits.timeout_s):
+                    return await self._fetch(url, name, expected)
+            except TimeoutError:
+                raise unreadable(f"{name} did not come within {limits.timeout_s:g} s") from None
+            except PyreqwestError as error:
+                raise unreadable(f"{name} cannot be fetched: {why(error)}") from None
+
+    async def _fetch(self, url: Url, name: str, expected: Expected) -> bytes:
+        place = name
+        for _ in range(self._limits.redirects + 1):
+            async with self._answer(url, place) as response:
+                target = response.get_header("location")
+                if response.status not in _REDIRECTS or target is None:
+                    _require_document(response, place, expected)
+                    return await self._body(response, place, expected)
+            try:
+                joined = str(url.join(target))
+            except ValueError:
+                raise refused(f"{name} is redirected to something that is no address") from None
+            place = f"{name}, redirected to {shown(joined)},"
+            url = self._checked(joined, place)
+        raise refused(f"{name} is redirected more than {self._limits.redirects} times")
+
+    def _checked(self, uri: str, name: str) -> Url:
+        """Return a URI as it is sent: it is allowed as it is written, and as it is sent."""
+        if uri.lower().startswith("http:"):
+            raise refused(f"{name} is not encrypted, so nobody knows who answers; use https://")
+        if not self._allow:
+            raise refused(f"{name} may not be fetched: {_SET_ALLOW} is empty")
+        if allowed(uri, self._allow):
+            try:
+                url = Url(uri)
+            except ValueError:
+                raise refused(f"{name} is not an address that can be fetched") from None
+            if url.scheme == "https" and allowed(str(url), self._allow):
+                return url
+        raise refused(f"{name} is not below a prefix of {_SET_ALLOW}")
+
+    @asynccontextmanager
+    async def _answer(self, url: Url, name: str) -> AsyncIterator[Response]:
+        """Yield the answer from the first address of the host that can be connected to."""
+        host, port = (url.host_str or "").strip("[]"), url.port_or_known_default or 443
+        places = [Place(host, port, text) for text in await self._addresses(host, port, name)]
+        async with AsyncExitStack() as stack:
+            for place in places:
+                client = await self._clients.client(place)
+                request = client.get(url).streamed_read_buffer_limit(0).build_streamed()
+                try:
+                    response = await stack.enter_async_context(request)
+                except (ConnectError, ConnectTimeoutError):
+                    if place is places[-1]:
+                        raise
+                    continue
+                yield response
+                return
+
+    async def _addresses(self, host: str, port: int, name: str) -> list[str]:
+        """Return the addresses to try. All that the host has are checked, whichever is used."""
+        try:
+            found = [host] if parsed(host) else list(await self._resolve(host, port))
+        except (OSError, UnicodeError):
+            raise unreadable(f"{name} cannot be fetched: its host is not found") from None
+        closed = next((text for text in found if not is_open(text, self._private)), None)
+        if closed is None and found:
+            return found[: self._limits.addresses]
+        if host not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(host)
+            log.warning("a document's host has an address that is not public: %s", closed)
+        raise refused(
+            f"{name} may not be fetched: its host has an address that is not public; whoever runs "
+            f"the agents may allow its network with {_SET_PRIVATE}"
+        )
+
+    async def _body(self, response: Response, name: str, expected: Expected) -> bytes:
+        body = bytearray()
+        while (piece := await response.body_reader.read_chunk()) is not None:
+            body += piece
+            if len(body) > self._limits.max_bytes:
+                raise refused(f"{name} has more than {self._limits.max_bytes} bytes")
+        if expected.size not in {None, len(body)}:
+            raise changed(
+                f"{name} has changed since it was loaded: {len(body)} bytes, not {expected.size}"
+            )
+        return bytes(body)
+
+
+def _require_document(response: Response, name: str, expected: Expected) -> None:
+    """Require that an answer has a document, as far as its head tells."""
+    status = response.status
+    if status in _TEMPORARY or status >= _SERVER_FAILED:
+        raise unreadable(f"{name} cannot be fetched at the moment: its server answers {status}")
+    if status not in _OK:
+        raise refused(f"{name} cannot be fetched: its server answers {status}")
+    kind = (response.get_header("content-type") or "").partition(";")[0].strip().lower()
+    if kind.partition("/")[0] in _NO_DOCUMENTS:
+        raise refused(f"{name} is no document: its server says that it is {kind}")
+    etag = response.get_header("etag")
+    if expected.etag is not None and etag is not None and _bare(etag) != _bare(expected.etag):
+        raise changed(f"{name} has changed since it was loaded: its ETag is another one")
+
+
+def _bare(etag: str) -> str:
+    return etag.removeprefix("W/").strip('"')
