@@ -55,6 +55,8 @@ CLASSES = {
     ErrorClass.REPLY_TOO_LARGE: ClassRule(Action.GIVE_UP, Effect.UP),
     ErrorClass.DOCUMENT_REFUSED: ClassRule(Action.GIVE_UP, Effect.NONE),
     ErrorClass.DOCUMENT_CHANGED: ClassRule(Action.GIVE_UP, Effect.NONE),
+    ErrorClass.OUTPUT_UNWRITABLE: ClassRule(Action.SNOOZE, Effect.NONE),
+    ErrorClass.OUTPUT_REFUSED: ClassRule(Action.GIVE_UP, Effect.NONE),
 }
 
 

@@ -217,4 +217,5 @@ def _row(columns: Sequence[Any]) -> Row:
         batch_options.routes_allowed(options),
         known_lane(lane),
         depth,
+        batch_options.output_uri(options),
     )  # type: ignore[call-arg]

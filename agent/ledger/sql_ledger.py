@@ -17,21 +17,24 @@ from agent.judge import Tier
 from agent.ledger import claims, guard_looks
 from agent.ledger.follow_ups import ordered
 from agent.ledger.settlements import NO_HOOKS, settle
-from agent.outcome import Dead, Failure, Spent
+from agent.outcome import Dead, Failure, Spent, Succeeded
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from producer.ledger import quarantine, store
 from schemas.errors import DeniedError
+from schemas.ledger import migrations
 from schemas.ledger.database import Database, Stopped
 from schemas.ledger.errors import busy, passing
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
+from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
 from schemas.task.hooks import Hooked
 
 log = logging.getLogger(__name__)
 
+POINTERS_FROM = "0009"  # the revision of the first programs that follow pointers
 _TRIES = 5
 # A row alone is tried for half a minute, because an unreliable connection is not the row's fault.
 _TRIES_ALONE = 60
@@ -64,6 +67,7 @@ class SqlLedger:
         self._longest_tier = longest_tier
         self._hooked = hooked
         self._clock = clock
+        self._has_pointers = False  # whether older programs are refused for it
         self._claiming = Transactions(database=database, executor=executors.claim)
         self._settle_executor = executors.settle
         self._background = Transactions(database=database, executor=executors.background)
@@ -155,6 +159,7 @@ class SqlLedger:
     def _settle_once(
         self, settlements: Sequence[Settlement], now_s: float
     ) -> tuple[list[Verdict], list[Order]]:
+        self._refuse_older_programs(settlements)
         first_id = self._follow_up_ids(settlements)
         return self._database.run(
             lambda c: settle(
@@ -162,6 +167,13 @@ class SqlLedger:
             ),
             tries=1,
         )
+
+    def _refuse_older_programs(self, settlements: Sequence[Settlement]) -> None:
+        """Let no program start from now on that would export a pointer as a result."""
+        if self._has_pointers or not any(map(_points, settlements)):
+            return
+        self._database.run(lambda c: migrations.serve_from(c, POINTERS_FROM), tries=1)
+        self._has_pointers = True
 
     def _follow_up_ids(self, settlements: Sequence[Settlement]) -> int:
         """Take an id for each follow-up, in a transaction of its own, and return the first.
@@ -200,3 +212,9 @@ class SqlLedger:
             getattr(answer, "orig", type(answer).__name__),
         )
         return [Verdict.GIVEN_UP], []
+
+
+def _points(settlement: Settlement) -> bool:
+    """Return whether an outcome is stored as the pointer to a result outside the ledger."""
+    outcome = settlement.outcome
+    return isinstance(outcome, Succeeded) and outcome.codec == POINTER

@@ -244,6 +244,7 @@ class Row:
     routes_allowed: tuple[str, ...] | None = None  # by its batch; the task's line wins
     lane: Lane = Lane.NORMAL
     depth: int = 0  # how many ancestors it has
+    output_uri: str = ""  # where its batch sends results; the task's line wins
 
     @property
     def key_text(self) -> str:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, and_, func, select
 
 from producer.ledger import store
 from producer.ledger.batch_ids import id_range
+from producer.ledger.pointed_results import Fetch, follow, no_outputs
 from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.provider_error import provider_error_of_packed
@@ -42,13 +43,21 @@ class Read(Protocol):
 
 
 def export(
-    read: Read, batch_ids: Sequence[int], line_of: LineOf, output: BinaryIO
+    read: Read,
+    batch_ids: Sequence[int],
+    line_of: LineOf,
+    output: BinaryIO,
+    fetch: Fetch = no_outputs,
+    note_lost: Callable[[str], None] = log.warning,
 ) -> dict[int, Counter[Status]]:
-    """Write each task's line to `out`; return, by batch, how many tasks are in each state."""
+    """Write each task's line to `output`; return, by batch, how many tasks are in each state.
+
+    `fetch` reads results outside the ledger; `note_lost` hears of those that are not there.
+    """
     counts: dict[int, Counter[Status]] = {}
     for batch_id in batch_ids:
         statuses = counts[batch_id] = Counter()
-        for ended in _tasks(read, batch_id):
+        for ended in follow(_tasks(read, batch_id), fetch, note_lost):
             statuses[ended.status] += 1
             if line := _written(ended, line_of):
                 output.write(line)

@@ -4,7 +4,6 @@ Pure: no database, no file.
 """
 
 import re
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,15 +11,14 @@ from typing import Any
 
 import orjson
 
-from schemas.task.codec import has_json, is_value, unpacked
+from schemas.task.answer import answer_of, as_written, readable, stored_json
+from schemas.task.codec import is_value
 from schemas.task.failures import UNTRIED, ErrorClass
-from schemas.task.message_text import text_of
 from schemas.task.provider_error import ProviderError
 from schemas.task.states import Status
 from schemas.task.untrusted import describe_error
 from schemas.task.wording import one_line
 
-_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 # How an agent writes a provider's refusal: status, code if there is one, message.
 _REFUSAL = re.compile(
     r"(?P<status>[45][0-9]{2})(?: (?P<code>[^\s:]+))?: (?P<message>.*)", re.DOTALL
@@ -44,7 +42,7 @@ _CLASSES_OF_REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The stored result of a succeeded task."""
+    """The stored result of a succeeded task; `output` is where it lies, if outside the ledger."""
 
     codec: int
     body: bytes
@@ -52,6 +50,7 @@ class Result:
     trace_id: str
     created_at: datetime
     route: str = ""
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Ended:
 
     Times are UTC without a zone. Tokens and cost are the sums over all attempts. `of_inbox`: a
     record of the inbox brought the task, so whoever may write there chose its id. `parent` is the
-    id of the task that ordered it.
+    id of the task that ordered it. `lost_output` is the URI of a result that cannot be read.
     """
 
     task_id: int
@@ -90,6 +89,12 @@ class Ended:
     letter: Letter | None
     of_inbox: bool = False
     parent: str | None = None
+    lost_output: str = ""
+
+    @property
+    def output(self) -> str:
+        """Return the URI of the object that has the result, empty if the ledger has it."""
+        return self.result.output if self.result else self.lost_output
 
     @property
     def ended_at(self) -> datetime | None:
@@ -112,6 +117,7 @@ def docllm_line(task: Ended) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
     result, letter, ended_at = task.result, task.letter, task.ended_at
     origin = {"origin": "inbox"} if task.of_inbox else {}
+    output = {"output": task.output} if task.output else {}
     family = {} if task.parent is None else {"parent": task.parent}
     return _line(
         {
@@ -131,6 +137,7 @@ def docllm_line(task: Ended) -> bytes | None:
         }
         | origin
         | family
+        | output
     )
 
 
@@ -196,6 +203,12 @@ def unreadable(task: Ended, error: Exception) -> Ended:
     return replace(task, result=None, letter=Letter(ErrorClass.UNREADABLE, reason, task.ended_at))
 
 
+def lost_output(task: Ended, uri: str, reason: str) -> Ended:
+    """Return a task whose result lies at `uri` and cannot be used, with the reason in its place."""
+    letter = Letter(ErrorClass.UNREADABLE, reason, task.ended_at)
+    return replace(task, result=None, letter=letter, lost_output=uri)
+
+
 LineOf = Callable[[Ended], bytes | None]
 FORMATS: dict[str, LineOf] = {"docllm": docllm_line, "openai": openai_line}
 
@@ -210,34 +223,7 @@ def answer_value(line: bytes, result: Result) -> Any:
 
 
 def _answer(line: bytes, result: Result) -> Any:
-    """Return the answer to a task's line: the message's text, its JSON or the handler's value.
-
-    The answer is JSON if the task or its type has a schema. An answer in which none of these is
-    found is returned as text.
-    """
-    body = _body(result)
-    if is_value(result.codec):
-        return _json(body)
-    try:
-        content = _content(orjson.loads(body))
-        # A handler that called the LLM without the schema may answer with text.
-        if isinstance(content, str):
-            is_json = has_json(result.codec) or _has_schema(line)
-            return _json(content.encode()) if is_json else content
-        return orjson.Fragment(orjson.dumps(content))
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return _text(body)
-
-
-def _content(completion: Any) -> Any:
-    match completion:
-        case {"choices": [{"message": {"content": content}}, *_]}:
-            return text_of(content)
-    return None
-
-
-def _has_schema(line: bytes) -> bool:
-    return b'"schema"' in line and "schema" in orjson.loads(line)
+    return answer_of(line, result.codec, result.body)
 
 
 def _completion(result: Result) -> Any:
@@ -245,37 +231,9 @@ def _completion(result: Result) -> Any:
 
     A handler's value takes the place of the message's text.
     """
-    body = _body(result)
+    body = stored_json(result.codec, result.body)
     if is_value(result.codec):
-        message = {"role": "assistant", "content": _text(body)}
+        message = {"role": "assistant", "content": readable(body)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {"object": "chat.completion", "model": result.model, "choices": [choice]}
-    return _json(body)
-
-
-def _body(result: Result) -> bytes:
-    """Return the stored JSON.
-
-    Damaged bytes are returned as they are, because one row must not keep the others from being
-    exported.
-    """
-    try:
-        return unpacked(result.codec, result.body)
-    except zlib.error:
-        return result.body
-
-
-def _json(text: bytes) -> Any:
-    """Return JSON as it was written, whatever its depth and its numbers, on one line.
-
-    Line breaks become blanks. Text that is not JSON is returned as a string.
-    """
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return _text(text)
-    return orjson.Fragment(text.translate(_ONE_LINE))
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="backslashreplace")
+    return as_written(body)

@@ -139,7 +139,8 @@ batch = _table(
     Column(
         "options",
         LongText,
-        doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`",
+        doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`, "
+        "`output_uri`",
     ),
 )
 
@@ -230,9 +231,10 @@ task_result = _table(
         nullable=False,
         server_default=text("0"),
         doc="0: an answer of a provider; 1: the same, zlib; 2: a JSON value of a handler; "
-        "3: the same, zlib; 4: an answer under its type's schema; 5: the same, zlib",
+        "3: the same, zlib; 4: an answer under its type's schema; 5: the same, zlib; "
+        "6: a pointer to an object that has the answer, as JSON",
     ),
-    Column("body", Blob, nullable=False, doc="the answer"),
+    Column("body", Blob, nullable=False, doc="the answer, or the pointer to it"),
     _word("route", 64, doc="the route"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),

@@ -1,7 +1,8 @@
 """The encodings of a stored result.
 
 A result is a provider's answer as it was sent, or a JSON value that a handler returned. An answer's
-text is known to be JSON if the task's type has a schema. Each result may be compressed.
+text is known to be JSON if the task's type has a schema. Each result may be compressed. If a result
+lies outside the ledger, the pointer to it takes its place.
 """
 
 import zlib
@@ -13,9 +14,11 @@ VALUE = 2
 VALUE_ZLIB = 3
 JSON_COMPLETION = 4
 JSON_COMPLETION_ZLIB = 5
+POINTER = 6
 _PACKED = (COMPLETION_ZLIB, VALUE_ZLIB, JSON_COMPLETION_ZLIB)
 _WITH_JSON = {COMPLETION: JSON_COMPLETION, COMPLETION_ZLIB: JSON_COMPLETION_ZLIB}
 _VALUES = (VALUE, VALUE_ZLIB)
+_PLAIN = {COMPLETION_ZLIB: COMPLETION, VALUE_ZLIB: VALUE, JSON_COMPLETION_ZLIB: JSON_COMPLETION}
 
 
 def unpacked(codec: int, body: bytes) -> bytes:
@@ -36,3 +39,8 @@ def has_json(codec: int) -> bool:
 def with_json(codec: int) -> int:
     """Return the encoding of the same result, if the text of a completion is known to be JSON."""
     return _WITH_JSON.get(codec, codec)
+
+
+def plain(codec: int) -> int:
+    """Return the encoding of the same result without compression."""
+    return _PLAIN.get(codec, codec)

@@ -48,6 +48,11 @@ class ErrorClass(StrEnum):
         "the document may not be read, is blank or not text, or is too long",
     )
     DOCUMENT_CHANGED = "DOCUMENT_CHANGED", "the document is not the one that was loaded"
+    OUTPUT_UNWRITABLE = (
+        "OUTPUT_UNWRITABLE",
+        "the result cannot be written to its output at the moment; the answer is kept",
+    )
+    OUTPUT_REFUSED = "OUTPUT_REFUSED", "the result may not be written to its output"
 
     # Of the ledger and the agent.
     NO_INPUT = "NO_INPUT", "the ledger has no input for the task, because somebody deleted it"
@@ -75,7 +80,10 @@ class ErrorClass(StrEnum):
     )
     UNDECODABLE = "UNDECODABLE", "the record is not a task line, or no publication of docllm"
     REJECTED = "REJECTED", "the record names no task of this ledger and group"
-    UNREADABLE = "UNREADABLE", "only in exports: what the ledger stored of the task is damaged"
+    UNREADABLE = (
+        "UNREADABLE",
+        "only in exports: what is stored of the task is damaged, or its output is gone or altered",
+    )
 
 
 # Rows of a task's history that are no attempt.

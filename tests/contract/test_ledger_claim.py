@@ -62,9 +62,27 @@ def test_the_claim_tells_which_routes_the_batch_allows(ledger_db: LedgerDatabase
     assert orjson.loads(ledger_db.rows(batch)[0].options)["later"] == 1
 
 
+def test_the_claim_tells_where_the_batch_sends_results(ledger_db: LedgerDatabase) -> None:
+    """A load may send the results of its batch elsewhere; its other options stay."""
+    (task_id,) = ledger_db.load("a")
+    into = ledger_db.batch()
+    ledger_db.call(batch_options.allow_routes, into.id, ["a"])
+
+    def claimed() -> tuple[str, tuple[str, ...] | None]:
+        owner = ledger_db.agent().next_owner()
+        _, row = ledger_db.answers([ledger_db.record(task_id)], owner, 600.0)[task_id]
+        assert row is not None
+        return row.output_uri, row.routes_allowed
+
+    assert claimed() == ("", ("a",))
+    ledger_db.call(batch_options.send_outputs, into.id, "s3://bucket/out/")
+    assert claimed() == ("s3://bucket/out/", ("a",))
+
+
 def test_options_that_nobody_can_read_bound_nothing(ledger_db: LedgerDatabase) -> None:
     """A damaged row must not keep its batch from being claimed, or from being loaded."""
     assert [batch_options.routes_allowed(text) for text in ("{", "[]", "", None)] == [None] * 4
+    assert [batch_options.output_uri(text) for text in ("{", '{"output_uri": 1}', None)] == [""] * 3
     into = ledger_db.batch()
     ledger_db.set(batch, into.id, options="{")
 

@@ -76,7 +76,9 @@ def test_each_class_stands_where_it_belongs() -> None:
         for action in Action
     }
 
-    assert by_action[Action.SNOOZE] == set("RATE RAMP CAPACITY MONEY AUTH".split())
+    assert by_action[Action.SNOOZE] == set(
+        "RATE RAMP CAPACITY MONEY AUTH OUTPUT_UNWRITABLE".split()
+    )
     assert by_action[Action.RETRY] == set(
         "SERVER NETWORK AMBIGUOUS BAD_OUTPUT HANDLER DOCUMENT_UNREADABLE".split()
     )
@@ -91,7 +93,10 @@ def test_each_class_stands_where_it_belongs() -> None:
         (Effect.UP, "BAD_OUTPUT TOO_LONG FILTERED BAD_REQUEST REPLY_TOO_LARGE"),
         (
             Effect.NONE,
-            "HANDLER HANDLER_GAVE_UP DOCUMENT_UNREADABLE DOCUMENT_REFUSED DOCUMENT_CHANGED",
+            (
+                "HANDLER HANDLER_GAVE_UP DOCUMENT_UNREADABLE DOCUMENT_REFUSED DOCUMENT_CHANGED "
+                "OUTPUT_UNWRITABLE OUTPUT_REFUSED"
+            ),
         ),
     ],
 )

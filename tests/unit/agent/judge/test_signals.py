@@ -629,6 +629,8 @@ def test_every_class_of_a_call_is_met_above() -> None:
         "DOCUMENT_REFUSED",
         "DOCUMENT_CHANGED",
         "DOCUMENT_UNREADABLE",
+        "OUTPUT_UNWRITABLE",
+        "OUTPUT_REFUSED",
     }
     local = {"NETWORK", "AMBIGUOUS", "REPLY_TOO_LARGE", *handlers}
 

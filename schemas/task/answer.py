@@ -1,0 +1,76 @@
+"""The answer to a task, taken from its stored result.
+
+The answer is the message's text, its JSON, or a handler's value.
+
+Tested by tests/unit/producer/ledger/test_result_lines.py.
+"""
+
+import zlib
+from typing import Any
+
+import orjson
+
+from schemas.task.codec import has_json, is_value, unpacked
+from schemas.task.message_text import text_of
+
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+def answer_of(line: bytes, codec: int, stored: bytes) -> Any:
+    """Return the answer to a task's line, as a value or a fragment that orjson writes.
+
+    The answer is JSON if the task or its type has a schema. An answer in which none of these is
+    found is returned as text.
+    """
+    body = stored_json(codec, stored)
+    if is_value(codec):
+        return as_written(body)
+    try:
+        content = _content(orjson.loads(body))
+        # A handler that called the LLM without the schema may answer with text.
+        if isinstance(content, str):
+            is_json = has_json(codec) or _has_schema(line)
+            return as_written(content.encode()) if is_json else content
+        return orjson.Fragment(orjson.dumps(content))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return readable(body)
+
+
+def stored_json(codec: int, stored: bytes) -> bytes:
+    """Return the stored JSON.
+
+    Damaged bytes are returned as they are, because one row must not keep the others from being
+    exported.
+    """
+    try:
+        return unpacked(codec, stored)
+    except zlib.error:
+        return stored
+
+
+def as_written(text: bytes) -> Any:
+    """Return JSON as it was written, whatever its depth and its numbers, on one line.
+
+    Line breaks become blanks. Text that is not JSON is returned as a string.
+    """
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return readable(text)
+    return orjson.Fragment(text.translate(_ONE_LINE))
+
+
+def readable(raw: bytes) -> str:
+    """Return bytes as text; those that are not UTF-8 are escaped."""
+    return raw.decode(errors="backslashreplace")
+
+
+def _content(completion: Any) -> Any:
+    match completion:
+        case {"choices": [{"message": {"content": content}}, *_]}:
+            return text_of(content)
+    return None
+
+
+def _has_schema(line: bytes) -> bool:
+    return b'"schema"' in line and "schema" in orjson.loads(line)

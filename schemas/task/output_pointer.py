@@ -1,0 +1,78 @@
+"""A result that lies outside the ledger: the object's content, and the pointer that is kept for it.
+
+The content is a JSON object for programs of any kind: `id`, `batch`, `result`, and the whole
+`completion` if a provider answered. The last field has the stored result as it was, so that an
+export from the object equals one from the ledger.
+"""
+
+import hashlib
+from dataclasses import asdict, dataclass
+
+import orjson
+
+from schemas.task.answer import answer_of, stored_json
+from schemas.task.codec import is_value, plain
+
+_END = b"}\n"
+
+
+class OutputAlteredError(Exception):
+    """An object that is not the one that was written; the text says what differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPointer:
+    """Where a result lies, and how its object looked when it was written.
+
+    `codec` is the encoding of the stored result, which begins at byte `start` of the object.
+    """
+
+    uri: str
+    size: int
+    sha256: str
+    codec: int
+    start: int
+
+    @classmethod
+    def of_stored(cls, stored: bytes) -> "OutputPointer":
+        """Return the pointer that the ledger has stored."""
+        fields = orjson.loads(stored)
+        return cls(**{name: fields[name] for name in cls.__slots__})
+
+    def stored(self) -> bytes:
+        """Return the pointer as the ledger stores it."""
+        return orjson.dumps(asdict(self))
+
+    def result_in(self, content: bytes) -> bytes:
+        """Return the stored result of the object. Raises OutputAlteredError."""
+        if len(content) != self.size:
+            raise OutputAlteredError(f"it has {len(content)} bytes, {self.size} were written")
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            raise OutputAlteredError("its SHA-256 is another one")
+        return content[self.start : -len(_END)]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The content of an object that has yet to be written."""
+
+    content: bytes
+    codec: int
+    start: int
+
+    def pointer(self, uri: str) -> OutputPointer:
+        """Return the pointer to this content at `uri`."""
+        digest = hashlib.sha256(self.content).hexdigest()
+        return OutputPointer(uri, len(self.content), digest, self.codec, self.start)
+
+
+def output_of(*, key: str, batch: str, line: bytes, codec: int, stored: bytes) -> Output:
+    """Return the object of a task's result; `line` is the task, `stored` is packed as `codec`."""
+    body = stored_json(codec, stored)
+    head = {"id": key, "batch": batch}
+    last = "result"
+    if not is_value(codec):
+        head["result"] = answer_of(line, codec, stored)
+        last = "completion"
+    begin = b'%s,"%s":' % (orjson.dumps(head)[:-1], last.encode())
+    return Output(begin + body + _END, plain(codec), len(begin))
