@@ -9,7 +9,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,9 @@ from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.data_folder import DataFolder
 from agent.quota.ledger import QuotaLedger
+from agent.reporting.health import Health
 from agent.reporting.latest_report import LatestReport
+from agent.reporting.metrics import AgentMetrics
 from agent.reporting.progress import Progress
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
@@ -44,13 +46,16 @@ from agent.wiring.live_settings import Rereading
 from producer.app import Parts, bus_path, make_relay
 from producer.bus.embedded.lock import AGENTS
 from producer.ledger.agent_status import REAPER
+from producer.metrics.http_server import HttpPage, HttpServer
 from producer.replay.applier import make_applier
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
+from schemas.runtime.address import Address
 from schemas.runtime.executors import InlineExecutor, ThreadExecutor
 from schemas.settings.config import Config
 from schemas.settings.digest import settings_digest
+from schemas.settings.routing import configured_routes
 from schemas.settings.sources import LEDGER_FILE, ledger_url
 from schemas.task.agent_report import AgentReport
 from schemas.task.lanes import DESTINATIONS
@@ -166,12 +171,12 @@ async def built(
     load: Callable[[], Config],
     reread: RereadRequest,
     tell: Callable[[bytes], None] | None = None,
-    first: bool = True,
+    number: int = 1,
 ) -> AsyncIterator[tuple[Agent, Progress]]:
     """Build an agent, register it and start its heartbeat; close everything at the end.
 
-    `tell` sends messages to a parent, for which the `first` agent speaks. `load` reads the settings
-    again, and `reread` is made by a signal.
+    `tell` sends messages to a parent, for which the first of its agents speaks; `number` is this
+    agent's, from 1. `load` reads the settings again, and `reread` is made by a signal.
     """
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
@@ -201,6 +206,7 @@ async def built(
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     for line in await parts.family.lane_advice():
         log.warning("%s", line)
+    metrics = _metrics(parts.config, counts, heartbeat, watch)
     board, quota_ledger = make_board(parts), make_quota_ledger(parts)
     progress = Progress(
         transactions=parts.transactions,
@@ -211,7 +217,7 @@ async def built(
         own=lambda: heartbeat.current.agent_id,
         priced=frozenset(parts.config.prices),
         tell=tell,
-        first=first,
+        first=number == 1,
     )
     async with AsyncExitStack() as closing:  # closes every part, whatever went wrong before
         for executor in (reading, settle, claim):
@@ -251,6 +257,7 @@ async def built(
             processes=processes,
             watch=watch,
             quota_ledger=quota_ledger,
+            metrics=metrics,
             rereading=Rereading(
                 load=(lambda: _rehearsed(load())) if rehearsal else load,
                 form=partial(_form, rehearsal=rehearsal),
@@ -258,10 +265,61 @@ async def built(
             ),
         )
         made = agent(chosen)
+        address = parts.config.agent.http
+        if metrics is not None and address is not None:
+            health = Health(
+                beats=lambda: not beating.has_ended,
+                leases=heartbeat,
+                latest=latest,
+                clock=parts.clock,
+            )
+            closing.callback(_serve(parts.config, address, health.pages(metrics), number).close)
         # An agent that cannot be built, as with a broken handler, must not look alive.
         await heartbeat.register()
         beating.start()
         yield made, progress
+
+
+def _metrics(
+    config: Config, counts: Counts, heartbeat: Heartbeat, watch: LoopWatch
+) -> AgentMetrics | None:
+    """Return the agent's metrics; None if nobody can read them."""
+    if config.agent.http is None:
+        return None
+    return AgentMetrics(
+        routes=configured_routes(config),
+        counters=(
+            (
+                "docllm_fenced",
+                "Outcomes that came too late: another agent had taken the task.",
+                lambda: counts.fenced,
+            ),
+            (
+                "docllm_leases_lost",
+                "How often this agent was silent for too long, and went on as a new one.",
+                lambda: heartbeat.losses,
+            ),
+        ),
+        gauges=(
+            (
+                "docllm_event_loop_lag_seconds",
+                "How long the event loop took to answer lately.",
+                lambda: watch.lag_s,
+            ),
+        ),
+    )
+
+
+def _serve(
+    config: Config, address: Address, pages: Mapping[str, HttpPage], number: int
+) -> HttpServer:
+    """Serve an agent's pages; of several agents of one parent, each has the next port."""
+    if address.port:
+        address = replace(address, port=address.port + number - 1)
+    token = None if config.http_token is None else config.http_token.reveal()
+    server = HttpServer(address=address, pages=pages, token=token)
+    log.info("health and metrics: http://%s", replace(address, port=server.port))
+    return server
 
 
 def _form(config: Config, *, rehearsal: bool) -> AgentReport:

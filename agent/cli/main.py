@@ -232,7 +232,7 @@ async def _work(
             load=load,
             reread=reread,
             tell=report.tell if options.child else None,
-            first=options.child in {None, 1},
+            number=options.child or 1,
         ) as (agent, progress):
             await progress.begin()
             if options.until_done and not await agent.any_work():

@@ -95,6 +95,12 @@ class LoopWatch:
         self._clock = clock
         self._stopped = threading.Event()
         self._block: _Block | None = None
+        self._loop: _Loop | None = None
+
+    @property
+    def lag_s(self) -> float:
+        """Return how long the loop took to answer lately, or has not answered until now."""
+        return 0.0 if self._loop is None else self._loop.lag_s(self._clock.now_s())
 
     def blocked(self) -> BlockReport | None:
         """Return what blocks the loop now, from any thread; None if nothing does."""
@@ -103,7 +109,7 @@ class LoopWatch:
 
     async def run(self, work_of: WorkOf) -> None:
         """Watch until cancelled. `work_of` returns which task of a batch an asyncio task runs."""
-        loop = _Loop(asyncio.get_running_loop())
+        loop = self._loop = _Loop(asyncio.get_running_loop(), self._clock)
         thread = threading.Thread(
             target=self._watch, args=(loop, work_of), name="loop-watch", daemon=True
         )
@@ -157,8 +163,10 @@ class LoopWatch:
 class _Loop:
     """The event loop of the thread that makes this, seen from another thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
+        self._clock = clock
+        self._asked_s, self._lag_s = clock.now_s(), 0.0
         self._ident = threading.get_ident()
         self._native_id = threading.get_native_id()
         self.answered = False
@@ -169,8 +177,12 @@ class _Loop:
 
     def ask(self) -> None:
         """Ask the loop to answer."""
-        self.answered = False
+        self._asked_s, self.answered = self._clock.now_s(), False
         self._loop.call_soon_threadsafe(self._answer)
+
+    def lag_s(self, now_s: float) -> float:
+        """Return how long the last answer took, or how long this one is awaited."""
+        return self._lag_s if self.answered else max(self._lag_s, now_s - self._asked_s)
 
     def current_task(self) -> "asyncio.Task[Any] | None":
         """Return the asyncio task that runs now."""
@@ -186,4 +198,4 @@ class _Loop:
         return thread_use(self._native_id)
 
     def _answer(self) -> None:
-        self.answered = True
+        self._lag_s, self.answered = self._clock.now_s() - self._asked_s, True

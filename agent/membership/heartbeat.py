@@ -56,6 +56,7 @@ class Heartbeat:
         self._revision = revision
         self._report = report
         self._leases: list[Lease] = []
+        self.losses = 0  # leases that were declared lost, or were late for too long
         self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
         self._report_trouble = Outage(
             name="the report in the heartbeat", clock=clock, words=DUTY, patience_s=0
@@ -159,6 +160,7 @@ class Heartbeat:
 
     async def _replace(self) -> None:
         former = self.current
+        self.losses += 1
         reason = "was declared lost" if former.lost else "was silent for too long"
         successor = await self.register()
         log.warning(
@@ -178,6 +180,11 @@ class HeartbeatThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._end: Future[None] = Future()
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the thread has run and runs no more."""
+        return self._thread.ident is not None and not self._thread.is_alive()
 
     def start(self) -> None:
         """Start sending heartbeats."""

@@ -43,11 +43,12 @@ from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
-from agent.ports import Source
+from agent.ports import Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.quota.ledger import QuotaLedger
 from agent.reporting.latest_report import LatestReport
+from agent.reporting.metrics import AgentMetrics
 from agent.reporting.telemetry import Counts
 from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts
@@ -62,6 +63,7 @@ from agent.wiring.live_settings import (
     Rereading,
     reread_duties,
 )
+from agent.wiring.measured import MeasuredLedger, measured_accounts
 from agent.wiring.quotas import quota_duties, quota_gate
 from producer.app import Parts, make_relay
 from producer.replay.applier import make_applier
@@ -106,6 +108,7 @@ class Chosen:
     watch: LoopWatch | None = None
     quota_ledger: QuotaLedger | None = None
     rereading: Rereading | None = None
+    metrics: AgentMetrics | None = None
 
 
 def agent(chosen: Chosen) -> Agent:
@@ -235,15 +238,18 @@ def _watches(chosen: Chosen, executing: Execution) -> Sequence[Round]:
 def _common(chosen: Chosen, publishing: Publishing) -> Common:
     parts = chosen.parts
     longest_tier = tiers_of(parts.topics.tiers)[-1]
+    ledger: Ledger = SqlLedger(
+        database=parts.transactions.database,
+        group=parts.topics.group,
+        clock=parts.clock,
+        executors=chosen.executors,
+        longest_tier=longest_tier,
+        hooked=lambda: parts.config.hooked,
+    )
+    if chosen.metrics is not None:
+        ledger = MeasuredLedger(ledger, chosen.metrics, parts.clock)
     return Common(
-        ledger=SqlLedger(
-            database=parts.transactions.database,
-            group=parts.topics.group,
-            clock=parts.clock,
-            executors=chosen.executors,
-            longest_tier=longest_tier,
-            hooked=lambda: parts.config.hooked,
-        ),
+        ledger=ledger,
         letters=ReturnedLetters(
             transactions=parts.transactions,
             clock=parts.clock,
@@ -378,9 +384,11 @@ def _loaders(chosen: Chosen, common: Common) -> tuple[LoadHandlers, LoadHooks]:
 
 
 def _tools(chosen: Chosen, common: Common) -> Tools:
-    config = chosen.parts.config
+    config, metrics = chosen.parts.config, chosen.metrics
     return Tools(
-        account=chosen.accounts,
+        account=chosen.accounts
+        if metrics is None
+        else measured_accounts(chosen.accounts, metrics, common.clock),
         documents=make_documents(config, chosen.reading),
         clock=chosen.parts.clock,
         apart=chosen.apart,

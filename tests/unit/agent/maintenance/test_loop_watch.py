@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.maintenance.loop_watch import EVERY_S, LATE_S, Glance, LoopWatch, held_s
+from agent.maintenance.loop_watch import EVERY_S, LATE_S, Glance, LoopWatch, _Loop, held_s
 from agent.process.thread_use import ThreadUse
 from schemas.task.agent_report import BlockReport
 from tests.support.clock import HandClock
@@ -148,6 +148,25 @@ def test_code_that_stops_the_watch_too_is_noticed_afterwards(
 
     texts = [record.getMessage().partition(" by code")[0] for record in caplog.records]
     assert texts == (["the event loop was blocked for 11 s"] if is_blocked else [])
+
+
+def test_the_lag_of_the_loop_is_that_of_its_last_answer_or_of_the_one_awaited() -> None:
+    """A loop that is blocked has a lag that grows, though it has not answered."""
+    clock = HandClock()
+
+    async def run() -> None:
+        loop = _Loop(asyncio.get_running_loop(), clock)
+        loop.ask()
+        clock.at_s += 3
+        assert loop.lag_s(clock.at_s) == 3
+        await asyncio.sleep(0)
+        clock.at_s += 10
+        assert loop.lag_s(clock.at_s) == 3
+        loop.ask()
+        assert loop.lag_s(clock.at_s + 1) == 3
+        assert loop.lag_s(clock.at_s + 5) == 5
+
+    asyncio.run(run())
 
 
 def test_a_real_loop_is_watched_and_left() -> None:

@@ -1,0 +1,103 @@
+"""The metrics of one agent, in the form that Prometheus reads.
+
+What happens to tasks is told by the group's exporter, from the ledger. This is what only the agent
+knows: how long its calls and its transactions take, and how it is itself. Any thread may read it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import (
+    CollectorRegistry,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from producer.metrics.route_labels import RouteLabels
+from schemas.version import VERSION
+
+ROUTES = 5  # that are labels of their own
+# Those of OpenTelemetry for calls of models, and more for long answers, in seconds.
+CALL_S = (*(round(0.01 * 2**power, 2) for power in range(14)), 163.0, 327.0, 600.0)
+TRANSACTION_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+GROUP_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+# A value that is read when somebody asks: name, meaning, and what returns it.
+Reading = tuple[str, str, Callable[[], float]]
+
+
+class AgentMetrics(Collector):
+    """What one agent measures.
+
+    `counters` and `gauges` are read when somebody asks; counters must never fall.
+    """
+
+    def __init__(
+        self, *, routes: Sequence[str], counters: Sequence[Reading], gauges: Sequence[Reading]
+    ) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._labels = RouteLabels(routes, most=ROUTES)
+        self._counters = counters
+        self._gauges = gauges
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        self._call_s = Histogram(
+            "docllm_call_duration_seconds",
+            "How long calls of providers take.",
+            ["route"],
+            buckets=CALL_S,
+            registry=self._registry,
+        )
+        self._claim_s, self._settle_s = (
+            Histogram(
+                f"docllm_{name}_duration_seconds",
+                f"How long transactions take that {name} tasks.",
+                buckets=TRANSACTION_S,
+                registry=self._registry,
+            )
+            for name in ("claim", "settle")
+        )
+        self._group_size = Histogram(
+            "docllm_settle_group_size",
+            "How many tasks are settled in one transaction.",
+            buckets=GROUP_SIZES,
+            registry=self._registry,
+        )
+
+    def called(self, route: str, took_s: float) -> None:
+        """Note a call that ended, however."""
+        self._call_s.labels(self._labels.label(route)).observe(took_s)
+
+    def claimed(self, took_s: float) -> None:
+        """Note a transaction that claimed tasks."""
+        self._claim_s.observe(took_s)
+
+    def settled(self, took_s: float, tasks: int) -> None:
+        """Note a transaction that settled so many tasks."""
+        self._settle_s.observe(took_s)
+        self._group_size.observe(tasks)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text form."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that the registry does not collect while the agent is built."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is read when somebody asks."""
+        build = GaugeMetricFamily(
+            "docllm_build_info", "Version of this agent.", labels=("version",)
+        )
+        build.add_metric((VERSION,), 1)
+        yield build
+        for name, text, read in self._counters:
+            yield CounterMetricFamily(name, text, value=read())
+        for name, text, read in self._gauges:
+            yield GaugeMetricFamily(name, text, value=read())

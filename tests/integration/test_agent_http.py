@@ -1,0 +1,96 @@
+"""An agent's health and metrics over HTTP, on both sets of parts."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http import HTTPStatus
+from urllib.error import URLError
+
+from tests.integration.deployment import Deployment
+from tests.integration.programs import until
+from tests.integration.test_exporter import page, samples
+
+TASKS = 40
+
+
+def free_ports(count: int) -> Iterator[int]:
+    """Yield free ports that follow each other."""
+    while True:
+        with ExitStack() as open_sockets:
+            first = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = first.getsockname()[1]
+            try:
+                for number in range(1, count):
+                    open_sockets.enter_context(socket.create_server(("127.0.0.1", port + number)))
+            except OSError:
+                continue
+        yield from range(port, port + count)
+        return
+
+
+def answer(port: int, path: str) -> tuple[int, str]:
+    """Return status and text of a page; 0 while nobody listens."""
+    try:
+        return page(f"http://127.0.0.1:{port}{path}")
+    except (URLError, ConnectionError):
+        return 0, ""
+
+
+def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> None:
+    """Each has a port of its own, and together they count what the provider has answered."""
+    ports = list(free_ports(2))
+    llm = deployment.llm("--latency", "0")
+    deployment.load(TASKS)
+    agent = deployment.agent("--processes", "2", DOCLLM_AGENT_HTTP=f"127.0.0.1:{ports[0]}")
+    for port in ports:
+        until(lambda port=port: answer(port, "/readyz")[0] == HTTPStatus.OK, "agents to be ready")
+    deployment.until_settled(TASKS)
+
+    found = [samples(answer(port, "/metrics")[1]) for port in ports]
+
+    calls = sum(one["docllm_call_duration_seconds_count", "default"] for one in found)
+    assert calls == len(llm.calls()) == TASKS
+    assert sum(one["docllm_settle_group_size_sum",] for one in found) == TASKS
+    assert all(one["process_resident_memory_bytes",] > 0 for one in found)
+    assert all(len(one) < 300 for one in found)
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0
+
+
+def test_an_agent_that_drains_is_alive_and_not_ready(embedded: Deployment) -> None:
+    """A call that is paid for ends; nobody may kill the agent meanwhile."""
+    (port,) = free_ports(1)
+    embedded.llm("--latency", "3")
+    embedded.load(1)
+    agent = embedded.agent(DOCLLM_AGENT_HTTP=f"127.0.0.1:{port}")
+    embedded.until(lambda: embedded.ledger.counts()["processing"], "the call to begin")
+    agent.signal(signal.SIGTERM)
+
+    until(lambda: "drains" in str(_ready(port)), "the agent to say that it drains")
+
+    assert answer(port, "/livez")[0] == HTTPStatus.OK
+    assert agent.wait() == 0
+    assert embedded.ledger.counts()["succeeded"] == 1
+
+
+def _ready(port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+        return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+
+
+def test_an_address_that_cannot_be_used_ends_the_agent(embedded: Deployment) -> None:
+    """An agent that nobody can watch does not start in silence."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = embedded.run(
+            "agent",
+            "--group",
+            embedded.group,
+            "--rehearsal",
+            "--until-done",
+            DOCLLM_AGENT_HTTP=f"127.0.0.1:{port}",
+        )
+    assert done.code == 2
+    assert f"127.0.0.1:{port} cannot be listened on" in done.err

@@ -1,0 +1,70 @@
+"""Health: an agent is dead only if it cannot recover, and ready while it starts tasks."""
+
+import pytest
+
+from agent.lease import Lease
+from agent.reporting.health import Health
+from agent.reporting.latest_report import LatestReport
+from agent.reporting.metrics import AgentMetrics
+from schemas.task.agent_report import AgentReport
+from tests.support.clock import HandClock
+
+
+class Held:
+    """The leases of an agent, of which there is one."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.current = lease
+
+
+class Watched:
+    """An agent with health pages."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.beats = True
+        self.lease = Lease(1, self.clock.now_s())
+        self.latest = LatestReport(clock=self.clock)
+        self.health = Health(
+            beats=lambda: self.beats,
+            leases=Held(self.lease),
+            latest=self.latest,
+            clock=self.clock,
+        )
+
+    def status(self, path: str) -> int:
+        metrics = AgentMetrics(routes=[], counters=[], gauges=[])
+        return int(self.health.pages(metrics)[path].answer().status)
+
+
+def test_an_agent_is_ready_once_it_has_reported() -> None:
+    """Before that it starts."""
+    agent = Watched()
+    assert (agent.status("/livez"), agent.status("/readyz")) == (200, 503)
+    agent.latest.put(AgentReport())
+    assert (agent.status("/livez"), agent.status("/readyz")) == (200, 200)
+
+
+@pytest.mark.parametrize("trouble", ["drains", "ledger"])
+def test_what_ends_by_itself_restarts_nobody(trouble: str) -> None:
+    """A restart would repeat the calls that are paid for."""
+    agent = Watched()
+    agent.latest.put(AgentReport(draining=trouble == "drains"))
+    if trouble == "ledger":
+        agent.clock.at_s += 600
+    assert (agent.status("/livez"), agent.status("/readyz")) == (200, 503)
+    assert trouble in agent.health.waits_because()
+
+
+def test_an_agent_without_heartbeat_is_dead() -> None:
+    """Nothing but a new process helps."""
+    agent = Watched()
+    agent.latest.put(AgentReport())
+    agent.beats = False
+    assert (agent.status("/livez"), agent.status("/readyz")) == (503, 503)
+
+
+def test_only_health_is_open() -> None:
+    """Metrics need the token where others reach the address."""
+    pages = Watched().health.pages(AgentMetrics(routes=[], counters=[], gauges=[]))
+    assert {path for path, page in pages.items() if page.is_open} == {"/livez", "/readyz"}
