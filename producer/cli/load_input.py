@@ -19,9 +19,11 @@ from producer.input.documents import documents_batch, read_documents
 from producer.input.excluded_files import own_files
 from producer.input.file_tree import FileTree
 from producer.input.lines import STDIN, Bad, Good, batch_name, read_lines
+from producer.input.object_documents import objects_batch, read_objects
 from producer.input.position import Position
 from producer.input.rejects import rejects_path
 from schemas.errors import ConfigError
+from schemas.objects.address import is_object_uri
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config
 from schemas.task.batch_name import RULE, is_batch_name
@@ -79,11 +81,14 @@ class Input:
     @property
     def noun(self) -> str:
         """Return what the input consists of, for a person."""
-        return "file" if self.documents else "line"
+        if not self.documents:
+            return "line"
+        return "object" if is_object_uri(self._options.documents) else "file"
 
     def _default_batch(self) -> str:
         if self._options.documents is not None:
-            return documents_batch(self._options.documents)
+            source = self._options.documents
+            return objects_batch(source) if is_object_uri(source) else documents_batch(source)
         return batch_name(self._options.file, datetime.fromtimestamp(SystemClock().utc_s(), UTC))
 
     def lines(self) -> Iterator[Good | Bad]:
@@ -97,6 +102,13 @@ class Input:
         if options.documents is None:
             source = self._spooled or options.file
             return read_lines(source, stdin=sys.stdin.buffer, position=self._position)
+        if is_object_uri(options.documents):
+            return read_objects(
+                options.documents,
+                prompt=options.prompt,
+                model=options.model,
+                schema=options.schema,
+            )
         return read_documents(
             options.documents,
             prompt=options.prompt,
@@ -107,8 +119,11 @@ class Input:
         )
 
     def count(self) -> None:
-        """Count the documents, which may take some time: `share` knows them from then on."""
-        if self.documents:
+        """Count the documents, which may take some time: `share` knows them from then on.
+
+        Objects are not counted, because each page of their listing costs a request.
+        """
+        if self.documents and not is_object_uri(self._options.documents):
             tree = FileTree.of(self._options.documents, leave_out=[self.rejects, *self._own])
             self._files = sum(1 for _ in tree.entries())
 

@@ -45,7 +45,7 @@ def read_documents(
     Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
     there is no document.
     """
-    question = _question(prompt, model, schema)
+    question = question_of(prompt, model, schema)
     tree = FileTree.of(source, leave_out=leave_out)
     entries = tree.entries()
     first_entry = next(entries, None)
@@ -66,7 +66,7 @@ def documents_batch(source: str) -> str:
     return FileTree.of(source).name
 
 
-def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, Any]:
+def question_of(prompt: str, model: str | None, schema: Path | None) -> dict[str, Any]:
     """Return what all lines have in common, checked as a line is."""
     question: dict[str, Any] = {"prompt": prompt}
     if model is not None:
@@ -77,7 +77,7 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
             with reading(memory=True):
                 question["schema"] = read_object(raw)
                 refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
-        parse(_line("a", question, {"text": "a"}))
+        parse(task_line("a", question, {"text": "a"}))
     except OSError as error:
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
     except LineError as error:
@@ -93,7 +93,8 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
     return question
 
 
-def _line(key: str, question: dict[str, Any], source: dict[str, Any]) -> bytes:
+def task_line(key: str, question: dict[str, Any], source: dict[str, Any]) -> bytes:
+    """Return the line of a document's task."""
     return orjson.dumps({"id": key, "prompt": question["prompt"], "input": source} | question)
 
 
@@ -109,8 +110,8 @@ def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
     if entry.problem:
         return _bad(number, entry, entry.problem, entry.fix)
     try:
-        line = read_line(number, _line(entry.id, question, _source(entry.path, limit)))
-        return _of_document(line, shown(entry.id))
+        line = read_line(number, task_line(entry.id, question, _source(entry.path, limit)))
+        return named(line, shown(entry.id))
     except OSError as error:
         return _bad(
             number,
@@ -133,7 +134,7 @@ def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> Bad:
     return Bad(number, "", problem, fix, None, shown(entry.id))
 
 
-def _of_document(line: Good | Bad, name: str) -> Good | Bad:
+def named(line: Good | Bad, name: str) -> Good | Bad:
     """Return the line with the name of its document, whose errors nobody repairs in the line."""
     if isinstance(line, Good):
         return replace(line, document=name)

@@ -103,7 +103,9 @@ class FileTree:
             if item.is_dir(follow_symlinks=False):
                 if self._is_entered(Path(item.path), parts):
                     yield Path(item.path), parts
-            elif not is_own(Path(item.path), self.leave_out) and _matches(parts, self.pattern):
+            elif not is_own(Path(item.path), self.leave_out) and matches_pattern(
+                parts, self.pattern
+            ):
                 entry = self._entry(item, "/".join(parts))
                 if entry is not None:
                     yield entry
@@ -176,7 +178,7 @@ def _order(item: "os.DirEntry[str]") -> bytes:
     return os.fsencode(item.name + "/" if item.is_dir(follow_symlinks=False) else item.name)
 
 
-def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+def matches_pattern(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     """Return whether a path matches a pattern.
 
     All ways through the pattern are followed at once, as positions in it, so no path is too deep.

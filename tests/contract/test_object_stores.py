@@ -3,8 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
+from itertools import count, islice
 
 import pytest
 
@@ -147,17 +148,25 @@ class _Refusing(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture
-def refusing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Run a server in a thread; yield its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    address = f"http://me:{_SECRET}@127.0.0.1:{server.server_port}"
-    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-    yield
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def refusing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with serving(_Refusing) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://me:{_SECRET}@127.0.0.1:{port}")
+        yield
 
 
 @pytest.mark.parametrize(
@@ -188,6 +197,45 @@ async def test_a_store_that_is_down_is_an_outage(
 
     assert error.fault is ObjectFault.OUTAGE
     assert "127.0.0.1" not in str(error)
+
+
+class _Endless(BaseHTTPRequestHandler):
+    """Answers each listing with a page of 1000 objects, and that there are more."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        names = (f"{self.asked:06}/{number:04}" for number in range(1000))
+        objects = "".join(
+            f"<Contents><Key>{name}</Key><Size>1</Size><ETag>&quot;e&quot;</ETag>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            for name in names
+        )
+        body = (
+            "<ListBucketResult><IsTruncated>true</IsTruncated>"
+            f"<NextContinuationToken>{self.asked}</NextContinuationToken>{objects}"
+            "</ListBucketResult>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_listing_is_asked_for_as_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket of any size needs the memory of a few pages."""
+    with serving(_Endless) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        entries = ObjectStores().entries("s3://bucket/")
+        names = [entry.name for entry in islice(entries, 20_000)]
+
+    assert names[::1000] == [f"{page:06}/0000" for page in range(1, 21)]
+    assert 20 <= _Endless.asked <= 25
 
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])

@@ -1,0 +1,155 @@
+"""Documents in an object store, as a person loads them, and as agents read them."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.integration.deployment import Deployment
+from tests.servers import ObjectStore
+
+PROMPT = ("--prompt", "Sum up: {document}")
+_numbers = count()
+
+
+@pytest.fixture
+def bucket(object_store: ObjectStore, embedded: Deployment) -> str:
+    """Return a new bucket of the store that the programs' environment names."""
+    name = f"documents-{next(_numbers)}"
+    object_store.make_bucket(name)
+    embedded.environ |= object_store.environ
+    return name
+
+
+@pytest.fixture
+def own_store(embedded: Deployment, tmp_path: Path) -> Iterator[ObjectStore]:
+    """Start a store that a test may stop."""
+    with ObjectStore(folder=tmp_path / "own-store") as store:
+        embedded.environ |= store.environ
+        yield store
+
+
+def deaths(deployment: Deployment) -> dict[str, str]:
+    return {
+        task.name.partition("/")[2]: task.death.error_class
+        for task in deployment.ledger.tasks()
+        if task.death is not None
+    }
+
+
+def require_no_secret(deployment: Deployment, store: ObjectStore) -> None:
+    said = "".join(program.out + program.err for program in deployment.programs)
+    assert store.environ["AWS_SECRET_ACCESS_KEY"] not in said
+
+
+def test_objects_are_loaded_and_read(
+    embedded: Deployment, object_store: ObjectStore, bucket: str
+) -> None:
+    """Each object below the prefix is one task, once; the model gets its text."""
+    llm = embedded.llm("--latency", "0")
+    for name in ("a.txt", "d/b c.txt", "d/\u00fc.txt"):
+        object_store.put(bucket, f"in/{name}", f"text of {name}".encode())
+    object_store.put(bucket, "in/empty.txt", b"")
+    object_store.put(bucket, "other/x.txt", b"text")
+    prefix = f"s3://{bucket}/in/"
+
+    loaded = embedded.run("producer", "load", "--documents", prefix, *PROMPT)
+
+    assert loaded.code == 1, loaded
+    assert "batch in: 3 tasks loaded" in loaded.out
+    assert "empty.txt: is empty; remove the object" in loaded.err
+    assert f"set: DOCLLM_DOCUMENT_ALLOW={prefix}" in loaded.err
+    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = prefix
+    again = embedded.run("producer", "load", "--documents", f"{prefix}**/*.txt", *PROMPT)
+    assert "DOCLLM_DOCUMENT_ALLOW" not in again.err
+
+    embedded.until_done()
+
+    assert embedded.ledger.counts()["succeeded"] == 3
+    assert len(llm.calls()) == 3
+    export = embedded.producer("export", "--batch", "in")
+    ids = {orjson.loads(line)["id"] for line in export.splitlines()}
+    assert ids == {"a.txt", "d/b c.txt", "d/\u00fc.txt"}
+    require_no_secret(embedded, object_store)
+
+
+def test_objects_that_are_not_as_loaded_are_given_up(
+    embedded: Deployment, object_store: ObjectStore, bucket: str
+) -> None:
+    """Each has its reason, no call is made for it, and the others are not touched."""
+    llm = embedded.llm("--latency", "0")
+    for name in ("changed", "gone", "good"):
+        object_store.put(bucket, f"in/{name}", name.encode())
+    embedded.producer("load", "--documents", f"s3://{bucket}/in/", *PROMPT)
+    lines = [
+        {"id": key, "prompt": "{document}", "input": {"uri": uri}}
+        for key, uri in (
+            ("outside", f"s3://{bucket}/other/x"),
+            ("beside", f"s3://{bucket}/in-other/x"),
+            ("above", f"s3://{bucket}/in/%2e%2e/other/x"),
+            ("no-bucket", "s3://no-such-bucket/in/x"),
+        )
+    ]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+    object_store.put(bucket, "in/changed", b"CHANGED")
+    object_store.delete(bucket, "in/gone")
+    allow = f"s3://{bucket}/in/,s3://no-such-bucket/"
+    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = allow
+
+    embedded.until_done()
+
+    assert deaths(embedded) == {
+        "changed": "DOCUMENT_CHANGED",
+        "gone": "DOCUMENT_CHANGED",
+        "outside": "DOCUMENT_REFUSED",
+        "beside": "DOCUMENT_REFUSED",
+        "above": "DOCUMENT_REFUSED",
+        "no-bucket": "DOCUMENT_REFUSED",
+    }
+    assert len(llm.calls()) == 1
+    dead = embedded.producer("dead", "list", "--json")
+    assert "its etag is another one" in dead
+    assert "bucket that does not exist (status 404, NoSuchBucket)" in dead
+    require_no_secret(embedded, object_store)
+
+
+def test_an_outage_of_the_store_costs_no_task(embedded: Deployment, own_store: ObjectStore) -> None:
+    """Tasks whose objects cannot be read are tried again, and succeed when the store is back."""
+    embedded.use_tiers("1s", "2s", max_attempts=100)
+    embedded.llm("--latency", "0")
+    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = "s3://documents/"
+    names = [f"{number}.txt" for number in range(20)]
+    fill(own_store, names)
+    embedded.producer("load", "--documents", "s3://documents/", *PROMPT)
+    own_store.kill()
+    agent = embedded.agent("--until-done")
+    embedded.until(lambda: len(embedded.ledger.attempts()) >= len(names), "an attempt of each task")
+    assert {attempt.error_class for attempt in embedded.ledger.attempts()} == {
+        "DOCUMENT_UNREADABLE"
+    }
+
+    own_store.start()
+    fill(own_store, names)
+
+    assert agent.wait(400) == 0, agent.tail()
+    assert embedded.ledger.counts()["succeeded"] == len(names)
+    require_no_secret(embedded, own_store)
+
+
+def fill(store: ObjectStore, names: list[str]) -> None:
+    store.make_bucket("documents")
+    for name in names:
+        store.put("documents", name, name.encode())
+
+
+def test_a_store_that_cannot_be_listed_stops_the_load(embedded: Deployment, bucket: str) -> None:
+    """No batch is made, and the exit code says who has to act."""
+    wrong = embedded.run("producer", "load", "--documents", "s3://no-such-bucket/", *PROMPT)
+    assert (wrong.code, "NoSuchBucket" in wrong.err) == (2, True), wrong
+    embedded.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+
+    down = embedded.run("producer", "load", "--documents", f"s3://{bucket}/", *PROMPT)
+
+    assert (down.code, "does not answer" in down.err) == (3, True), down
