@@ -47,7 +47,7 @@ class Input:
         if options.file is None and options.documents is None:
             raise ConfigError(
                 "name one input: a FILE of task lines ('-' for stdin), "
-                "or --documents DIR|GLOB with --prompt TEXT"
+                "or --documents DIR|GLOB|URI with --prompt TEXT"
             )
         if options.documents is not None and options.prompt is None:
             raise ConfigError("--documents needs --prompt 'TEXT with {document}'")

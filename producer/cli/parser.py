@@ -150,9 +150,8 @@ def _add_load(parser: Parser) -> None:
     parser.add_argument("--batch", metavar="NAME", help="name of the batch (the file's base name)")
     parser.add_argument(
         "--documents",
-        metavar="DIR|GLOB|URI",
-        help="one task for each document instead of a file of lines; URI is a prefix in an object "
-        "store, such as s3://BUCKET/PREFIX/",
+        metavar="DIR|URI",
+        help="one task per document of a folder, glob or s3:// URI",
     )
     parser.add_argument(
         "--prompt",
