@@ -16,6 +16,7 @@ from functools import partial
 
 from agent.agent import Agent, Reaper
 from agent.consumer.known_topics import TopicIds
+from agent.documents.conversion.converters import Converters
 from agent.handlers.child import ChildExecutor
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.handlers.processes.starting import ProcessStarter, check
@@ -62,6 +63,8 @@ from schemas.task.lanes import DESTINATIONS
 from schemas.version import VERSION
 
 log = logging.getLogger(__name__)
+
+_MOST_CONVERTERS = 4  # processes of one agent; each takes some 40 MB
 
 HEARTBEAT_TIMEOUT_S = 5
 
@@ -189,6 +192,7 @@ async def built(
     starting = ThreadExecutor("processes")
     starter = ProcessStarter(thread=starting, clock=parts.clock)
     processes = HandlerProcesses(check=check, start=starter, most=parts.config.agent.slots)
+    converters = Converters(thread=starting, most=_converters())
     counts, watch = Counts(), LoopWatch(clock=parts.clock)
     latest = LatestReport(clock=parts.clock, blocked=watch.blocked)
     routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
@@ -225,6 +229,7 @@ async def built(
         closing.callback(child.close)
         closing.callback(starting.close)
         closing.push_async_callback(starter.close)
+        closing.push_async_callback(converters.close)
         closing.callback(parts.transactions.database.abandon)
         for shared in (board, quota_ledger):
             if shared is not None:
@@ -255,6 +260,7 @@ async def built(
             form=_form(parts.config, rehearsal=rehearsal),
             latest=latest,
             processes=processes,
+            converters=converters,
             watch=watch,
             quota_ledger=quota_ledger,
             metrics=metrics,
@@ -320,6 +326,11 @@ def _serve(
     server = HttpServer(address=address, pages=pages, token=token)
     log.info("health and metrics: http://%s", replace(address, port=server.port))
     return server
+
+
+def _converters() -> int:
+    """Return how many documents are converted at once: it is work of the processor alone."""
+    return min(os.cpu_count() or 1, _MOST_CONVERTERS)
 
 
 def _form(config: Config, *, rehearsal: bool) -> AgentReport:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -101,12 +101,13 @@ def start(
     stdout: int | None = None,
     stderr: int | None = None,
     keep: Sequence[int] = (),
+    bare: bool = False,
 ) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when the calling thread's process ends.
 
     The program inherits the descriptors `keep`. It has a session of its own, so that Ctrl-C reaches
     only the parent, which decides what the child does. Where the kernel cannot kill it, the program
-    must call `follow`.
+    must call `follow`. A `bare` program gets no variable that could hold a secret.
     """
     return subprocess.Popen(  # noqa: S603 - a program of our own
         command,
@@ -115,10 +116,16 @@ def start(
         stderr=stderr,
         start_new_session=True,
         pass_fds=keep,
-        env=environment(),
+        env=_bare(environment()) if bare else environment(),
         # The function makes two system calls and takes no lock.
         preexec_fn=_tie(os.getpid()) if BY_KERNEL else None,  # noqa: PLW1509
     )
+
+
+def _bare(variables: Mapping[str, str] | None) -> dict[str, str]:
+    kept = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+    every = os.environ if variables is None else variables
+    return {name: every[name] for name in kept if name in every}
 
 
 def follow() -> None:

@@ -10,6 +10,7 @@ from functools import partial
 
 from agent.agent import Agent, Membership
 from agent.dispatch.records import Wakeups
+from agent.documents.conversion.by_content import TextMaker
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
@@ -105,6 +106,7 @@ class Chosen:
     form: AgentReport
     latest: LatestReport
     processes: HandlerProcesses
+    converters: TextMaker
     watch: LoopWatch | None = None
     quota_ledger: QuotaLedger | None = None
     rereading: Rereading | None = None
@@ -389,7 +391,7 @@ def _tools(chosen: Chosen, common: Common) -> Tools:
         account=chosen.accounts
         if metrics is None
         else measured_accounts(chosen.accounts, metrics, common.clock),
-        documents=make_documents(config, chosen.reading),
+        documents=make_documents(config, chosen.reading, chosen.converters),
         clock=chosen.parts.clock,
         apart=chosen.apart,
         jitter=chosen.jitter,

@@ -3,10 +3,10 @@
 Tested by tests/integration/test_load_documents.py.
 """
 
-from agent.documents import Documents
+from agent.documents.conversion.by_content import ByContent, TextMaker
 from agent.documents.files import Files
 from agent.documents.objects import Objects
-from agent.documents.plain import PlainText
+from agent.documents.reader import Documents
 from agent.documents.web import Web
 from producer.input.excluded_files import own_files
 from schemas.objects.address import SCHEMES
@@ -15,7 +15,7 @@ from schemas.runtime.executors import Executor
 from schemas.settings.config import Config
 
 
-def make_documents(config: Config, executor: Executor) -> Documents:
+def make_documents(config: Config, executor: Executor, converters: TextMaker) -> Documents:
     """Return a reader of the documents that the settings allow."""
     objects = Objects(allow=config.document_allow, stores=ObjectStores())
     web = Web(allow=config.document_allow, private=config.document_private, executor=executor)
@@ -26,6 +26,6 @@ def make_documents(config: Config, executor: Executor) -> Documents:
             "http": web,  # which refuses it, and says why
             **dict.fromkeys(SCHEMES, objects),
         },
-        conversion=PlainText(executor=executor),
+        conversion=ByContent(executor=executor, converters=converters),
         executor=executor,
     )

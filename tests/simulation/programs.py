@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from agent.agent import Stop
 from agent.consumer.known_topics import TopicIds
+from agent.documents.conversion.converters import Converters
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.ledger.sql_ledger import Executors
 from agent.membership.heartbeat import Heartbeat
@@ -195,6 +196,7 @@ class AgentProgram(Program):
                 membership=_Membership(machine, self.beat, heartbeat, beating),
                 form=AgentReport(),
                 latest=latest,
+                converters=Converters(thread=InlineExecutor(), most=1),
                 processes=HandlerProcesses(
                     check=lambda _path: None, start=starter(clock), most=machine.slots
                 ),

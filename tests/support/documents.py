@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.documents import Documents
+from agent.documents.conversion.by_content import ByContent
+from agent.documents.conversion.converters import Converters
 from agent.documents.files import Files
-from agent.documents.plain import PlainText
 from agent.documents.ports import MAX_DOCUMENT_BYTES
+from agent.documents.reader import Documents
 from schemas.runtime.executors import InlineExecutor
 
 
@@ -16,5 +17,7 @@ def file_documents(
     inline = InlineExecutor()
     files = Files(roots=roots, own=own, executor=inline, max_bytes=max_bytes)
     return Documents(
-        sources={"file": files}, conversion=PlainText(executor=inline), executor=inline
+        sources={"file": files},
+        conversion=ByContent(executor=inline, converters=Converters(thread=inline, most=1)),
+        executor=inline,
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.documents import plain as plain_documents
+from agent.documents.conversion import by_content
 from agent.handlers import ChildExecutor, runner
 from agent.handlers.documents import DocumentError
 from agent.inflight import decoder
@@ -559,7 +559,7 @@ def test_a_document_whose_reading_fails_is_one_tasks_failure(
 ) -> None:
     """A document whose reading fails is one task's failure: a SystemExit would end the agent."""
     (tmp_path / "a.txt").write_text("text")
-    monkeypatch.setattr(plain_documents.DocumentText, "read", failing(error))
+    monkeypatch.setattr(by_content, "kind_of", failing(error))
     reader = file_documents(tmp_path)
 
     with pytest.raises(DocumentError) as raised:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.documents import Documents
 from agent.documents.files import _open_below
+from agent.documents.reader import Documents
 from agent.handlers import DocumentError
 from tests.support.documents import file_documents
 
@@ -218,13 +218,13 @@ def test_a_document_that_is_no_regular_file_is_refused(root: Path) -> None:
 
 
 def test_a_document_that_is_too_large_or_no_text_is_refused(root: Path) -> None:
-    """A document above the limit, or one that is not UTF-8, is refused."""
+    """A document above the limit, or one that is no text, is refused."""
     (root / "large").write_bytes(b"x" * 1001)
-    (root / "latin").write_bytes(b"caf\xe9")
+    (root / "image").write_bytes(b"\x89PNG\r\n\x1a\n")
     (root / "edge").write_bytes(b"x" * 1000)
 
     assert refused(root, root / "large") == "DOCUMENT_REFUSED"
-    assert refused(root, root / "latin") == "DOCUMENT_REFUSED"
+    assert refused(root, root / "image") == "DOCUMENT_REFUSED"
     assert len(read(root, root / "edge")) == 1000
 
 

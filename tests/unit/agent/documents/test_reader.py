@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.documents import Documents
-from agent.documents.plain import PlainText
+from agent.documents.conversion.by_content import ByContent
+from agent.documents.conversion.converters import Converters
 from agent.documents.ports import Expected
+from agent.documents.reader import Documents
 from agent.handlers import DocumentError
 from schemas.runtime.executors import InlineExecutor
 
@@ -32,7 +33,9 @@ class Stored:
 def read(source: Stored, uri: str = "mem://a", **expected: Any) -> str:
     inline = InlineExecutor()
     documents = Documents(
-        sources={"mem": source}, conversion=PlainText(executor=inline), executor=inline
+        sources={"mem": source},
+        conversion=ByContent(executor=inline, converters=Converters(thread=inline, most=1)),
+        executor=inline,
     )
     return asyncio.run(documents.read(uri, **expected))
 
@@ -77,8 +80,8 @@ def test_a_document_with_another_digest_is_not_the_tasks(content: bytes) -> None
     [
         (b"", "is empty"),
         (b" \n", "white space"),
-        (b"\xff", "UTF-8"),
-        (LARGE + b"\xff", "UTF-8"),
+        (b"\x89PNG\r\n\0", "a PNG image"),
+        (LARGE + b"\0", "zero byte"),
         (b"a\0", "zero byte"),
     ],
 )

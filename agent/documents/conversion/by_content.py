@@ -1,0 +1,50 @@
+"""Converts documents by what their bytes are: text is decoded here, all else in a process.
+
+Tested by tests/unit/agent/documents/test_reader.py and
+tests/unit/agent/documents/conversion/test_by_content.py.
+"""
+
+from functools import partial
+from typing import Protocol
+
+from agent.documents import work
+from agent.documents.conversion.process import ConversionDiedError
+from agent.documents.errors import refused, unreadable
+from schemas.documents.encoding import text_of
+from schemas.documents.kind import Kind, kind_of
+from schemas.runtime.executors import Executor
+from schemas.task.document_text import NoTextError
+
+
+class TextMaker(Protocol):
+    """Makes text of what is not text."""
+
+    async def text(self, kind: Kind, raw: bytes) -> str:
+        """Return the text of a document. Raises NoTextError and ConversionDiedError."""
+        ...
+
+
+class ByContent:
+    """A conversion that looks at the content, not at the name."""
+
+    def __init__(self, *, executor: Executor, converters: TextMaker) -> None:
+        self._executor = executor
+        self._converters = converters
+
+    async def text(self, raw: bytes, uri: str) -> str:
+        """Return the document's text. Raises DocumentError."""
+        try:
+            kind, text = await work.run(self._executor, partial(_looked_at, raw), size=len(raw))
+            return text if text is not None else await self._converters.text(kind, raw)
+        except NoTextError as error:
+            raise refused(f"{uri} {error}") from None
+        except ConversionDiedError as error:
+            raise (refused if error.lasting else unreadable)(f"{uri} {error}") from None
+
+
+def _looked_at(raw: bytes) -> tuple[Kind, str | None]:
+    """Return the kind, and the text if it needs no process."""
+    kind = kind_of(raw)
+    if kind is Kind.TEXT:
+        return kind, raw.decode("utf-8-sig")
+    return kind, text_of(raw) if kind is Kind.UNICODE else None

@@ -1,0 +1,70 @@
+"""The converting processes of an agent: started when they are needed, kept for the next document.
+
+What ends a process need not be the fault of its document: an earlier one may have left memory or
+broken state behind. So the document is converted once more in a new process, unless its process was
+new. Only that process's end is the document's own failure.
+"""
+
+import asyncio
+import logging
+
+from agent.documents.conversion.process import (
+    ConversionDiedError,
+    ConversionLimits,
+    ConvertingProcess,
+)
+from schemas.documents.kind import Kind
+from schemas.runtime.executors import Executor
+
+log = logging.getLogger(__name__)
+
+MOST_DOCUMENTS = 500  # of one process; a new one has no leaks
+
+
+class Converters:
+    """Converts up to `most` documents at once, each in a process; others wait.
+
+    Processes are started on `thread`, with which the kernel ends them.
+    """
+
+    def __init__(
+        self,
+        *,
+        thread: Executor,
+        most: int,
+        limits: ConversionLimits | None = None,
+    ) -> None:
+        self._thread = thread
+        self._limits = limits or ConversionLimits()
+        self._free = asyncio.Semaphore(most)
+        self._idle: list[ConvertingProcess] = []
+
+    async def text(self, kind: Kind, raw: bytes) -> str:
+        """Return the text of a document. Raises NoTextError and ConversionDiedError."""
+        async with self._free:
+            if self._idle:
+                process = self._idle.pop()
+                try:
+                    return await self._convert(process, kind, raw)
+                except ConversionDiedError as error:
+                    log.warning(
+                        "a document %s; earlier ones were converted by the same process, "
+                        "so it is converted again by a new one",
+                        error,
+                    )
+            process = await ConvertingProcess.start(thread=self._thread, limits=self._limits)
+            return await self._convert(process, kind, raw)
+
+    async def close(self) -> None:
+        """End the processes that convert nothing."""
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _convert(self, process: ConvertingProcess, kind: Kind, raw: bytes) -> str:
+        try:
+            return await process.convert(kind, raw)
+        finally:
+            if process.usable and process.documents < MOST_DOCUMENTS:
+                self._idle.append(process)
+            else:
+                await process.close()

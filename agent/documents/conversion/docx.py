@@ -1,0 +1,48 @@
+"""Makes plain text of a DOCX file: by way of HTML, which keeps tables and lists in their places."""
+
+import io
+import zipfile
+
+import mammoth
+
+from agent.documents.conversion.html import text_of_source
+from schemas.task.document_text import NoTextError
+
+_MOST_FILES = 10_000
+_MOST_XML_BYTES = 64 << 20  # unpacked; images and other media are never unpacked
+
+
+def text_of_docx(raw: bytes) -> str:
+    """Return the text of a DOCX file. Raises NoTextError."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            _require_small(archive)
+        page = mammoth.convert_to_html(
+            io.BytesIO(raw), convert_image=mammoth.images.img_element(_no_image)
+        )
+    except (MemoryError, RecursionError, NoTextError):
+        raise
+    except Exception as error:
+        raise NoTextError(
+            f"is a broken DOCX file ({type(error).__name__}); save it again, or as PDF"
+        ) from error
+    return text_of_source(page.value)
+
+
+def _require_small(archive: zipfile.ZipFile) -> None:
+    files = archive.infolist()
+    unpacked = sum(file.file_size for file in files if _is_read(file.filename))
+    if len(files) > _MOST_FILES or unpacked > _MOST_XML_BYTES:
+        raise NoTextError(
+            f"is a DOCX file that unpacks to {len(files)} files with {unpacked} bytes of text; "
+            f"at most {_MOST_FILES} files with {_MOST_XML_BYTES} bytes are read"
+        )
+
+
+def _is_read(name: str) -> bool:
+    return name.lower().endswith((".xml", ".rels"))
+
+
+def _no_image(_image: object) -> dict[str, str]:
+    """Leave an image alone: it may be large, or name a file or an address."""
+    return {}

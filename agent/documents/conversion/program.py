@@ -1,0 +1,120 @@
+"""The program of a converting process: one document after another, as the agent sends them.
+
+Tested by tests/unit/agent/documents/conversion/test_converters.py.
+"""
+
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from agent.documents.conversion.protocol import HEAD, KINDS, MAX_TEXT_BYTES, Said, said
+from agent.process import child_process
+from schemas.documents.extra import needed
+from schemas.documents.kind import Kind
+from schemas.task.document_text import NoTextError
+
+_PART_BYTES = 1 << 20
+
+
+def main(arguments: list[str]) -> None:
+    """Convert documents until the agent closes the link."""
+    descriptor, memory_mb, cpu_s = map(int, arguments)
+    # A terminal's Ctrl-C is for the agent, which decides what becomes of its processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child_process.follow()
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    _limit(memory_mb)
+    connection.sendall(said(Said.READY.value))
+    with suppress(OSError):  # the agent is gone
+        while head := _exactly(connection, HEAD.size):
+            letter, size = HEAD.unpack(head)
+            raw = _exactly(connection, size)
+            _limit_cpu(cpu_s)
+            word, data = _converted(KINDS[letter], raw)
+            del raw
+            connection.sendall(said(word.value, data))
+            if word is Said.WORN:
+                return
+
+
+def _converted(kind: Kind, raw: bytes) -> tuple[Said, bytes]:
+    """Return the text, or why there is none."""
+    try:
+        with needed(kind.value):
+            convert = _converter(kind)
+        text = convert(raw).encode("utf-8", "replace")
+    except NoTextError as error:
+        return Said.REFUSED, str(error).encode("utf-8", "replace")
+    except MemoryError:
+        return Said.WORN, b""
+    except RecursionError:
+        return Said.REFUSED, f"is {kind.value} that is nested too deeply to be read".encode()
+    except Exception as error:  # noqa: BLE001 - whatever a library raises, its document is at fault
+        name = type(error).__name__
+        return Said.REFUSED, f"is {kind.value} that its reader cannot read ({name})".encode()
+    if len(text) > MAX_TEXT_BYTES:
+        return Said.REFUSED, (
+            f"has {len(text)} bytes of text; at most {MAX_TEXT_BYTES} are read".encode()
+        )
+    return Said.TEXT, text
+
+
+def _converter(kind: Kind) -> Callable[[bytes], str]:
+    """Import what a kind needs; a process that meets none of a kind stays small."""
+    if kind is Kind.PDF:
+        from agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
+
+        return text_of_pdf
+    if kind is Kind.DOCX:
+        from agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
+
+        return text_of_docx
+    if kind is Kind.HTML:
+        from agent.documents.conversion.html import text_of_html  # noqa: PLC0415
+
+        return text_of_html
+    from schemas.documents.encoding import text_of  # noqa: PLC0415
+
+    return text_of
+
+
+def _limit(memory_mb: int) -> None:
+    """Limit the memory, and write no file: what reads a document has nothing to write.
+
+    The kernel ends this process before the agent when memory runs out.
+    """
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    memory_bytes = memory_mb << 20
+    for limit, most in (
+        (resource.RLIMIT_DATA, memory_bytes),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+
+
+def _limit_cpu(seconds: int) -> None:
+    """Let the kernel end this process when a document takes more time of the processor."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime) + 1 + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """Return the next bytes; fewer if the agent has closed the link."""
+    raw = bytearray()
+    while len(raw) < size and (part := connection.recv(min(size - len(raw), _PART_BYTES))):
+        raw += part
+    return bytes(raw) if len(raw) == size else b""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    os._exit(0)

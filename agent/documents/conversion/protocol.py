@@ -1,0 +1,29 @@
+"""What an agent and a converting process say to each other: a letter, a length, and bytes.
+
+Tested by tests/unit/agent/documents/conversion/test_converters.py.
+"""
+
+import struct
+from enum import Enum
+
+from schemas.documents.kind import Kind
+
+HEAD = struct.Struct(">cQ")
+MAX_TEXT_BYTES = 32 << 20  # of the converted text in UTF-8, as of a document that is text
+# What the agent says: a document of a kind follows.
+LETTERS = {Kind.PDF: b"p", Kind.DOCX: b"d", Kind.HTML: b"h", Kind.OTHER_TEXT: b"o"}
+KINDS = {letter: kind for kind, letter in LETTERS.items()}
+
+
+class Said(Enum):
+    """What a process says."""
+
+    READY = b"+"  # it takes documents
+    TEXT = b"t"  # the text follows
+    REFUSED = b"r"  # why the document has no text follows
+    WORN = b"w"  # the document needs more memory than it may; the process ends
+
+
+def said(letter: bytes, data: bytes = b"") -> bytes:
+    """Return a message."""
+    return HEAD.pack(letter, len(data)) + data

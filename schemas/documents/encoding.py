@@ -1,0 +1,104 @@
+"""Decodes text that is not UTF-8: by its byte order mark, else by what its bytes are like."""
+
+import re
+
+from schemas.documents.extra import needed
+from schemas.documents.kind import bom_encoding, is_utf8
+from schemas.task.document_text import NoTextError
+
+# The encodings that are told apart, the most usual first: it wins between equals.
+_ENCODINGS = (
+    "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 koi8_r shift_jis euc_jp gb18030 big5 euc_kr"
+).split()
+_SAMPLE_BYTES = 1 << 18
+# What a page or an XML file says of itself.
+_DECLARED = re.compile(
+    rb"<meta[^>]*charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)",
+    re.IGNORECASE,
+)
+_DECLARED_WITHIN = 4096
+# Browsers read these names as the Windows encodings that contain them.
+_WIDER = {
+    "iso-8859-1": "cp1252",
+    "latin1": "cp1252",
+    "us-ascii": "cp1252",
+    "ascii": "cp1252",
+    "iso-8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc-kr": "cp949",
+    "ks_c_5601-1987": "cp949",
+}
+
+
+def text_of(raw: bytes) -> str:
+    """Return the text of bytes that are text in some encoding. Raises NoTextError."""
+    encoding = bom_encoding(raw) or ("utf-8" if is_utf8(raw) else _detected(raw))
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        raise NoTextError(
+            f"is not text: it begins as {encoding.upper()} does, and is not"
+        ) from None
+    if "\0" in text:
+        raise NoTextError("is not text: it has a zero character")
+    return text
+
+
+def page_text(raw: bytes) -> str:
+    """Return the source of a page of HTML, in the encoding that it names if it has no other sign.
+
+    What cannot be decoded is replaced, as in a browser. Raises NoTextError.
+    """
+    declared = _declared(raw)
+    if bom_encoding(raw) is None and declared is not None:
+        return raw.decode(declared, "replace")
+    return text_of(raw)
+
+
+def _declared(raw: bytes) -> str | None:
+    found = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
+    if found is None:
+        return None
+    name = (found[1] or found[2]).decode().lower()
+    name = _WIDER.get(name, name)
+    if name.startswith(("utf-16", "utf-32", "utf16", "utf32")):
+        return None  # it could not be read in ASCII if it were true
+    try:
+        return name if isinstance(b"a".decode(name), str) else None
+    except (LookupError, UnicodeError):  # unknown, or no encoding of text
+        return None
+
+
+def _detected(raw: bytes) -> str:
+    """Return the most likely encoding. Raises NoTextError if none fits."""
+    with needed("text that is not UTF-8"):
+        from charset_normalizer import from_bytes  # noqa: PLC0415 - of the extra
+
+    matches = from_bytes(_sample(raw), cp_isolation=_ENCODINGS)
+    likely = [
+        name
+        for match in matches
+        if (match.chaos, match.coherence) == (matches[0].chaos, matches[0].coherence)
+        for name in match.could_be_from_charset
+    ]
+    for name in sorted(likely, key=_ENCODINGS.index):
+        if _decodes(raw, name):
+            return name
+    raise NoTextError("is not text in an encoding that can be told; save it as UTF-8")
+
+
+def _decodes(raw: bytes, encoding: str) -> bool:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _sample(raw: bytes) -> bytes:
+    """Return the first lines, or all of a text without any: no character is cut at a line's end."""
+    if len(raw) <= _SAMPLE_BYTES:
+        return raw
+    return raw[: raw.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or raw

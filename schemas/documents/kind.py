@@ -1,0 +1,144 @@
+"""Tells what kind of document bytes are, by their content; names are not trusted."""
+
+import codecs
+import re
+from enum import Enum
+
+from schemas.task.document_text import NoTextError
+
+_PDF = b"%PDF-"
+_PDF_SEARCHED = 1024  # other bytes may stand before a PDF's head, as readers of PDF allow
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_HEAD = 4096
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16's, with which it begins
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# A page begins with one of these tags, after comments and XML's own head. Markdown may begin with
+# others.
+_PAGE = re.compile(
+    r"\ufeff?(?:\s|<!--.*?-->|<\?xml[^>]*>)*<(?:!doctype\s+html|html|head|body)[\s>/]",
+    re.IGNORECASE | re.DOTALL,
+)
+# What zip archives of a kind hold.
+_ZIPPED = (
+    (b"word/document", "a DOCX file"),
+    (b"xl/workbook", "an Excel file (XLSX)"),
+    (b"ppt/presentation", "a PowerPoint file (PPTX)"),
+    (b"mimetypeapplication/vnd.oasis.opendocument.text", "an OpenDocument text (ODT)"),
+    (b"mimetypeapplication/vnd.oasis.opendocument", "an OpenDocument file"),
+    (b"mimetypeapplication/epub+zip", "an EPUB book"),
+)
+_MAGICS = (
+    (0, b"\x89PNG\r\n", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF8", "a GIF image"),
+    (0, b"II*\0", "a TIFF image"),
+    (0, b"MM\0*", "a TIFF image"),
+    (8, b"WEBP", "a WebP image"),
+    (0, b"BM", "a BMP image"),
+    (
+        0,
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        "an Office file of before 2007, or an encrypted one",
+    ),
+    (0, b"\x1f\x8b", "a gzip archive"),
+    (0, b"BZh", "a bzip2 archive"),
+    (0, b"\xfd7zXZ\0", "an xz archive"),
+    (0, b"(\xb5/\xfd", "a Zstandard archive"),
+    (0, b"7z\xbc\xaf'\x1c", "a 7-Zip archive"),
+    (0, b"Rar!\x1a", "a RAR archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"\x7fELF", "a program"),
+    (0, b"MZ", "a program"),
+    (0, b"SQLite format 3\0", "an SQLite database"),
+    (0, b"PAR1", "a Parquet file"),
+    (0, b"OggS", "an audio or video file"),
+    (0, b"ID3", "an audio file"),
+    (8, b"WAVE", "an audio file"),
+    (0, b"fLaC", "an audio file"),
+    (4, b"ftyp", "an image, audio or video file"),
+    (0, b"\x1aE\xdf\xa3", "a video file"),
+)
+# Control characters that text of any encoding has: tab, line feed, form feed, carriage return, and
+# escape, by which ISO-2022 shifts.
+_TEXT_CONTROLS = frozenset(b"\t\n\x0c\r\x1b\x1a")
+_CONTROLS = bytes(sorted(frozenset(range(32)) - _TEXT_CONTROLS))
+_CONTROLS_PER_BYTE = 1 / 100
+
+
+class Kind(Enum):
+    """A kind of document that can be read, in words for a person."""
+
+    TEXT = "text in UTF-8"
+    UNICODE = "text in UTF-16 or UTF-32"
+    OTHER_TEXT = "text in another encoding"
+    HTML = "HTML"
+    PDF = "PDF"
+    DOCX = "DOCX"
+
+
+def kind_of(raw: bytes) -> Kind:
+    """Return the kind of a whole document.
+
+    Raises NoTextError, whose text names the kind of a file that is no document.
+    """
+    if raw[:_PDF_SEARCHED].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(_PDF):
+        return Kind.PDF
+    if raw.startswith(_ZIP):
+        return _kind_of_zip(raw)
+    encoding = bom_encoding(raw)
+    if encoding in {"utf-16", "utf-32"}:
+        return Kind.HTML if is_page(raw[:_HEAD].decode(encoding, "ignore")) else Kind.UNICODE
+    if is_utf8(raw):
+        return Kind.HTML if is_page(raw[:_HEAD].decode(errors="ignore")) else Kind.TEXT
+    if _PDF in raw[:_PDF_SEARCHED]:
+        return Kind.PDF
+    _refuse_binary(raw)
+    return Kind.HTML if is_page(raw[:_HEAD].decode("latin-1")) else Kind.OTHER_TEXT
+
+
+def bom_encoding(raw: bytes) -> str | None:
+    """Return the encoding that a byte order mark names, as Python calls it; None without one."""
+    return next((encoding for bom, encoding in _BOMS if raw.startswith(bom)), None)
+
+
+def is_page(head: str) -> bool:
+    """Return whether a text begins as a page of HTML does."""
+    return _PAGE.match(head) is not None
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Return whether bytes are text in UTF-8: without a zero byte, and with no other error."""
+    if b"\0" in raw:
+        return False
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _kind_of_zip(raw: bytes) -> Kind:
+    """Return the kind of a zip archive, whose files have their names in clear."""
+    name = next((name for inside, name in _ZIPPED if inside in raw), "a ZIP archive")
+    if name != "a DOCX file":
+        raise NoTextError(f"is {name}, which is not read")
+    return Kind.DOCX
+
+
+def _refuse_binary(raw: bytes) -> None:
+    """Refuse what no text of any encoding looks like."""
+    has_zero = b"\0" in raw
+    for start, magic, name in _MAGICS:
+        # A text may begin with the letters of a sign, as "BMW" does.
+        if raw.startswith(magic, start) and (has_zero or not magic.isascii()):
+            raise NoTextError(f"is {name}, which is not read")
+    if has_zero:
+        raise NoTextError("is not text: it has a zero byte")
+    controls = len(raw) - len(raw.translate(None, _CONTROLS))
+    if controls > len(raw) * _CONTROLS_PER_BYTE:
+        raise NoTextError(f"is not text: {controls} of its {len(raw)} bytes are control characters")

@@ -1,0 +1,72 @@
+"""Text is decoded at once, all else goes to a process, and failures have a class."""
+
+import asyncio
+
+import pytest
+
+from agent.documents.conversion.by_content import ByContent
+from agent.documents.conversion.process import ConversionDiedError
+from agent.handlers import DocumentError
+from schemas.documents.kind import Kind
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.document_text import NoTextError
+from tests.support.made_documents import made_pdf
+
+
+class Fake:
+    """Converters that answer one thing."""
+
+    def __init__(self, answer: str | Exception) -> None:
+        self.answer = answer
+        self.kinds: list[Kind] = []
+
+    async def text(self, kind: Kind, raw: bytes) -> str:
+        self.kinds.append(kind)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def convert(raw: bytes, answer: str | Exception = "made") -> tuple[str, list[Kind]]:
+    fake = Fake(answer)
+    conversion = ByContent(executor=InlineExecutor(), converters=fake)
+    return asyncio.run(conversion.text(raw, "mem://a")), fake.kinds
+
+
+def test_text_never_goes_to_a_process() -> None:
+    """UTF-8 and byte order marks are decoded at once; a mark is no content."""
+    assert convert("ü".encode()) == ("ü", [])
+    assert convert("\ufeffü".encode()) == ("ü", [])
+    assert convert("ü".encode("utf-16")) == ("ü", [])
+
+
+def test_what_is_not_text_goes_to_a_process() -> None:
+    """Its kind is told with it."""
+    assert convert(made_pdf(["a"])) == ("made", [Kind.PDF])
+    assert convert("Straße".encode("cp1252")) == ("made", [Kind.OTHER_TEXT])
+    assert convert(b"<!doctype html>x") == ("made", [Kind.HTML])
+
+
+@pytest.mark.parametrize(
+    ("error", "error_class"),
+    [
+        (NoTextError("is broken"), "DOCUMENT_REFUSED"),
+        (ConversionDiedError("is broken", lasting=True), "DOCUMENT_REFUSED"),
+        (ConversionDiedError("is broken", lasting=False), "DOCUMENT_UNREADABLE"),
+    ],
+)
+def test_a_failure_has_the_class_of_its_cause(error: Exception, error_class: str) -> None:
+    """What the document causes is final; what the machine causes is tried again."""
+    with pytest.raises(DocumentError) as raised:
+        convert(made_pdf(["a"]), error)
+
+    assert (raised.value.failure.error_class, raised.value.failure.text) == (
+        error_class,
+        "mem://a is broken",
+    )
+
+
+def test_a_file_that_is_no_document_is_refused_at_once() -> None:
+    """No process is asked for an image."""
+    with pytest.raises(DocumentError, match="mem://a is a PNG image, which is not read"):
+        convert(b"\x89PNG\r\n\x1a\n\0\0")

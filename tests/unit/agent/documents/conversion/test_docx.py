@@ -1,0 +1,39 @@
+"""DOCX files become text with their tables; archives that would fill the memory are refused."""
+
+import pytest
+
+from agent.documents.conversion.docx import text_of_docx
+from schemas.task.document_text import NoTextError
+from tests.support.made_documents import made_docx, table, zipped
+
+
+def test_paragraphs_and_tables_become_text_in_their_order() -> None:
+    """A table stands where the author put it, with a line for each row."""
+    body = table(["Name", "Sum"], ["Ada", "7 €"])
+    assert (
+        text_of_docx(made_docx("Before & then", body=body))
+        == "Before & then\n\nName | Sum\nAda | 7 €"
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b"PK\x03\x04word/document.xml", "a broken DOCX file"),
+        (made_docx("a")[:-40], "a broken DOCX file"),
+        (zipped({"word/document.xml": b"<a/>"}), "a broken DOCX file"),
+        (made_docx("a", files={"word/styles.xml": bytes(65 << 20)}), "at most 10000 files with"),
+        (made_docx("a", files={f"{n}": b"" for n in range(10_001)}), "at most 10000 files with"),
+    ],
+)
+def test_a_file_that_is_broken_or_too_large_is_refused(raw: bytes, problem: str) -> None:
+    """The error says what is wrong before anything large is unpacked."""
+    with pytest.raises(NoTextError, match=problem):
+        text_of_docx(raw)
+
+
+def test_media_is_never_unpacked() -> None:
+    """A small text with large images is read."""
+    raw = made_docx("small", files={"word/media/image1.png": bytes(100 << 20)})
+
+    assert text_of_docx(raw) == "small"
