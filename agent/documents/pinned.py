@@ -23,7 +23,7 @@ _IDLE = timedelta(seconds=4)  # many servers close an idle connection after 5 s
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PinnedHost:
     """A host with its port, and the address to reach it at."""
 
     host: str
@@ -39,9 +39,9 @@ class PinnedClients:
 
     def __init__(self, *, executor: Executor) -> None:
         self._executor = executor
-        self._clients: OrderedDict[Place, Client] = OrderedDict()
+        self._clients: OrderedDict[PinnedHost, Client] = OrderedDict()
 
-    async def client(self, place: Place) -> Client:
+    async def client(self, place: PinnedHost) -> Client:
         """Return the client of a place. Dropped clients end the requests that they have begun."""
         client = self._clients.get(place)
         if client is None:
@@ -53,7 +53,7 @@ class PinnedClients:
         return client
 
 
-def _client(place: Place) -> Client:
+def _client(place: PinnedHost) -> Client:
     builder = (
         ClientBuilder()
         .user_agent("docllm")

@@ -19,7 +19,7 @@ from pyreqwest.response import Response
 
 from agent.documents.address import Network, Resolve, is_open, parsed, resolve
 from agent.documents.errors import changed, refused, shown, unreadable
-from agent.documents.pinned import PinnedClients, Place
+from agent.documents.pinned import PinnedClients, PinnedHost
 from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
 from schemas.clients.http import why
 from schemas.runtime.executors import Executor
@@ -122,7 +122,7 @@ class Web:
     async def _answer(self, url: Url, name: str) -> AsyncIterator[Response]:
         """Yield the answer from the first address of the host that can be connected to."""
         host, port = (url.host_str or "").strip("[]"), url.port_or_known_default or 443
-        places = [Place(host, port, text) for text in await self._addresses(host, port, name)]
+        places = [PinnedHost(host, port, text) for text in await self._addresses(host, port, name)]
         async with AsyncExitStack() as stack:
             for place in places:
                 client = await self._clients.client(place)
