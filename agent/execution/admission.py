@@ -297,6 +297,26 @@ class Admission:
         is_guarded = self._guards.stops(delivery.row, route) is not None
         if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
             return None
+        permit = self._permit(delivery, route, now_s)
+        if permit is not None:
+            self._free(delivery.route)
+            delivery.route = route
+            self._busy[route] += 1
+        return permit
+
+    def grant_again(self, delivery: Delivery) -> Permit | None:
+        """Let a running attempt make another call on its route, which refused one before.
+
+        The call may be the one by which a stopped route is tried. None if the route takes none now.
+        """
+        now_s = self._clock.now_s()
+        if self._closed or delivery.row is None or not delivery.leased(now_s):
+            return None
+        if self._guards.stops(delivery.row, delivery.route) is not None:
+            return None
+        return self._permit(delivery, delivery.route, now_s)
+
+    def _permit(self, delivery: Delivery, route: str, now_s: float) -> Permit | None:
         turns = self._quotas.admit(delivery, route)
         if turns is None:
             return None
@@ -304,9 +324,6 @@ class Admission:
         if ticket is None:
             turns.close()
             return None
-        self._free(delivery.route)
-        delivery.route = route
-        self._busy[route] += 1
         return Permit(ticket, turns, refused_alone=False)
 
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:

@@ -42,6 +42,17 @@ class AttemptRoutes:
             return Snooze(outcome.failure, outcome.spent, max(LEAST_WAIT_S, wait_s))
         return judged
 
+    def again(self, outcome: Outcome) -> OtherRoute | Outcome:
+        """Return the same route if it takes another call now, or the outcome to settle.
+
+        The route learns of the outcome first.
+        """
+        judged, delivery = self.end(outcome), self._delivery
+        self._permit = self._admission.grant_again(delivery)
+        if self._permit is None:
+            return judged
+        return OtherRoute(delivery.route, self._permit.limit_s, self._permit.turns)
+
     def end(self, outcome: Outcome) -> Outcome:
         """Give the permit back, if it is not given back yet; return the outcome to settle."""
         if self._permit is None:

@@ -207,7 +207,7 @@ class Slots:
         outcome: Outcome | None = None
         routes = AttemptRoutes(admission=self._admission, delivery=delivery, permit=permit)
         try:
-            outcome = await self._worker.work(delivery, permit, routes.go_on)
+            outcome = await self._worker.work(delivery, permit, routes)
         finally:
             outcome = routes.end(outcome or Released(delivery.spent))
         if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:

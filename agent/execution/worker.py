@@ -1,14 +1,13 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
-from collections.abc import Callable
-
 from agent.execution.admission import Permit
+from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.resource_locks import ResourceLocks
-from agent.handlers import Attempt, Handlers, OtherRoute
+from agent.handlers import Attempt, Handlers
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
+from agent.outcome import Dead, Failure, Outcome, Released, Spent
 from agent.ports import Clock
 from schemas.task.failures import ErrorClass
 from schemas.task.line import DEFAULT_TENANT
@@ -25,13 +24,8 @@ class Worker:
         self._clock = clock
         self._deadline_s = deadline_s
 
-    async def work(
-        self,
-        delivery: Delivery,
-        permit: Permit,
-        go_on: Callable[[Retry | Snooze | Dead], OtherRoute | Outcome],
-    ) -> Outcome:
-        """Run the attempt and return its outcome; `go_on` decides about each failed call.
+    async def work(self, delivery: Delivery, permit: Permit, routes: AttemptRoutes) -> Outcome:
+        """Run the attempt and return its outcome; `routes` decides about each failed call.
 
         A cancelled attempt raises CancelledError; `delivery.spent` then says what it has spent, and
         the caller releases the claim.
@@ -58,7 +52,8 @@ class Worker:
             refused_alone=permit.refused_alone,
             may_call=lambda: delivery.leased(self._clock.now_s()),
             note_spent=delivery.note_spent,
-            go_on=go_on,
+            go_on=routes.go_on,
+            again=routes.again,
             turns=permit.turns,
             inherited=Inherited(
                 depth=row.depth, tenant=row.tenant or DEFAULT_TENANT, lane=row.lane

@@ -18,6 +18,7 @@ from agent.handlers.context import (
 from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, DocumentReader
 from agent.handlers.follow_ups import FollowUpError
+from agent.handlers.map_reduce import map_reduce
 from agent.handlers.other_route import OtherRoute
 from agent.handlers.resource_locks import HeldLock, LockError
 from agent.handlers.runner import Handlers
@@ -43,4 +44,5 @@ __all__ = [
     "SoftLimitError",
     "Tools",
     "TryAgainError",
+    "map_reduce",
 ]

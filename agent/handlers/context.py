@@ -25,17 +25,19 @@ from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, FollowUp, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import SUSPECT_LOSSES, Account, Call, CallFailed, Clock, Reply
-from agent.quota.estimate import most_out
+from agent.quota.estimate import CallSize, Estimates, most_out
 from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.settings.config import NO_SETTINGS, Price, Structured, TypeConfig
+from schemas.settings.known_models import known_tokens
 from schemas.task.codec import with_json
 from schemas.task.line import TaskLine
 from schemas.task.message_text import text_of
 
 _NAME_CHARS = 191
 _LOCK_SHARE = 0.5  # of the attempt's time, to wait for a lock; the rest is for the calls
+_SUCCESS = range(200, 300)
 _Failed = Retry | Snooze | Dead
 
 
@@ -53,6 +55,8 @@ class Attempt:
     - `may_call`: returns whether the claim's lease is good.
     - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
       the outcome to settle.
+    - `again`: takes such an outcome too; returns the same route if it takes a call now, or the
+      outcome to settle.
     - `inherited`: what the task's follow-ups take from it.
     - `turns`: lets each call wait for its turn within the provider's limits.
     - `locks`: takes locks for the attempt.
@@ -74,6 +78,7 @@ class Attempt:
     may_call: Callable[[], bool]
     note_spent: Callable[[Spent], None] = lambda _spent: None
     go_on: Callable[[_Failed], OtherRoute | Outcome] = lambda outcome: outcome
+    again: Callable[[Outcome], OtherRoute | Outcome] = lambda outcome: outcome
     turns: Turns = field(default_factory=FreeTurns)
     inherited: Inherited = field(default_factory=Inherited)
     locks: AttemptLocks = field(default_factory=FreeLocks)
@@ -87,7 +92,8 @@ class Tools:
     `account` returns the account of a route. `apart` runs work that is too heavy for this process.
     `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with every
     error that a handler raises. `errors` logs those that a handler did not raise on purpose.
-    `usual_limit_s` is the time of a handler whose type sets no limit.
+    `usual_limit_s` is the time of a handler whose type sets no limit. `lengths` are the learned
+    tokens per byte, by model and type of task.
     """
 
     account: Callable[[str], Account]
@@ -102,6 +108,7 @@ class Tools:
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)
     usual_limit_s: float = math.inf
+    lengths: Estimates = field(default_factory=Estimates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +131,14 @@ class Answer:
 class CallRefusedError(Exception):
     """A call gave no usable answer.
 
-    The error ends the handler, and `outcome` is settled.
+    The error ends the handler, and `outcome` is settled. `was_answered` says that the provider
+    answered, and bills, although the answer cannot be used.
     """
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Outcome, *, was_answered: bool = False) -> None:
         super().__init__(outcome.failure.text if isinstance(outcome, _Failed) else "")
         self.outcome = outcome
+        self.was_answered = was_answered
 
 
 class LeaseLostError(Exception):
@@ -148,6 +157,17 @@ class NoTurnError(Exception):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an attempt makes its calls: on a route, by its account, within its limits."""
+
+    route: str
+    account: Account
+    limit_s: float | None
+    refused_alone: bool
+    turns: Turns
+
+
 class Context:
     """One attempt at one task.
 
@@ -160,10 +180,14 @@ class Context:
         self.rules = tools.types.get(task.type, NO_SETTINGS)
         self._attempt = attempt
         self._tools = tools
-        self._route = attempt.route
-        self._first = self._account = tools.account(attempt.route)
-        self._limit_s, self._refused_alone = attempt.limit_s, attempt.refused_alone
-        self._turns = attempt.turns
+        self._place = _Place(
+            attempt.route,
+            tools.account(attempt.route),
+            attempt.limit_s,
+            attempt.refused_alone,
+            attempt.turns,
+        )
+        self._first = self._place.account
         self._tiers = tiers_of(self.rules.tiers) if self.rules.tiers else tools.tiers
         rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.apart)
         self._follow_ups = FollowUps(parent=task, inherited=attempt.inherited, rules=rules)
@@ -208,7 +232,26 @@ class Context:
     @property
     def model(self) -> str | None:
         """Return the model for tasks that name none; it changes when the attempt changes routes."""
-        return self._account.model
+        return self._place.account.model
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Return how many tokens the task's model takes; None if nobody knows."""
+        account, model = self._place.account, self.task.model
+        return account.context_tokens if model in {None, account.model} else known_tokens(model)
+
+    @property
+    def tokens_per_byte(self) -> float:
+        """Return how many tokens a byte of the requests for this type and model has had lately."""
+        model = self.task.model or self.model or ""
+        return self._tools.lengths.tokens_per_byte(model, self.task.type)
+
+    @property
+    def left_s(self) -> float:
+        """Return how much time the attempt has left."""
+        limit_s = self.rules.time_limit_s
+        own_s = math.inf if limit_s is None else limit_s - self._elapsed_ms() / 1000
+        return min(self._left_s(), own_s)
 
     @property
     def prompt(self) -> str | None:
@@ -229,7 +272,7 @@ class Context:
     @property
     def structured(self) -> Structured:
         """Return the form in which the route's server takes a schema."""
-        return self._account.structured
+        return self._place.account.structured
 
     @property
     def follow_ups(self) -> tuple[FollowUp, ...]:
@@ -276,11 +319,12 @@ class Context:
         self._require_time()
         sent, model, most = packed(body), str(body.get("model", "")), most_out(body)
         del body  # another copy of the text would wait for the answer
-        if self._account is not self._first:
-            sent, model = self._fitted(sent, schema)
+        place = self._place
+        if place.account is not self._first:
+            sent, model = _fitted(place, sent, schema)
         may_correct = not verbatim
         while True:
-            reply, outcome = await self._call(sent, model, schema, most, verbatim=verbatim)
+            reply, outcome = await self._call(place, sent, model, schema, most, verbatim=verbatim)
             if isinstance(outcome, Succeeded):
                 answer = reply.body if isinstance(reply, Reply) else b""
                 return Answer(answer, self._of_type(outcome, schema))
@@ -288,15 +332,45 @@ class Context:
             if corrected is not None and not self.overdue:
                 sent, may_correct = corrected, False
                 continue
-            following = self._attempt.go_on(outcome)
-            if not isinstance(following, OtherRoute):
-                raise CallRefusedError(following)
-            self.spent = self.spent.leaving(self._route, outcome.failure.error_class)
-            self._attempt.note_spent(self.spent)
-            self._route, self._account = following.name, self._tools.account(following.name)
-            self._limit_s, self._refused_alone = following.limit_s, False
-            self._turns = following.turns
-            sent, model = self._fitted(sent, schema)
+            if self._place.route == place.route:
+                was_answered = isinstance(reply, Reply) and reply.status in _SUCCESS
+                self._leave(place, outcome, was_answered=was_answered)
+            place = self._place  # else another call of the handler has left the route before
+            sent, model = _fitted(place, sent, schema)
+
+    def _leave(self, place: _Place, outcome: _Failed, *, was_answered: bool) -> None:
+        """Go on on another route after a failure. Raises CallRefusedError if there is none."""
+        following = self._attempt.go_on(outcome)
+        if not isinstance(following, OtherRoute):
+            raise CallRefusedError(following, was_answered=was_answered)
+        self.spent = self.spent.leaving(place.route, outcome.failure.error_class)
+        self._attempt.note_spent(self.spent)
+        account = self._tools.account(following.name)
+        self._place = _Place(
+            following.name,
+            account,
+            following.limit_s,
+            refused_alone=False,
+            turns=following.turns,
+        )
+
+    async def call_again(self, refused: CallRefusedError, wait_s: float) -> None:
+        """Wait until the route takes another call after one that it refused.
+
+        For handlers of docllm's own. Raises the error again if the attempt's time would be over, or
+        if the route takes no call then.
+        """
+        if wait_s >= self.left_s:
+            raise refused
+        place = self._place
+        await self._tools.clock.sleep(wait_s)
+        if self._place is not place:
+            return  # another call of the handler has asked meanwhile
+        self._require_lease()
+        following = self._attempt.again(refused.outcome)
+        if not isinstance(following, OtherRoute):
+            raise CallRefusedError(following) from refused
+        self._place = replace(place, limit_s=following.limit_s, turns=following.turns)
 
     def _require_time(self) -> None:
         """Raise SoftLimitError at the first call after the soft limit."""
@@ -359,12 +433,9 @@ class Context:
         if not self._attempt.may_call():
             raise LeaseLostError
 
-    def _fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
-        """Return a body and its model as the present route takes them."""
-        return body_for(self._account, sent, schema), self._account.model or ""
-
     async def _call(
         self,
+        place: _Place,
         sent: bytes,
         model: str,
         schema: dict[str, Any] | None,
@@ -372,15 +443,15 @@ class Context:
         *,
         verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
-        """Make one call on the present route; return the reply and what it means."""
+        """Make one call on a route; return the reply and what it means."""
         self._require_lease()
-        turn, end = await self._turn(len(sent), most_out), CallEnd()
+        turn, end = await self._turn(place, len(sent), most_out), CallEnd()
         try:
-            call = self._next_call(sent)
+            call = self._next_call(place, sent)
             estimate_micro = self._estimate_micro(call, model)
             crash.reach("call.sending")
             try:
-                reply = await self._account.llm.complete(call)
+                reply = await place.account.llm.complete(call)
             except asyncio.CancelledError:
                 self._note_killed(call, model, estimate_micro)
                 raise
@@ -390,14 +461,21 @@ class Context:
                 model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
             )
             outcome = await judged(reply, terms, self._tools.apart)
+            self._learn_length(len(sent), outcome)
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
             turn.ended(end)
         return reply, self._with_all_spent(outcome)
 
-    async def _turn(self, length: int, most_out: int | None) -> CallTurn:
+    def _learn_length(self, length: int, outcome: Judged) -> None:
+        if tokens_in := outcome.spent.tokens_in:
+            size = CallSize(task_type=self.task.type, input_bytes=length)
+            model = self.task.model or self.model or ""
+            self._tools.lengths.learn(model, size, tokens_in, outcome.spent.tokens_out)
+
+    async def _turn(self, place: _Place, length: int, most_out: int | None) -> CallTurn:
         """Wait for the call's turn. Raises NoTurnError, and LeaseLostError if the lease is lost."""
-        turn = await self._turns.next(length, most_out, self._left_s())
+        turn = await place.turns.next(length, most_out, self._left_s())
         if turn is None:
             raise NoTurnError
         if not self._attempt.may_call():
@@ -433,7 +511,7 @@ class Context:
             attempt=self._attempt.attempt,
             max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
-            refused_alone=self._refused_alone,
+            refused_alone=self._place.refused_alone,
             tiers=self._tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),
@@ -448,17 +526,14 @@ class Context:
         """Return how much of the claim's time is left."""
         return self._attempt.left_s - self._elapsed_ms() / 1000
 
-    def _next_call(self, sent: bytes) -> Call:
+    def _next_call(self, place: _Place, sent: bytes) -> Call:
         self._calls += 1
         attempt = self._attempt
         number = attempt.attempt + 1
         label = str(number) if self._calls == 1 else f"{number}.{self._calls}"
         name = request_id(batch=attempt.batch, key=self.task.key, attempt=label)
-        limits_s = (
-            self._account.timeout_s,
-            self._limit_s or self._account.timeout_s,
-            self._left_s(),
-        )
+        timeout_s = place.account.timeout_s
+        limits_s = (timeout_s, place.limit_s or timeout_s, self._left_s())
         return Call(sent, name, min(limits_s))
 
     def _estimate_micro(self, call: Call, model: str) -> int:
@@ -493,6 +568,11 @@ class Context:
         self.spent = spent
         self._attempt.note_spent(spent)
         return outcome
+
+
+def _fitted(place: _Place, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
+    """Return a body and its model as a route takes them."""
+    return body_for(place.account, sent, schema), place.account.model or ""
 
 
 Handler = Callable[[Context], Awaitable[Any]]

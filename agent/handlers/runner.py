@@ -28,6 +28,7 @@ from agent.handlers.context import (
 from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
+from agent.handlers.map_reduce import map_reduce
 from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
 from agent.handlers.suspects import RunSuspect, SuspectDiedError
 from agent.handlers.threads import NoThreadError
@@ -46,14 +47,18 @@ from agent.outcome import (
 from agent.process.containment import current_task, enter_handler, is_to_end
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
+from schemas.task.task_types import MAP_REDUCE
 from schemas.task.untrusted import contained, described
 
 UNUSABLE_S = 60.0  # until an attempt for which no process could be started comes back
 _PACK_FROM_BYTES = 4 << 10
+_BUILT_IN: Mapping[str, Handler] = {MAP_REDUCE: map_reduce}
 
 
 class Handlers:
-    """All handlers of an agent, by task type; a type without a handler is a chat completion.
+    """All handlers of an agent, by task type.
+
+    A type without a handler has the built-in one of its name, or is a chat completion.
 
     `run_suspect` runs the handler of a task over which agents were lost.
     """
@@ -84,7 +89,7 @@ class Handlers:
         return await self._handle(context, attempt.left_s)
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
-        handler = self._by_type.get(context.task.type, chat)
+        handler = self._by_type.get(context.task.type) or _BUILT_IN.get(context.task.type, chat)
         if context.suspect:
             handler = partial(self._run_suspect, handler)
         own_s = context.rules.time_limit_s or self._tools.usual_limit_s

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agent.handlers.context import Context, Handler
+from agent.handlers.map_reduce import map_reduce
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import (
     ProcessDiedError,
@@ -37,8 +38,8 @@ class Suspects:
 
         A handler that no process can run runs in the agent. Raises SuspectDiedError.
         """
-        if context.rules.run is RunIn.PROCESS:
-            return await handler(context)
+        if context.rules.run is RunIn.PROCESS or handler is map_reduce:
+            return await handler(context)  # `map_reduce` runs no code but docllm's own
         alone = ProcessHandler(_path(handler, context), ProcessLimits(context.task.type))
         try:
             return await self._processes.run_alone(alone, context)

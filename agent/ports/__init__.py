@@ -413,10 +413,12 @@ class Account:
     """The means to call one route.
 
     `model` is for tasks that name no model; None leaves the choice to the provider. `structured` is
-    the form in which the server takes a schema.
+    the form in which the server takes a schema. `context_tokens` is how many tokens the model
+    takes, None if unknown.
     """
 
     llm: LLM
     model: str | None
     timeout_s: float
     structured: Structured = Structured.JSON_SCHEMA
+    context_tokens: int | None = None

@@ -89,6 +89,10 @@ class Estimates:
             tokens_out = size.most_out
         return _capped(Charge(tokens_in=tokens_in, tokens_out=tokens_out), limits)
 
+    def tokens_per_byte(self, route: str, task_type: str) -> float:
+        """Return how many tokens a byte of such requests has."""
+        return (self._kinds.get((route, task_type, False)) or _CallKind()).tokens_per_byte
+
     def learn(self, route: str, size: CallSize, tokens_in: int, tokens_out: int) -> None:
         """Learn what a call used."""
         key = route, size.task_type, size.by_uri

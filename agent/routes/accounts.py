@@ -14,6 +14,7 @@ from schemas.clients.llm_address import in_clear
 from schemas.errors import ConfigError
 from schemas.settings.account import account
 from schemas.settings.config import Config, Secret
+from schemas.settings.known_models import known_tokens
 from schemas.settings.routing import configured_routes
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class Accounts:
         if configured is not None:
             return configured
         default = self._configured[DEFAULT]
-        return replace(default, model=self._naming.model_of(route))
+        model = self._naming.model_of(route)
+        return replace(default, model=model, context_tokens=known_tokens(model or ""))
 
     def prepared(self, config: Config) -> "PreparedAccounts":
         """Return the accounts of changed settings, with the clients that go on.
@@ -99,7 +101,13 @@ class Accounts:
             except ConfigError as error:
                 raise ConfigError(f"route {name}: {error}") from None
         clients[identity] = client
-        return Account(client, settings.model, settings.timeout_s, settings.structured)
+        return Account(
+            client,
+            settings.model,
+            settings.timeout_s,
+            settings.structured,
+            settings.context_tokens or known_tokens(settings.model or ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)

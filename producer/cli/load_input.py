@@ -29,7 +29,7 @@ from schemas.settings.config import Config
 from schemas.task.batch_name import RULE, is_batch_name
 
 _PART_BYTES = 1 << 20
-DOCUMENTS_ONLY = ("prompt", "model", "schema", "by_uri")
+DOCUMENTS_ONLY = ("prompt", "model", "type", "schema", "by_uri")
 
 
 class Input:
@@ -107,12 +107,14 @@ class Input:
                 options.documents,
                 prompt=options.prompt,
                 model=options.model,
+                task_type=options.type,
                 schema=options.schema,
             )
         return read_documents(
             options.documents,
             prompt=options.prompt,
             model=options.model,
+            task_type=options.type,
             schema=options.schema,
             by_uri=options.by_uri,
             leave_out=[self.rejects, *self._own],

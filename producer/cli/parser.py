@@ -161,6 +161,11 @@ def _add_load(parser: Parser) -> None:
     )
     parser.add_argument("--model", type=written, help="for --documents: the model")
     parser.add_argument(
+        "--type",
+        type=type_name,
+        help="for --documents: the type, such as map-reduce",
+    )
+    parser.add_argument(
         "--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer"
     )
     parser.add_argument(

@@ -33,6 +33,7 @@ def read_documents(
     *,
     prompt: str,
     model: str | None = None,
+    task_type: str | None = None,
     schema: Path | None = None,
     by_uri: bool = False,
     leave_out: Collection[Path] = (),
@@ -45,7 +46,7 @@ def read_documents(
     Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
     there is no document.
     """
-    question = question_of(prompt, model, schema)
+    question = question_of(prompt, model, task_type, schema)
     tree = FileTree.of(source, leave_out=leave_out)
     entries = tree.entries()
     first_entry = next(entries, None)
@@ -66,11 +67,15 @@ def documents_batch(source: str) -> str:
     return FileTree.of(source).name
 
 
-def question_of(prompt: str, model: str | None, schema: Path | None) -> dict[str, Any]:
+def question_of(
+    prompt: str, model: str | None, task_type: str | None, schema: Path | None
+) -> dict[str, Any]:
     """Return what all lines have in common, checked as a line is."""
     question: dict[str, Any] = {"prompt": prompt}
     if model is not None:
         question["model"] = model
+    if task_type is not None:
+        question["type"] = task_type
     try:
         if schema is not None:
             raw = schema.read_bytes()

@@ -7,7 +7,6 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator
 
 from producer.input.lines import Bad, Good
-from schemas.task.task_types import RESERVED
 
 _NAMED = 8  # known types that an error names
 
@@ -41,10 +40,8 @@ class KnownTypes:
         if isinstance(line, Bad):
             return line
         name = line.task.type
-        problem = (
-            "is reserved, and this version has no such type" if name in RESERVED else "is unknown"
-        )
-        return Bad(line.line, "type", f"{name!r} {problem}", self._fix(name), line.value.decode())
+        fix = self._fix(name)
+        return Bad(line.line, "type", f"{name!r} is unknown", fix, line.value.decode())
 
     def _fix(self, name: str) -> str:
         known = sorted(self._known)

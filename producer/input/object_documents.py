@@ -67,6 +67,7 @@ def read_objects(
     *,
     prompt: str,
     model: str | None = None,
+    task_type: str | None = None,
     schema: Path | None = None,
     stores: ObjectStores | None = None,
 ) -> Generator[Good | Bad, None, None]:
@@ -77,7 +78,7 @@ def read_objects(
     Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
     there is no object; and ConfigError or UnreachableError when the objects cannot be listed.
     """
-    question = question_of(prompt, model, schema)
+    question = question_of(prompt, model, task_type, schema)
     entries = ObjectTree.of(source).entries(ObjectStores() if stores is None else stores)
     try:
         first_entry = next(entries, None)

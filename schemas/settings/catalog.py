@@ -189,6 +189,21 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         "on_dead": NamedSetting(
             kinds.function, "the same, after a task is dead or cancelled, such as to undo its work"
         ),
+        "part_tokens": NamedSetting(
+            kinds.whole(200, MOST_TOKENS),
+            "most tokens of a part, where `map-reduce` splits a document; by default as many as "
+            "the model takes",
+        ),
+        "overlap_tokens": NamedSetting(
+            kinds.whole(0, 100_000),
+            "how many tokens a part has in common with the one before it",
+            "200",
+        ),
+        "merge_prompt": NamedSetting(
+            kinds.text,
+            "prompt that merges the answers for parts: `{answers}` stands for them, `{prompt}` for "
+            "the task's own prompt",
+        ),
     },
 }
 

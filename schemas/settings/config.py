@@ -224,6 +224,7 @@ class TypeConfig:
     attempts at once in one agent. `schedule`: the hours in which the tasks run. `run`: where the
     handler runs; in a process of its own it may use `memory_mb` and run for `time_s`.
     `on_success`, `on_retry` and `on_dead`: functions that run after an attempt has ended.
+    `part_tokens`, `overlap_tokens` and `merge_prompt`: how `map-reduce` splits and merges.
     """
 
     handler: str | None = None
@@ -246,6 +247,9 @@ class TypeConfig:
     on_success: str | None = None
     on_retry: str | None = None
     on_dead: str | None = None
+    part_tokens: int | None = None
+    overlap_tokens: int | None = None
+    merge_prompt: str | None = None
 
     @property
     def hooks(self) -> dict[HookEvent, str]:

@@ -8,9 +8,8 @@ import re
 
 DOCUMENT = "document"
 OPENAI = "openai"  # the type of a line of the OpenAI batch API
-BUILT_IN = frozenset({DOCUMENT, OPENAI})
-# Names that a later version gives a meaning. Until then they are unknown, like any other.
-RESERVED = frozenset({"map-reduce"})
+MAP_REDUCE = "map-reduce"  # a document of any length: in parts, whose answers are merged
+BUILT_IN = frozenset({DOCUMENT, OPENAI, MAP_REDUCE})
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -106,12 +106,16 @@ def handlers_harness(
     *replies: Reply | CallFailed,
     types: dict[str, TypeConfig] | None = None,
     run_suspect: RunSuspect = _never,
+    llm: FakeLLM | None = None,
+    clock: StillClock | None = None,
+    context_tokens: int | None = None,
     **by_type: Handler,
 ) -> HandlersHarness:
-    llm, apart = FakeLLM(list(replies) or [completion()]), CountingExecutor()
-    clock = StillClock()
+    llm, apart = llm or FakeLLM(list(replies) or [completion()]), CountingExecutor()
+    clock = clock or StillClock()
+    account = Account(llm, "default-model", 30.0, context_tokens=context_tokens)
     tools = Tools(
-        account={"default": Account(llm, "default-model", 30.0)}.__getitem__,
+        account={"default": account}.__getitem__,
         documents=file_documents(),
         clock=clock,
         apart=apart,

@@ -68,7 +68,7 @@ class FakeWorker:
     limits_s: list[float | None] = field(default_factory=list)
     alone: list[bool] = field(default_factory=list)
 
-    async def work(self, _delivery: Delivery, permit: Permit, _go_on: object = None) -> Outcome:
+    async def work(self, _delivery: Delivery, permit: Permit, _routes: object = None) -> Outcome:
         self.limits_s.append(permit.limit_s)
         self.alone.append(permit.refused_alone)
         return await self.act()

@@ -1,5 +1,7 @@
 """An attempt whose route refuses the task or fails goes on on the route's fallback."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.execution.admission import Admission, Permit
@@ -11,6 +13,7 @@ from agent.outcome import Dead, Failure, Released, Retry, Snooze, Spent
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Trigger
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
+from tests.support.handlers import StillClock
 from tests.support.routes import GOOD, exhausted, failed, paused, routes, snoozed
 from tests.support.slots import RAISED, SlotsHarness, claimed, ending
 
@@ -210,6 +213,62 @@ def test_the_routes_learn_of_each_failure_once() -> None:
         "c": (0, 0),
         "default": (0, 0),
     }
+
+
+def test_an_attempt_may_go_on_on_the_route_that_refused_it() -> None:
+    """The route learns of the refusal first, and has another permit for the attempt."""
+    attempts = Attempts()
+    delivery, way = attempts.begin()
+
+    assert way.again(refused("BAD_REQUEST")) == OtherRoute("a")
+    assert way.end(GOOD) is GOOD
+    attempts.admission.leave(delivery)
+    counts = {route.name: route.take_counts() for route in attempts.table}
+    assert counts["a"] == (2, 0)
+    assert all(route.idle for route in attempts.table)
+
+
+def test_an_attempt_ends_if_its_route_takes_no_other_call() -> None:
+    """A route that has stopped, or pauses, is tried by one call at a time, when it is due."""
+    attempts = Attempts()
+    _, way = attempts.begin()
+    attempts.stop("a")
+
+    outcome = way.again(failed())
+
+    assert isinstance(outcome, Snooze)
+    assert way.end(outcome) is outcome
+
+
+def test_an_attempt_may_make_the_call_that_tries_a_paused_route() -> None:
+    """Otherwise nobody would, if all slots wait for it."""
+    attempts = Attempts()
+    _, way = attempts.begin()
+    paused(attempts.table, snoozed("RATE"), attempts.now_s, "a")
+    assert attempts.table.closed("a", attempts.now_s)
+    assert isinstance(way.again(snoozed("RATE")), Snooze)
+
+    attempts.admission._clock = StillClock(attempts.now_s + 6)
+
+    assert way.again(snoozed("RATE")) == OtherRoute("a")
+
+
+def test_no_attempt_calls_again_when_the_agent_leaves() -> None:
+    """The refused call's outcome is settled."""
+    attempts = Attempts()
+    _, way = attempts.begin()
+    attempts.admission.close()
+
+    assert way.again(snoozed("CAPACITY")) == snoozed("CAPACITY")
+
+
+def test_no_attempt_calls_again_when_its_batch_is_held_back() -> None:
+    """A guard's tasks make no call but those of its looks."""
+    attempts = Attempts()
+    _, way = attempts.begin()
+    attempts.harness.guards.replace((replace(RAISED, route="a"),))
+
+    assert way.again(snoozed("CAPACITY")) == snoozed("CAPACITY")
 
 
 def test_a_paused_route_is_left_for_its_lack_of_capacity_alone() -> None:

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent.execution.admission import Permit
+from agent.execution.admission import Admission, Permit
+from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.worker import Worker
 from agent.handlers import Attempt, Handlers, LockError
@@ -89,7 +90,9 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
     turns = quota_gate_of(Config(), StillClock(at_s)).admit(delivery, delivery.route)
     assert turns is not None
     permit = Permit(Ticket(delivery.route, 0, at_s, 2.5), turns, refused_alone=True)
-    return asyncio.run(worker.work(delivery, permit, lambda outcome: outcome)), handlers.attempts
+    admission = cast("Admission", None)
+    routes = AttemptRoutes(admission=admission, delivery=delivery, permit=permit)
+    return asyncio.run(worker.work(delivery, permit, routes)), handlers.attempts
 
 
 def test_an_attempt_has_the_budget_of_its_row() -> None:

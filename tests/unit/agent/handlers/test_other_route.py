@@ -1,6 +1,7 @@
 """A call that goes on to another route: its model, its form of a schema, its cost."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from agent.handlers import Attempt, Context, Handler, OtherRoute
 from agent.handlers.other_route import body_for
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from agent.ports import Account, Reply
+from agent.ports import Account, Call, Reply
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Price, Structured
 from tests.support.handlers import (
@@ -26,6 +27,13 @@ from tests.support.handlers import (
 
 TOO_LONG = Reply(400, {}, b'{"error": {"code": "context_length_exceeded", "message": "too long"}}')
 SCHEMA = {"type": "object"}
+
+
+async def slowly(complete: Callable[[Call], Awaitable[Reply]], call: Call) -> Reply:
+    """Let another call begin before this one is answered."""
+    reply = await complete(call)
+    await asyncio.sleep(0)
+    return reply
 
 
 class TwoRoutes:
@@ -92,6 +100,24 @@ def test_the_call_is_made_again_with_the_other_model() -> None:
         "b/a%2F1#1.2",
     ]
     assert two.other.calls[0].timeout_s == 60.0
+
+
+def test_calls_that_were_under_way_follow_the_first_that_leaves_its_route() -> None:
+    """A failure on the route that was left says nothing about the new one."""
+
+    async def both(context: Context) -> list[str]:
+        body = {"model": "small", "messages": []}
+        answers = await asyncio.gather(context.complete(body), context.complete(body))
+        return [answer.text for answer in answers]
+
+    two = TwoRoutes(document=both)
+    two.tools.account("default").llm.complete = partial(slowly, two.first.complete)  # type: ignore[method-assign]
+
+    outcome = two.run()
+
+    assert isinstance(outcome, Succeeded)
+    assert (len(two.first.calls), len(two.other.calls), len(two.failures)) == (2, 2, 1)
+    assert {body["model"] for body in two.sent()} == {"large"}
 
 
 def test_a_probe_has_its_own_time_limit() -> None:

@@ -153,3 +153,14 @@ def test_the_process_of_a_type_that_runs_in_processes_is_no_witness() -> None:
     assert isinstance(outcome, Retry)
     assert outcome.failure.error_class is ErrorClass.HANDLER
     assert not outcome.failure.keeps_losses
+
+
+def test_a_long_document_is_answered_in_the_agent() -> None:
+    """Its handler runs nothing of a person's own, and needs more of the agent than others."""
+    bench = Bench(rules=TypeConfig())
+    line = {"id": "a", "type": "map-reduce", "prompt": "{document}", "input": {"text": "x"}}
+
+    outcome = bench.run(task=line)
+
+    assert isinstance(outcome, Succeeded)
+    assert bench.started == []

@@ -72,6 +72,16 @@ def test_an_estimate_is_at_most_what_a_minute_allows(limits: QuotaLimits, charge
     assert Estimates().charge("a", CallSize(input_bytes=4000), limits) == charge
 
 
+def test_the_tokens_of_a_byte_are_learned_for_each_kind() -> None:
+    """The first call of a kind says more than the usual four bytes a token."""
+    estimates = Estimates()
+    estimates.learn("a", CallSize(task_type="t", input_bytes=1000), 500, 1)
+
+    assert estimates.tokens_per_byte("a", "t") == 0.5
+    assert estimates.tokens_per_byte("a", "other") == 0.25
+    assert estimates.tokens_per_byte("b", "t") == 0.25
+
+
 def test_kinds_are_bounded() -> None:
     """Tasks name models, and each makes a route."""
     estimates = Estimates()

@@ -78,6 +78,17 @@ def test_a_route_has_the_account_that_it_names() -> None:
     ]
 
 
+def test_an_account_knows_what_its_model_takes() -> None:
+    """As it is set, or else as it is known; of another model nothing follows."""
+    routes = {"set": RouteConfig(context_tokens=9000), "gpt-4o": RouteConfig()}
+    config = Config(llm=LLMConfig(base_url="http://a", context_tokens=5000), routes=routes)
+    accounts = Accounts(config=config, naming=RouteNames(config), connect=connected([]))
+
+    assert {
+        name: accounts(name).context_tokens for name in (ROUTE, "set", "gpt-4o", "o1", "mine")
+    } == {ROUTE: 5000, "set": 9000, "gpt-4o": 128_000, "o1": 200_000, "mine": None}
+
+
 def test_a_key_is_sent_to_no_other_address() -> None:
     """A route with its own address and no key gets no key: `[llm]`'s key is not for that server."""
     made: list[FakeLLM] = []

@@ -52,13 +52,6 @@ def test_built_in_configured_reported_and_allowed_types_pass() -> None:
     assert refused(types, *(line(1, type=name) for name in names), line(2)) == []
 
 
-def test_a_reserved_type_is_refused_as_not_available() -> None:
-    """A type that a later version brings is not taken for a misspelt one."""
-    (bad,) = refused(KnownTypes(configured=CONFIGURED), line(1, type="map-reduce"))
-
-    assert bad.error == "'map-reduce' is reserved, and this version has no such type"
-
-
 def test_bad_lines_stay_as_they_are() -> None:
     """A line that is no task keeps its own error."""
     bad = line(1, prompt=7)

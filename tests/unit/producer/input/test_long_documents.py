@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from producer.input.lines import Good, read_line
-from producer.input.long_documents import KNOWN_TOKENS, LongDocuments, known_tokens
+from producer.input.long_documents import LongDocuments
 from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 
 CONFIG = Config(
@@ -79,25 +79,7 @@ def test_a_document_by_uri_counts_with_its_size() -> None:
     assert "'a.txt' (about 10," in warned(replace(made, document="a.txt"))
 
 
-@pytest.mark.parametrize(
-    ("model", "tokens"),
-    [
-        ("gpt-4o", 128_000),
-        ("gpt-4o-mini", 128_000),
-        ("gpt-4", None),
-        ("gpt-4-32k", None),
-        ("claude-3-5-sonnet-20241022", 200_000),
-        ("gpt-5-chat-latest", 128_000),
-        ("gpt-5.1-2025-11-13", 400_000),
-        ("claude-sonnet-4-5-20250929", 200_000),
-        ("mistral/mistral-large-2411", 128_000),
-        ("mistral-large-latest", 262_144),
-        ("o1", 200_000),
-        ("o10", None),
-        ("", None),
-    ],
-)
-def test_a_known_name_covers_its_versions_and_nothing_else(model: str, tokens: int | None) -> None:
-    """A longer name that only begins alike is another model."""
-    assert known_tokens(model) == tokens
-    assert all(limit > 4096 for limit in KNOWN_TOKENS.values())
+def test_a_document_that_its_agents_split_is_not_too_long() -> None:
+    """`map-reduce` takes documents of any length."""
+    assert warned(line("a", 100_000, type="map-reduce")) == ""
+    assert "load them as type map-reduce" in warned(line("a", 100_000))

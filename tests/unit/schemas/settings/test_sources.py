@@ -9,6 +9,7 @@ from schemas.errors import ConfigError
 from schemas.runtime.next_command import as_called
 from schemas.settings.config import Config, Price, TypeConfig
 from schemas.settings.sources import OPENAI_URL, ledger_url, load_config, require_llm
+from schemas.task.task_types import BUILT_IN
 
 MYSQL = {"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm"}
 
@@ -129,7 +130,7 @@ def test_types_of_task_arrive(tmp_path: Path) -> None:
 
     config = load(tmp_path, toml)
 
-    assert config.known_types == {"document", "openai", "invoice", "a.b", "plain"}
+    assert config.known_types == BUILT_IN | {"invoice", "a.b", "plain"}
     # A row without a type is a document; no load writes one.
     assert [config.knows_type(name) for name in ("plain", "other", "")] == [True, False, True]
     assert config.types == {

@@ -20,6 +20,13 @@ from tests.unit.schemas.settings.test_sources import load
         ("[types.a]\nhandler = 'a:b'\ntime_s = 9", "types.a.time_s limits a process"),
         ("[types.openai]\nprompt = 'p'", "types.openai.prompt has no effect"),
         ("[types.openai]\nmodel = 'm'", "types.openai.model has no effect"),
+        ("[types.a]\npart_tokens = 900", "types.a.part_tokens has no effect .* handler = "),
+        ("[types.map-reduce]\nmerge_prompt = 'Merge'", "merge_prompt has no {answers}; write it"),
+        (
+            "[types.a]\nhandler = 'agent.handlers:map_reduce'\nrun = 'process'",
+            "types.a.run must be agent for agent.handlers:map_reduce",
+        ),
+        ("[types.map-reduce]\nsoft_limit_s = 9", "soft_limit_s would end .* set time_limit_s"),
     ],
 )
 def test_a_contradiction_names_its_setting_and_the_fix(
@@ -28,6 +35,16 @@ def test_a_contradiction_names_its_setting_and_the_fix(
     """Each of these would be obeyed only in part, and nobody would know in which."""
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, settings)
+
+
+def test_a_document_may_be_split(tmp_path: Path) -> None:
+    """By the built-in type, or by a type of one's own that uses its handler."""
+    parts = "part_tokens = 2000\noverlap_tokens = 0\nmerge_prompt = '{answers}'\n"
+    handler = "handler = 'agent.handlers:map_reduce'"
+
+    types = load(tmp_path, f"[types.map-reduce]\n{parts}[types.a]\n{parts}{handler}").types
+
+    assert [types[name].part_tokens for name in ("map-reduce", "a")] == [2000, 2000]
 
 
 def test_a_process_may_be_limited(tmp_path: Path) -> None:

@@ -1,0 +1,301 @@
+"""The handler of `map-reduce`: a document of any length, in parts whose answers are merged.
+
+A document that fits one request makes one call, as a `document` does. Of a longer one, each part
+gets the task's prompt; the answers are merged, in levels if they are too long for one request. The
+schema holds for the last answer alone. A part that fails, fails the task.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import orjson
+
+from agent.handlers.chat import chat
+from agent.handlers.context import Answer, CallRefusedError, Context
+from agent.handlers.decisions import GiveUpError
+from agent.handlers.parts import split
+from agent.handlers.patience import complete
+from agent.handlers.request import chat_body
+from agent.outcome import Dead, Failure, Retry, Snooze
+from agent.quota.estimate import most_out
+from schemas.task.failures import ErrorClass
+from schemas.task.line import PLACEHOLDER, TaskLine
+
+CALLS_AT_ONCE = 4  # of one task
+OVERLAP_TOKENS = 200
+UNKNOWN_CONTEXT = 8192  # tokens, of a model of which nobody knows what it takes
+_ANSWER_SHARE = 0.25  # of the context, for the answer
+_MOST_ANSWER_TOKENS = 8192
+_SAFE_SHARE = 0.75  # of the rest, because tokens are estimated
+_LEAST_TOKENS_PER_BYTE, _MOST_TOKENS_PER_BYTE = 1 / 8, 1.0
+_FEWEST_TOKENS = 100  # of a part
+_FEWEST_BYTES = 1000  # of a part that is split again
+_END_S = 1.0  # before the attempt's end
+
+_PART = """\
+The document below is one part of a longer document. Do the following for this part alone; the \
+answers for all parts are merged later.{note}
+
+"""
+_SCHEMA_NOTE = " The merged answer must fit this JSON Schema, so note all that it asks for: "
+_PART_NAME = "[part {number} of {count}]\n"
+MERGE_PROMPT = """\
+A document was too long for one request. It was split into parts, and the task below was done for \
+each part. Merge the answers into one answer to the task, for the whole document. Neighbouring \
+parts share some text, so leave out what is said twice. Keep the order of the document, and do \
+not mention parts.
+
+The task:
+{prompt}
+
+The answers:
+{answers}"""
+Result = TypeVar("Result")
+
+_FIELDS = re.compile(r"\{(?:prompt|answers)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class _PartAnswer:
+    """An answer for the parts from `first` to `last`."""
+
+    first: int
+    last: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{_parts(self.first, self.last)}:\n{self.text.strip()}\n"
+
+
+async def map_reduce(context: Context) -> Answer | Dead:
+    """Answer a task whose document may be longer than what its model takes.
+
+    It can also be the handler of a type of your own, as `agent.handlers:map_reduce`.
+    """
+    task, prompt = context.task, context.prompt
+    has_input = task.text is not None or task.uri is not None
+    if task.body is not None or prompt is None or not has_input or PLACEHOLDER not in prompt:
+        return await chat(context)
+    document = await context.document() or ""
+    return await _LongDocument(context, replace(task, prompt=prompt, schema=None)).answer(document)
+
+
+class _LongDocument:
+    """One document of one attempt. `task` has the prompt and no schema."""
+
+    def __init__(self, context: Context, task: TaskLine) -> None:
+        self._context = context
+        self._task = task
+        self._schema = context.schema
+        self._schema_text = "" if self._schema is None else _text(self._schema)
+        self._count = 1
+        self._answered = 0
+
+    async def answer(self, document: str) -> Answer | Dead:
+        """Return the answer for the whole document, or why there can be none."""
+        part_bytes = self._room_bytes()
+        if part_bytes is None:
+            return self._dead("the prompt leaves no room for a part of the document; shorten it")
+        if len(document.encode("utf-8", "replace")) <= part_bytes:
+            try:
+                return await self._last(self._task, document)
+            except CallRefusedError as error:
+                if not _is_too_long(error):
+                    raise
+            part_bytes //= 2  # the estimate was wrong
+        parts = self._split(document, part_bytes)
+        del document
+        limit_s = self._context.left_s - _END_S
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._merged(await self._part_answers(parts))
+        except TimeoutError:
+            raise GiveUpError(
+                f"{self._answered} of {self._count} parts were answered in {limit_s:.0f} s, the "
+                f"time of an attempt, and another attempt would begin again; set a longer "
+                f"time_limit_s in [types.{self._task.type}]"
+            ) from None
+
+    # ---- the parts
+
+    def _split(self, document: str, part_bytes: int) -> list[str]:
+        overlap = self._context.rules.overlap_tokens
+        tokens = OVERLAP_TOKENS if overlap is None else overlap
+        return split(document, part_bytes=part_bytes, overlap_bytes=self._bytes(tokens))
+
+    async def _part_answers(self, parts: Sequence[str]) -> list[_PartAnswer]:
+        self._count = len(parts)
+        calls = [partial(self._of_part, number, part) for number, part in enumerate(parts, 1)]
+        found = await _some_at_once(calls)
+        return [answer for answers in found for answer in answers]
+
+    async def _of_part(self, number: int, part: str) -> list[_PartAnswer]:
+        """Return the answer for a part; more than one if the part had to be split again."""
+        try:
+            answer = await self._of_text(number, part)
+        except CallRefusedError as error:
+            size = len(part.encode("utf-8", "replace"))
+            if not _is_too_long(error) or size < _FEWEST_BYTES:
+                raise _named(error, f"part {number} of {self._count}") from None
+        else:
+            self._answered += 1
+            return [_PartAnswer(number, number, answer.text)]
+        halves = [await self._of_part(number, half) for half in self._split(part, size // 2)]
+        return [answer for half in halves for answer in half]
+
+    async def _of_text(self, number: int, part: str) -> Answer:
+        task = replace(self._task, prompt=self._intro() + (self._task.prompt or ""))
+        name = _PART_NAME.format(number=number, count=self._count)
+        return await complete(self._context, self._body(task, name + part))
+
+    def _intro(self) -> str:
+        note = _SCHEMA_NOTE + self._schema_text if self._schema_text else ""
+        return _PART.replace("{note}", note)
+
+    # ---- the merge
+
+    async def _merged(self, answers: list[_PartAnswer]) -> Answer | Dead:
+        while True:
+            room = self._merge_bytes()
+            groups = _groups(answers, room)
+            if len(groups) == 1:
+                try:
+                    return await self._last(self._merge_task(answers))
+                except CallRefusedError as error:
+                    raise _named(error, f"the merge of {self._count} answers") from None
+            if len(groups) == len(answers):
+                longest = max(answers, key=lambda answer: len(answer.text))
+                return self._dead(
+                    f"the answer for {_parts(longest.first, longest.last)} is too long to be "
+                    "merged with another one; ask for shorter answers, or set max_tokens in params"
+                )
+            answers = await _some_at_once([partial(self._of_group, group) for group in groups])
+
+    async def _of_group(self, group: Sequence[_PartAnswer]) -> _PartAnswer:
+        if len(group) == 1:
+            return group[0]
+        first, last = group[0].first, group[-1].last
+        try:
+            answer = await complete(self._context, self._body(self._merge_task(group)))
+        except CallRefusedError as error:
+            raise _named(error, f"the merge of {_parts(first, last)}") from None
+        return _PartAnswer(first, last, answer.text)
+
+    def _merge_task(self, answers: Sequence[_PartAnswer]) -> TaskLine:
+        values = {
+            "{prompt}": (self._task.prompt or "").replace(PLACEHOLDER, "(the document)"),
+            "{answers}": "\n".join(map(str, answers)),
+        }
+        text = _FIELDS.sub(lambda match: values[match[0]], self._merge_prompt)
+        return replace(self._task, prompt=text)
+
+    @property
+    def _merge_prompt(self) -> str:
+        return self._context.rules.merge_prompt or MERGE_PROMPT
+
+    # ---- sizes
+
+    def _room_bytes(self) -> int | None:
+        """Return how many bytes of the document a request can have; None if too few."""
+        prompt = self._task.prompt or ""
+        fixed = self._intro() + prompt
+        tokens = self._room_tokens(fixed) // prompt.count(PLACEHOLDER)
+        most = self._context.rules.part_tokens
+        tokens = tokens if most is None else min(tokens, most)
+        return None if tokens < _FEWEST_TOKENS else self._bytes(tokens)
+
+    def _merge_bytes(self) -> int:
+        fixed = self._merge_prompt + (self._task.prompt or "") + self._schema_text
+        return self._bytes(max(_FEWEST_TOKENS, self._room_tokens(fixed)))
+
+    def _room_tokens(self, fixed: str) -> int:
+        """Return how many tokens are left beside a text and the answer."""
+        context = self._context.context_tokens or UNKNOWN_CONTEXT
+        usual = min(_MOST_ANSWER_TOKENS, round(_ANSWER_SHARE * context))
+        answer = most_out(self._task.params) or usual
+        used = len(fixed.encode("utf-8", "replace")) * self._tokens_per_byte
+        return round(_SAFE_SHARE * (context - answer) - used)
+
+    def _bytes(self, tokens: int) -> int:
+        return round(tokens / self._tokens_per_byte)
+
+    @property
+    def _tokens_per_byte(self) -> float:
+        """Return what was learned, within bounds: some servers count what they like."""
+        return min(
+            _MOST_TOKENS_PER_BYTE, max(_LEAST_TOKENS_PER_BYTE, self._context.tokens_per_byte)
+        )
+
+    # ---- calls
+
+    async def _last(self, task: TaskLine, document: str | None = None) -> Answer:
+        """Make the call whose answer is the task's."""
+        body = self._body(replace(task, schema=self._schema), document)
+        return await complete(self._context, body, schema=self._schema)
+
+    def _body(self, task: TaskLine, document: str | None = None) -> dict[str, object]:
+        return chat_body(task, document, self._context.model, self._context.structured)
+
+    def _dead(self, text: str) -> Dead:
+        return Dead(Failure(ErrorClass.TOO_LONG, text), self._context.spent)
+
+
+async def _some_at_once(calls: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
+    """Return the results of calls, a few of which run at once; the first failure ends all."""
+    results: dict[int, Result] = {}
+    waiting = iter(enumerate(calls))
+
+    async def work() -> None:
+        for place, call in waiting:
+            results[place] = await call()
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(min(CALLS_AT_ONCE, len(calls))):
+            workers.create_task(work())
+    return [results[place] for place in range(len(calls))]
+
+
+def _groups(answers: Sequence[_PartAnswer], most_bytes: int) -> list[list[_PartAnswer]]:
+    """Return neighbouring answers together, as many as fit a request."""
+    groups: list[list[_PartAnswer]] = []
+    left = 0
+    for answer in answers:
+        size = len(str(answer).encode("utf-8", "replace")) + 1
+        if not groups or size > left:
+            groups.append([])
+            left = most_bytes
+        groups[-1].append(answer)
+        left -= size
+    return groups
+
+
+def _is_too_long(error: CallRefusedError) -> bool:
+    """Return whether the provider refused a request for its length, and made no answer."""
+    outcome = error.outcome
+    return (
+        isinstance(outcome, Retry | Snooze | Dead)
+        and outcome.failure.error_class == ErrorClass.TOO_LONG
+        and not error.was_answered
+    )
+
+
+def _named(error: CallRefusedError, name: str) -> CallRefusedError:
+    """Return the error with the name of what it is about."""
+    outcome = error.outcome
+    if not isinstance(outcome, Retry | Snooze | Dead):
+        return error
+    failure = replace(outcome.failure, text=f"{name}: {outcome.failure.text}")
+    return CallRefusedError(replace(outcome, failure=failure), was_answered=error.was_answered)
+
+
+def _text(schema: dict[str, Any]) -> str:
+    """Return a schema for a prompt, in which it must not be taken for the document's place."""
+    return orjson.dumps(schema).decode().replace(PLACEHOLDER, "(the document)")
+
+
+def _parts(first: int, last: int) -> str:
+    return f"part {first}" if first == last else f"parts {first} to {last}"

@@ -1,0 +1,60 @@
+"""Splits a document into parts that overlap, at borders that a reader would choose. Pure.
+
+Sizes are in bytes of UTF-8, since tokens are estimated from bytes.
+"""
+
+from collections.abc import Iterator
+
+# The kinds of borders, the best first. A part ends behind its border.
+_BORDERS = tuple(
+    border.encode() for border in ("\n\n", "\r\n\r\n", "\n", "\u3002", ". ", "? ", "! ", " ")
+)
+_FEWEST = 0.5  # of a part: a better border is not looked for before
+_MOST_OVERLAP = 0.25  # of a part
+_CONTINUATION = range(0x80, 0xC0)  # bytes that begin no character
+
+
+def split(text: str, *, part_bytes: int, overlap_bytes: int) -> list[str]:
+    """Return the parts of a text, none longer than `part_bytes`.
+
+    Each part but the first begins with the end of the one before it. Blank parts are left out.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    overlap = min(overlap_bytes, int(_MOST_OVERLAP * part_bytes))
+    parts = (raw[start:end] for start, end in _ranges(raw, part_bytes, overlap))
+    decoded = (part.decode("utf-8", "surrogatepass") for part in parts)
+    return [part for part in decoded if part.strip()]
+
+
+def _ranges(raw: bytes, most: int, overlap: int) -> Iterator[tuple[int, int]]:
+    start = 0
+    while len(raw) - start > most:
+        end = _last_border(raw, start + int(_FEWEST * most), start + most)
+        yield start, end
+        start = _first_border(raw, end - overlap, end)
+    yield start, len(raw)
+
+
+def _last_border(raw: bytes, low: int, high: int) -> int:
+    """Return the last place from `low` to `high` behind a border of the best kind there is."""
+    for border in _BORDERS:
+        place = raw.rfind(border, low, high)
+        if place >= 0:
+            return place + len(border)
+    return _character(raw, high)
+
+
+def _first_border(raw: bytes, low: int, high: int) -> int:
+    """Return the first place from `low` to `high` behind a border of the best kind there is."""
+    for border in _BORDERS:
+        place = raw.find(border, low, high)
+        if place >= 0:
+            return place + len(border)
+    return _character(raw, low)
+
+
+def _character(raw: bytes, place: int) -> int:
+    """Return the beginning of the character at a place."""
+    while place < len(raw) and raw[place] in _CONTINUATION:
+        place -= 1
+    return place

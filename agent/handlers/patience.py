@@ -1,0 +1,42 @@
+"""Makes a call again, within the attempt, if its failure may pass.
+
+An attempt that makes many calls would otherwise repeat all of them for one that was refused.
+
+Tested by tests/unit/agent/handlers/test_map_reduce.py.
+"""
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+from agent.handlers.context import Answer, CallRefusedError, Context
+from agent.judge.classes import CLASSES, Action, Effect
+from agent.outcome import Dead, Retry, Snooze
+
+MOST_AGAIN = 2  # after failures that count; refusals for limits have the attempt's time
+FIRST_WAIT_S = 1.0
+
+
+async def complete(
+    context: Context, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None
+) -> Answer:
+    """Make a chat completion, as `Context.complete`, and make it again if it may succeed then."""
+    failures = 0
+    for number in count():
+        try:
+            return await context.complete(body, schema=schema)
+        except CallRefusedError as error:
+            refused = error
+        outcome = refused.outcome
+        if not isinstance(outcome, Retry | Snooze | Dead):
+            raise refused
+        rule = CLASSES.get(outcome.failure.error_class)
+        if rule is not None and rule.route is Effect.REFUSAL:
+            asked_s = outcome.delay_s if isinstance(outcome, Snooze) else 0.0
+            await context.call_again(refused, max(FIRST_WAIT_S, asked_s))
+            continue
+        failures += 1
+        if rule is None or rule.action is not Action.RETRY or failures > MOST_AGAIN:
+            raise refused
+        await context.call_again(refused, FIRST_WAIT_S * 2**number)
+    raise AssertionError("count ends never")
