@@ -17,6 +17,7 @@ from producer.cli.load_report import BadLineReport, Sums
 from producer.input.blank_documents import BlankDocuments
 from producer.input.excluded_files import own_files
 from producer.input.known_routes import KnownRoutes
+from producer.input.known_sources import SOURCES_FROM, KnownSources
 from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.missing_prompts import MissingPrompts
@@ -138,30 +139,36 @@ def _checked(
     options: argparse.Namespace,
     reported: frozenset[str],
     source: Input,
-    older: Sequence[str],
+    older: "OlderAgents",
 ) -> Iterator[Good | Bad]:
-    """Return the input's lines, with tasks that would run in vain as bad lines.
-
-    `older` are the running agents that know no routes of lines.
-    """
+    """Return the input's lines, with tasks that would run in vain as bad lines."""
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
-    routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older)
+    routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older.without_routes)
     prompts = MissingPrompts(config=config, allowed=options.allow_type)
     blank = BlankDocuments(config.roots(), own_files(config))
-    return blank.checked(routes.checked(prompts.checked(types.checked(source.lines()))))
+    sources = KnownSources(older.with_files_only)
+    known = sources.checked(routes.checked(prompts.checked(types.checked(source.lines()))))
+    return blank.checked(known)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderAgents:
+    """Running agents of older versions: without routes of lines; with documents in files only."""
+
+    without_routes: Sequence[str] = ()
+    with_files_only: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What the ledger knows of a load: how its ids clash (`ask`), and the types of agents.
+    """What the ledger knows of a load: how its ids clash (`ask`), and its agents.
 
-    `ask` is None if nothing can clash, as before the first load. `older` are the running agents
-    that know no routes of lines.
+    `ask` is None if nothing can clash, as before the first load.
     """
 
     ask: Ask | None = None
     types: frozenset[str] = frozenset()
-    older: Sequence[str] = ()
+    older: OlderAgents = OlderAgents()
 
 
 @asynccontextmanager
@@ -195,9 +202,12 @@ async def _ledger(
         )
 
 
-async def _older(ledger: LedgerParts | Parts, group: str) -> Sequence[str]:
-    """Return the running agents that know no routes of lines."""
-    return await ledger.transactions.read(migrations.agents_before, LANES_FROM, group)
+async def _older(ledger: LedgerParts | Parts, group: str) -> OlderAgents:
+    read = ledger.transactions.read
+    return OlderAgents(
+        await read(migrations.agents_before, LANES_FROM, group),
+        await read(migrations.agents_before, SOURCES_FROM, group),
+    )
 
 
 async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:

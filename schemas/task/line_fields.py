@@ -223,6 +223,11 @@ def _no_time(field: str) -> LineError:
 
 def source(field: str, value: Any) -> dict[str, Any]:
     """Return the input of a new task; refuse a text without content, which is a paid mistake."""
+    given, checks = _source(field, value)
+    if (unknown := next((part for part in given if part not in checks), None)) is not None:
+        raise LineError(
+            f"{field}.{unknown}", "is not known here", f"known are: {', '.join(checks)}"
+        )
     stored = accepted_source(field, value)
     if "text" in stored and (problem := blank_problem(stored["text"])):
         raise LineError(
@@ -232,7 +237,20 @@ def source(field: str, value: Any) -> dict[str, Any]:
 
 
 def accepted_source(field: str, value: Any) -> dict[str, Any]:
-    """Return the input of a task: `text`, or `uri` and what is known of the document."""
+    """Return the input of a task: `text`, or `uri` and what is known of the document.
+
+    Parts that only a newer version knows are left out.
+    """
+    given, checks = _source(field, value)
+    return {
+        part: check(f"{field}.{part}", given[part])
+        for part, check in checks.items()
+        if part in given
+    }
+
+
+def _source(field: str, value: Any) -> tuple[dict[str, Any], dict[str, Check]]:
+    """Return an input with the checks of its parts."""
     given = json_object(field, value)
     if ("text" in given) == ("uri" in given):
         raise LineError(
@@ -240,14 +258,7 @@ def accepted_source(field: str, value: Any) -> dict[str, Any]:
             "needs exactly one of text and uri",
             'write {"text": "..."} or {"uri": "file:///..."}',
         )
-    checks, stored = _TEXT if "text" in given else _URI, {}
-    for part, part_value in given.items():
-        if part not in checks:
-            raise LineError(
-                f"{field}.{part}", "is not known here", f"known are: {', '.join(checks)}"
-            )
-        stored[part] = checks[part](f"{field}.{part}", part_value)
-    return stored
+    return given, _TEXT if "text" in given else _URI
 
 
 def _any_text(field: str, value: Any) -> str:

@@ -223,14 +223,16 @@ def test_an_older_agent_stops_the_command_with_its_code(older: Deployment) -> No
 
 
 @pytest.mark.parametrize("mode", [(), ("--strict",), ("--dry-run",)])
-def test_lines_with_routes_wait_until_older_agents_have_stopped(
+def test_lines_with_new_fields_wait_until_older_agents_have_stopped(
     embedded: Deployment, mode: tuple[str, ...]
 ) -> None:
     """An older agent would give such a task up, and does not know the bounds of a batch."""
     embedded.producer("migrate")
     with opened(embedded) as ledger_database:
         ledger_database.run(lambda c: start_agent(c, embedded.group))
-    lines = str(embedded.write_lines([{"id": "a", "prompt": "b", "route": "default"}]))
+    route = {"id": "a", "prompt": "b", "route": "default"}
+    stored = {"id": "b", "prompt": "{document}", "input": {"uri": "s3://bucket/b"}}
+    lines = str(embedded.write_lines([route, stored]))
 
     refused = embedded.run("producer", "load", lines, "--group", embedded.group, *mode)
     bounds = (*mode, "--routes-allowed", "default", "--group", embedded.group)
@@ -240,6 +242,7 @@ def test_lines_with_routes_wait_until_older_agents_have_stopped(
         1,
         True,
     ), refused
+    assert "input.uri is unknown to agents of an older version" in refused.err
     assert (bounded.code, "host:21" in bounded.err) == (4, True), bounded
     with opened(embedded) as ledger_database:
         ledger_database.run(stop_agent)
