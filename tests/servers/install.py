@@ -20,6 +20,7 @@ PROGRAMS = {
     "java": "default-jre-headless",
     "mvn": "maven",
     "docker-compose": "docker-compose",  # reads the compose file; starts nothing
+    "prometheus": "prometheus",  # evaluates the alert rules; its promtool tests them
     "faketime": "faketime",  # fault runs give an agent a clock that jumps
     "cc": "build-essential",  # builds the waits that faketime's clock lacks
 }

@@ -1,0 +1,95 @@
+"""The alert rules: their unit tests, the runbook, and the metrics that they name."""
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import yaml
+
+from agent.reporting.metrics import AgentMetrics
+from producer.ledger.group_sums import GroupSums
+from producer.ledger.snapshot import Snapshot
+from producer.ledger.status import GroupStatus
+from producer.metrics.families import WAITS, Reading, families
+from producer.metrics.route_labels import RouteLabels
+from tests.servers.process import program
+from tests.servers.prometheus import PACKAGE, faster
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy/prometheus/docllm.rules.yml"
+UNIT_TESTS = Path(__file__).parent / "docllm.test.yml"
+RUNBOOK = ROOT / "docs/how-to/runbook.md"
+ALERTS = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
+NAMES = [alert["alert"] for alert in ALERTS]
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    tool = program("promtool", package=PACKAGE)
+    return subprocess.run([tool, *arguments], check=False, capture_output=True, text=True)
+
+
+def unit_tested(folder: Path, rules: str) -> subprocess.CompletedProcess[str]:
+    """Run the unit tests on these rules."""
+    (folder / "docllm.rules.yml").write_text(rules)
+    tests = folder / "docllm.test.yml"
+    tests.write_text(UNIT_TESTS.read_text().replace("RULES", "docllm.rules.yml"))
+    return promtool("test", "rules", str(tests))
+
+
+def test_the_rules_pass_their_unit_tests(tmp_path: Path) -> None:
+    """Each alert is raised by its cause and ends with it; a calm group raises none."""
+    checked = promtool("check", "rules", str(RULES))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    done = unit_tested(tmp_path, RULES.read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_unit_tests_notice_each_rule_that_never_fires(tmp_path: Path) -> None:
+    """A rule whose expression is never true fails them."""
+    for alert in ALERTS:
+        text = RULES.read_text()
+        broken = yaml.safe_load(text)
+        for rule in broken["groups"][0]["rules"]:
+            if rule["alert"] == alert["alert"]:
+                rule["expr"] = f"({rule['expr']}) and vector(0) > 1"
+        done = unit_tested(tmp_path, yaml.safe_dump(broken))
+        assert alert["alert"] in done.stdout + done.stderr
+        assert done.returncode != 0, alert["alert"]
+
+
+def test_each_alert_has_its_section_in_the_runbook() -> None:
+    """The link of an alert leads somewhere, and no section is about an alert of the past."""
+    sections = re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
+    assert sections == NAMES
+    for alert in ALERTS:
+        link = f"docs/how-to/runbook.md#{alert['alert'].lower()}"
+        assert alert["annotations"]["runbook"] == link
+        assert alert["labels"]["severity"] in {"page", "ticket"}
+
+
+def test_each_metric_of_a_rule_is_exported() -> None:
+    """A rule about a metric that nobody exports would never fire."""
+    nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), 0.0, 0.0, 0, Counter())
+    exported = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in families(Reading(nothing, 1.0, 1.0), RouteLabels([]))
+    }
+    agent = AgentMetrics(routes=[], counters=[("docllm_leases_lost", "Lost.", float)], gauges=[])
+    exported |= set(re.findall(r"^# TYPE (\S+)", agent.text().decode(), re.MULTILINE))
+    for alert in ALERTS:
+        named = set(re.findall(r"\bdocllm_\w+", alert["expr"]))
+        assert named <= exported, (alert["alert"], named - exported)
+
+
+def test_rules_exclude_only_reasons_that_exist() -> None:
+    """A group that waits on purpose is one metric, with a closed set of reasons."""
+    reasons = re.findall(r'reason="(\w+)"', UNIT_TESTS.read_text().split("docllm_route_state")[0])
+    assert set(reasons) <= set(WAITS.values())
+
+
+def test_rules_can_be_made_faster_for_a_test() -> None:
+    """Each minute becomes a second; what is no duration stays."""
+    assert (
+        faster("for: 2m\nincrease(x[1h]) > 3 and y10m") == "for: 2s\nincrease(x[60s]) > 3 and y10m"
+    )

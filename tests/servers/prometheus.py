@@ -1,0 +1,76 @@
+"""Prometheus as one process, which scrapes the given addresses each second."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import quote
+from urllib.request import urlopen
+
+from tests.servers.process import Server, program
+
+PACKAGE = "prometheus"
+_DURATION = re.compile(r"\b(\d+)([mh])\b")
+_UNIT_S = {"m": 1, "h": 60}
+
+
+def faster(rules: str) -> str:
+    """Return alert rules in which each minute is a second."""
+    return _DURATION.sub(lambda found: f"{int(found[1]) * _UNIT_S[found[2]]}s", rules)
+
+
+class Prometheus(Server):
+    """A single Prometheus that evaluates the rules of a file each second."""
+
+    name = "prometheus"
+
+    def __init__(self, *, folder: Path, rules: str, targets: Sequence[str]) -> None:
+        super().__init__(folder=folder)
+        self._rules = rules
+        self._targets = targets
+
+    def prepare(self) -> None:
+        """Write the configuration; Prometheus makes its data itself."""
+        program("prometheus", package=PACKAGE)
+        (self.folder / "rules.yml").write_text(self._rules)
+        configuration = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [
+                {"job_name": "docllm", "static_configs": [{"targets": list(self._targets)}]}
+            ],
+        }
+        (self.folder / "prometheus.yml").write_text(json.dumps(configuration))
+
+    def command(self) -> Sequence[str]:
+        """Return the server's command line."""
+        return [
+            program("prometheus", package=PACKAGE),
+            f"--config.file={self.folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]
+
+    def ready(self) -> bool:
+        """Return whether the server is ready."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (URLError, OSError):
+            return False
+
+    def firing(self) -> set[str]:
+        """Return the names of the alerts that burn now."""
+        alerts = self._get("alerts")["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+    def value(self, query: str) -> float | None:
+        """Return the value of a query; None if it has none."""
+        found = self._get(f"query?query={quote(query)}")["result"]
+        return float(found[0]["value"][1]) if found else None
+
+    def _get(self, path: str) -> Any:
+        with urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}", timeout=10) as answer:
+            return json.load(answer)["data"]
