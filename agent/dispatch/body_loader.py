@@ -51,5 +51,6 @@ class BodyLoader:
             seen = self._decoder.preview(value)
             delivery.digest, delivery.plan = digest(key, value), seen.plan
             delivery.route = seen.route
-            delivery.size, delivery.tenant = seen.size, seen.tenant
+            delivery.size = seen.size
+            delivery.tenant = delivery.publication.tenant or seen.tenant
         return delivery.route != before

@@ -175,7 +175,7 @@ class Context:
     """
 
     def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools) -> None:
-        self.task = task
+        self.task = _for_tenant(task, attempt.inherited.tenant)
         self.spent = Spent()
         self.rules = tools.types.get(task.type, NO_SETTINGS)
         self._attempt = attempt
@@ -573,6 +573,13 @@ class Context:
 def _fitted(place: _Place, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
     """Return a body and its model as a route takes them."""
     return body_for(place.account, sent, schema), place.account.model or ""
+
+
+def _for_tenant(task: TaskLine, tenant: str) -> TaskLine:
+    """Return the task with the tenant for which it runs, if its line names none."""
+    if "tenant" in task.given or task.tenant == tenant:
+        return task
+    return replace(task, tenant=tenant)
 
 
 Handler = Callable[[Context], Awaitable[Any]]

@@ -76,7 +76,7 @@ class RecordDecoder:
             key=record.key,
             plan=seen.plan,
             size=seen.size,
-            tenant=seen.tenant,
+            tenant=publication.tenant or seen.tenant,
         )
 
     def preview(self, value: bytes | None) -> Preview:

@@ -68,6 +68,16 @@ def address(text: str) -> Address:
         raise argparse.ArgumentTypeError(f"{text!r} is no address; {error}") from None
 
 
+def tenant_name(text: str) -> str:
+    """Return the name of a tenant; refuse a name that no line can have."""
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a tenant; use 1 to 64 letters, digits, dots, dashes and underscores, "
+            "a letter or digit first"
+        )
+    return text
+
+
 def route_names(text: str) -> tuple[str, ...]:
     """Return the names of routes from a text with commas; refuse an empty list."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())

@@ -98,8 +98,7 @@ async def _load_all(
         older = await _older(parts, options.group)
         lines = _checked(config, options, reported, source, older)
         recorded = _recorded(lines, sums, loaded)
-        allowed, most = options.routes_allowed, options.max_backlog or 0
-        summary = await _load(parts, source, recorded, report, sums.add_new, allowed, most)
+        summary = await _load(parts, options, source, recorded, report, sums.add_new)
     report.finish()
     _report_load(source, summary, sums, answer)
     _report_rejects(source, rejects, options, answer)
@@ -246,19 +245,20 @@ def _report_check(
 
 async def _load(
     parts: Parts,
+    options: argparse.Namespace,
     source: Input,
     lines: Iterable[Good | Bad],
     report: BadLineReport,
     is_new: Callable[[Good], None],
-    routes_allowed: tuple[str, ...] | None,
-    max_backlog: int,
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
     batch = source.batch
     into = await parts.transactions.write(store.open_batch, batch, parts.topics.group)
     await parts.transactions.write(store.begin_load, into)
-    if routes_allowed is not None:
-        await parts.transactions.write(batch_options.allow_routes, into.id, routes_allowed)
+    if options.routes_allowed is not None:
+        await parts.transactions.write(batch_options.allow_routes, into.id, options.routes_allowed)
+    given = batch_options.TaskDefaults(options.tenant, options.priority)
+    defaults = await parts.transactions.write(batch_options.set_defaults, into.id, given)
     before = await parts.transactions.read(tally.loaded, into.id)
     crash.reach("load.batch_made")
     reading, counting = ThreadExecutor("reading"), ThreadExecutor("counting")
@@ -274,12 +274,13 @@ async def _load(
             ledger_id=parts.ledger_id,
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
+            defaults=defaults,
             overflow=parts.config.tenant_defaults.overflow,
             backlog=BacklogLimit(
                 transactions=parts.transactions,
                 clock=parts.clock,
                 group=parts.topics.group,
-                most=max_backlog,
+                most=options.max_backlog or 0,
                 say=note,
             ),
             reject=report.bad,

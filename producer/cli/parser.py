@@ -15,6 +15,7 @@ from producer.cli.arguments import (
     named,
     per_second,
     route_names,
+    tenant_name,
     type_name,
     up_to,
     written,
@@ -22,6 +23,7 @@ from producer.cli.arguments import (
 from producer.cli.parsing import Imported, Parser
 from producer.ledger.selection import DISPOSITIONS
 from producer.limits import CAP, MAX_REJECTS
+from schemas.task.lanes import DEFAULT_PRIORITY
 
 _DEAD = "Show dead letters and quarantined records, and why their tasks died."
 _DEAD_LIST = (
@@ -194,6 +196,18 @@ def _add_load(parser: Parser) -> None:
         type=route_names,
         metavar="A,B",
         help="routes that the batch's tasks may take, unless their lines say so",
+    )
+    parser.add_argument(
+        "--tenant",
+        type=tenant_name,
+        metavar="NAME",
+        help="tenant of the lines that name none, such as OpenAI batch lines",
+    )
+    parser.add_argument(
+        "--priority",
+        type=up_to(9, least=0),
+        metavar="0..9",
+        help=f"priority of the lines that name none ({DEFAULT_PRIORITY}; 7 and more: urgent)",
     )
     parser.add_argument(
         "--max-rejects",

@@ -5,7 +5,8 @@ Programs of other versions write it too, so a reader ignores what it does not kn
 Tested by tests/contract/test_ledger_claim.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,16 +16,54 @@ from sqlalchemy import Connection, select, update
 from schemas.ledger.tables import batch
 
 _ROUTES, _OUTPUT = "routes_allowed", "output_uri"
+_TENANT, _PRIORITY = "tenant", "priority"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDefaults:
+    """Tenant and priority of new tasks whose lines name none; None leaves docllm's defaults."""
+
+    tenant: str | None = None
+    priority: int | None = None
 
 
 def allow_routes(connection: Connection, batch_id: int, routes: Sequence[str]) -> None:
     """Bound the routes of a batch's tasks; this holds for the tasks that it has already too."""
-    _set(connection, batch_id, {_ROUTES: list(routes)})
+    _change(connection, batch_id, {_ROUTES: list(routes)})
 
 
 def send_outputs(connection: Connection, batch_id: int, uri: str) -> None:
     """Let the results of a batch's tasks go below `uri`; tasks that have ended stay as they are."""
-    _set(connection, batch_id, {_OUTPUT: uri})
+    _change(connection, batch_id, {_OUTPUT: uri})
+
+
+
+def set_defaults(connection: Connection, batch_id: int, given: TaskDefaults) -> TaskDefaults:
+    """Store what is given for the batch's new tasks; return what holds for them.
+
+    What is not given stays as an earlier load of the batch set it.
+    """
+    changes = {_TENANT: given.tenant, _PRIORITY: given.priority}
+    options = _change(
+        connection,
+        batch_id,
+        {name: value for name, value in changes.items() if value is not None},
+    )
+    tenant, priority = options.get(_TENANT), options.get(_PRIORITY)
+    return TaskDefaults(
+        tenant if isinstance(tenant, str) else None, priority if type(priority) is int else None
+    )
+
+
+def _change(connection: Connection, batch_id: int, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write these options of a batch; return all of them."""
+    of_batch = batch.c.id == batch_id
+    query = select(batch.c.options).where(of_batch)
+    if not changes:
+        return _read(connection.execute(query).scalar())
+    options = _read(connection.execute(query.with_for_update()).scalar()) | dict(changes)
+    connection.execute(update(batch).where(of_batch).values(options=orjson.dumps(options).decode()))
+    return options
 
 
 @lru_cache(maxsize=1000)
@@ -41,13 +80,6 @@ def output_uri(stored: str | None) -> str:
     """Return where a batch's options send results; empty for the ledger."""
     uri = _read(stored).get(_OUTPUT)
     return uri if isinstance(uri, str) else ""
-
-
-def _set(connection: Connection, batch_id: int, changed: dict[str, Any]) -> None:
-    of_batch = batch.c.id == batch_id
-    stored = connection.execute(select(batch.c.options).where(of_batch).with_for_update()).scalar()
-    options = _read(stored) | changed
-    connection.execute(update(batch).where(of_batch).values(options=orjson.dumps(options).decode()))
 
 
 def _read(stored: str | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from itertools import count
 
 from producer.input.lines import Bad, Good, clashing
 from producer.ledger import outbox, store
+from producer.ledger.batch_options import TaskDefaults
 from producer.ledger.new_tasks import NewTask
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.new_task import new_task
@@ -83,6 +84,7 @@ class Loader:
         ledger_id: str,
         into: store.Batch,
         max_attempts_of: Callable[[str], int],
+        defaults: TaskDefaults,
         overflow: int,
         backlog: BacklogLimit,
         reject: Callable[[Bad], None],
@@ -97,6 +99,7 @@ class Loader:
         self._ledger_id = ledger_id
         self._into = into
         self._max_attempts_of = max_attempts_of
+        self._defaults = defaults
         self._backlog = backlog
         self._overflow = Overflow(
             transactions=transactions, clock=clock, group=topics.group, limit=overflow
@@ -159,7 +162,13 @@ class Loader:
         self, chunk: Sequence[Good], first_id: int, refuse: Callable[[Sequence[Good]], None]
     ) -> None:
         tasks = [
-            new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode())
+            new_task(
+                line.task,
+                line.value,
+                self._max_attempts_of,
+                raw_key=line.key.encode(),
+                defaults=self._defaults,
+            )
             for line in chunk
         ]
         tasks = await self._overflow.place(tasks)
@@ -194,8 +203,9 @@ class Loader:
 
     def _records(self, order: Order, tasks: dict[int, NewTask]) -> list[Outgoing]:
         topic, due_ms = self._topics.name(order.destination), int(self._clock.utc_s() * 1000)
+        tenants = {item: tasks[item[1]].tenant for item in order.items}
         all_headers = record_builder.first_headers(
-            self._ledger_id, self._topics.group, self._into.name, order.items, due_ms
+            self._ledger_id, self._topics.group, self._into.name, tenants, due_ms
         )
         return [
             Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers)

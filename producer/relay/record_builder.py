@@ -8,7 +8,7 @@ task's state.
 Tested by tests/contract/test_ledger_relay.py and tests/contract/test_ledger_letters.py.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from schemas.task.envelope import (
     text,
 )
 from schemas.task.lanes import lane_at
+from schemas.task.line import DEFAULT_TENANT
 from schemas.task.line_json import LineError
 from schemas.task.states import FINAL, Status
 from schemas.task.topics import Topics
@@ -63,7 +64,8 @@ def write(
         row = rows.get(item[1])
         if row is not None and row.fence == item[2] and row.status not in FINAL:
             due_ms = int((utc_s + max(0.0, row.due_in_s)) * 1000)
-            headers = encode(_publication(row, ledger, topics.group, due_ms))
+            publication = _publication(row, ledger, topics.group, due_ms)
+            headers = encode(replace(publication, tenant=_named(row.tenant)))
             # In a tier, other turns meet other agents: one of them may know a type that this one
             # does not.
             turn = 0 if lane_at(order.destination) is not None else row.fence
@@ -87,11 +89,22 @@ def pointer(record: Outgoing) -> Outgoing:
 
 
 def first_headers(
-    ledger: str, group: str, batch_name: str, items: Iterable[Item], due_ms: int
+    ledger: str, group: str, batch_name: str, tenants: Mapping[Item, str], due_ms: int
 ) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield the headers of first publications, for a loader that has the tasks at hand."""
+    """Yield the headers of first publications, for a loader that has the tasks at hand.
+
+    `tenants` has the tenant of each item's task.
+    """
     publication = Publication(ledger, group, batch_name, task_id=0, fence=0, due_ms=due_ms)
-    return encode_each(publication, ((task_id, fence) for _, task_id, fence in items))
+    return encode_each(
+        publication,
+        ((task_id, fence, _named(tenant)) for (_, task_id, fence), tenant in tenants.items()),
+    )
+
+
+def _named(tenant: str) -> str:
+    """Return the tenant as a record names it."""
+    return "" if tenant == DEFAULT_TENANT else tenant
 
 
 def _tasks(connection: Connection, items: Sequence[Item]) -> dict[int, Row[Any]]:
@@ -102,6 +115,7 @@ def _tasks(connection: Connection, items: Sequence[Item]) -> dict[int, Row[Any]]
         task.c.status,
         task.c.fence,
         task.c.attempt,
+        task.c.tenant,
         task_input.c.body,
     )
     query = (

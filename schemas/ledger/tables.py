@@ -140,7 +140,7 @@ batch = _table(
         "options",
         LongText,
         doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`, "
-        "`output_uri`",
+        "`output_uri`, `tenant`, `priority`",
     ),
 )
 

@@ -17,6 +17,8 @@ BATCH_HEADER = "docllm-batch"
 TASK_HEADER = "docllm-task"
 DISPOSITION_HEADER = "docllm-disposition"  # of dead letters alone
 UNREADABLE = "docllm-unreadable"  # replaces headers if the name of one of them is not text
+_TENANT_HEADER = "docllm-tenant"  # the row's, which a line need not name
+_MAX_TENANT_BYTES = 64
 _MAX_DIGITS = 18
 _HEADER_BYTES = 200  # memory that Python needs for a header besides its name and value
 
@@ -47,7 +49,10 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The facts that a record's headers state about one publication of a task."""
+    """The facts that a record's headers state about one publication of a task.
+
+    `tenant` is empty for the default one.
+    """
 
     ledger: str
     group: str
@@ -59,6 +64,7 @@ class Publication:
     origin: str = ""
     error_class: str = ""
     error: str = ""
+    tenant: str = ""
 
 
 class NotOursError(ValueError):
@@ -94,23 +100,27 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
         ("docllm-origin", text(publication.origin, 400)),
         ("docllm-error-class", text(publication.error_class, 64)),
         ("docllm-error", text(publication.error, 1000)),
+        (_TENANT_HEADER, text(publication.tenant, _MAX_TENANT_BYTES)),
     ]
     return [(name, value) for name, value in headers if value]
 
 
 def encode_each(
-    first: Publication, tasks: Iterable[tuple[int, int]]
+    first: Publication, tasks: Iterable[tuple[int, int, str]]
 ) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield the headers of publications that differ only in these task ids and fences."""
+    """Yield the headers of publications that differ only in these task ids, fences and tenants."""
     headers = encode(first)
     position = [name for name, _ in headers].index("docllm-task")
-    for task_id, fence in tasks:
-        yield [
+    for task_id, fence, tenant in tasks:
+        each = [
             *headers[:position],
             ("docllm-task", b"%d" % task_id),
             ("docllm-fence", b"%d" % fence),
             *headers[position + 2 :],
         ]
+        if tenant:
+            each.append((_TENANT_HEADER, text(tenant, _MAX_TENANT_BYTES)))
+        yield each
 
 
 def decode(headers: RawHeaders | None) -> Publication:
@@ -131,6 +141,7 @@ def decode(headers: RawHeaders | None) -> Publication:
         attempt=_number(own, "docllm-attempt", 0),
         due_ms=_number(own, "docllm-due-ms", 0),
         origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
+        tenant=own.get(_TENANT_HEADER, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),
     )
 
 

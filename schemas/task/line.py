@@ -44,7 +44,7 @@ class TaskLine:
     In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
     openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; `priority` chooses
     the lane. `routes_allowed` bounds the routes of the task. None means that the line does not set
-    the field.
+    the field; `given` names the fields with a default that it does set.
     """
 
     key: str
@@ -67,6 +67,7 @@ class TaskLine:
     deadline: datetime | None = None
     max_attempts: int | None = None
     metadata: dict[str, Any] | None = None
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 def parse(value: bytes) -> TaskLine:
@@ -128,7 +129,8 @@ def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
     source: dict[str, Any] = fields.pop("input", {})
     _check_prompt(fields, with_input=bool(source))
     _check_prompt_chars(fields.get("prompt", ""), source.get("text", ""))
-    return TaskLine(key=fields.pop("id"), format="docllm", **fields, **source)
+    given = frozenset(fields) & {"tenant", "priority"}
+    return TaskLine(key=fields.pop("id"), format="docllm", given=given, **fields, **source)
 
 
 def _check_prompt(fields: dict[str, Any], *, with_input: bool) -> None:

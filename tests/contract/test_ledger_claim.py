@@ -8,6 +8,7 @@ import pytest
 from agent.ledger import claims
 from agent.ports import ClaimAnswer
 from producer.ledger import batch_options
+from producer.ledger.batch_options import TaskDefaults
 from schemas.ledger.sql import LONG_AGO
 from schemas.ledger.tables import batch, outbox, task
 from schemas.task.envelope import digest
@@ -77,6 +78,23 @@ def test_the_claim_tells_where_the_batch_sends_results(ledger_db: LedgerDatabase
     assert claimed() == ("", ("a",))
     ledger_db.call(batch_options.send_outputs, into.id, "s3://bucket/out/")
     assert claimed() == ("s3://bucket/out/", ("a",))
+
+
+def test_a_load_keeps_the_defaults_of_the_one_before(ledger_db: LedgerDatabase) -> None:
+    """What a later load of a batch does not set anew stays; nonsense of others is nothing."""
+    into, none = ledger_db.batch(), TaskDefaults()
+
+    assert ledger_db.call(batch_options.set_defaults, into.id, none) == none
+    assert ledger_db.rows(batch)[0].options is None
+    assert ledger_db.call(
+        batch_options.set_defaults, into.id, TaskDefaults(tenant="acme", priority=0)
+    ) == TaskDefaults("acme", 0)
+    ledger_db.call(batch_options.allow_routes, into.id, ["a"])
+    assert ledger_db.call(
+        batch_options.set_defaults, into.id, TaskDefaults(priority=9)
+    ) == TaskDefaults("acme", 9)
+    ledger_db.set(batch, into.id, options='{"tenant": 1, "priority": true}')
+    assert ledger_db.call(batch_options.set_defaults, into.id, none) == none
 
 
 def test_options_that_nobody_can_read_bound_nothing(ledger_db: LedgerDatabase) -> None:

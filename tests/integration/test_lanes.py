@@ -8,7 +8,7 @@ import orjson
 
 from schemas.task.envelope import Outgoing
 from tests.integration.deployment import Deployment, task_line
-from tests.integration.programs import RehearsalLLM
+from tests.integration.programs import RehearsalLLM, most_at_once
 
 SLOTS = 4
 PRIORITIES = {"urgent": 9, "normal": 5, "bulk": 0}
@@ -116,3 +116,56 @@ def test_the_inbox_waits_while_too_much_is_unfinished(
 
     assert "the inbox: " in agent.err
     assert batches(llm).index("docllm-direct") >= 20
+
+
+def openai_line(number: int) -> dict[str, object]:
+    body = {"messages": [{"role": "user", "content": "Say hello"}]}
+    return {
+        "custom_id": f"o{number}",
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": body,
+    }
+
+
+def test_lines_that_name_no_priority_get_that_of_their_load(embedded: Deployment) -> None:
+    """A later load of the batch keeps it, and a line that names one wins."""
+    own = [{**task_line(number), "tenant": "bolt", "priority": 5} for number in range(20)]
+    lines = [openai_line(number) for number in range(10)]
+    path = embedded.write_lines([*lines, *own], "mixed")
+    embedded.producer("load", str(path), "--tenant", "acme", "--priority", "8")
+    assert embedded.ledger.carriers("pending") == {"tasks.urgent": 10, "tasks": 20}
+    more = embedded.write_lines([openai_line(number) for number in range(10, 14)], "more")
+    embedded.producer("load", str(more), "--batch", "mixed")
+    assert embedded.ledger.carriers("pending") == {"tasks.urgent": 14, "tasks": 20}
+
+
+def test_lines_that_name_no_tenant_keep_its_cap(
+    embedded: Deployment, settings: Callable[[Deployment, str], None]
+) -> None:
+    """An agent knows whose an OpenAI line is as soon as it reads its record."""
+    settings(embedded, "[tenants.acme]\nin_flight = 2\n")
+    llm = embedded.llm("--latency", "0.5")
+    embedded.agent("--slots", "16")
+    load(embedded, "others", 40, tenant="bolt")
+    embedded.until_settled(1)
+
+    lines = [openai_line(number) for number in range(20)]
+    embedded.producer("load", str(embedded.write_lines(lines, "ours")), "--tenant", "acme")
+    embedded.until_settled(60)
+
+    ours = [call for call in llm.calls() if call.name.startswith("ours/")]
+    assert len(ours) == 20
+    assert most_at_once(ours) <= 2
+    assert most_at_once(llm.calls()) > 4
+
+
+def test_a_tenant_that_no_line_can_have_is_refused(embedded: Deployment) -> None:
+    """The error names the option and the rule."""
+    path = str(embedded.write_lines([openai_line(1)]))
+
+    wrong = embedded.run("producer", "load", path, "--tenant", "a b")
+    beyond = embedded.run("producer", "load", path, "--priority", "10")
+
+    assert (wrong.code, "'a b' is not a tenant" in wrong.err) == (2, True), wrong
+    assert (beyond.code, "from 0 to 9" in beyond.err) == (2, True), beyond

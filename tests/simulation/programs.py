@@ -22,6 +22,7 @@ from agent.wiring.agent import Chosen, agent
 from producer.app import Parts
 from producer.input.lines import Bad, Good
 from producer.ledger import store
+from producer.ledger.batch_options import TaskDefaults
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader
 from schemas.ledger.transactions import Transactions
@@ -244,6 +245,7 @@ class LoaderProgram(Program):
             ledger_id=parts.ledger_id,
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
+            defaults=TaskDefaults(),
             overflow=parts.config.tenant_defaults.overflow,
             backlog=BacklogLimit(
                 transactions=parts.transactions,

@@ -127,7 +127,8 @@ class HandlerProcess:
         try:
             async with asyncio.timeout(self._limits.time_s) as limit:
                 facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
-                fields = {"run": run.number, "name": context.name, "facts": facts}
+                named = {"name": context.name, "tenant": context.task.tenant}
+                fields = {"run": run.number, **named, "facts": facts}
                 await self._send(Message("run", fields, context.line))
                 crash.reach("process.run_sent")
                 ended = await self._serve(run)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,8 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
     number = fields["run"]
     link.begin(number, fields["facts"])
     try:
-        view = RemoteView(task=parse_again(message.data), name=fields["name"], link=link)
+        task = replace(parse_again(message.data), tenant=fields["tenant"])
+        view = RemoteView(task=task, name=fields["name"], link=link)
         if is_async(function):
             call = partial(link.call, number)
             result = asyncio.run(function(RemoteContext(view=view, call=call)))

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context, SoftLimitError
+from agent.handlers.follow_ups import Inherited
 from agent.outcome import Dead, Retry, Succeeded
 from schemas.settings.config import TypeConfig
 from schemas.task.codec import COMPLETION, JSON_COMPLETION, JSON_COMPLETION_ZLIB, VALUE
@@ -172,3 +173,16 @@ def test_a_type_waits_in_its_own_tiers() -> None:
         "1h",
         "1h",
     ]
+
+
+@pytest.mark.parametrize(("line", "tenant"), [({}, "acme"), ({"tenant": "bolt"}, "bolt")])
+def test_a_handler_sees_for_whom_its_task_runs(line: dict[str, str], tenant: str) -> None:
+    """A line without a tenant runs for that of its load, which only the row knows."""
+    seen = []
+
+    async def look(context: Context) -> None:
+        seen.append(context.task.tenant)
+
+    handlers_harness(document=look).run({**TASK, **line}, inherited=Inherited(tenant="acme"))
+
+    assert seen == [tenant]

@@ -41,3 +41,26 @@ def test_a_dead_letter_that_was_written_back_is_no_publication() -> None:
 
     assert isinstance(read, RejectedRecord)
     assert read.headers == headers
+
+
+@pytest.mark.parametrize(
+    ("line", "named", "tenant"),
+    [
+        ({"id": "a", "prompt": "p"}, "", "default"),
+        ({"id": "a", "prompt": "p", "tenant": "bolt"}, "", "bolt"),
+        ({"custom_id": "a", "body": {}}, "acme", "acme"),
+        (None, "acme", "acme"),
+    ],
+)
+def test_a_record_comes_with_its_tenant(
+    line: dict[str, str] | None, named: str, tenant: str
+) -> None:
+    """The record's header names the tenant that its line does not know, else its line does."""
+    arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
+    headers = list(encode(Publication("00" * 16, "g", "b", 7, 0, tenant=named)))
+    value = None if line is None else orjson.dumps(line)
+
+    read = arrivals.read(Record(PARTITION, 0, 0, b"k", value, headers))
+
+    assert isinstance(read, Delivery)
+    assert read.tenant == tenant

@@ -5,8 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
+from producer.ledger.batch_options import TaskDefaults
 from producer.loading.new_task import new_task
 from schemas.settings.config import Config, TypeConfig
+from schemas.task.lanes import Lane
 from schemas.task.line import parse
 
 CONFIG = Config(
@@ -33,3 +35,30 @@ def test_the_budget_of_a_task(line: dict[str, Any], max_attempts: int) -> None:
         new_task(parse(value), value, CONFIG.max_attempts_of, raw_key=b"a").max_attempts
         == max_attempts
     )
+
+
+CHAT = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
+CHAT |= {"body": {"messages": [{"role": "user", "content": "hi"}]}}
+OURS = {"id": "a", "prompt": "p"}
+
+
+@pytest.mark.parametrize(
+    ("line", "defaults", "expected"),
+    [
+        (CHAT, TaskDefaults(), ("default", Lane.NORMAL)),
+        (CHAT, TaskDefaults("acme", 9), ("acme", Lane.URGENT)),
+        (OURS, TaskDefaults("acme", 0), ("acme", Lane.BULK)),
+        (OURS, TaskDefaults("acme"), ("acme", Lane.NORMAL)),
+        (OURS | {"priority": 8}, TaskDefaults("acme"), ("acme", Lane.URGENT)),
+        (OURS | {"priority": 5, "tenant": "default"}, TaskDefaults("acme", 9), ("default", 0)),
+    ],
+)
+def test_a_line_wins_over_the_options_of_its_load(
+    line: dict[str, Any], defaults: TaskDefaults, expected: tuple[str, Lane]
+) -> None:
+    """A load's tenant and priority are those of the lines that name none."""
+    value = orjson.dumps(line)
+
+    new = new_task(parse(value), value, lambda _: 5, raw_key=b"a", defaults=defaults)
+
+    assert (new.tenant, new.lane) == expected

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agent.handlers.follow_ups import Inherited
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.processes.starting import ProcessStarter, check
@@ -35,6 +36,7 @@ def extract(context):
     context.log.warning("100 %% of %s", context.task.key)
     logging.getLogger("library").warning("from a library")
     facts = [context.name, context.prompt, context.schema, context.overdue, context.structured]
+    facts.append(context.task.tenant)
     return {"text": answer.text, "document": context.document(), "facts": facts}
 
 
@@ -167,7 +169,7 @@ def played(function: str, scene: Scene, *replies: Any, types: Any = None) -> Any
 
 
 async def once(harness: HandlersHarness) -> Any:
-    return await harness.handlers.run(harness.attempt())
+    return await harness.handlers.run(harness.attempt(inherited=Inherited(tenant="acme")))
 
 
 def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
@@ -182,7 +184,7 @@ def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
     assert orjson.loads(outcome.body) == {
         "text": "Yes.",
         "document": "Sales rose.",
-        "facts": ["task 7 (b/a/1)", "Summarize: {document}", None, False, "json_schema"],
+        "facts": ["task 7 (b/a/1)", "Summarize: {document}", None, False, "json_schema", "acme"],
     }
     assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (10, 12)
     assert [made.key for made in outcome.follow_ups] == ["a/2"]
