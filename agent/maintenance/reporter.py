@@ -3,7 +3,7 @@
 So a report that grows old shows that the main loop is blocked.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agent.execution.admission import Admission
@@ -15,12 +15,13 @@ from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from schemas.runtime.outage import DUTY, Outage
 from schemas.task.agent_report import MOST_ROUTES, AgentReport, Reason, ReasonCode
+from schemas.task.topics import Topics
 
 EVERY_S = 1.0
 
 
 class Reporter:
-    """Reports what one agent does. `sources` are by destination.
+    """Reports what one agent does.
 
     `form` is a report with what seldom changes: versions and settings.
     """
@@ -34,7 +35,8 @@ class Reporter:
         slots: Slots,
         locks: ResourceLocks,
         routes: Router,
-        sources: Mapping[str, Source],
+        sources: Sequence[Source],
+        topics: Topics,
         counts: Counts,
         clock: Clock,
     ) -> None:
@@ -45,6 +47,7 @@ class Reporter:
         self._locks = locks
         self._routes = routes
         self._sources = sources
+        self._topics = topics
         self._counts = counts
         self._clock = clock
         self._trouble = Outage(name="the agent's report", clock=clock, words=DUTY, patience_s=0)
@@ -72,11 +75,16 @@ class Reporter:
             busy=busy,
             routes=tuple(routes[:MOST_ROUTES]),
             routes_left_out=len(routes[MOST_ROUTES:]),
-            lag={name: lag for name, source in self._sources.items() if (lag := source.lag())},
+            lag=self._lag(),
             oldest_call=self._slots.oldest_call(),
             suspects=self._admission.suspects,
             reasons=tuple(self._reasons(now_s)),
         )
+
+    def _lag(self) -> dict[str, int]:
+        """Return the records that wait, by destination: one source may read several topics."""
+        topics = (item for source in self._sources for item in source.lag().items())
+        return {self._topics.destination(topic): count for topic, count in topics if count}
 
     def _reasons(self, now_s: float) -> Iterator[Reason]:
         if self._counts.settings_refused:

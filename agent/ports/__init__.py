@@ -162,10 +162,10 @@ class Source(Protocol):
         """Return how far the assigned partitions are from their ends."""
         ...
 
-    def lag(self) -> int:
-        """Return how many records of the assigned partitions are above their watermarks.
+    def lag(self) -> Mapping[str, int]:
+        """Return how many records of the assigned partitions are above their watermarks, by topic.
 
-        The number is some seconds old. Nobody is waited for.
+        The numbers are some seconds old. Nobody is waited for.
         """
         ...
 

@@ -226,7 +226,8 @@ def _reporter(
         slots=executing.slots,
         locks=locks,
         routes=chosen.routes,
-        sources={**chosen.sources, **inbox},
+        sources=list({**chosen.sources, **inbox}.values()),
+        topics=chosen.parts.topics,
         counts=common.counts,
         clock=common.clock,
     )

@@ -16,6 +16,7 @@ from producer.text.urgency import Urgency
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, task
 from schemas.task.agent_report import AgentReport, from_json
+from schemas.task.lanes import DESTINATIONS
 from schemas.task.states import OWNER_BITS, Status
 
 SILENT_S = 6.0  # without a heartbeat, after which an agent counts as silent
@@ -171,9 +172,10 @@ def outliers(agents: Sequence[AgentStatus]) -> Iterator[str]:
 
 
 def lag(agents: Sequence[AgentStatus]) -> dict[str, int]:
-    """Return the records that wait for the living agents, by destination."""
+    """Return the records that wait for the living agents, by destination; urgent ones first."""
     total: Counter[str] = Counter()
     for status in agents:
         if status.works and status.report is not None:
             total.update(status.report.lag)
-    return {name: count for name, count in total.items() if count}
+    lanes = (name for name in DESTINATIONS if name in total)
+    return {name: total[name] for name in dict.fromkeys((*lanes, *total)) if total[name]}

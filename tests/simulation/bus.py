@@ -4,8 +4,8 @@ Commits fail, records come again, and evicted members live on.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
@@ -83,13 +83,13 @@ class SimSource:
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
         self._commit(list(self._held))
 
-    def lag(self) -> int:
-        """Return how many records are above the watermarks."""
-        return sum(
-            self._broker.log(place).end - held.mark
-            for place, held in self._held.items()
-            if place[0] in self._broker.topics
-        )
+    def lag(self) -> Mapping[str, int]:
+        """Return how many records are above the watermarks, by topic."""
+        lag: Counter[str] = Counter()
+        for place, held in self._held.items():
+            if place[0] in self._broker.topics:
+                lag[place[0]] += self._broker.log(place).end - held.mark
+        return lag
 
     async def at_rest(self) -> AtRest:
         """Return how far the assigned partitions are from their ends."""

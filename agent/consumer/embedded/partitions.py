@@ -5,6 +5,7 @@ It reports assigned, revoked and rewound partitions to the loop; it writes nothi
 Tested by tests/contract/test_source.py.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -47,9 +48,12 @@ class EmbeddedPartitions:
         return frozenset(owned.id for owned in self._owned.values())
 
     @property
-    def lag(self) -> int:
-        """Return how many records are above the watermarks."""
-        return sum(max(0, owned.high - owned.mark) for owned in self._owned.values())
+    def lag(self) -> Mapping[str, int]:
+        """Return how many records are above the watermarks, by topic."""
+        lag: Counter[str] = Counter()
+        for partition, owned in self._owned.items():
+            lag[partition.topic] += max(0, owned.high - owned.mark)
+        return lag
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Replace the set of partitions that are not read, whatever their epoch."""

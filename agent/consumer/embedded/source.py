@@ -10,7 +10,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,7 +53,8 @@ class SteppedSource:
         self._unanswered: dict[asyncio.Future[Any], Any] = {}
         self._leaving: asyncio.Future[None] | None = None
         self._ended = True
-        self._lag = 0  # written by the reader's side, read by the loop's
+        # By topic; written by the reader's side, read by the loop's.
+        self._lag: Mapping[str, int] = {}
         self._last_pass = False
         self._in_trouble = False
 
@@ -83,8 +84,8 @@ class SteppedSource:
         """
         return await self._ask(EmbeddedReader.at_rest, AtRest(joined=False, lag=0))
 
-    def lag(self) -> int:
-        """Return how many records are above the watermarks, as the reader's last pass found."""
+    def lag(self) -> Mapping[str, int]:
+        """Return how many records are above the watermarks, by topic, since the last pass."""
         return self._lag
 
     async def leave(self) -> None:

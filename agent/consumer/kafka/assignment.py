@@ -8,6 +8,7 @@ Tested by tests/contract/test_source.py.
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -67,7 +68,8 @@ class Assignment:
         self._epochs: Iterator[int] = itertools.count(1)
         self._owned: dict[Key, AssignedPartition] = {}
         self._unread: frozenset[Key] = frozenset()
-        self.last_lag = 0  # as `count_lag` found it; read on any thread
+        # By topic, as `count_lag` found it; read on any thread.
+        self.last_lag: Mapping[str, int] = {}
         self.joined = False  # the group has answered, even if it gave no partition
 
     def __len__(self) -> int:
@@ -209,11 +211,11 @@ class Assignment:
 
     def count_lag(self, consumer: Consumer) -> None:
         """Count the records above the committed offsets, by what the client knows by itself."""
-        lag = 0
+        lag: Counter[str] = Counter()
         for key, owned in self._owned.items():
             try:
                 _, high = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
             except KafkaException:  # the client has not heard of this partition yet
                 high = 0
-            lag += owned.lag(0, high) if owned.partition is not None else 0
+            lag[key[0]] += owned.lag(0, high) if owned.partition is not None else 0
         self.last_lag = lag

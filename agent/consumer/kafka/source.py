@@ -6,7 +6,7 @@ Tested by tests/contract/test_source.py.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
@@ -117,8 +117,8 @@ class KafkaSource:
         answer = await self._ask(self._at_rest)
         return answer or AtRest(joined=False, lag=0)
 
-    def lag(self) -> int:
-        """Return how many records are above the committed offsets, and let the thread count again.
+    def lag(self) -> Mapping[str, int]:
+        """Return how many records are above the committed offsets; let the thread count again.
 
         The ends of partitions are those that the client saw when it fetched last.
         """

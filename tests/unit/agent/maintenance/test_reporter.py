@@ -15,6 +15,7 @@ from agent.reporting.latest_report import LatestReport
 from agent.routes import Router
 from schemas.runtime.clock import Clock
 from schemas.task.agent_report import AgentReport, Reason, ReasonCode, SuspectReport
+from schemas.task.topics import Topics
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, call, paused, routes, snoozed, stopped
 from tests.support.slots import SlotsHarness, claimed, ending
@@ -22,8 +23,11 @@ from tests.support.slots import SlotsHarness, claimed, ending
 FORM = AgentReport(settings="s", program="0.1.0", revision="0005")
 
 
-def source(lag: int) -> Source:
-    return cast("Source", SimpleNamespace(lag=lambda: lag))
+def source(**lag: int) -> Source:
+    return cast(
+        "Source",
+        SimpleNamespace(lag=lambda: {f"g.{name.replace('_', '.')}": n for name, n in lag.items()}),
+    )
 
 
 def reporter(
@@ -37,7 +41,8 @@ def reporter(
         slots=slots,
         locks=ResourceLocks(table=cast("LockTable", None), clock=clock),
         routes=table or harness.table,
-        sources={"tasks": source(7), "inbox": source(0)},
+        sources=[source(tasks=7, tasks_bulk=2), source(inbox=0)],
+        topics=Topics("g"),
         counts=harness.counts,
         clock=clock,
     )
@@ -75,7 +80,9 @@ def test_a_report_says_what_runs() -> None:
 
 
 def _idle() -> AgentReport:
-    return AgentReport(settings="s", program="0.1.0", revision="0005", slots=8, lag={"tasks": 7})
+    return AgentReport(
+        settings="s", program="0.1.0", revision="0005", slots=8, lag={"tasks": 7, "tasks.bulk": 2}
+    )
 
 
 def test_a_report_says_since_when_a_route_is_closed() -> None:

@@ -349,11 +349,16 @@ def test_agents_that_differ_from_the_others_are_named() -> None:
 
 def test_records_that_wait_are_shown_by_topic() -> None:
     """The lag of all living agents is added; a topic without lag is not news."""
-    lags: list[dict[str, int]] = [{"tasks": 1200, "inbox": 0}, {"tasks": 34, "retry.30s": 5}]
+    lags: list[dict[str, int]] = [
+        {"tasks.bulk": 7, "tasks": 1200, "inbox": 0},
+        {"tasks": 34, "retry.30s": 5, "tasks.urgent": 1},
+    ]
 
     lines = lines_of(*(reporting(f"{lag}", AgentReport(lag=lag)) for lag in lags))
 
-    assert lines[2:] == ["records that wait: 1,234 in tasks, 5 in retry.30s"]
+    assert lines[2:] == [
+        "records that wait: 1 in tasks.urgent, 1,234 in tasks, 7 in tasks.bulk, 5 in retry.30s"
+    ]
 
 
 def test_no_part_of_an_agents_line_is_broken() -> None:
