@@ -173,7 +173,7 @@ def _add_load(parser: Parser) -> None:
     parser.add_argument(
         "--by-uri",
         action="store_true",
-        help="for --documents: let the agent read every document from its path",
+        help="for --documents: let the agent read every document",
     )
     parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load only the first N")
     parser.add_argument(
@@ -189,25 +189,25 @@ def _add_load(parser: Parser) -> None:
         default=[],
         type=type_name,
         metavar="TYPE",
-        help="load lines of a type that only your agents know; may be repeated",
+        help="a type that only your agents know; may be repeated",
     )
     parser.add_argument(
         "--routes-allowed",
         type=route_names,
         metavar="A,B",
-        help="routes that the batch's tasks may take, unless their lines say so",
+        help="routes that tasks may take, unless their lines say so",
     )
     parser.add_argument(
         "--tenant",
         type=tenant_name,
         metavar="NAME",
-        help="tenant of the lines that name none, such as OpenAI batch lines",
+        help="tenant of lines that name none (default)",
     )
     parser.add_argument(
         "--priority",
         type=up_to(9, least=0),
-        metavar="0..9",
-        help=f"priority of the lines that name none ({DEFAULT_PRIORITY}; 7 and more: urgent)",
+        metavar="0-9",
+        help=f"priority of lines that name none ({DEFAULT_PRIORITY})",
     )
     parser.add_argument(
         "--max-rejects",
