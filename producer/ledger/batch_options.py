@@ -37,7 +37,6 @@ def send_outputs(connection: Connection, batch_id: int, uri: str) -> None:
     _change(connection, batch_id, {_OUTPUT: uri})
 
 
-
 def set_defaults(connection: Connection, batch_id: int, given: TaskDefaults) -> TaskDefaults:
     """Store what is given for the batch's new tasks; return what holds for them.
 
