@@ -12,6 +12,7 @@ from producer.input.excluded_files import own_files
 from producer.input.lines import Bad, Good
 from producer.input.long_documents import LongDocuments
 from producer.input.past_deadlines import PastDeadlines
+from producer.input.prompt_order import PromptOrder
 from producer.input.rejects import Rejects
 from producer.input.time_needed import TimeNeeded
 from producer.input.unallowed_documents import UnallowedDocuments
@@ -39,6 +40,7 @@ class Sums:
         self.unallowed = UnallowedDocuments(config.document_allow)
         self.past = PastDeadlines(SystemClock().utc_s())
         self.long = LongDocuments(config)
+        self.prompts = PromptOrder(config)
 
     def add(self, line: Good) -> None:
         """Check one task, new or not, for a document out of reach."""
@@ -52,10 +54,11 @@ class Sums:
         self.time.add(line)
         self.past.add(line)
         self.long.add(line)
+        self.prompts.add(line)
 
     def warnings(self) -> Iterator[str]:
         """Yield what is likely to go wrong with the tasks."""
-        yield from filter(None, (str(self.past), str(self.long)))
+        yield from filter(None, (str(self.past), str(self.long), str(self.prompts)))
         if (outside := self.outside).count:
             tasks = (
                 f"{counted(outside.count, 'task')} with a document by URI outside the folders that "

@@ -13,6 +13,14 @@ from schemas.settings.routing import configured_route
 from schemas.task.line import TaskLine
 
 
+def model_of(config: Config, task: TaskLine) -> str:
+    """Return the model that a line names, else that of the route that tasks of its type take."""
+    if task.model:
+        return task.model
+    route = configured_route(config, task.type, None, task.route)
+    return account(config, route or DEFAULT_ROUTE).model or "the default model"
+
+
 class Estimate:
     """Adds up the tasks of a load by model.
 
@@ -28,12 +36,7 @@ class Estimate:
     def add(self, line: Good) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
-        model = line.task.model or self._model_of(line.task)
-        self._bytes[model] += len(line.value) + (line.task.size or 0)
-
-    def _model_of(self, task: TaskLine) -> str:
-        route = configured_route(self._config, task.type, None, task.route)
-        return account(self._config, route or DEFAULT_ROUTE).model or "the default model"
+        self._bytes[model_of(self._config, line.task)] += len(line.value) + (line.task.size or 0)
 
     def scale(self, tasks: int) -> None:
         """Scale the sums from the tasks added so far, a sample, to `tasks` tasks."""

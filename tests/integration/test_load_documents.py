@@ -161,3 +161,15 @@ def test_old_and_long_tasks_are_warned_about(
     assert "(line 1: 2020-01-01T00:00:00Z); it will be dead without a call" in done.err
     assert "1 task is probably longer than the model takes: 'long' (about 2,5" in done.err
     assert "mini takes 1,000); estimated with 4 bytes a token" in done.err
+
+
+def test_a_large_batch_that_loses_the_prompt_cache_is_warned_about(embedded: Deployment) -> None:
+    """Before it is paid for, a person learns what to move."""
+    prompt = "{document}\n" + "Follow this rule. " * 300
+    path = embedded.write_lines(task_line(number, prompt=prompt) for number in range(120))
+
+    done = embedded.run("producer", "load", str(path), "--dry-run")
+
+    assert done.code == 0, done
+    assert "{document} is not last in the prompt of 120 tasks, so no prompt cache" in done.err
+    assert "about 162,030 input tokens of all tasks" in done.err

@@ -1,0 +1,100 @@
+"""Finds prompts that waste the providers' prompt caches, because their document is not last.
+
+Providers keep the beginning that requests share, if it is long enough, and charge less for it.
+Whatever comes behind a document is new to them in each request.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from producer.input.estimate import model_of
+from producer.input.lines import Good
+from schemas.settings.config import BYTES_PER_TOKEN, Config
+from schemas.task.line import PLACEHOLDER
+from schemas.task.wording import counted
+
+LARGE = 100  # tasks with one prompt
+CACHED_TOKENS = 1024  # providers cache no beginning that is shorter
+_REMEMBERED = 1000  # prompts come from lines, so there may be any number
+_CACHED_BYTES = CACHED_TOKENS * BYTES_PER_TOKEN
+_MOST_CHAR_BYTES = 4
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """How many tasks have a prompt, and how much of it no cache can have, in bytes of each task."""
+
+    model: str
+    lost_bytes: int
+    tasks: int = 0
+
+
+class PromptOrder:
+    """Adds up what the prompts of a load lose."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        # By the hash of a prompt, which may be large, and what its model follows from.
+        self._prompts: OrderedDict[Hashable, _Prompt] = OrderedDict()
+
+    def add(self, line: Good) -> None:
+        """Count one task."""
+        prompt = self._prompt_of(line)
+        if len(prompt) * _MOST_CHAR_BYTES < _CACHED_BYTES or PLACEHOLDER not in prompt:
+            return
+        task = line.task
+        key = hash(prompt), task.model, task.type, task.route
+        known = self._prompts.get(key)
+        if known is None:
+            known = self._prompts[key] = _Prompt(model_of(self._config, task), lost_bytes(prompt))
+            if len(self._prompts) > _REMEMBERED:
+                self._prompts.popitem(last=False)
+        known.tasks += 1
+        self._prompts.move_to_end(key)
+
+    def __str__(self) -> str:
+        """Return the warning, empty without such a prompt."""
+        large = [found for found in self._prompts.values() if found.tasks >= LARGE]
+        wasting = [found for found in large if found.lost_bytes]
+        if not wasting:
+            return ""
+        tasks = counted(sum(found.tasks for found in wasting), "task")
+        tokens = sum(found.tasks * found.lost_bytes for found in wasting) // BYTES_PER_TOKEN
+        return (
+            f"{PLACEHOLDER} is not last in the prompt of {tasks}, so no prompt cache of a provider "
+            f"can have what comes after it: about {tokens:,} input tokens of all tasks"
+            f"{self._price(wasting)}, which would cost less from a cache; move {PLACEHOLDER} to "
+            "the end of the prompt"
+        )
+
+    def _price(self, wasting: list[_Prompt]) -> str:
+        """Return what these tokens cost at full price; empty if a price is not known."""
+        prices = self._config.prices
+        if any(found.model not in prices for found in wasting):
+            return ""
+        micro = sum(
+            prices[found.model].estimate_micro(found.tasks * found.lost_bytes) for found in wasting
+        )
+        return f" ({micro / 1_000_000:,.4f} at the full price)"
+
+    def _prompt_of(self, line: Good) -> str:
+        """Return the prompt of a task; empty if a handler may do anything with it."""
+        settings = self._config.type_settings(line.task.type)
+        if settings.handler is not None:
+            return ""
+        prompt = settings.prompt if line.task.prompt is None else line.task.prompt
+        return prompt or ""
+
+
+def lost_bytes(prompt: str) -> int:
+    """Return how much more of a prompt a cache could have if its document came last."""
+    parts = prompt.split(PLACEHOLDER)
+    if len(parts) == 1 or not parts[-1].strip():
+        return 0
+    before, all_parts = len(parts[0].encode()), len("".join(parts).encode())
+    return _cached(all_parts) - _cached(before)
+
+
+def _cached(size: int) -> int:
+    return size if size >= _CACHED_BYTES else 0
