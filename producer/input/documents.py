@@ -4,7 +4,6 @@ The bytes are the same at every load, so a second load is recognized. A document
 is a `Bad` with its number in sorted order; it stops nothing.
 """
 
-import hashlib
 import os
 import shlex
 from collections.abc import Collection, Generator
@@ -15,17 +14,12 @@ from typing import Any
 
 import orjson
 
-from producer.input.excluded_files import is_hidden
+from producer.input.document_source import MAX_TEXT_BYTES, UnusableError, source_of
 from producer.input.file_tree import FileEntry, FileTree, shown
 from producer.input.lines import Bad, Good, read_line
 from schemas.errors import ConfigError
-from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 from schemas.task.line import LineError, parse
 from schemas.task.line_json import read_object, reading, refuse_rounded
-
-MAX_TEXT_BYTES = 256 << 10
-MAX_DOCUMENT_BYTES = 32 << 20  # an agent reads no more
-_PART_BYTES = 1 << 20
 
 
 def read_documents(
@@ -40,8 +34,9 @@ def read_documents(
 ) -> Generator[Good | Bad, None, None]:
     """Return the tasks of a folder's or glob's documents, sorted by id.
 
-    One file at a time is in memory. A text of up to 256 KiB goes into the task. A larger text, or
-    every text with `by_uri`, stays where it is, and the task names its URI, size and SHA-256.
+    One file at a time is in memory. A text in UTF-8 of up to 256 KiB goes into the task. Any other
+    document, or every one with `by_uri`, stays where it is, and the task names its URI, size and
+    SHA-256; agents make the text of it.
 
     Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
     there is no document.
@@ -115,7 +110,7 @@ def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
     if entry.problem:
         return _bad(number, entry, entry.problem, entry.fix)
     try:
-        line = read_line(number, task_line(entry.id, question, _source(entry.path, limit)))
+        line = read_line(number, task_line(entry.id, question, source_of(entry.path, limit)))
         return named(line, shown(entry.id))
     except OSError as error:
         return _bad(
@@ -124,14 +119,7 @@ def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
             f"cannot be read: {error.strerror}",
             "allow the file to be read, then load again",
         )
-    except NoTextError as error:
-        return _bad(
-            number,
-            entry,
-            str(error),
-            "convert the file to text in UTF-8, or leave it out with a pattern",
-        )
-    except _UnusableError as error:
+    except UnusableError as error:
         return _bad(number, entry, str(error), error.fix)
 
 
@@ -147,40 +135,3 @@ def named(line: Good | Bad, name: str) -> Good | Bad:
     if line.field == "id":
         fix = "rename the file or its folder: the path is the task's id, of at most 191 bytes"
     return replace(line, text=None, document=name, fix=fix)
-
-
-class _UnusableError(ValueError):
-    """The file can be no task's document."""
-
-    def __init__(self, problem: str, fix: str) -> None:
-        super().__init__(problem)
-        self.fix = fix
-
-
-def _source(path: Path, limit: int) -> dict[str, Any]:
-    """Return the text of a file of up to `limit` bytes, else its URI, size and SHA-256.
-
-    Raises an error when the file is too large or no text.
-    """
-    reader, digest, size, parts = DocumentText(), hashlib.sha256(), 0, list[str]()
-    problem = blank_problem("")
-    if (file_bytes := path.stat().st_size) > MAX_DOCUMENT_BYTES:
-        fix = f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes"
-        raise _UnusableError(f"is {file_bytes} bytes long", fix)
-    with path.open("rb") as file:
-        while block := file.read(_PART_BYTES):
-            size += len(block)
-            digest.update(block)
-            part = reader.read(block)
-            parts = [*parts, part] if size <= limit else []
-            if problem and part:
-                problem = blank_problem(part)
-    reader.read(b"", final=True)
-    if problem:
-        raise _UnusableError(problem, "remove the file, or leave it out with a pattern")
-    if size <= limit:
-        return {"text": "".join(parts)}
-    if is_hidden([path.resolve().name]):
-        fix = f"rename it; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task"
-        raise _UnusableError("is hidden, and agents read no hidden file", fix)
-    return {"uri": path.resolve().as_uri(), "size": size, "sha256": digest.hexdigest()}

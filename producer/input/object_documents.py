@@ -9,7 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-from producer.input.documents import MAX_DOCUMENT_BYTES, named, question_of, task_line
+from producer.input.document_source import MAX_DOCUMENT_BYTES
+from producer.input.documents import named, question_of, task_line
 from producer.input.excluded_files import is_hidden
 from producer.input.file_tree import matches_pattern
 from producer.input.lines import Bad, Good, read_line

@@ -38,9 +38,7 @@ def text_of(raw: bytes) -> str:
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError:
-        raise NoTextError(
-            f"is not text: it begins as {encoding.upper()} does, and is not"
-        ) from None
+        raise NoTextError(f"is not the {encoding.upper()} of its byte order mark") from None
     if "\0" in text:
         raise NoTextError("is not text: it has a zero character")
     return text

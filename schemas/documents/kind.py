@@ -10,6 +10,7 @@ _PDF = b"%PDF-"
 _PDF_SEARCHED = 1024  # other bytes may stand before a PDF's head, as readers of PDF allow
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _HEAD = 4096
+_PART_BYTES = 1 << 20  # a long text is not in memory twice
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16's, with which it begins
@@ -115,8 +116,11 @@ def is_utf8(raw: bytes) -> bool:
     """Return whether bytes are text in UTF-8: without a zero byte, and with no other error."""
     if b"\0" in raw:
         return False
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        raw.decode()
+        for start in range(0, len(raw), _PART_BYTES):
+            decoder.decode(raw[start : start + _PART_BYTES])
+        decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
     return True

@@ -9,7 +9,7 @@ from tests.integration.deployment import Deployment, task_line
 
 NO_TEXT = (
     "9,998 files (00000.bin, 00001.bin, 00002.bin, ...): is not text: it has a zero byte; "
-    "convert the file to text in UTF-8, or leave it out with a pattern"
+    "convert it to text, PDF or DOCX, or leave it out with a pattern"
 )
 PROMPT = ("--prompt", "Sum up: {document}")
 

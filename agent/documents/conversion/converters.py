@@ -2,7 +2,7 @@
 
 What ends a process need not be the fault of its document: an earlier one may have left memory or
 broken state behind. So the document is converted once more in a new process, unless its process was
-new. Only that process's end is the document's own failure.
+new, or the document alone took too long.
 """
 
 import asyncio
@@ -47,6 +47,8 @@ class Converters:
                 try:
                     return await self._convert(process, kind, raw)
                 except ConversionDiedError as error:
+                    if error.own:
+                        raise
                     log.warning(
                         "a document %s; earlier ones were converted by the same process, "
                         "so it is converted again by a new one",

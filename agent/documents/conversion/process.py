@@ -29,19 +29,21 @@ class ConversionLimits:
     """What the conversion of one document may use."""
 
     memory_mb: int = 512
-    cpu_s: int = 60
+    cpu_s: int = 30
     time_s: float = 300.0
 
 
 class ConversionDiedError(Exception):
     """A process ended before its document was converted. The text follows the document's name.
 
-    `lasting` says whether another attempt would fail alike.
+    `lasting` says whether another attempt would fail alike, and `own` that what the process did
+    before has nothing to do with it.
     """
 
-    def __init__(self, text: str, *, lasting: bool) -> None:
+    def __init__(self, text: str, *, lasting: bool, own: bool = False) -> None:
         super().__init__(text)
         self.lasting = lasting
+        self.own = own
 
 
 class ConvertingProcess:
@@ -103,7 +105,7 @@ class ConvertingProcess:
             if not limit.expired():
                 raise
             text = f"was not converted within {self._limits.time_s:g} s"
-            raise ConversionDiedError(text, lasting=False) from None
+            raise ConversionDiedError(text, lasting=False, own=True) from None
         except (asyncio.IncompleteReadError, OSError, ValueError):
             raise await self._death() from None
         if word is Said.WORN:
@@ -143,7 +145,7 @@ class ConvertingProcess:
             )
         if code == -signal.SIGXCPU:
             text = f"takes more than {self._limits.cpu_s} s of a processor to convert"
-            return ConversionDiedError(text, lasting=True)
+            return ConversionDiedError(text, lasting=True, own=True)
         known = -code in set(signal.Signals)
         name = signal.Signals(-code).name if known else f"exit code {code}"
         # Only others kill it: a person, or the kernel for want of memory.

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from producer.input.documents import (
-    MAX_DOCUMENT_BYTES,
-    MAX_TEXT_BYTES,
-    documents_batch,
-    read_documents,
-)
+from producer.input.document_source import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES
+from producer.input.documents import documents_batch, read_documents
 from producer.input.lines import Bad, Good
 from schemas.errors import ConfigError
+from tests.support.made_documents import made_docx, made_pdf, zipped
 
 PROMPT = "Summarize: {document}"
 
@@ -87,26 +84,57 @@ def test_reading_again_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_text_is_bad_and_stops_no_other(tmp_path: Path) -> None:
-    """Files that are binary or wrongly encoded are reported with advice; the others are loaded.
+    """Files that are no documents are reported by their kind, with advice; the others are loaded.
 
-    That holds for inline and for large files.
+    That holds for files of any size, whatever their names say.
     """
     (tmp_path / "binary").write_bytes(b"a\0b")
-    (tmp_path / "cut").write_bytes("\u20ac".encode()[:2])
-    (tmp_path / "large").write_bytes(b"x" * MAX_TEXT_BYTES + b"\xff")
-    (tmp_path / "latin1").write_bytes("\u00e4".encode("latin-1"))
+    (tmp_path / "image.pdf").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    (tmp_path / "large").write_bytes(b"x" * MAX_TEXT_BYTES + b"\0")
+    (tmp_path / "marked").write_bytes(b"\xff\xfea")
+    (tmp_path / "sheet.docx").write_bytes(zipped({"xl/workbook.xml": b"a"}))
+    (tmp_path / "space").write_bytes(" \n".encode("utf-16"))
     fill(tmp_path, "z.txt")
 
     *bad, last = read(tmp_path)
 
     assert [f"{line.document} {line.error}" for line in bad] == [
         "binary is not text: it has a zero byte",
-        "cut is not UTF-8",
-        "large is not UTF-8",
-        "latin1 is not UTF-8",
+        "image.pdf is a PNG image, which is not read",
+        "large is not text: it has a zero byte",
+        "marked is not the UTF-16 of its byte order mark",
+        "sheet.docx is an Excel file (XLSX), which is not read",
+        "space has nothing but white space",
     ]
     assert all(line.fix and line.text is None for line in bad)
     assert ids([last]) == ["z.txt"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        made_pdf(["a"]),
+        made_docx("a"),
+        b"<!doctype html><p>a",
+        "Stra\u00dfe".encode("cp1252"),
+        "Stra\u00dfe".encode("utf-16"),
+    ],
+    ids=["PDF", "DOCX", "HTML", "cp1252", "UTF-16"],
+)
+def test_a_document_that_must_be_converted_stays_where_it_is(
+    tmp_path: Path, content: bytes
+) -> None:
+    """A small document that is no text in UTF-8 goes by URI; its kind is told by its content."""
+    (tmp_path / "a.txt").write_bytes(content)
+    (tmp_path / ".hidden").write_bytes(content)
+
+    (line,) = read(tmp_path / "a.txt")
+    (hidden,) = read(f"{tmp_path}/.h*")
+
+    assert (line.task.text, line.task.size) == (None, len(content))
+    assert line.task.uri == (tmp_path / "a.txt").as_uri()
+    assert line.task.sha256 == hashlib.sha256(content).hexdigest()
+    assert (hidden.error, hidden.fix) == ("is hidden, and agents read no hidden file", "rename it")
 
 
 def test_a_document_that_no_agent_reads_is_bad(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Looks into a document's file: its text goes into the task, or the task names the file.
+
+Tested by tests/unit/producer/input/test_documents.py.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from producer.input.excluded_files import is_hidden
+from schemas.documents.encoding import text_of
+from schemas.documents.kind import Kind, kind_of
+from schemas.task.document_text import DocumentText, NoTextError, blank_problem
+
+MAX_TEXT_BYTES = 256 << 10
+MAX_DOCUMENT_BYTES = 32 << 20  # an agent reads no more
+_PART_BYTES = 1 << 20
+
+
+class UnusableError(ValueError):
+    """The file can be no task's document."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.fix = fix
+
+
+def source_of(path: Path, limit: int) -> dict[str, Any]:
+    """Return the text of a file of up to `limit` bytes in UTF-8, else its URI, size and SHA-256.
+
+    Nothing is converted here. Raises UnusableError, and OSError.
+    """
+    with path.open("rb") as file:
+        raw = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        fix = f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes"
+        raise UnusableError(f"is {max(path.stat().st_size, len(raw))} bytes long", fix)
+    kind = _kind(raw)
+    if kind is Kind.TEXT and len(raw) <= limit:
+        return {"text": raw.decode("utf-8-sig")}
+    if is_hidden([path.resolve().name]):
+        fix = "rename it"
+        if kind is Kind.TEXT:
+            fix += f"; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task"
+        raise UnusableError("is hidden, and agents read no hidden file", fix)
+    digest = hashlib.sha256(raw).hexdigest()
+    return {"uri": path.resolve().as_uri(), "size": len(raw), "sha256": digest}
+
+
+def _kind(raw: bytes) -> Kind:
+    """Return the kind of a document that has content, as far as it shows without a conversion."""
+    try:
+        kind = kind_of(raw)
+        problem = _blank_problem(raw, kind)
+    except NoTextError as error:
+        fix = "convert it to text, PDF or DOCX, or leave it out with a pattern"
+        raise UnusableError(str(error), fix) from None
+    if problem:
+        raise UnusableError(problem, "remove the file, or leave it out with a pattern")
+    return kind
+
+
+def _blank_problem(raw: bytes, kind: Kind) -> str:
+    """Return what is wrong with a text without content; a long one is read up to its first letter.
+
+    Raises NoTextError.
+    """
+    if kind is Kind.UNICODE:
+        return blank_problem(text_of(raw))
+    if kind is not Kind.TEXT:
+        return ""
+    reader, problem = DocumentText(), blank_problem("")
+    for start in range(0, len(raw), _PART_BYTES):
+        part = reader.read(raw[start : start + _PART_BYTES])
+        if part and not (problem := blank_problem(part)):
+            return ""
+    return problem
