@@ -118,3 +118,22 @@ def test_a_tenant_has_so_many_calls_at_once_in_all_agents(
     assert len(calls) == 20
     assert most_at_once(calls) <= 2
     assert most_at_once(llm.calls()) > 4
+
+
+def test_a_tenant_has_its_calls_where_there_are_more_agents(
+    embedded: Deployment, settings: Callable[[Deployment, str], None], redis_server: Redis
+) -> None:
+    """Five agents take turns with its two calls: never more at once, and seldom fewer."""
+    settings(embedded, "[tenants.acme]\nin_flight = 2\n")
+    embedded.environ["DOCLLM_REDIS_URL"] = redis_server.url
+    llm = embedded.llm("--latency", "0.5")
+    lines = [task_line(number, tenant="acme") for number in range(60)]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+
+    embedded.until_done(agents=5)
+
+    calls = llm.calls()
+    assert len(calls) == 60
+    assert most_at_once(calls) == 2
+    span_s = max(call.end_s or 0 for call in calls) - min(call.start_s for call in calls)
+    assert sum((call.end_s or call.start_s) - call.start_s for call in calls) / span_s >= 1.2
