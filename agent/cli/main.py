@@ -53,7 +53,9 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
 
     `argv` is what the options were read from, for child processes.
     """
-    configure_logging(options.log_level, options.child, options.config)
+    configure_logging(
+        options.log_level, options.child, options.config, as_json=options.log_format == "json"
+    )
     command = _reap if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
@@ -289,6 +291,9 @@ def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
 
 
 def _complain(options: argparse.Namespace, error: DocllmError) -> None:
+    if options.log_format == "json":
+        log.error("%s", error)
+        return
     who = f"agent {options.child}: " if options.child else ""
     sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")
 

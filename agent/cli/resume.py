@@ -14,7 +14,7 @@ from producer.app import opened_ledger
 from producer.cli.cancel import actor
 from producer.screen.answer import answering, fail
 from producer.screen.output import note
-from producer.text.printable import log_to_stderr, shown_traceback
+from producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback
 from schemas.errors import ConfigError, DocllmError
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
@@ -26,7 +26,7 @@ MOST_SHOWN = 20
 
 def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     """Resume a route; return the exit code."""
-    log_to_stderr("%(message)s", "WARNING", options.config)
+    log_to_stderr(ShownFormatter("%(message)s", options.config), "WARNING")
     try:
         config = load_config(
             flags={"config": options.config}, environ=os.environ, cwd=current_folder()

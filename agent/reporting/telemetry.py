@@ -18,7 +18,7 @@ from agent.outcome import (
 from agent.ports import Verdict
 from agent.reporting.handler_errors import HandlerErrors
 from agent.reporting.retries import Retries
-from producer.text.printable import log_to_stderr
+from producer.text.printable import JsonFormatter, ShownFormatter, log_to_stderr
 from schemas.task.wording import counted, one_line
 
 _NAMES = {
@@ -186,9 +186,18 @@ class Counts:
 
 
 def configure_logging(
-    level: str, number: int | None = None, config_file: str | None = None
+    level: str,
+    number: int | None = None,
+    config_file: str | None = None,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Log to stderr: time, level, the agent's number under its parent, module, message."""
     who = f"[{number}] " if number else ""
-    log_to_stderr(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", level, config_file)
+    formatter = (
+        JsonFormatter(number, config_file)
+        if as_json
+        else ShownFormatter(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", config_file)
+    )
+    log_to_stderr(formatter, level)
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -13,7 +13,7 @@ import uvloop
 
 from producer.screen.answer import fail
 from producer.screen.output import note
-from producer.text.printable import log_to_stderr, shown_traceback
+from producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback
 from schemas.errors import DocllmError
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
@@ -22,7 +22,7 @@ from schemas.settings.sources import current_folder, load_config
 
 def run(options: argparse.Namespace) -> int:
     """Run the command that the options name; return its exit code."""
-    log_to_stderr("%(message)s", "WARNING", options.config)
+    log_to_stderr(ShownFormatter("%(message)s", options.config), "WARNING")
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             # Let asyncio handle the interrupt.

@@ -5,10 +5,12 @@ Redis may hold escape sequences, line ends or characters that change the directi
 of them reaches a terminal or a log unchanged.
 """
 
+import json
 import logging
 import re
 import sys
 import traceback
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TextIO
 
@@ -78,6 +80,36 @@ class ShownFormatter(logging.Formatter):
         return _indented(super().formatStack(stack_info))
 
 
+class JsonFormatter(logging.Formatter):
+    """Formats log records as JSON objects, each on one line, for programs that gather logs.
+
+    `process` is the number of an agent under its parent. No text can forge a line, nor reach the
+    controls of a terminal on which somebody reads the lines.
+    """
+
+    def __init__(self, process: int | None = None, config_file: str | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
+        self._config_file = config_file
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        fields = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": with_config(record.getMessage(), self._config_file),
+            **self._process,
+        }
+        frames = [getattr(record, FRAMES, "")]
+        if record.exc_info:
+            frames.append(self.formatException(record.exc_info))
+        if traceback_text := "\n".join(filter(None, frames)):
+            fields["traceback"] = traceback_text
+        return escaped(json.dumps(fields, ensure_ascii=False))
+
+
 class _StderrHandler(logging.StreamHandler[TextIO]):
     """Writes to what `sys.stderr` is when a record comes: a progress bar may stand in for it."""
 
@@ -87,10 +119,10 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
-def log_to_stderr(form: str, level: str | int, config_file: str | None = None) -> None:
-    """Send the log of this process to stderr, in this form."""
+def log_to_stderr(formatter: logging.Formatter, level: str | int) -> None:
+    """Send the log of this process to stderr."""
     handler = _StderrHandler()
-    handler.setFormatter(ShownFormatter(form, config_file))
+    handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])
 
 

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from http import HTTPStatus
 from urllib.error import URLError
 
+import orjson
+
 from tests.integration.deployment import Deployment
 from tests.integration.programs import until
 from tests.integration.test_exporter import page, samples
@@ -94,3 +96,21 @@ def test_an_address_that_cannot_be_used_ends_the_agent(embedded: Deployment) -> 
         )
     assert done.code == 2
     assert f"127.0.0.1:{port} cannot be listened on" in done.err
+
+
+def test_the_log_of_all_agents_can_be_json(embedded: Deployment) -> None:
+    """Every line is an object, also that of an agent that cannot start."""
+    embedded.load(5)
+    done = embedded.run(
+        *("agent", "--group", embedded.group, "--rehearsal", "--until-done"),
+        *("--log-format", "json", "--processes", "2"),
+    )
+    lines = [orjson.loads(line) for line in done.err.splitlines()]
+    assert done.code == 0
+    assert {line.get("process") for line in lines} >= {1, None}
+    assert any("5 succeeded" in line["message"] for line in lines)
+
+    refused = embedded.run("agent", "--log-format", "json", DOCLLM_LLM_BASE_URL="")
+    (line,) = [orjson.loads(line) for line in refused.err.splitlines()]
+    assert refused.code == 2
+    assert line["level"] == "ERROR"

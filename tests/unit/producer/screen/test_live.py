@@ -53,7 +53,7 @@ def test_a_log_line_does_not_tear_a_bar(
     """A log line begins on a line of its own, stays whole, and the bar follows it."""
     terminal = made(monkeypatch)
     monkeypatch.setattr(logging.root, "handlers", [])
-    log_to_stderr("%(message)s", "INFO")
+    log_to_stderr(logging.Formatter("%(message)s"), "INFO")
     message = "[bold]a long line " * 8
 
     with bar("tasks", ticks=False) as shown:
