@@ -1,9 +1,10 @@
 """Reads documents that are objects in a store: below allowed prefixes only."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
-from agent.documents.errors import changed, refused, unreadable
+from agent.documents.errors import changed, refused, shown, unreadable
 from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.store import ObjectStores
@@ -11,6 +12,7 @@ from schemas.task.allowed_uris import allowed
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 16  # objects that one agent fetches at a time, each of up to `max_bytes`
 # No attempt can read the document, whatever a person mends in the store.
 _FINAL = frozenset({ObjectFault.NO_BUCKET, ObjectFault.TOO_LARGE, ObjectFault.WRONG_NAME})
 
@@ -32,6 +34,7 @@ class Objects:
         self._allow = tuple(allow)
         self._stores = stores
         self._max_bytes = max_bytes
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._allow_logged = False
 
     async def fetch(self, uri: str, expected: Expected) -> bytes:
@@ -39,11 +42,12 @@ class Objects:
         if not allowed(uri, self._allow):
             self._log_allow()
             raise refused(
-                f"{uri} is not below an allowed prefix; set DOCLLM_DOCUMENT_ALLOW to the prefix "
-                "that may be read"
+                f"{shown(uri)} is not below an allowed prefix; set DOCLLM_DOCUMENT_ALLOW to the "
+                "prefix that may be read"
             )
         try:
-            found = await self._stores.get(uri, limit=self._max_bytes, etag=expected.etag)
+            async with self._slots:
+                found = await self._stores.get(uri, limit=self._max_bytes, etag=expected.etag)
         except ObjectError as error:
             if error.fault is ObjectFault.CHANGED:
                 raise changed(str(error)) from None

@@ -14,6 +14,12 @@ _NO_CREDENTIALS = ("169.254.169.254", "metadata.google.internal", "169.254.170.2
 _DENIED = (401, 403)
 _DENIED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
 _GONE = 404
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+HTTP_VARIABLES = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
 
 class ObjectFault(StrEnum):
@@ -40,29 +46,28 @@ class ObjectError(Exception):
     @classmethod
     def of(cls, error: Exception, uri: str) -> Self:
         """Return what a failure of the library means for the object or the prefix `uri`."""
-        fault, what = _meaning(type(error).__name__, error, str(error))
+        fault, what = _meaning(type(error).__name__, error, str(error), uri.partition(":")[0])
         return cls(fault, f"{uri} {what}")
 
 
-def _meaning(kind: str, error: Exception, text: str) -> tuple[ObjectFault, str]:
+def _meaning(kind: str, error: Exception, text: str, scheme: str) -> tuple[ObjectFault, str]:
     found = _STATUS.search(text)
     status = int(found[1]) if found else 0
     code = next((name for names in _CODE.findall(text) for name in names if name), "")
-    fault, what = _of_setup(text) or _of_object(kind, error, status, code)
+    fault, what = _of_setup(text, scheme) or _of_object(kind, error, status, code)
     return fault, f"{what} (status {status}{f', {code}' if code else ''})" if status else what
 
 
-def _of_setup(text: str) -> tuple[ObjectFault, str] | None:
+def _of_setup(text: str, scheme: str) -> tuple[ObjectFault, str] | None:
     """Return what the environment lacks, if that is the cause."""
     if any(address in text for address in _NO_CREDENTIALS):
-        variables = "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        return ObjectFault.DENIED, f"needs credentials, and the environment has none, {variables}"
-    if "BadScheme" in text:
-        variables = "AWS_ALLOW_HTTP, AZURE_ALLOW_HTTP or GOOGLE_ALLOW_HTTP"
         return (
             ObjectFault.DENIED,
-            f"is at a server with http://, which {variables} = true would allow",
+            f"needs credentials, and the environment has none: {_CREDENTIALS[scheme]}",
         )
+    if "BadScheme" in text:
+        variable = HTTP_VARIABLES[scheme]
+        return ObjectFault.DENIED, f"is at a server with http://, which {variable}=true would allow"
     return None
 
 

@@ -13,13 +13,16 @@ from datetime import timedelta
 from typing import Any
 
 from schemas.objects.address import ObjectAddress
-from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.errors import HTTP_VARIABLES, ObjectError, ObjectFault
 
 _PAGE = 1000
 _PART_BYTES = 1 << 20
 _CONNECT_S, _REQUEST_S, _RETRY_S, _RETRIES = 5, 60, 20, 2
-_HTTP_VARIABLES = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 _TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
+_ODD_KEY = (
+    "cannot be listed: a key below it has an empty part (//) or a part that is . or .., which no "
+    "address has; rename that object, or name prefixes beside it"
+)
 _INSTALL = "needs the extra `objects`; run: pip install 'docllm[objects]'"
 
 
@@ -91,7 +94,7 @@ class ObjectStores:
         store = self._store(address)
         skipped = len(folder) + 1 if folder else 0
         held: ObjectEntry | None = None
-        with _failures_of(prefix):
+        with _failures_of(prefix, _ODD_KEY):
             for page in store.list(prefix=folder or None, chunk_size=_PAGE):
                 for found in page:
                     entry = _entry(address, found, skipped)
@@ -132,18 +135,29 @@ def _address(uri: str) -> ObjectAddress:
     try:
         return ObjectAddress.of(uri)
     except ValueError as error:
-        raise ObjectError(ObjectFault.WRONG_NAME, f"{uri} names no object: {error}") from None
+        raise ObjectError(
+            ObjectFault.WRONG_NAME, f"{_shown(uri)} names no object: {error}"
+        ) from None
+
+
+def _shown(uri: str) -> str:
+    """Return a wrong URI without its user and its query, which may hold secrets."""
+    scheme, colon, rest = uri.partition("?")[0].partition("://")
+    return f"{scheme}{colon}{rest.rpartition('@')[2]}"
 
 
 @contextmanager
-def _failures_of(uri: str) -> Iterator[None]:
-    """Turn failures of the library into ObjectErrors."""
+def _failures_of(uri: str, wrong_name: str = "") -> Iterator[None]:
+    """Turn failures of the library into ObjectErrors; `wrong_name` says what a wrong name means."""
     try:
         yield
     except ObjectError:
         raise
     except Exception as error:  # noqa: BLE001 - it raises built-in errors too
-        raise ObjectError.of(error, uri) from None
+        failure = ObjectError.of(error, uri)
+        if wrong_name and failure.fault is ObjectFault.WRONG_NAME:
+            failure = ObjectError(failure.fault, f"{uri} {wrong_name}")
+        raise failure from None
 
 
 def _require(uri: str, size: int, limit: int) -> None:
@@ -160,7 +174,7 @@ def _opened(address: ObjectAddress) -> Any:
     except ImportError:
         raise ObjectError(ObjectFault.NOT_INSTALLED, f"{address.scheme}:// {_INSTALL}") from None
     makers: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-    variable = os.environ.get(_HTTP_VARIABLES[address.scheme], "")
+    variable = os.environ.get(HTTP_VARIABLES[address.scheme], "")
     try:
         return makers[address.scheme](
             address.bucket,

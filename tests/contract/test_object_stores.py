@@ -115,6 +115,25 @@ async def test_what_is_not_there_is_told_apart(object_store: ObjectStore, bucket
     assert "NoSuchBucket" in str(caught.value)
 
 
+async def test_a_key_that_no_address_has_is_named(object_store: ObjectStore, bucket: str) -> None:
+    """The client cannot list past it, so nothing is left out silently."""
+    object_store.put(bucket, "in/a//b", b"x")
+    object_store.put(bucket, "other/a", b"x")
+
+    with pytest.raises(ObjectError, match="empty part") as caught:
+        await asyncio.to_thread(listed, f"s3://{bucket}/in/")
+    assert caught.value.fault is ObjectFault.WRONG_NAME
+    assert len(await asyncio.to_thread(listed, f"s3://{bucket}/other/")) == 1
+
+
+async def test_a_wrong_uri_shows_neither_user_nor_query() -> None:
+    """A signed address must not come into errors that other people read."""
+    with pytest.raises(ObjectError) as caught:
+        await ObjectStores().get(f"s3://me:{_SECRET}@b/a?sig={_SECRET}", limit=LIMIT)
+    assert str(caught.value).startswith("s3://b/a names no object")
+    assert _SECRET not in str(caught.value)
+
+
 async def test_no_more_than_the_limit_is_read(object_store: ObjectStore, bucket: str) -> None:
     """A large object is refused by its size, before its bytes come."""
     object_store.put(bucket, "large", bytes(LIMIT + 1))

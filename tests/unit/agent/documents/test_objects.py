@@ -97,3 +97,32 @@ def test_an_object_of_another_size_has_changed() -> None:
 
     assert error.failure.error_class == "DOCUMENT_CHANGED"
     assert "4 bytes, not 5" in error.failure.text
+
+
+def test_a_query_is_not_shown() -> None:
+    """It may be the signature of an address, and other people read the error."""
+    with pytest.raises(DocumentError) as caught:
+        fetched(Stored(b"text"), f"{URI}?signature=s3cret")
+    assert "s3cret" not in caught.value.failure.text
+
+
+def test_some_objects_at_a_time_are_fetched() -> None:
+    """The memory of objects in flight is bounded, whatever the number of tasks."""
+    most, now = 0, 0
+
+    class Slow(Stored):
+        async def get(self, uri: str, *, limit: int, etag: str | None = None) -> ObjectContent:
+            nonlocal most, now
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0)
+            now -= 1
+            return ObjectContent(b"text", None)
+
+    async def fetch_all() -> None:
+        objects = Objects(allow=[PREFIX], stores=Slow(b"text"))
+        await asyncio.gather(*(objects.fetch(URI, Expected()) for _ in range(100)))
+
+    asyncio.run(fetch_all())
+
+    assert most == 16
