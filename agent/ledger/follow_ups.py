@@ -23,7 +23,9 @@ from agent.ports import Settlement
 from producer.ledger import new_tasks
 from producer.ledger.new_tasks import NewTask
 from producer.ports import Order
+from schemas.ledger.bulk import insert_rows
 from schemas.ledger.tables import batch, task
+from schemas.ledger.tables import follow_up as child_row
 from schemas.task.envelope import digest
 from schemas.task.failures import ErrorClass
 from schemas.task.wording import one_line
@@ -99,6 +101,12 @@ def insert(
 
 def complete(connection: Connection, group: str, family: Family) -> list[Order]:
     """Write what belongs to the inserted rows; return the orders for their first records."""
+    links = [
+        {"parent_id": new.parent_id, "task_id": task_id}
+        for tasks in family.tasks.values()
+        for task_id, new in tasks.items()
+    ]
+    insert_rows(connection, child_row, links)
     return [
         order
         for batch_id, tasks in sorted(family.tasks.items())

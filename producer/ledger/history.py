@@ -17,6 +17,7 @@ from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import (
     batch,
     dead_letter,
+    follow_up,
     quarantine,
     task,
     task_attempt,
@@ -93,13 +94,22 @@ class StoredResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Child:
+    """A task that another one ordered, with the name of its state."""
+
+    id: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
     """One task.
 
     `attempts` includes the successful attempt. `history` has all other attempts, those before a
     replay included. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
-    ids of the task that ordered it, of the one that ordered that one, and so on. `hooks` are those
-    that are not done, in words.
+    ids of the task that ordered it, of the one that ordered that one, and so on; `children` are the
+    tasks that it ordered, as far as the ledger has noted them. `hooks` are those that are not done,
+    in words.
     """
 
     number: int
@@ -123,6 +133,7 @@ class Story:
     history: tuple[PastAttempt, ...]
     claimed_at: datetime | None = None
     ancestors: tuple[str, ...] = ()
+    children: tuple[Child, ...] = ()
     hooks: tuple[str, ...] = ()
 
 
@@ -200,6 +211,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         history=tuple(_history(connection, row.id)),
         claimed_at=_claimed_at(row),
         ancestors=tuple(_ancestors(connection, row)),
+        children=tuple(_children(connection, row.id)),
         hooks=tuple(hooks.of_task(connection, row.id)),
     )
 
@@ -214,6 +226,19 @@ def _ancestors(connection: Connection, row: Any) -> Iterator[str]:
             return
         yield parent.task_key.decode(errors="backslashreplace")
         parent_id = parent.parent_id
+
+
+def _children(connection: Connection, task_id: int) -> Iterator[Child]:
+    """Yield the tasks that a task ordered, the first one first; a task has at most 1,000."""
+    query = (
+        select(task.c.task_key, task.c.status)
+        .join(follow_up, follow_up.c.task_id == task.c.id)
+        .where(follow_up.c.parent_id == task_id)
+        .order_by(follow_up.c.task_id)
+    )
+    for row in connection.execute(query):
+        name = Status(row.status).name.lower()
+        yield Child(row.task_key.decode(errors="backslashreplace"), name)
 
 
 def _claimed_at(row: Any) -> datetime | None:

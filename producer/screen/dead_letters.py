@@ -5,6 +5,7 @@ on.
 """
 
 import base64
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -13,7 +14,14 @@ from typing import Any
 from rich.text import Text
 
 from producer.ledger.dead_letters import Group
-from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, StoredResult, Story
+from producer.ledger.history import (
+    Child,
+    DeadLetter,
+    PastAttempt,
+    QuarantinedRecord,
+    StoredResult,
+    Story,
+)
 from producer.ledger.quarantine import headers_of
 from producer.ledger.selection import RECORD
 from producer.ledger.tally import OTHER_FINGERPRINTS
@@ -30,6 +38,7 @@ FINGERPRINT_SHOWN = 8
 INPUT_SHOWN = 1000
 ERROR_SHOWN = 500
 TRACEBACK_LINES = 200
+CHILDREN_SHOWN = 20
 OTHER_ERRORS = "other errors"
 CLASS_LEAST = 12  # a narrower column of error classes says nothing
 MICRO = 1_000_000
@@ -170,6 +179,7 @@ def story_lines(story: Story) -> Iterator[str]:
     if story.ancestors:
         chain = ", by ".join(shown(key, 191) for key in story.ancestors)
         yield f"  ordered by {chain}"
+    yield from _children_lines(story.children)
     yield f"  {', '.join(_counts(story))}"
     if story.letter is not None:
         yield from _letter_lines(story.letter)
@@ -182,6 +192,19 @@ def story_lines(story: Story) -> Iterator[str]:
     for hook in story.hooks:
         yield f"  hook {shown(hook, ERROR_SHOWN)}"
     yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
+
+
+def _children_lines(children: Sequence[Child]) -> Iterator[str]:
+    """Yield the tasks that a task ordered: how many of each state, and the first of them."""
+    if not children:
+        return
+    states = Counter(child.status for child in children)
+    numbers = ", ".join(f"{number} {status}" for status, number in sorted(states.items()))
+    yield f"  ordered {counted(len(children), 'task')}: {numbers}"
+    for child in children[:CHILDREN_SHOWN]:
+        yield f"    {shown(child.id, 191)}: {child.status}"
+    if len(children) > CHILDREN_SHOWN:
+        yield f"    ... and {len(children) - CHILDREN_SHOWN} more (--json shows all of them)"
 
 
 def _counts(story: Story) -> Iterator[str]:

@@ -617,6 +617,13 @@ task_loss = _table(
     Index("ix_task_loss_agent", "agent_id"),
 )
 
+follow_up = _table(
+    "follow_up",
+    "one row for each task that a handler ordered",
+    _key("parent_id", doc="the task that ordered it first"),
+    _key("task_id", doc="the ordered task"),
+)
+
 resource_lock = _table(
     "resource_lock",
     "one row for each lock that handlers have taken in the last day",

@@ -15,8 +15,9 @@ from agent.outcome import FollowUp, Outcome
 from agent.ports import Row, Verdict
 from producer.ledger import batch_status, history, progress, store
 from producer.ledger.export import export
+from producer.ledger.history import Child
 from producer.ledger.result_lines import docllm_line
-from producer.screen.dead_letters import story_lines
+from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.task.envelope import digest
 from schemas.task.failures import FOLLOW_UP, ErrorClass
@@ -94,7 +95,7 @@ def test_follow_ups_are_made_with_their_parent_s_success(ledger_db: LedgerDataba
 
 
 def test_screens_and_exports_know_parents(ledger_db: LedgerDatabase) -> None:
-    """A status counts follow-ups, an export names the parent, and a story all ancestors."""
+    """A status counts follow-ups, an export names the parent, a story ancestors and children."""
     _, row, owner = parent(ledger_db)
     ledger_db.settle(row, owner, ordering(follow_up("a/1")))
     child = ledger_db.claimed(ledger_db.rows(tables.task)[-1].id, owner + 1)
@@ -109,6 +110,16 @@ def test_screens_and_exports_know_parents(ledger_db: LedgerDatabase) -> None:
     assert story is not None
     assert story.ancestors == ("a/1", "a")
     assert list(story_lines(story))[2] == "  ordered by a/1, by a"
+    assert story.children == ()
+    middle = ledger_db.call(history.story, GROUP, BATCH, "a/1")
+    assert middle is not None
+    assert middle.children == (Child("a/1/1", "pending"), Child("a/1/2", "pending"))
+    assert list(story_lines(middle))[3:6] == [
+        "  ordered 2 tasks: 2 pending",
+        "    a/1/1: pending",
+        "    a/1/2: pending",
+    ]
+    assert story_json(middle)["children"][1] == {"id": "a/1/2", "status": "pending"}
     output = io.BytesIO()
     export(ledger_db.run, [ledger_db.batch().id], docllm_line, output)
     lines = map(orjson.loads, output.getvalue().splitlines())
