@@ -17,8 +17,8 @@ from schemas.ledger.database import Database
 from schemas.ledger.migrations import facts
 from schemas.task.states import Status
 from tests.integration import older_ledger
-from tests.integration.deployment import BATCH, Deployment
-from tests.integration.installations import group_on
+from tests.integration.deployment import BATCH, Deployment, task_line
+from tests.integration.installations import embedded_in, group_on
 from tests.integration.older_ledger import BEFORE_FACTS, FIRST, TASKS
 from tests.servers import Kafka, MariaDB, Redis
 
@@ -287,3 +287,43 @@ def prepared(deployment: Deployment, *, compatible_from: str) -> None:
     deployment.producer("migrate")
     with opened(deployment) as ledger_database:
         ledger_database.run(change)
+
+
+@pytest.mark.parametrize("bus", ["embedded", "kafka"])
+def test_running_agents_read_lanes_that_are_made_later(
+    bus: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """An upgrade makes the lanes once no older agent runs; nothing else need be started anew."""
+    deployment = upgraded(bus, tmp_path, request)
+    deployment.llm("--latency", "0")
+    deployment.agent()
+    deployment.load(3)
+    deployment.until_settled(3)
+
+    with opened(deployment) as ledger_database:
+        ledger_database.run(stop_agent)
+    assert "tasks.urgent" in deployment.producer("topics", "apply")
+    lines = [task_line(number) for number in range(100, 120)]
+    path = str(deployment.write_lines(lines, "hurry"))
+    deployment.producer("load", path, "--priority", "9")
+
+    assert deployment.ledger.carriers("pending").keys() <= {"tasks.urgent"}
+    deployment.until_settled(23)
+    assert deployment.ledger.counts()["succeeded"] == 23
+
+
+def upgraded(bus: str, folder: Path, request: pytest.FixtureRequest) -> Deployment:
+    """Return an installation without lanes, since an agent of an older version runs in it."""
+    if bus == "embedded":
+        deployment = embedded_in(folder / bus)
+    else:
+        names = ("kafka_server", "mariadb_server", "redis_server")
+        deployment = group_on(*map(request.getfixturevalue, names), folder=folder / bus)
+    request.addfinalizer(deployment.close)
+    deployment.producer("migrate")
+    with opened(deployment) as ledger_database:
+        ledger_database.run(lambda c: start_agent(c, deployment.group))
+    assert "not made while agents of an older version run" in deployment.producer(
+        "topics", "apply", "--partitions", "4"
+    )
+    return deployment
