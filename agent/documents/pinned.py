@@ -18,7 +18,6 @@ from schemas.runtime.executors import Executor
 
 _MOST = 32
 _CONNECT = timedelta(seconds=10)
-_STALLED = timedelta(seconds=20)
 _IDLE = timedelta(seconds=4)  # many servers close an idle connection after 5 s
 
 
@@ -62,7 +61,6 @@ def _client(place: PinnedHost) -> Client:
         .follow_redirects(enable=False)
         .referer(enable=False)
         .connect_timeout(_CONNECT)
-        .read_timeout(_STALLED)
         .pool_idle_timeout(_IDLE)
     )
     if place.host != place.address:

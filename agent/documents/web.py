@@ -12,9 +12,18 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
-from pyreqwest.exceptions import ConnectError, ConnectTimeoutError, PyreqwestError
+from pyreqwest.client import Client
+from pyreqwest.exceptions import (
+    ConnectError,
+    ConnectTimeoutError,
+    PyreqwestError,
+    ReadTimeoutError,
+    RequestTimeoutError,
+)
 from pyreqwest.http import Url
+from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from agent.documents.address import Network, Resolve, is_open, parsed, resolve
@@ -82,7 +91,7 @@ class Web:
             try:
                 async with asyncio.timeout(limits.timeout_s):
                     return await self._fetch(url, name, expected)
-            except TimeoutError:
+            except (TimeoutError, ReadTimeoutError, RequestTimeoutError):
                 raise unreadable(f"{name} did not come within {limits.timeout_s:g} s") from None
             except PyreqwestError as error:
                 raise unreadable(f"{name} cannot be fetched: {why(error)}") from None
@@ -126,7 +135,7 @@ class Web:
         async with AsyncExitStack() as stack:
             for place in places:
                 client = await self._clients.client(place)
-                request = client.get(url).streamed_read_buffer_limit(0).build_streamed()
+                request = self._request(client, url)
                 try:
                     response = await stack.enter_async_context(request)
                 except (ConnectError, ConnectTimeoutError):
@@ -135,6 +144,11 @@ class Web:
                     continue
                 yield response
                 return
+
+    def _request(self, client: Client, url: Url) -> StreamRequest:
+        """Return a request. Its own timeout ends the connection when nobody waits any more."""
+        request = client.get(url).timeout(timedelta(seconds=self._limits.timeout_s))
+        return request.streamed_read_buffer_limit(0).build_streamed()
 
     async def _addresses(self, host: str, port: int, name: str) -> list[str]:
         """Return the addresses to try. All that the host has are checked, whichever is used."""

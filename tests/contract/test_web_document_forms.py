@@ -5,16 +5,18 @@ where only another host is allowed, and where its own host and port are allowed,
 the check of its address stands in the way.
 """
 
+import random
 import ssl
 from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
 import pytest
+from pyreqwest.http import Url
 
 import agent.documents.web
 from agent.documents.address import resolve
 from agent.documents.web import WebLimits
-from schemas.task.allowed_uris import require_prefix
+from schemas.task.allowed_uris import allowed, require_prefix
 from tests.contract.document_servers import HOST, forbidden, refusal, web
 
 # Ways to write 127.0.0.1, ::1 and other addresses of this machine, as programs have read them.
@@ -190,3 +192,27 @@ async def test_the_table_finds_a_missing_check(
 
     assert reached >= {"localhost", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "127.0.0.1"}
     assert len(reached) > 20
+
+
+PIECES = r"""
+    https:// docs.example.com /a/b/ .. / %2e %2f %5c \ @ : 443 # ? ; a x %25 %252e . [ ] %00 // | ^
+    ` { < 127.0.0.1 % & = ! $ \' ( * , +
+""".split()
+
+
+def test_what_is_sent_is_what_was_checked() -> None:
+    """The HTTP client reads any allowed URI as the check does: same host, same folder."""
+    draw = random.Random(3)  # noqa: S311 - not a secret
+    prefix, checked = "https://docs.example.com/a/b/", 0
+    for _ in range(20_000):
+        uri = prefix + "".join(draw.choice(PIECES) for _ in range(draw.randint(1, 7)))
+        if draw.random() < 0.3:
+            place = draw.randrange(len(uri))
+            uri = uri[:place] + draw.choice(PIECES) + uri[place:]
+        if allowed(uri, [prefix]):
+            url = Url(uri)
+            sent = (url.scheme, url.host_str, url.port_or_known_default, url.username, url.password)
+            assert (uri, *sent) == (uri, "https", "docs.example.com", 443, "", None)
+            assert (uri, url.path[:5], allowed(str(url), [prefix])) == (uri, "/a/b/", True)
+            checked += 1
+    assert checked > 2000

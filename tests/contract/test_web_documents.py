@@ -242,6 +242,68 @@ async def test_a_slow_server_is_left(certificate: ssl.SSLContext) -> None:
     assert "did not come within 0.3 s" in text
 
 
+async def test_a_silent_server_is_left(certificate: ssl.SSLContext) -> None:
+    """Whoever stops waiting, the connection to a server without an answer ends too."""
+    ended = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1000):
+            pass
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(silent, OPEN, 0, ssl=certificate)
+    uri = f"https://{HOST}:{server.sockets[0].getsockname()[1]}/a"
+    reader = web([uri.removesuffix("a")], limits=WebLimits(timeout_s=0.5))
+    assert (await refusal(reader, uri))[0] == "DOCUMENT_UNREADABLE"
+    await asyncio.wait_for(ended.wait(), 60)
+    ended.clear()
+    fetch = asyncio.create_task(reader.fetch(uri, ANY))
+    await asyncio.sleep(0.1)
+    fetch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetch
+    await asyncio.wait_for(ended.wait(), 60)
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https:{h}/docs/a",
+        "https:/{h}/docs/a",
+        "https:///{h}/docs/a",
+        "https:\\\\{h}\\docs\\a",
+        "https://{h}\\docs\\a",
+        "HTTPS://{h}/docs/a",
+        " https://{h}/docs/a",
+        "https://{h}/docs/a\n",
+        "https://u@{h}/docs/a",
+        "https://{h}/docs/ä",
+        "https://{h}/docs/./a",
+    ],
+)
+async def test_a_sloppy_uri_is_refused(certificate: ssl.SSLContext, uri: str) -> None:
+    """A URI that programs could read in different ways is refused, though it seems allowed."""
+    async with document_server(certificate, lambda _: reply()) as server:
+        host = f"{HOST}:{server.port}"
+        error_class, text = await refusal(web([server.uri("/docs/")]), uri.format(h=host))
+
+    assert (error_class, server.requests) == ("DOCUMENT_REFUSED", [])
+    assert "is not below a prefix" in text
+
+
+async def test_a_host_that_is_sent_in_another_form_is_refused(certificate: ssl.SSLContext) -> None:
+    """A prefix with a number as its host does not allow the address that it stands for."""
+    async with document_server(certificate, lambda _: reply(), CLOSED) as server:
+        uri = server.uri("/docs/a", "2130706433")
+        prefix = server.uri("/docs/", "2130706433")
+        _, text = await refusal(web([prefix], private=[ip_network("127.0.0.0/8")]), uri)
+
+    assert "is not below a prefix" in text
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
+import uvloop
 
 from agent.documents.address import is_open, is_public, parsed, resolve
 
@@ -74,9 +76,27 @@ def test_no_ipv6_address_hides_an_ipv4_address() -> None:
         assert [str(IPv6Address(form)) for form in forms if is_public(IPv6Address(form))] == []
 
 
-def test_a_host_is_resolved_to_all_its_addresses() -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_host_is_resolved_to_all_its_addresses(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     """The system's resolver names each address once; a host that does not exist is an OSError."""
-    assert "127.0.0.1" in asyncio.run(resolve("localhost", 443))
-    assert asyncio.run(resolve("127.0.0.1", 443)) == ["127.0.0.1"]
-    with pytest.raises(OSError, match=r"."):
-        asyncio.run(resolve("nothing.invalid", 443))
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert "127.0.0.1" in runner.run(resolve("localhost", 443))
+        assert runner.run(resolve("127.0.0.1", 443)) == ["127.0.0.1"]
+        assert runner.run(resolve("::1", 443)) == ["::1"]
+        with pytest.raises(OSError, match=r"."):
+            runner.run(resolve("nothing.invalid", 443))
+
+
+def test_the_zone_of_an_address_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address with a zone, which leads to one of this machine's links, stays recognizable."""
+
+    async def found(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", ("fe80::1", 443, 0, 3)), (0, 0, 0, "", ("fe80::2%lo", 443, 0, 1))]
+
+    async def zoned() -> list[str]:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
+        return await resolve("h", 443)
+
+    assert asyncio.run(zoned()) == ["fe80::1%3", "fe80::2%lo"]
