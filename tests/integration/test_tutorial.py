@@ -1,5 +1,6 @@
 """The tutorial: each of its commands is run as it stands there, and its promised output comes."""
 
+import csv
 import os
 import re
 import shlex
@@ -14,7 +15,8 @@ from tests.servers import Kafka, MariaDB
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial" / "first-batch.md").read_text("utf-8")
 HANDLERS = (ROOT / "docs" / "tutorial" / "handlers.md").read_text("utf-8")
-EXAMPLES = ROOT / "examples" / "handlers"
+TABLE = (ROOT / "docs" / "tutorial" / "pdf-table.md").read_text("utf-8")
+EXAMPLES = ROOT / "examples"
 EMBEDDED, ON_KAFKA = PAGE.split("\n## The same on Kafka\n")
 GROUP, END = "tutorial", "@end\n"
 SHIM = """\
@@ -62,10 +64,16 @@ def run(page: str, folder: Path, environ: dict[str, str]) -> None:
     assert shell.returncode == 0
 
 
-def modules() -> dict[str, str]:
-    """Return the modules that the page of handlers lets its reader save, by name."""
-    saved = r"^Save this as `(\w+\.py)`:\n\n```python\n(.*?)^```"
-    return dict(re.findall(saved, HANDLERS, re.MULTILINE | re.DOTALL))
+def saved(page: str) -> dict[str, str]:
+    """Return the files that a page lets its reader save, by name."""
+    pattern = r"^.*?Save this as `([\w.]+)`[^\n]*\n(?:[^\n]+\n)*\n```\w+\n(.*?)^```"
+    return dict(re.findall(pattern, page, re.MULTILINE | re.DOTALL))
+
+
+def examples(name: str) -> dict[str, str]:
+    """Return the files of an example, by name."""
+    files = (path for path in (EXAMPLES / name).iterdir() if path.is_file())
+    return {path.name: path.read_text("utf-8") for path in files}
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -74,6 +82,7 @@ def environment(folder: Path) -> dict[str, str]:
     program.parent.mkdir()
     program.write_text(SHIM % {"python": shlex.quote(sys.executable), "group": GROUP})
     program.chmod(0o755)
+    (program.parent / "python").symlink_to(sys.executable)
     path = f"{program.parent}:{os.environ['PATH']}"
     return {"PATH": path, "HOME": str(folder), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
 
@@ -101,12 +110,29 @@ def test_the_first_handlers(tmp_path: Path) -> None:
     """A check, a translation and an extraction in two stages, with the code of the page."""
     work = tmp_path / "docllm-handlers"
     work.mkdir()
-    for name, source in modules().items():
+    for name, source in saved(HANDLERS).items():
         (work / name).write_text(source)
 
     run(HANDLERS.replace("mkdir docllm-handlers\n", ""), tmp_path, environment(tmp_path))
 
 
-def test_the_page_of_handlers_has_the_code_of_the_examples() -> None:
+def test_a_folder_of_pdfs_becomes_a_table(tmp_path: Path) -> None:
+    """A scan without text is a row with its error, and no answer is made up for it."""
+    work = tmp_path / "docllm-invoices"
+    work.mkdir()
+    for name, source in saved(TABLE).items():
+        (work / name).write_text(source)
+
+    run(TABLE.replace("mkdir docllm-invoices\n", ""), tmp_path, environment(tmp_path))
+
+    with (work / "invoices.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["id"]: row for row in csv.DictReader(file)}
+    assert len(rows) == 6
+    assert all("Brown & Sons" in rows[f"invoice-{number}.pdf"]["seller"] for number in (1, 4))
+    assert all(bool(row["error"]) == (name == "scan.pdf") for name, row in rows.items())
+
+
+def test_the_pages_have_the_code_of_the_examples() -> None:
     """Who has the source finds the same files there."""
-    assert modules() == {path.name: path.read_text("utf-8") for path in EXAMPLES.glob("*.py")}
+    assert saved(HANDLERS) == examples("handlers")
+    assert saved(TABLE) == examples("invoices")
