@@ -1,0 +1,36 @@
+"""Stores without their library, which is an extra."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.store import ObjectStores
+
+_LOADED = """
+import sys
+import agent.cli, agent.wiring.documents, producer.cli.load, schemas.objects.store
+print("obstore" in sys.modules)
+"""
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install docllm` alone reads no objects."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+
+    with pytest.raises(ObjectError, match=r"pip install 'docllm\[objects\]'") as caught:
+        asyncio.run(ObjectStores().get("s3://bucket/a", limit=1))
+
+    assert caught.value.fault is ObjectFault.NOT_INSTALLED
+
+
+def test_the_library_is_loaded_at_the_first_use() -> None:
+    """An agent or a load without objects pays nothing for it, and needs no extra."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "False\n"
