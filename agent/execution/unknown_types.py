@@ -62,9 +62,19 @@ class UnknownTypes:
         return moved(failure, Spent(), tier, delivery.task_id)
 
     def reasons(self, now_s: float) -> list[Reason]:
-        """Return which tasks wait, for the agent's report."""
-        self._until_s = {reason: end_s for reason, end_s in self._until_s.items() if end_s > now_s}
+        """Return which tasks wait, for the agent's report.
+
+        A type that the settings have since then is known: its tasks wait in their tiers alone.
+        """
+        self._until_s = {
+            reason: end_s
+            for reason, end_s in self._until_s.items()
+            if end_s > now_s and not self._is_known_now(reason)
+        }
         return sorted(self._until_s, key=attrgetter("code", "name", "text"))[:SHOWN]
+
+    def _is_known_now(self, reason: Reason) -> bool:
+        return reason.code == ReasonCode.TYPE_UNKNOWN and self.knows(reason.name)
 
     def _next_tier(self, topic: str) -> Tier:
         """Return the tier after that of a record's topic, at most the longest one."""

@@ -91,9 +91,17 @@ def _waits(
     """Return why work waits, for a person, the worst first.
 
     What agents report is included even if no batch is open, since inbox lines that nobody reads are
-    in no batch yet. Types are not, since an agent learns late that no task of a type waits.
+    in no batch yet. Types are not, since an agent learns late that no task of a type waits; nor are
+    types that another agent knows, to which their tasks come.
     """
-    waits = agent_status.reasons(agents)
+    known = {
+        name for agent in agents if agent.works and agent.report for name in agent.report.types
+    }
+    waits = [
+        wait
+        for wait in agent_status.reasons(agents)
+        if wait.urgency is not Urgency.TYPE_UNKNOWN or wait.about[1] not in known
+    ]
     if not any(batch.open for batch in batches):
         waits = [wait for wait in waits if wait.urgency is not Urgency.TYPE_UNKNOWN]
     else:

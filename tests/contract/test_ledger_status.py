@@ -280,6 +280,20 @@ def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerD
     assert shown(ledger_db).reasons == ()
 
 
+def test_a_type_that_one_agent_knows_is_no_reason(ledger_db: LedgerDatabase) -> None:
+    """Its tasks come to that agent, though another one has just met them."""
+    ledger_db.load("a")
+    unknown = Reason(ReasonCode.TYPE_UNKNOWN, "invoice")
+    older, newer = ledger_db.agent("older"), ledger_db.agent("newer")
+    knowing = to_json(AgentReport(slots=8, types=("invoice",)))
+    ledger_db.run(lambda c: leases.beat(c, older.agent_id, reporting(unknown)))
+    ledger_db.run(lambda c: leases.beat(c, newer.agent_id, knowing))
+
+    assert shown(ledger_db).reasons == ()
+    ledger_db.run(lambda c: leases.stop(c, newer.agent_id))
+    assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
+
+
 def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     """No agent, a silent agent, and what a living agent waits for; not an agent that lost nothing.
 

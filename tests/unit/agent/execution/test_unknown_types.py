@@ -71,6 +71,19 @@ def test_the_report_names_the_type_until_its_tasks_have_come_back() -> None:
     assert types.reasons(clock.now_s()) == []
 
 
+def test_a_type_is_no_reason_once_the_settings_have_it() -> None:
+    """A person who has added its section is not told to add it; other reasons stay."""
+    clock, known = HandClock(), {"a"}
+    types = UnknownTypes(
+        knows=known.__contains__, tiers=TIERS, lane_topics={"g.tasks"}, clock=clock
+    )
+    held(types, "g.tasks")
+    held(types, "g.tasks", "c")
+    known.add("b")
+
+    assert types.reasons(clock.now_s()) == [Reason(ReasonCode.TYPE_UNKNOWN, "c")]
+
+
 def test_any_number_of_names_fills_no_memory() -> None:
     """Names come from tasks: some are remembered, and fewer are shown."""
     types = unknown()
