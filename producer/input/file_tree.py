@@ -17,6 +17,7 @@ from typing import Self
 from producer.input.excluded_files import is_own, resolved
 from schemas.errors import ConfigError
 
+_WEB = ("http://", "https://")
 _WILD = "*?["
 _ANY_DEPTH = "**"
 _MEND_LINK = "remove the link, or restore the file"
@@ -50,6 +51,10 @@ class FileTree:
         Raises ConfigError when its folder cannot be seen, or when it names a user without a home
         folder.
         """
+        if source.startswith(_WEB):
+            raise ConfigError(
+                "a web server lists no documents; load lines that name each by its input.uri"
+            )
         path = _path(source)
         # `Path.is_dir` raises for a pattern that no file can have as its name.
         fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112

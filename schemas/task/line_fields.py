@@ -34,7 +34,11 @@ Check = Callable[[str, Any], Any]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_DOCUMENT_URI = re.compile(r"(file:///|https://|(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*/)[!-~]+")
+_HOST = r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+_DOCUMENT_URI = re.compile(
+    r"(file:///|(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*/)[!-~]+"
+    rf"|https://{_HOST}([/?][!-\"$-\[\]-~]*)?"  # neither # nor a backslash
+)
 _ETAG = re.compile(r"[!-~]{1,255}")
 _RFC3339 = re.compile(
     r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
@@ -278,7 +282,8 @@ def _document_uri(field: str, value: Any) -> str:
             field,
             "is not the URI of a document",
             "write file:/// and the whole path, https://HOST/..., or s3://, gs:// or az:// with "
-            "BUCKET/KEY; percent-encode blanks and characters that are not ASCII",
+            "BUCKET/KEY, without a user and a password; percent-encode blanks and characters that "
+            "are not ASCII",
         )
     return str(value)
 

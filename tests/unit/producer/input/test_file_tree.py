@@ -166,3 +166,11 @@ def test_a_folder_that_cannot_be_listed_is_named(
         str(tmp_path),
         "cannot be listed: No such file or directory",
     )
+
+
+@pytest.mark.parametrize("source", ["https://docs.example.com/reports/", "http://h/*.txt"])
+def test_a_web_server_is_no_folder(source: str) -> None:
+    """Documents of a web server are named one by one, in lines."""
+    for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
+        with pytest.raises(ConfigError, match="a web server lists no documents; load lines"):
+            use()
