@@ -23,6 +23,7 @@ from producer.cli.arguments import (
 from producer.cli.parsing import Imported, Parser
 from producer.ledger.selection import DISPOSITIONS
 from producer.limits import CAP, MAX_REJECTS
+from schemas.task.hooks import HookEvent
 from schemas.task.lanes import DEFAULT_PRIORITY
 
 _DEAD = "Show dead letters and quarantined records, and why their tasks died."
@@ -32,6 +33,10 @@ _DEAD_LIST = (
 _DEAD_SHOW = (
     "Show everything about one task or record: state, attempts with error, trace id and cost, "
     "dead letter, input."
+)
+_DEAD_HOOKS = (
+    "Show the hooks that failed too often, and why. With --retry, agents run them again; their "
+    "tasks stay as they are."
 )
 _GUARD = (
     "Show which batches are held back because nearly all their tasks failed, or let them run again."
@@ -325,6 +330,19 @@ def _add_dead(parser: Parser, shared: Parser) -> None:
     )
     shown.add_argument("--json", action="store_true", help="for scripts, with the whole input")
     shown.set_defaults(run=Imported("producer.cli.dead:show"))
+    hooks = actions.add_parser(
+        "hooks",
+        parents=[shared],
+        help="show hooks that were given up, or have them run again",
+        description=_DEAD_HOOKS,
+    )
+    hooks.add_argument("--type", type=named, metavar="TYPE", help="only those of this type")
+    hooks.add_argument(
+        "--event", choices=[str(event) for event in HookEvent], help="only those of on_EVENT"
+    )
+    hooks.add_argument("--retry", action="store_true", help="run them again, five times at most")
+    _add_json(hooks)
+    hooks.set_defaults(run=Imported("producer.cli.dead_hooks:given_up"))
 
 
 def _add_guard(parser: Parser, shared: Parser) -> None:

@@ -21,6 +21,7 @@ class AuditKind(StrEnum):
     REPLAY = "replay"
     ROUTE = "route"
     TOPIC = "topic"
+    HOOK = "hook"
 
 
 def write(

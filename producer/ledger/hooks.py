@@ -8,10 +8,12 @@ Tested by tests/contract/test_ledger_hooks.py.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import ColumnElement, Connection, func, select, update
 
+from producer.ledger import audit
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import batch, hook, hook_type
@@ -20,6 +22,7 @@ from schemas.task.wording import counted, one_line
 
 KNOWN_S = 86_400.0
 LOOK_AT = 1000  # hooks that a sentence counts
+RETRY_PAGE = 500  # hooks that are ordered again in one transaction
 Order = Mapping[str, Any]  # the columns of `hook` that an order gives
 _TEXT_CHARS = 2000
 
@@ -106,12 +109,95 @@ def order_cancelled(connection: Connection, rows: Sequence[Any]) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """The hooks of one type and event that were given up; `failure` is why one of them failed."""
+
+    type: str
+    event: HookEvent
+    count: int
+    failure: str
+
+    @property
+    def name(self) -> str:
+        """Return how a sentence names these hooks."""
+        return f"on_{self.event} of type {self.type}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `--json`."""
+        return asdict(self)
+
+
 def given_up(connection: Connection, group: str) -> list[str]:
     """Return in words which hooks of the group were given up, with a failure of each kind."""
     return [
-        f"{counted(number, 'hook')} on_{event} of type {name} given up: {failure}"
+        f"{counted(number, 'hook')} on_{event} of type {name} given up: {failure}; "
+        f"to run them again: python -m producer dead hooks --retry --group {group}"
         for (name, event), (number, failure) in _left(connection, group, HookState.GAVE_UP).items()
     ]
+
+
+def given_up_kinds(
+    connection: Connection, group: str, task_type: str | None, event: HookEvent | None
+) -> list[GivenUp]:
+    """Return how many hooks were given up by type and event; None means all of them."""
+    kind = hook.c.type, hook.c.event
+    query = (
+        select(*kind, func.count().label("n"), func.max(hook.c.id).label("newest"))
+        .where(hook.c.group_name == group, hook.c.state == int(HookState.GAVE_UP))
+        .group_by(*kind)
+        .order_by(*kind)
+    )
+    for column, value in ((hook.c.type, task_type), (hook.c.event, event and str(event))):
+        if value is not None:
+            query = query.where(column == value)
+    rows = connection.execute(query).all()
+    texts = select(hook.c.id, hook.c.failure).where(hook.c.id.in_([row.newest for row in rows]))
+    failures = {row.id: one_line(row.failure) for row in connection.execute(texts)}
+    return [
+        GivenUp(
+            type=row.type,
+            event=HookEvent(row.event),
+            count=row.n,
+            failure=failures.get(row.newest, ""),
+        )
+        for row in rows
+    ]
+
+
+def given_up_ids(connection: Connection, group: str, kind: GivenUp) -> list[int]:
+    """Return the ids of some hooks of a kind that were given up."""
+    query = select(hook.c.id).where(*_gave_up(group, kind)).limit(RETRY_PAGE)
+    return sorted(connection.execute(query).scalars())
+
+
+def retry(connection: Connection, group: str, kind: GivenUp, ids: Sequence[int], actor: str) -> int:
+    """Have hooks that were given up run again, with all their tries; return how many do."""
+    retried = connection.execute(
+        update(hook)
+        .where(hook.c.id.in_(ids), hook.c.state == int(HookState.GAVE_UP))
+        .values(state=int(HookState.WAITS), owner=0, tries=0, losses=0, due_at=utc_now())
+    ).rowcount
+    audit.write(
+        connection,
+        group=group,
+        actor=actor,
+        action="dead hooks --retry",
+        kind=audit.AuditKind.HOOK,
+        target=kind.name,
+        detail=f"{kind.name}: {kind.failure}",
+        items=retried,
+    )
+    return retried
+
+
+def _gave_up(group: str, kind: GivenUp) -> tuple[ColumnElement[bool], ...]:
+    return (
+        hook.c.group_name == group,
+        hook.c.state == int(HookState.GAVE_UP),
+        hook.c.type == kind.type,
+        hook.c.event == str(kind.event),
+    )
 
 
 def of_task(connection: Connection, task_id: int) -> list[str]:

@@ -197,13 +197,53 @@ def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> 
     (row,) = ledger_db.rows(tables.hook)
     ledger_db.ago(tables.hook.c.due_at, 1)
     assert given_up == [0, 0, 0, 0, 1]
-    text = "1 hook on_success of type document given up: the queue is full"
+    text = (
+        "1 hook on_success of type document given up: the queue is full; "
+        f"to run them again: python -m producer dead hooks --retry --group {GROUP}"
+    )
     assert ledger_db.call(status.read, GROUP).reasons == (text,)
     assert ledger_db.call(hooks.of_task, row.task_id) == [
         "on_success given up, failed 5 times: the queue is full"
     ]
     assert (row.state, row.tries, row.failure) == (HookState.GAVE_UP, 5, "the queue is full")
     assert take(ledger_db, 1) == []
+
+
+def give_up(ledger_db: LedgerDatabase, **keys: Outcome) -> None:
+    """Let the hook of each of these ends fail too often."""
+    for key, outcome in keys.items():
+        end(ledger_db, key, outcome)
+    ledger_db.run(
+        lambda c: c.execute(
+            update(tables.hook).values(
+                state=HookState.GAVE_UP, tries=5, losses=2, failure="the queue is full"
+            )
+        )
+    )
+
+
+def test_hooks_that_were_given_up_are_ordered_again(ledger_db: LedgerDatabase) -> None:
+    """They have all their tries again, those of other kinds stay, and an audit row names who."""
+    give_up(ledger_db, a=SUCCEEDED, b=SUCCEEDED, c=DEAD)
+    given_up = ledger_db.call(hooks.given_up_kinds, GROUP, None, None)
+    assert [(kind.event, kind.count, kind.failure) for kind in given_up] == [
+        (HookEvent.DEAD, 1, "the queue is full"),
+        (HookEvent.SUCCESS, 2, "the queue is full"),
+    ]
+    assert ledger_db.call(hooks.given_up_kinds, "other", None, None) == []
+    assert ledger_db.call(hooks.given_up_kinds, GROUP, "invoice", None) == []
+
+    (kind,) = ledger_db.call(hooks.given_up_kinds, GROUP, TYPE, HookEvent.SUCCESS)
+    ids = ledger_db.call(hooks.given_up_ids, GROUP, kind)
+    assert [ledger_db.call(hooks.retry, GROUP, kind, ids, "me@host") for _ in range(2)] == [2, 0]
+
+    ledger_db.ago(tables.hook.c.due_at, 1)
+    runs = take(ledger_db, 1)
+    assert [(run.event, run.tries, run.losses) for run in runs] == [("success", 0, 0)] * 2
+    (left,) = ledger_db.call(hooks.given_up_kinds, GROUP, None, None)
+    assert (left.event, left.count) == (HookEvent.DEAD, 1)
+    audits = [(row.actor, row.kind, row.items) for row in ledger_db.rows(tables.audit)]
+    assert audits[0] == ("me@host", "hook", 2)
 
 
 def test_a_released_hook_has_not_failed(ledger_db: LedgerDatabase) -> None:

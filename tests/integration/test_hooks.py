@@ -2,9 +2,12 @@
 
 import signal
 from collections import Counter
+from contextlib import closing
+from sqlite3 import connect
 
 import orjson
 
+from tests.integration import documents
 from tests.integration.deployment import BATCH, Deployment
 
 MODULE = """
@@ -148,6 +151,34 @@ def test_a_hook_that_fails_leaves_its_task_alone(embedded: Deployment) -> None:
     assert "1 hook on_success of type invoice not done (ValueError: the queue is full)" in agent.err
     (line,) = map(orjson.loads, embedded.producer("export", "--batch", BATCH).splitlines())
     assert line["status"] == "succeeded"
+
+
+def test_a_hook_that_was_given_up_runs_again(embedded: Deployment) -> None:
+    """A person repairs it and asks for it; scripts read the same of the command."""
+    embedded.llm("--latency", "0")
+    configured(embedded, "broken")
+    load(embedded, "good")
+    embedded.until_done()
+    with closing(connect(embedded.folder / "docllm-data" / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE hook SET state = 2")  # as after its fifth failure, an hour later
+    assert "dead hooks --retry" in embedded.status()["reasons"][0]
+    listed = embedded.producer("dead", "hooks")
+    assert "1 hook on_success of type invoice: ValueError: the queue is full" in listed
+    assert orjson.loads(embedded.producer("dead", "hooks", "--event", "dead", "--json")) == {
+        "version": 1,
+        "group": embedded.group,
+        "hooks": [],
+        "retried": 0,
+    }
+    configured(embedded, "succeeded")
+
+    retried = orjson.loads(embedded.producer("dead", "hooks", "--retry", "--json"))
+
+    assert documents.faults("dead_hooks", retried) == []
+    assert retried["retried"] == 1
+    embedded.until_done()
+    assert noted(embedded) == ["success good succeeded 1 {'total': 7}|"]
+    assert "no hook" in embedded.producer("dead", "hooks", "--type", "invoice")
 
 
 def test_a_hook_that_cannot_be_used_is_refused_at_the_start(embedded: Deployment) -> None:
