@@ -10,13 +10,14 @@ from collections.abc import Callable
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
 from schemas.task.task_types import is_name
-from schemas.task.topics import Topics
+from schemas.task.topics import Topics, duration_s
 
 MOST = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
 LEAST_A_SECOND = 1 / 3600
 # Of one topic; more would stop a cluster before it could report an error.
 MOST_PARTITIONS = 10_000
 MOST_REPLICAS = 1_000
+MOST_AGENTS = 10_000
 
 
 def up_to(most: int, least: int = 1) -> Callable[[str], int]:
@@ -58,6 +59,14 @@ def type_name(text: str) -> str:
             "a letter or digit first"
         )
     return text
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of a duration such as `90s` or `10m`."""
+    try:
+        return duration_s(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def address(text: str) -> Address:

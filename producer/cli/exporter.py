@@ -11,7 +11,7 @@ from dataclasses import replace
 from producer.app import opened
 from producer.metrics.exporter import Exporter
 from producer.metrics.http_server import HttpServer
-from producer.metrics.route_labels import RouteLabels
+from producer.metrics.scale import ScaleLimits
 from producer.screen.output import note
 from schemas.ledger import migrations
 from schemas.settings.config import Config
@@ -27,7 +27,10 @@ async def exporter(config: Config, options: argparse.Namespace) -> int:
             transactions=parts.transactions,
             admin=parts.admin,
             topics=parts.topics,
-            routes=RouteLabels(config.routes),
+            config=config,
+            wanted=ScaleLimits(
+                least=options.min_agents, most=options.max_agents, target_s=options.drain_target
+            ),
             clock=parts.clock,
             schema=migrations.own_revision(),
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from producer.cli.arguments import (
     MOST,
+    MOST_AGENTS,
     MOST_PARTITIONS,
     MOST_REPLICAS,
     address,
@@ -15,6 +16,7 @@ from producer.cli.arguments import (
     named,
     per_second,
     route_names,
+    seconds,
     tenant_name,
     type_name,
     up_to,
@@ -370,6 +372,27 @@ def _add_exporter(parser: Parser) -> None:
         default=address("127.0.0.1:9465"),
         metavar="HOST:PORT",
         help="where to serve /metrics (127.0.0.1:9465); elsewhere DOCLLM_HTTP_TOKEN must be set",
+    )
+    parser.add_argument(
+        "--min-agents",
+        type=up_to(MOST_AGENTS, 0),
+        default=0,
+        metavar="N",
+        help="for /scale: agents at least (0)",
+    )
+    parser.add_argument(
+        "--max-agents",
+        type=up_to(MOST_AGENTS),
+        default=100,
+        metavar="N",
+        help="for /scale: agents at most (100)",
+    )
+    parser.add_argument(
+        "--drain-target",
+        type=seconds,
+        default=600,
+        metavar="TIME",
+        help="for /scale: in how long what waits should be done (10m)",
     )
     parser.set_defaults(run=Imported("producer.cli.exporter:exporter"))
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from http import HTTPStatus
 
+import orjson
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -18,13 +19,17 @@ from prometheus_client.registry import Collector
 
 from producer.ledger import snapshot
 from producer.metrics.families import Reading, families
-from producer.metrics.http_server import HttpAnswer, HttpPage
+from producer.metrics.http_server import JSON, HttpAnswer, HttpPage
 from producer.metrics.route_labels import RouteLabels
+from producer.metrics.scale import Scale, ScaleLimits, scale
+from producer.metrics.workload import account_limits, workload
 from producer.ports import Backlog, TopicAdmin
 from schemas.errors import UnreachableError
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
+from schemas.settings.config import Config
+from schemas.task.lanes import MAIN
 from schemas.task.topics import Topics
 from schemas.version import VERSION
 
@@ -44,14 +49,17 @@ class Exporter(Collector):
         transactions: Transactions,
         admin: TopicAdmin,
         topics: Topics,
-        routes: RouteLabels,
+        config: Config,
+        wanted: ScaleLimits,
         clock: Clock,
         schema: str,
     ) -> None:
         self._transactions = transactions
         self._admin = admin
         self._topics = topics
-        self._routes = routes
+        self._routes = RouteLabels(config.routes)
+        self._slots, self._limits = config.agent.slots, account_limits(config)
+        self._wanted = wanted
         self._clock = clock
         self._schema = schema
         self._reading: Reading | None = None
@@ -65,6 +73,7 @@ class Exporter(Collector):
         """Return the pages that an HTTP server shows."""
         return {
             "/metrics": HttpPage(self._metrics),
+            f"/api/v1/groups/{self._topics.group}/scale": HttpPage(self._scale),
             "/livez": HttpPage(lambda: HttpAnswer(b"ok\n"), is_open=True),
             "/readyz": HttpPage(self._ready, is_open=True),
         }
@@ -85,16 +94,23 @@ class Exporter(Collector):
         except (UnreachableError, DatabaseError) as error:
             self._tell(f"the ledger cannot be read, the metrics are old: {error}")
             return
-        backlogs = await self._backlogs()
+        backlogs, partitions = await self._of_bus()
         self._read_s = self._clock.now_s()
-        self._reading = Reading(found, self._clock.utc_s(), self._read_s - began_s, backlogs)
+        took_s = self._read_s - began_s
+        self._reading = Reading(found, self._clock.utc_s(), took_s, backlogs, partitions)
         self._is_told = False
 
-    async def _backlogs(self) -> dict[str, Backlog]:
-        """Return what waits in the bus by destination; nothing if the bus does not answer."""
-        found = {}
+    async def _of_bus(self) -> tuple[dict[str, Backlog], int | None]:
+        """Return what waits by destination, and how many partitions the topic of tasks has.
+
+        A bus that does not answer has neither.
+        """
+        found: dict[str, Backlog] = {}
+        partitions = None
         try:
             present = await self._admin.describe(self._topics.names)
+            if (tasks := present.get(self._topics.name(MAIN))) is not None:
+                partitions = tasks.partitions
             for destination in self._topics.destinations:
                 topic = self._topics.name(destination)
                 if topic in present and destination != "dlq":
@@ -102,7 +118,7 @@ class Exporter(Collector):
                     found[destination] = await self._admin.backlog(consumers, [topic])
         except UnreachableError as error:
             log.warning("the bus does not answer, its metrics are missing: %s", error)
-        return found
+        return found, partitions
 
     def _tell(self, text: str) -> None:
         if not self._is_told:
@@ -121,16 +137,30 @@ class Exporter(Collector):
         build.add_metric((VERSION, self._schema), 1)
         yield build
         if self._reading is not None:
-            yield from families(self._reading, self._routes)
+            yield from families(self._reading, self._routes, self._scaled(self._reading))
+
+    def _scaled(self, reading: Reading) -> Scale:
+        load = workload(reading, slots=self._slots, limits=self._limits)
+        return scale(load, self._wanted)
+
+    def _scale(self) -> HttpAnswer:
+        """Answer an autoscaler. Without a fresh reading it gets an error, and changes nothing."""
+        if self._reading is None or self._stale_because():
+            return self._ready()
+        answer = orjson.dumps(self._scaled(self._reading).as_json())
+        return HttpAnswer(answer, content_type=JSON)
 
     def _metrics(self) -> HttpAnswer:
         return HttpAnswer(generate_latest(self._registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _ready(self) -> HttpAnswer:
-        if self._reading is None:
-            return HttpAnswer(b"the group has not been read yet\n", HTTPStatus.SERVICE_UNAVAILABLE)
-        age_s = self._clock.now_s() - self._read_s
-        if age_s > FRESH_S:
-            text = f"the ledger has not been read for {age_s:.0f} s\n"
-            return HttpAnswer(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+        if reason := self._stale_because():
+            return HttpAnswer(f"{reason}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
         return HttpAnswer(b"ok\n")
+
+    def _stale_because(self) -> str:
+        """Return why nothing is known of the group now; empty if it is."""
+        if self._reading is None:
+            return "the group has not been read yet"
+        age_s = self._clock.now_s() - self._read_s
+        return f"the ledger has not been read for {age_s:.0f} s" if age_s > FRESH_S else ""

@@ -16,6 +16,7 @@ from producer.ledger.group_sums import OTHER
 from producer.ledger.replay_runs import ItemState
 from producer.ledger.snapshot import Snapshot
 from producer.metrics.route_labels import RouteLabels
+from producer.metrics.scale import Bound, Scale
 from producer.ports import Backlog
 from producer.text.urgency import Urgency
 from schemas.task.agent_report import RouteFacts
@@ -45,16 +46,17 @@ class Reading:
     """What one look found: the ledger's snapshot, and the bus's backlogs by destination.
 
     `at_s` is Unix time, `took_s` how long the look took. A bus that does not answer has no
-    backlogs.
+    backlogs, and no known `partitions` of the topic of tasks.
     """
 
     snapshot: Snapshot
     at_s: float
     took_s: float
     backlogs: Mapping[str, Backlog] = field(default_factory=dict)
+    partitions: int | None = None
 
 
-def families(reading: Reading, routes: RouteLabels) -> Iterator[Metric]:
+def families(reading: Reading, routes: RouteLabels, scaled: Scale) -> Iterator[Metric]:
     """Yield the metrics of a group."""
     yield from _of_reading(reading)
     yield from _of_tasks(reading.snapshot)
@@ -62,6 +64,7 @@ def families(reading: Reading, routes: RouteLabels) -> Iterator[Metric]:
     yield from _of_agents(reading.snapshot.status.agents, reading.snapshot.status.group, routes)
     yield from _of_waits(reading.snapshot)
     yield from _of_bus(reading)
+    yield from _of_scale(reading.snapshot.status.group, scaled)
 
 
 def _of_reading(reading: Reading) -> Iterator[Metric]:
@@ -279,6 +282,21 @@ def _of_bus(reading: Reading) -> Iterator[Metric]:
             else 0.0
             for topic, backlog in reading.backlogs.items()
         },
+    )
+
+
+def _of_scale(group: str, scaled: Scale) -> Iterator[Metric]:
+    yield _gauge(
+        "docllm_agents_desired",
+        "How many agents the group can use now.",
+        ("group",),
+        {(group,): scaled.desired},
+    )
+    yield _gauge(
+        "docllm_agents_desired_bound",
+        "1 for what decides that number.",
+        ("group", "by"),
+        {(group, bound): int(bound is scaled.because) for bound in Bound},
     )
 
 

@@ -13,6 +13,7 @@ from producer.ledger.snapshot import Snapshot
 from producer.ledger.status import GroupStatus
 from producer.metrics.families import WAITS, Reading, families
 from producer.metrics.route_labels import RouteLabels
+from producer.metrics.scale import Bound, Scale
 from tests.servers.process import program
 from tests.servers.prometheus import PACKAGE, faster
 
@@ -71,9 +72,10 @@ def test_each_alert_has_its_section_in_the_runbook() -> None:
 def test_each_metric_of_a_rule_is_exported() -> None:
     """A rule about a metric that nobody exports would never fire."""
     nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), 0.0, 0.0, 0, Counter())
+    one = Scale(1, Bound.NEED, 1, None, None)
     exported = {
         f"{family.name}_total" if family.type == "counter" else family.name
-        for family in families(Reading(nothing, 1.0, 1.0), RouteLabels([]))
+        for family in families(Reading(nothing, 1.0, 1.0), RouteLabels([]), one)
     }
     agent = AgentMetrics(routes=[], counters=[("docllm_leases_lost", "Lost.", float)], gauges=[])
     exported |= set(re.findall(r"^# TYPE (\S+)", agent.text().decode(), re.MULTILINE))

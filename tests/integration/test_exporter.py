@@ -6,6 +6,7 @@ from http import HTTPStatus
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -64,6 +65,17 @@ def test_the_metrics_are_what_the_ledger_says(deployment: Deployment) -> None:
         tokens = found["docllm_tokens_total", direction, group, "default"]
         assert tokens == batch[f"tokens_{direction}"] > 0
     assert found["docllm_topic_lag_records", group, "tasks"] == 0
+    status, answer = page(f"{url}/api/v1/groups/{group}/scale")
+    assert status == HTTPStatus.OK
+    scaled = orjson.loads(answer)
+    assert (scaled["version"], scaled["desired_agents"], scaled["because"]) == (1, 0, "idle")
+    assert scaled["partitions"] > 0
+    assert found["docllm_agents_desired_bound", "idle", group] == 1
+    deployment.load(30, "more")
+    until(
+        lambda: orjson.loads(page(f"{url}/api/v1/groups/{group}/scale")[1])["desired_agents"] == 1,
+        "the first agent to be asked for",
+    )
     program.signal(signal.SIGTERM)
     assert program.wait() == 0
 

@@ -11,6 +11,7 @@ from producer.ledger.snapshot import Snapshot
 from producer.ledger.status import GroupStatus
 from producer.metrics.families import Reading, families
 from producer.metrics.route_labels import RouteLabels
+from producer.metrics.scale import Bound, Scale
 from producer.ports import Backlog
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
@@ -18,6 +19,7 @@ from schemas.task.agent_report import AgentReport, RouteFacts
 from schemas.task.states import Status
 
 ROUTES = RouteLabels(["fast"])
+ONE = Scale(1, Bound.NEED, 1, None, None)
 NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), 0.0, 0.0, 0, Counter())
 
 
@@ -26,7 +28,7 @@ def shown(snapshot: Snapshot, **of_reading: object) -> dict[tuple[str, ...], flo
     reading = Reading(snapshot, 1000.0, 0.5, **of_reading)
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in families(reading, ROUTES)
+        for family in families(reading, ROUTES, ONE)
         for sample in family.samples
     }
 
@@ -42,7 +44,7 @@ def with_agents(*agents: AgentStatus) -> Snapshot:
 
 def test_each_family_has_one_name_and_a_text() -> None:
     """Prometheus refuses a page that has a family twice."""
-    found: list[Metric] = list(families(Reading(NOTHING, 1.0, 0.1), ROUTES))
+    found: list[Metric] = list(families(Reading(NOTHING, 1.0, 0.1), ROUTES, ONE))
     names = [family.name for family in found]
     assert len(names) == len(set(names))
     assert all(family.documentation.endswith(".") for family in found)
