@@ -129,7 +129,7 @@ def test_no_repair_is_suggested_for_rejects_without_text(
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.7\0\xff")
+    (tmp_path / "papers" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\xff")
     (tmp_path / "long.jsonl").write_bytes(b"x" * (4 << 20))
 
     assert run(tmp_path, "--documents", "papers", "--prompt", "{document}", *more) == 1
