@@ -10,13 +10,17 @@ from agent.documents.reader import Documents
 from agent.documents.web import Web
 from producer.input.excluded_files import own_files
 from schemas.objects.address import SCHEMES
-from schemas.objects.store import ObjectStores
+from schemas.objects.store import ObjectStores, require_library
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Config
 
 
 def make_documents(config: Config, executor: Executor, converters: TextMaker) -> Documents:
-    """Return a reader of the documents that the settings allow."""
+    """Return a reader of the documents that the settings allow.
+
+    Raises ConfigError if they allow objects and the library for them is missing.
+    """
+    require_library(config.document_allow)
     objects = Objects(allow=config.document_allow, stores=ObjectStores())
     web = Web(allow=config.document_allow, private=config.document_private, executor=executor)
     return Documents(

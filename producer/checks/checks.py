@@ -1,4 +1,4 @@
-"""The tests of `producer check`: servers, schema, topics, the LLM and its routes.
+"""The tests of `producer check`: servers, schema, topics, the LLM, its routes, object stores.
 
 They change nothing and show no secret. They do not create missing embedded parts: the first load or
 agent does.
@@ -18,7 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from producer.app import bus_path, is_bus_missing, is_ledger_missing, make_admin, open_database
 from producer.bus.topic_family import TopicFamily, with_old_tiers
-from producer.checks import limits, redis_rights
+from producer.checks import limits, object_stores, redis_rights
 from producer.checks import llm as check_llm
 from producer.ledger import rights
 from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
@@ -26,6 +26,7 @@ from schemas.ledger import migrations
 from schemas.ledger.database import Database, DatabaseError
 from schemas.ledger.errors import WHERE_GRANTS
 from schemas.ledger.transactions import Transactions
+from schemas.objects.address import is_object_uri
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.account import account
@@ -73,6 +74,11 @@ class Checks:
         if self._config.redis_url is not None:
             tests.append(Check("redis", self._redis, needed=False))
         tests += [Check("llm", self._llm), *self._routes()]
+        tests += [
+            Check(f"documents {prefix}", partial(object_stores.listed, prefix), needed=False)
+            for prefix in self._config.document_allow
+            if is_object_uri(prefix)
+        ]
         if limits.has_limits(self._config):
             tests.append(Check("limits", partial(limits.told, self._config), needed=False))
         return tests

@@ -6,13 +6,15 @@ Tested by tests/contract/test_object_stores.py.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
-from schemas.objects.address import ObjectAddress
+from schemas.errors import ConfigError
+from schemas.objects.address import ObjectAddress, is_object_uri
 from schemas.objects.errors import HTTP_VARIABLES, ObjectError, ObjectFault
 
 _PAGE = 1000
@@ -113,6 +115,13 @@ class ObjectStores:
         if key not in self._stores:
             self._stores[key] = _opened(address)
         return self._stores[key]
+
+
+def require_library(prefixes: Iterable[str]) -> None:
+    """Refuse settings that allow objects where the library is missing. Raises ConfigError."""
+    prefix = next((name for name in prefixes if is_object_uri(name)), None)
+    if prefix is not None and find_spec("obstore") is None:
+        raise ConfigError(f"documents.allow: {prefix} {_INSTALL}")
 
 
 def same_etag(one: str | None, other: str | None) -> bool:

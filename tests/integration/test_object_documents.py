@@ -1,14 +1,14 @@
 """Documents in an object store, as a person loads them, and as agents read them."""
 
-from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import orjson
 import pytest
 
+from tests.faults.proxy import Proxy
 from tests.integration.deployment import Deployment
 from tests.servers import ObjectStore
+from tests.servers.process import free_port
 
 PROMPT = ("--prompt", "Sum up: {document}")
 _numbers = count()
@@ -21,14 +21,6 @@ def bucket(object_store: ObjectStore, embedded: Deployment) -> str:
     object_store.make_bucket(name)
     embedded.environ |= object_store.environ
     return name
-
-
-@pytest.fixture
-def own_store(embedded: Deployment, tmp_path: Path) -> Iterator[ObjectStore]:
-    """Start a store that a test may stop."""
-    with ObjectStore(folder=tmp_path / "own-store") as store:
-        embedded.environ |= store.environ
-        yield store
 
 
 def deaths(deployment: Deployment) -> dict[str, str]:
@@ -115,33 +107,29 @@ def test_objects_that_are_not_as_loaded_are_given_up(
     require_no_secret(embedded, object_store)
 
 
-def test_an_outage_of_the_store_costs_no_task(embedded: Deployment, own_store: ObjectStore) -> None:
+def test_an_outage_of_the_store_costs_no_task(
+    embedded: Deployment, object_store: ObjectStore, bucket: str
+) -> None:
     """Tasks whose objects cannot be read are tried again, and succeed when the store is back."""
     embedded.use_tiers("1s", "2s", max_attempts=100)
     embedded.llm("--latency", "0")
-    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = "s3://documents/"
+    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = f"s3://{bucket}/"
     names = [f"{number}.txt" for number in range(20)]
-    fill(own_store, names)
-    embedded.producer("load", "--documents", "s3://documents/", *PROMPT)
-    own_store.kill()
-    agent = embedded.agent("--until-done")
-    embedded.until(lambda: len(embedded.ledger.attempts()) >= len(names), "an attempt of each task")
-    assert {attempt.error_class for attempt in embedded.ledger.attempts()} == {
-        "DOCUMENT_UNREADABLE"
-    }
-
-    own_store.start()
-    fill(own_store, names)
-
-    assert agent.wait(400) == 0, agent.tail()
-    assert embedded.ledger.counts()["succeeded"] == len(names)
-    require_no_secret(embedded, own_store)
-
-
-def fill(store: ObjectStore, names: list[str]) -> None:
-    store.make_bucket("documents")
     for name in names:
-        store.put("documents", name, name.encode())
+        object_store.put(bucket, name, name.encode())
+    embedded.producer("load", "--documents", f"s3://{bucket}/", *PROMPT)
+    port = free_port()
+    agent = embedded.agent("--until-done", AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}")
+    embedded.until(lambda: len(embedded.ledger.attempts()) >= len(names), "an attempt of each task")
+    classes = {attempt.error_class for attempt in embedded.ledger.attempts()}
+    assert classes == {"DOCUMENT_UNREADABLE"}
+
+    with Proxy() as proxy:
+        proxy.open("store", port, object_store.port)
+        assert agent.wait(400) == 0, agent.tail()
+
+    assert embedded.ledger.counts()["succeeded"] == len(names)
+    require_no_secret(embedded, object_store)
 
 
 def test_a_store_that_cannot_be_listed_stops_the_load(embedded: Deployment, bucket: str) -> None:
@@ -153,3 +141,25 @@ def test_a_store_that_cannot_be_listed_stops_the_load(embedded: Deployment, buck
     down = embedded.run("producer", "load", "--documents", f"s3://{bucket}/", *PROMPT)
 
     assert (down.code, "does not answer" in down.err) == (3, True), down
+
+
+def test_check_tells_whether_the_stores_answer(
+    embedded: Deployment, object_store: ObjectStore, bucket: str
+) -> None:
+    """Each allowed prefix of a store is one test; agents can work while a store is away."""
+    embedded.llm("--latency", "0")
+    object_store.put(bucket, "in/a", b"text")
+    prefixes = [f"s3://{bucket}/in/", f"s3://{bucket}/out/", "https://docs.example.com/"]
+    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = ",".join(prefixes)
+
+    good = embedded.run("producer", "check")
+    wrong = embedded.run("producer", "check", DOCLLM_DOCUMENT_ALLOW="s3://no-such-bucket/")
+    down = embedded.run("producer", "check", AWS_ENDPOINT_URL="http://127.0.0.1:1")
+
+    assert good.code == 0, good
+    assert f"ok      documents s3://{bucket}/in/: lists objects" in good.out
+    assert f"ok      documents s3://{bucket}/out/: answers, and has no object yet" in good.out
+    assert "docs.example.com" not in good.out
+    assert (wrong.code, "NoSuchBucket" in wrong.out) == (2, True), wrong
+    assert (down.code, down.out.count("WARNING documents s3://")) == (0, 2), down
+    require_no_secret(embedded, object_store)

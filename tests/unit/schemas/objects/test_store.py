@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from schemas.errors import ConfigError
 from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectStores
+from schemas.objects.store import ObjectStores, require_library
 
 _LOADED = """
 import sys
@@ -34,3 +35,15 @@ def test_the_library_is_loaded_at_the_first_use() -> None:
     )
 
     assert done.stdout == "False\n"
+
+
+def test_settings_that_need_the_extra_are_refused_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An agent would otherwise try each document again and again."""
+    require_library(["https://docs.example.com/", "s3://bucket/"])
+    monkeypatch.setitem(sys.modules, "obstore", None)
+
+    require_library(["https://docs.example.com/"])
+    with pytest.raises(ConfigError, match=r"s3://bucket/ needs .* 'docllm\[objects\]'"):
+        require_library(["https://docs.example.com/", "s3://bucket/"])
