@@ -125,7 +125,7 @@ def test_no_repair_is_suggested_for_rejects_without_text(
 ) -> None:
     """No repair in the rejects file is suggested for lines without text there.
 
-    Such lines are documents that are not text, and lines too large to keep.
+    Such lines are files that are no documents, and lines too large to keep.
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "papers").mkdir()
