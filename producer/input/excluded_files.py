@@ -7,13 +7,15 @@ file.
 """
 
 import os
+import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from producer.input.lines import REJECTS_SUFFIX
 from schemas.settings.config import Config
-from schemas.settings.file import FILE
 
+# A copy of `docllm.toml` that an editor or a person made has the same keys.
+_CONFIGURATION = re.compile(r"#?docllm[^/]*\.toml.*", re.DOTALL)
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")))
 
 
@@ -33,7 +35,7 @@ def is_own(path: Path, own: Collection[Path]) -> bool:
     The path must have no links.
     """
     return (
-        path.name == FILE
+        _CONFIGURATION.fullmatch(path.name) is not None
         or path.name.endswith(REJECTS_SUFFIX)
         or any(path.is_relative_to(own_path) for own_path in own)
     )

@@ -78,6 +78,10 @@ def test_a_document_outside_the_roots_is_refused(root: Path) -> None:
     [
         "docllm.toml",
         "in/docllm.toml",
+        "docllm.toml~",
+        "docllm.toml.bak",
+        "docllm-prod.toml",
+        "docllm.prod.toml.orig",
         "mine.toml",
         "docllm-data/ledger.sqlite",
         "t.rejects.jsonl",
