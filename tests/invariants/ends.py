@@ -84,3 +84,26 @@ def owned_at_the_end(run: Evidence) -> list[str]:
     return [
         f"{task.name} of {task.owner}" for task in run.tasks if task.status in FINAL and task.owner
     ]
+
+
+_EVENTS = {Status.SUCCEEDED: "success", Status.DEAD: "dead", Status.RETRYING: "retry"}
+
+
+def hooks_lost(run: Evidence) -> list[str]:
+    """A hook runs after each end of an attempt that has one, whatever is killed meanwhile."""
+    ordered = Counter(
+        (move.task_id, _EVENTS[move.after])
+        for move in run.moves or ()
+        if move.task_id in run.hooked
+        and move.before not in FINAL
+        and (
+            move.after in {Status.SUCCEEDED, Status.DEAD}
+            or (move.attempts and move.after in _EVENTS)
+        )
+    )
+    ran = Counter(run.hooks_run)
+    return [
+        f"on_{event} of task {task_id} ran {ran[task_id, event]} times, {times} were ordered"
+        for (task_id, event), times in sorted(ordered.items())
+        if ran[task_id, event] < times
+    ]

@@ -168,6 +168,9 @@ class Evidence:
     of its task may replace a record that a commit passes. `revoked_s`: when each program lost
     partitions; None if this was not recorded, or if the agents had no room to keep answers.
     `passed`: the calls after which an attempt went on to another route; `calls` has the others.
+    `blamed`: the tasks whose attempts counted because their process ended, and whether their
+    handler ends processes. `hooks_run`: the hooks that ran to their end or were given up, by task
+    and event, of the tasks `hooked`.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
     """
 
@@ -200,5 +203,8 @@ class Evidence:
     revoked_s: Mapping[str, Sequence[float]] | None = None
     quota: Quota | None = None
     lock_uses: Sequence[LockUse] = ()
+    blamed: Sequence[tuple[str, bool]] = ()
+    hooks_run: Sequence[tuple[int, str]] = ()
+    hooked: frozenset[int] = frozenset()
     takings: Sequence[Taking] = ()
     tenants: Mapping[str, Share] = field(default_factory=dict)

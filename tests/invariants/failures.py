@@ -18,6 +18,11 @@ COUNTS = {"SERVER", "NETWORK", "AMBIGUOUS"}  # until the route has stopped
 SHORTEST_PAUSE_S = 0.5
 
 
+def neighbours_blamed(run: Evidence) -> list[str]:
+    """An attempt counts for the end of its process only if its own handler ends processes."""
+    return [task for task, is_guilty in run.blamed if not is_guilty]
+
+
 def free_counted(run: Evidence) -> list[str]:
     """Failures that are not the task's own consume no attempt and end no task.
 

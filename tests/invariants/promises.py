@@ -41,6 +41,7 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         ends.fences_fallen,
         ends.miscounted,
         ends.below_zero,
+        ends.hooks_lost,
         turns.lane_starved,
         turns.tenant_starved,
     )
@@ -126,8 +127,12 @@ def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:
 
 
 def p9_bad_input_stops_nothing(run: Evidence) -> list[str]:
-    """P9: an unreadable record is quarantined, with a dead letter; no program ends of it."""
-    return _said("P9", run, letters.quarantine_not_fitting, failures.programs_ended)
+    """P9: an unreadable record is quarantined, with a dead letter; no program ends of it.
+
+    The end of a handler's process costs its own task alone.
+    """
+    checks = (letters.quarantine_not_fitting, failures.programs_ended, failures.neighbours_blamed)
+    return _said("P9", run, *checks)
 
 
 PROMISES: dict[str, Promise] = {

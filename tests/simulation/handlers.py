@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from agent.handlers import Context, TryAgainError
 from agent.handlers.chat import chat
+from agent.handlers.hooks import HookOutcome
 from tests.simulation.machine import CHILDREN
 
 
@@ -18,12 +19,16 @@ from tests.simulation.machine import CHILDREN
 class Host:
     """The program in which a handler runs: how it dies, and whether its release is a good one.
 
-    `used` notes that a handler uses what a lock guards, by the lock's name and fence.
+    `used` notes that a handler uses what a lock guards, by the lock's name and fence. `hooked`
+    notes that a hook has run to its end. `spoil` lets a handler's process end with its next
+    attempt.
     """
 
     die: Callable[[], None]
     good: Callable[[], bool]
     used: Callable[[str, int], None] = lambda _name, _fence: None
+    hooked: Callable[[int, str], None] = lambda _task_id, _event: None
+    spoil: Callable[[], None] = lambda: None
 
 
 HOST: ContextVar[Host] = ContextVar("HOST")
@@ -110,3 +115,32 @@ async def family(context: Context) -> object:
         line = {"id": f"{context.task.key}/{number}", "prompt": f"Sum {number}"}
         await context.follow(line)
     return answer
+
+
+async def hooked(context: Context) -> object:
+    """Fail at first in some tasks, so that all hooks run."""
+    if context._attempt.attempt == 0 and zlib.crc32(context.task.key.encode()) % 3 == 0:
+        raise TryAgainError("not yet")
+    return await chat(context)
+
+
+async def note(context: Context, outcome: HookOutcome) -> None:
+    """Take a while, as a hook, and note that it has run."""
+    await asyncio.sleep(zlib.crc32(context.task.key.encode()) % 4)
+    HOST.get().hooked(context._attempt.task_id, outcome.event)
+
+
+def ends_process(key: str) -> bool:
+    """Return whether the handler `fragile` ends its process for the task with this id."""
+    return int(key.rpartition("-")[2]) % 3 == 0
+
+
+async def fragile(context: Context) -> object:
+    """End the process for a third of the tasks; for another third, leave it broken to the next."""
+    key = context.task.key
+    if ends_process(key) and not HOST.get().good():
+        HOST.get().die()
+        await asyncio.get_running_loop().create_future()
+    if int(key.rpartition("-")[2]) % 3 == 1:
+        HOST.get().spoil()
+    return await chat(context)

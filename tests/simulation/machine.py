@@ -19,6 +19,7 @@ from schemas.settings.config import (
     KafkaConfig,
     LLMConfig,
     RouteConfig,
+    RunIn,
     Trigger,
     TypeConfig,
 )
@@ -50,7 +51,10 @@ FALLBACK = {
 LATER = "later"  # a type that half of the agents know from the start, and all of them at the end
 LOCKS = "locks"  # a type whose tasks hold one lock in turn
 FAMILY, CHILDREN = "family", 2  # a type whose tasks order so many follow-ups; on a stage only
-HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS, FAMILY)
+HOOKED = "hooked"  # a type that has every hook
+FRAGILE = "fragile"  # a type that runs in processes, and ends some of them
+HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS, FAMILY, HOOKED, FRAGILE)
+_HANDLERS = "tests.simulation.handlers"
 PROBE_S = 8.0
 COMPACT_AFTER_S = 10.0
 
@@ -84,7 +88,9 @@ class Machine:
     redis: SimRedis | None = None
     quota: QuotaLimits = NO_LIMITS
     fallback: bool = False
+    hooks: bool = False
     lock_uses: list[LockUse] = field(default_factory=list)
+    hooks_run: list[tuple[int, str]] = field(default_factory=list)  # by task, event
     tenants: dict[str, TenantConfig] = field(default_factory=dict)
     overflow: int = 0
 
@@ -139,6 +145,14 @@ class Machine:
             return None
         return SimQuotaLedger(redis=self.redis, agent=name, clock=clock)
 
+    def _type(self, name: str) -> TypeConfig:
+        """Return the settings of a type. Runs without such tasks have no hooks to look for."""
+        handler = f"{_HANDLERS}:{name}"
+        if name == HOOKED and self.hooks:
+            hook = f"{_HANDLERS}:note"
+            return TypeConfig(handler=handler, on_success=hook, on_retry=hook, on_dead=hook)
+        return TypeConfig(handler=handler, run=RunIn.PROCESS if name == FRAGILE else RunIn.AGENT)
+
     def _config(self) -> Config:
         return Config(
             data_dir=Path("/nonexistent"),
@@ -157,9 +171,7 @@ class Machine:
             guard=GuardConfig(probe_s=PROBE_S),
             inbox=InboxConfig(redrive=self.redrive),
             routes=FALLBACK if self.fallback else {SLOW: RouteConfig()},
-            types={
-                name: TypeConfig(handler=f"tests.simulation.handlers:{name}") for name in HANDLED
-            },
+            types={name: self._type(name) for name in HANDLED},
             retry_tiers=self.tiers,
             max_attempts=self.max_attempts,
             tenants=self.tenants,

@@ -117,7 +117,8 @@ _SHELVING: dict[str, Any] = {"ready": 2, "shelve_after_s": 0.5, "move_after_s": 
 _FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
 FALLBACKS = 0.3  # of the runs
-LOCKS = 0.15  # the same
+# Kinds with draws of their own: their share of the runs, and their weight there.
+SEPARATE = {"locks": (0.15, 25), "hooked": (0.1, 25), "fragile": (0.1, 25), "family": (0.1, 10)}
 BIG, SMALL_TENANTS = "big", ("small", "poor")  # tenants; most tasks are of the big one
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 
@@ -206,8 +207,9 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
         _draw_limits(plan, random.Random(f"limits {seed}"))  # noqa: S311 - the same
         _draw_redrives(plan, random.Random(f"redrives {seed}"))  # noqa: S311 - the same
         _draw_quota(plan, random.Random(f"quota {seed}"))  # noqa: S311 - the same
-        if random.Random(f"locks {seed}").random() < LOCKS:  # noqa: S311 - the same
-            plan.kinds["locks"] = 25
+        for kind, (share, weight) in SEPARATE.items():
+            if random.Random(f"{kind} {seed}").random() < share:  # noqa: S311 - the same
+                plan.kinds[kind] = weight
         _draw_turns(plan, random.Random(f"turns {seed}"))  # noqa: S311 - the same
         plan.fallback = random.Random(f"fallback {seed}").random() < FALLBACKS  # noqa: S311 - the same
     return plan

@@ -32,6 +32,7 @@ class SimProcess:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._ended = asyncio.get_running_loop().create_future()
+        self._spoilt = False
         self.runs = 0
         self.usable = True
 
@@ -40,8 +41,10 @@ class SimProcess:
         self.runs += 1
         self.usable = False
         inside = contextvars.copy_context()
-        inside.run(HOST.set, replace(HOST.get(), die=self._die))
+        inside.run(HOST.set, replace(HOST.get(), die=self._die, spoil=self._spoil))
         crash.reach("process.run_sent")
+        if self._spoilt:
+            raise ProcessDiedError("its process ended by SIGSEGV")
         run = asyncio.get_running_loop().create_task(
             _end_of(self._handler, context), context=inside
         )
@@ -70,6 +73,9 @@ class SimProcess:
     async def close(self) -> None:
         """End it."""
         self.kill()
+
+    def _spoil(self) -> None:
+        self._spoilt = True
 
     def _die(self) -> None:
         if not self._ended.done():

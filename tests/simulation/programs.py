@@ -146,8 +146,11 @@ class AgentProgram(Program):
         use = LockUse(name, fence, self._machine.loop.time(), self.name)
         self._machine.lock_uses.append(use)
 
+    def _hooked(self, task_id: int, event: str) -> None:
+        self._machine.hooks_run.append((task_id, event))
+
     async def _run(self) -> None:
-        HOST.set(Host(self.kill, self._good, self._used))
+        HOST.set(Host(self.kill, self._good, self._used, self._hooked))
         machine, parts = self._machine, await self._machine.parts()
         clock = parts.clock
         assert isinstance(clock, VirtualClock)

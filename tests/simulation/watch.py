@@ -30,10 +30,11 @@ def unfinished(world: "World") -> str:
     replays = world.store.rows(
         "SELECT count(*) FROM replay_run WHERE stored_at IS NOT NULL AND ended_at IS NULL"
     )[0][0]
-    if open_tasks or orders or lag or ahead or working or sending or replays:
+    hooks = world.store.rows("SELECT count(*) FROM hook WHERE state < 2")[0][0]
+    if open_tasks or orders or lag or ahead or working or sending or replays or hooks:
         return (
             f"{open_tasks} tasks open, {orders} orders, lag {lag}, {ahead} committed too "
-            f"far, {sending} sending, {replays} replays, {working}"
+            f"far, {sending} sending, {replays} replays, {hooks} hooks, {working}"
         )
     return ""
 
@@ -53,6 +54,10 @@ _SEEN = {
         "SELECT count(*) FROM sim_move WHERE old_status=0 AND old_owner<>0 AND status>=3"
     ),
     "reap": "SELECT count(*) FROM sim_move WHERE losses>0 AND status=0",
+    "process ended": (
+        "SELECT count(*) FROM task_attempt WHERE error_text LIKE '%its process ended%'"
+    ),
+    "follow-up": "SELECT count(*) FROM task WHERE parent_id > 0",
     "retry": "SELECT count(*) FROM task_attempt WHERE outcome='retry'",
     "moved": "SELECT count(*) FROM task_attempt WHERE outcome='moved'",
     "moved by a closed route": (
@@ -92,6 +97,7 @@ def seen(world: "World") -> Counter[str]:
     counts["call on a fallback"] = _on_fallbacks(world)
     fences = [use.fence for use in world.machine.lock_uses]
     counts["lock"] = len(set(fences))
+    counts["hook"] = len(world.machine.hooks_run)
     counts["lock lost in use"] = len(set(fences)) * 2 - len(fences)
     for taking in world.turns.takings:
         counts["lanes in turn"] += len({kind.lane for kind in taking.waiting}) > 1

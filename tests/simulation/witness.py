@@ -16,6 +16,7 @@ from schemas.task.envelope import (
     decode,
     is_letter,
 )
+from schemas.task.hooks import HookState
 from schemas.task.states import Status
 from schemas.task.topics import duration_s
 from tests.invariants import counted
@@ -36,11 +37,14 @@ from tests.invariants.turns import Share
 from tests.simulation import watch
 from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
+from tests.simulation.handlers import ends_process
 from tests.simulation.machine import (
     BATCH,
     CHILDREN,
     FAMILY,
+    FRAGILE,
     GROUP,
+    HOOKED,
     LATER,
     LEDGER_ID,
     TIERS,
@@ -57,6 +61,9 @@ if TYPE_CHECKING:
 DIRECT = f"{GROUP}-direct"
 _PLAIN = re.compile(r"/(inbox-)?t-\d+$")  # tasks that succeed with any good answer
 _FAMILY = re.compile(rf"/(inbox-)?{FAMILY}-\d+$")  # tasks that order follow-ups
+_HOOKED = re.compile(rf"/(inbox-)?{HOOKED}-\d+$")
+_FRAGILE = re.compile(rf"/(inbox-)?{FRAGILE}-\d+$")
+_KILLS = re.compile(r"/(inbox-)?kills-\d+$")
 _FENCES = 1000  # a record that is ahead of its ledger by more is foreign
 
 
@@ -129,6 +136,11 @@ class _Witness:
             revoked_s=None if "kept_answers" in world.plan.limits else dict(world.revoked_s),
             # A database whose clock jumps takes claims from agents that cannot know it.
             lock_uses=() if world.weather.struck["database_clock"] else world.machine.lock_uses,
+            blamed=list(self._blamed()),
+            hooks_run=[*world.machine.hooks_run, *self._hooks_given_up()],
+            hooked=frozenset(
+                task_id for task_id, name in self._names.items() if _HOOKED.search(name)
+            ),
             quota=self._quota(),
             takings=[] if "tpm" in world.plan.quota else world.turns.takings,
             tenants={
@@ -136,6 +148,17 @@ class _Witness:
                 for name, tenant in world.plan.tenants.items()
             },
         )
+
+    def _blamed(self) -> Iterator[tuple[str, bool]]:
+        query = "SELECT task_id FROM task_attempt WHERE error_text LIKE '%its process ended%'"
+        for (task_id,) in self._rows(f"{query} AND outcome IN ('retry', 'dead')"):
+            name = self._names[task_id]
+            kills = _KILLS.search(name) is not None
+            yield name, kills or (_FRAGILE.search(name) is not None and ends_process(name))
+
+    def _hooks_given_up(self) -> Sequence[tuple[int, str]]:
+        given_up = int(HookState.GAVE_UP)
+        return self._rows("SELECT task_id, event FROM hook WHERE state=?", given_up)
 
     def _quota(self) -> Quota | None:
         """Return the limits of the run, and how often Redis failed or agents may have erred."""

@@ -34,7 +34,7 @@ from tests.simulation import people, reached, tasks, watch, witness
 from tests.simulation.broker import Broker, Cursor, Group
 from tests.simulation.eventloop import EPOCH_S, PROCESS, Process, VirtualClock, VirtualLoop
 from tests.simulation.events import Events
-from tests.simulation.machine import GROUP, Machine
+from tests.simulation.machine import GROUP, HOOKED, Machine
 from tests.simulation.mishaps import Mishaps
 from tests.simulation.plan import Plan
 from tests.simulation.programs import AgentProgram, LoaderProgram, Program
@@ -93,6 +93,7 @@ class World:
             redis=self.redis,
             quota=QuotaLimits(**plan.quota),
             fallback=plan.fallback,
+            hooks=HOOKED in plan.kinds,
             tenants=plan.tenants,
             overflow=plan.overflow,
         )

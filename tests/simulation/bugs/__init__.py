@@ -9,6 +9,7 @@ from tests.simulation.bugs import (
     counts,
     failures,
     fallback,
+    hooks,
     leases,
     ledger,
     limits,
@@ -31,4 +32,5 @@ BUGS: dict[str, Bug] = (
     | fallback.BUGS
     | locks.BUGS
     | turns.BUGS
+    | hooks.BUGS
 )

@@ -161,6 +161,18 @@ FAMILIES: Stage = {
     "kinds": {"family": 1},
     "limits": {},
 }
+# Agents are killed while their tasks' hooks run.
+HOOKED: Stage = {
+    **_BUSY,
+    **_PLAIN,
+    "tasks": 20,
+    "kinds": {"hooked": 1},
+    "limits": {},
+    "events": [(5.0 * turn, "crash") for turn in range(1, 6)],
+    "crashes": [("hook.leased", 2), ("hook.ran", 2)] * 3,
+}
+# A third of the tasks end their processes, another third breaks them.
+FRAGILE: Stage = {**_BUSY, **_PLAIN, "kinds": {"fragile": 1}, "events": [], "max_attempts": 5}
 # Tasks of all lanes and of several tenants wait together, more than the slots can take.
 TURNS: Stage = {
     **_ALONE,

@@ -96,6 +96,7 @@ BROKEN = {
         "P1",
         closely(moves=(LOADED, TAKEN, replace(ENDED, old_fence=2, fence=1))),
     ),
+    "a hook that was lost": ("P1", closely(hooked=frozenset({1}))),
     "a count that was lost": ("P1", replace(GOOD, sums=(COUNTED_ONCE,))),
     "a count that was doubled": (
         "P1",
@@ -343,6 +344,10 @@ BROKEN = {
     "a letter that came back and got a second one": ("P8", replace(GOOD, letters_again=(1,))),
     "a quarantined record without letter": ("P9", replace(GOOD, letters=(LETTER,))),
     "a letter without quarantined record": ("P9", replace(GOOD, quarantined=())),
+    "a neighbour that pays for the end of a process": (
+        "P9",
+        replace(GOOD, blamed=(("b/1", True), ("b/2", False))),
+    ),
     "a program that ended by an error": (
         "P9",
         replace(GOOD, failures=("agent-1 ended with KeyError",)),

@@ -1,0 +1,46 @@
+"""Bugs of hooks and of the processes of handlers."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sqlalchemy import delete
+
+from agent.handlers.processes.pool import HandlerProcesses
+from agent.ledger import hook_runs
+from producer.ledger import hooks
+from schemas.ledger.tables import hook
+from tests.simulation.bugs.bug import Bug, patched, replaced
+from tests.simulation.bugs.stages import FRAGILE, HOOKED
+
+
+def _forgotten_when_begun() -> AbstractContextManager[Any]:
+    take = hook_runs.take
+
+    def forget(connection: Any, *args: Any) -> Any:
+        taken = take(connection, *args)
+        connection.execute(delete(hook).where(hook.c.id.in_([run.id for run in taken])))
+        return taken
+
+    return patched(hook_runs, "take", forget)
+
+
+def _not_ordered_for_retries() -> AbstractContextManager[Any]:
+    place = hooks.place
+
+    def some(connection: Any, orders: Any) -> None:
+        place(connection, [order for order in orders if order["status"] != "retrying"])
+
+    return patched(hooks, "place", some)
+
+
+async def _blamed(self: HandlerProcesses, handler: Any, context: Any) -> Any:
+    return await self._run(handler, context, new=False)
+
+
+BUGS = {
+    "a hook is forgotten when it begins": Bug("P1", _forgotten_when_begun, HOOKED),
+    "a failed attempt orders no hook": Bug("P1", _not_ordered_for_retries, HOOKED),
+    "a task pays for the process that another one broke": Bug(
+        "P9", replaced(HandlerProcesses, "run", _blamed), FRAGILE
+    ),
+}
