@@ -309,12 +309,14 @@ class Admission:
 
         The call may be the one by which a stopped route is tried. None if the route takes none now.
         """
-        now_s = self._clock.now_s()
-        if self._closed or delivery.row is None or not delivery.leased(now_s):
-            return None
-        if self._guards.stops(delivery.row, delivery.route) is not None:
-            return None
-        return self._permit(delivery, delivery.route, now_s)
+        return self._permit(delivery, delivery.route, self._clock.now_s())
+
+    def may_call_again(self, delivery: Delivery) -> bool:
+        """Return whether an attempt may go on to make calls, whatever its route has room for."""
+        row, is_leased = delivery.row, delivery.leased(self._clock.now_s())
+        if self._closed or row is None or not is_leased:
+            return False
+        return self._guards.stops(row, delivery.route) is None
 
     def _permit(self, delivery: Delivery, route: str, now_s: float) -> Permit | None:
         turns = self._quotas.admit(delivery, route)

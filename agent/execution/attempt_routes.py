@@ -42,15 +42,18 @@ class AttemptRoutes:
             return Snooze(outcome.failure, outcome.spent, max(LEAST_WAIT_S, wait_s))
         return judged
 
-    def again(self, outcome: Outcome) -> OtherRoute | Outcome:
+    def again(self, outcome: Outcome) -> OtherRoute | Outcome | None:
         """Return the same route if it takes another call now, or the outcome to settle.
 
-        The route learns of the outcome first.
+        The route learns of the outcome first. Returns None if it has no room for a call now, though
+        it has not stopped: the attempt may ask again.
         """
         judged, delivery = self.end(outcome), self._delivery
+        if judged is not outcome or not self._admission.may_call_again(delivery):
+            return judged
         self._permit = self._admission.grant_again(delivery)
         if self._permit is None:
-            return judged
+            return None
         return OtherRoute(delivery.route, self._permit.limit_s, self._permit.turns)
 
     def end(self, outcome: Outcome) -> Outcome:

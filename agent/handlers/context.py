@@ -37,6 +37,7 @@ from schemas.task.message_text import text_of
 
 _NAME_CHARS = 191
 _LOCK_SHARE = 0.5  # of the attempt's time, to wait for a lock; the rest is for the calls
+_LOOK_S = 1.0  # between two questions whether a route takes a call again
 _SUCCESS = range(200, 300)
 _Failed = Retry | Snooze | Dead
 
@@ -55,8 +56,8 @@ class Attempt:
     - `may_call`: returns whether the claim's lease is good.
     - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
       the outcome to settle.
-    - `again`: takes such an outcome too; returns the same route if it takes a call now, or the
-      outcome to settle.
+    - `again`: takes such an outcome too; returns the same route if it takes a call now, None if
+      it may take one later, or the outcome to settle.
     - `inherited`: what the task's follow-ups take from it.
     - `turns`: lets each call wait for its turn within the provider's limits.
     - `locks`: takes locks for the attempt.
@@ -78,7 +79,7 @@ class Attempt:
     may_call: Callable[[], bool]
     note_spent: Callable[[Spent], None] = lambda _spent: None
     go_on: Callable[[_Failed], OtherRoute | Outcome] = lambda outcome: outcome
-    again: Callable[[Outcome], OtherRoute | Outcome] = lambda outcome: outcome
+    again: Callable[[Outcome], OtherRoute | Outcome | None] = lambda outcome: outcome
     turns: Turns = field(default_factory=FreeTurns)
     inherited: Inherited = field(default_factory=Inherited)
     locks: AttemptLocks = field(default_factory=FreeLocks)
@@ -355,19 +356,20 @@ class Context:
         )
 
     async def call_again(self, refused: CallRefusedError, wait_s: float) -> None:
-        """Wait until the route takes another call after one that it refused.
+        """Wait, at least so long, until the route takes another call after one that failed.
 
         For handlers of docllm's own. Raises the error again if the attempt's time would be over, or
-        if the route takes no call then.
+        if the attempt may make no other call.
         """
-        if wait_s >= self.left_s:
-            raise refused
-        place = self._place
-        await self._tools.clock.sleep(wait_s)
-        if self._place is not place:
-            return  # another call of the handler has asked meanwhile
-        self._require_lease()
-        following = self._attempt.again(refused.outcome)
+        place, following = self._place, None
+        while following is None:
+            if wait_s >= self.left_s:
+                raise refused
+            await self._tools.clock.sleep(wait_s)
+            if self._place is not place:
+                return  # another call of the handler has asked meanwhile
+            self._require_lease()
+            following, wait_s = self._attempt.again(refused.outcome), _LOOK_S
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following) from refused
         self._place = replace(place, limit_s=following.limit_s, turns=following.turns)

@@ -22,12 +22,12 @@ from agent.handlers.patience import complete
 from agent.handlers.request import chat_body
 from agent.outcome import Dead, Failure, Retry, Snooze
 from agent.quota.estimate import most_out
+from schemas.settings.known_models import UNKNOWN_TOKENS
 from schemas.task.failures import ErrorClass
 from schemas.task.line import PLACEHOLDER, TaskLine
 
 CALLS_AT_ONCE = 4  # of one task
 OVERLAP_TOKENS = 200
-UNKNOWN_CONTEXT = 8192  # tokens, of a model of which nobody knows what it takes
 _ANSWER_SHARE = 0.25  # of the context, for the answer
 _MOST_ANSWER_TOKENS = 8192
 _SAFE_SHARE = 0.75  # of the rest, because tokens are estimated
@@ -214,7 +214,7 @@ class _LongDocument:
 
     def _room_tokens(self, fixed: str) -> int:
         """Return how many tokens are left beside a text and the answer."""
-        context = self._context.context_tokens or UNKNOWN_CONTEXT
+        context = self._context.context_tokens or UNKNOWN_TOKENS
         usual = min(_MOST_ANSWER_TOKENS, round(_ANSWER_SHARE * context))
         answer = most_out(self._task.params) or usual
         used = len(fixed.encode("utf-8", "replace")) * self._tokens_per_byte

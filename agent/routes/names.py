@@ -7,18 +7,20 @@ Nothing here trusts what a task says.
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from agent.quota.estimate import CallSize, most_out
 from agent.routes.plan import RoutePlan
-from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.settings.account import account
+from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
 from schemas.settings.fallback import chain
+from schemas.settings.known_models import UNKNOWN_TOKENS, known_tokens
 from schemas.settings.routing import configured_routes
 from schemas.task.line import DEFAULT_TENANT
-from schemas.task.task_types import DOCUMENT, OPENAI
+from schemas.task.task_types import DOCUMENT, MAP_REDUCE, OPENAI
 from schemas.task.untrusted import contained
 
 DEFAULT = DEFAULT_ROUTE
@@ -85,6 +87,14 @@ class RouteNames:
             return self._config.llm.model
         return self._models.get(route, route)
 
+    def context_tokens(self, route: str, model: str | None) -> int:
+        """Return how many tokens the model of a call on a route takes, as far as it is known."""
+        settings = account(self._config, route if route in self.configured else DEFAULT)
+        is_own = route in self.configured and model in {None, settings.model}
+        own = settings.context_tokens if is_own else None
+        name = model or (self.model_of(route) or "")
+        return own or known_tokens(name) or UNKNOWN_TOKENS
+
     def _name_of_model(self, model: str) -> str:
         """Return the route name of a model that nobody configured.
 
@@ -149,12 +159,16 @@ def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
         most_out=most_out(_table(line.get("params"))),
         by_uri="uri" in source,
     )
+    model = _text(line.get("model"))
     plan = names.plan(
         task_type,
-        _text(line.get("model")),
+        model,
         _text(line.get("route")) or None,
         _texts(line.get("routes_allowed")),
     )
+    if task_type == MAP_REDUCE:  # its first call has one part of the document
+        most = names.context_tokens(plan.first, model) * BYTES_PER_TOKEN
+        size = replace(size, input_bytes=min(size.input_bytes, most))
     return Preview(plan, size, _text(line.get("tenant")) or DEFAULT_TENANT)
 
 

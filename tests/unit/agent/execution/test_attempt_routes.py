@@ -229,7 +229,7 @@ def test_an_attempt_may_go_on_on_the_route_that_refused_it() -> None:
 
 
 def test_an_attempt_ends_if_its_route_takes_no_other_call() -> None:
-    """A route that has stopped, or pauses, is tried by one call at a time, when it is due."""
+    """A route that has stopped is left to its probes."""
     attempts = Attempts()
     _, way = attempts.begin()
     attempts.stop("a")
@@ -246,7 +246,7 @@ def test_an_attempt_may_make_the_call_that_tries_a_paused_route() -> None:
     _, way = attempts.begin()
     paused(attempts.table, snoozed("RATE"), attempts.now_s, "a")
     assert attempts.table.closed("a", attempts.now_s)
-    assert isinstance(way.again(snoozed("RATE")), Snooze)
+    assert way.again(snoozed("RATE")) is None
 
     attempts.admission._clock = StillClock(attempts.now_s + 6)
 

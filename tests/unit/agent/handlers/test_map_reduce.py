@@ -12,6 +12,7 @@ import pytest
 from agent.handlers import map_reduce
 from agent.handlers.context import Attempt
 from agent.handlers.other_route import OtherRoute
+from agent.handlers.turns import CallEnd, CallTurn
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.ports import Call, CallFailed, Reply
 from schemas.settings.config import TypeConfig
@@ -37,6 +38,21 @@ class PassingClock(StillClock):
     async def sleep(self, delay_s: float) -> None:
         self.at_s += delay_s
         await asyncio.sleep(0)
+
+
+@dataclass
+class CountedTurns:
+    """Turns that are free and counted."""
+
+    lengths: list[int] = field(default_factory=list)
+    ends: list[CallEnd | None] = field(default_factory=list)
+
+    async def next(self, length: int, _most_out: int | None, _wait_s: float) -> CallTurn:
+        self.lengths.append(length)
+        return self
+
+    def ended(self, end: CallEnd | None) -> None:
+        self.ends.append(end)
 
 
 @dataclass
@@ -158,6 +174,17 @@ def test_a_few_calls_run_at_once_and_all_are_paid_by_the_task() -> None:
     assert provider.most == 4
     assert outcome.spent.tokens_in == sum(len(call.body) // 4 for call in provider.calls)
     assert outcome.spent.tokens_out == 10 * len(provider.calls)
+
+
+def test_each_call_takes_its_turn_in_the_account() -> None:
+    """No call begins without one, and each turn is given back."""
+    turns = CountedTurns()
+    tried, provider = harness()
+
+    tried.run(task(document(60)), turns=turns)
+
+    assert turns.lengths == [len(call.body) for call in provider.calls]
+    assert len(turns.ends) == len(provider.calls) > 3
 
 
 def test_long_answers_are_merged_in_levels() -> None:
@@ -383,13 +410,27 @@ def test_a_route_that_takes_no_call_ends_the_attempt() -> None:
 
 
 def test_a_part_that_keeps_failing_counts() -> None:
-    """After three failures the attempt has failed."""
+    """After four failures the attempt has failed."""
     tried, provider = harness(refuse_part(2, Reply(500, {}, b"")))
 
     outcome = tried.run(task(document(60)), again=lambda _outcome: OtherRoute("default"))
 
     assert isinstance(outcome, Retry)
-    assert len([number for number, *_ in provider.parts if number == 2]) == 3
+    assert len([number for number, *_ in provider.parts if number == 2]) == 4
+
+
+def test_a_route_without_room_is_waited_for() -> None:
+    """The answers for the other parts would be paid for again; after its time, the attempt ends."""
+    answers: list[OtherRoute | None] = [None, None, OtherRoute("default")]
+    tried, _ = harness(refuse_part(2, Reply(429, {}, b""), times=1))
+
+    outcome = tried.run(task(document(60)), again=lambda _outcome: answers.pop(0))
+
+    assert body_of(outcome) == "Fine."
+    assert tried.clock.at_s >= 103
+    never, _ = harness(refuse_part(2, Reply(429, {}, b"")))
+    assert isinstance(never.run(task(document(60)), again=lambda _outcome: None), Snooze)
+    assert never.clock.at_s > 150
 
 
 def test_nobody_waits_longer_than_the_attempt() -> None:

@@ -180,3 +180,21 @@ def test_no_value_breaks_the_reading(value: bytes) -> None:
 
     assert 1 <= len(name) <= 64
     assert name.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [({}, 5000), ({"model": "gpt-4o"}, 128_000), ({"model": "mine"}, 8192), ({"route": "r"}, 9000)],
+)
+def test_the_first_call_for_a_long_document_has_one_part_of_it(
+    fields: dict[str, object], tokens: int
+) -> None:
+    """Limits of tokens leave room for what the model takes, and not for the whole document."""
+    llm = LLMConfig(base_url="http://h", model="mini", context_tokens=5000)
+    names = RouteNames(Config(llm=llm, routes={"r": RouteConfig(context_tokens=9000)}))
+    source = {"uri": "file:///a", "size": 10_000_000}
+    line = {"id": "a", "type": "map-reduce", "input": source} | fields
+
+    assert preview(orjson.dumps(line), names).size.input_bytes == 4 * tokens
+    small = line | {"input": {"text": "x"}}
+    assert preview(orjson.dumps(small), names).size.input_bytes == len(orjson.dumps(small))
