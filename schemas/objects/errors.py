@@ -65,6 +65,8 @@ def _of_setup(text: str, scheme: str) -> tuple[ObjectFault, str] | None:
             ObjectFault.DENIED,
             f"needs credentials, and the environment has none: {_CREDENTIALS[scheme]}",
         )
+    if "incorrectly configured region" in text:
+        return ObjectFault.DENIED, "is in a bucket of another region; set AWS_REGION to that one"
     if "BadScheme" in text:
         variable = HTTP_VARIABLES[scheme]
         return ObjectFault.DENIED, f"is at a server with http://, which {variable}=true would allow"

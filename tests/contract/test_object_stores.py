@@ -206,6 +206,15 @@ async def test_a_refusal_is_told_apart_and_shows_no_secret(status: int, fault: O
     assert str(error).endswith(f"(status {status}, Codes3)")
 
 
+@pytest.mark.usefixtures("refusing")
+async def test_another_region_is_told() -> None:
+    """S3 sends such requests elsewhere; a person must name the bucket's region."""
+    error = await fault_of("s3://bucket/301")
+
+    assert error.fault is ObjectFault.DENIED
+    assert "AWS_REGION" in str(error)
+
+
 async def test_a_store_that_is_down_is_an_outage(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
