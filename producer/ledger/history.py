@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from producer.ledger import hooks
+from producer.ledger import held_locks, hooks
+from producer.ledger.held_locks import TaskLock
 from producer.ledger.quarantine import error_class
 from producer.ledger.result_lines import attempts_of
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
@@ -109,7 +110,7 @@ class Story:
     replay included. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
     ids of the task that ordered it, of the one that ordered that one, and so on; `children` are the
     tasks that it ordered, as far as the ledger has noted them. `hooks` are those that are not done,
-    in words.
+    in words, and `locks` those that it holds now.
     """
 
     number: int
@@ -135,6 +136,7 @@ class Story:
     ancestors: tuple[str, ...] = ()
     children: tuple[Child, ...] = ()
     hooks: tuple[str, ...] = ()
+    locks: tuple[TaskLock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         ancestors=tuple(_ancestors(connection, row)),
         children=tuple(_children(connection, row.id)),
         hooks=tuple(hooks.of_task(connection, row.id)),
+        locks=tuple(_locks(connection, group, row)),
     )
 
 
@@ -226,6 +229,13 @@ def _ancestors(connection: Connection, row: Any) -> Iterator[str]:
             return
         yield parent.task_key.decode(errors="backslashreplace")
         parent_id = parent.parent_id
+
+
+def _locks(connection: Connection, group: str, row: Any) -> Sequence[TaskLock]:
+    """Return the locks of a task that runs; at every end of an attempt they are free."""
+    if row.status != Status.PROCESSING:
+        return ()
+    return held_locks.of_claim(connection, group, row.id, row.owner)
 
 
 def _children(connection: Connection, task_id: int) -> Iterator[Child]:

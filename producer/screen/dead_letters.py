@@ -121,6 +121,7 @@ def story_json(story: Story) -> dict[str, Any]:
     values["status"] = story.status.name.lower()
     values["headers"] = _headers(story.headers)
     values["history"] = [_money(_plain(asdict(attempt))) for attempt in story.history]
+    values["locks"] = [_plain(asdict(lock)) for lock in story.locks]
     values["result"] = None if story.result is None else _money(_plain(asdict(story.result)))
     return {"version": 1, "kind": "task"} | values
 
@@ -189,6 +190,9 @@ def story_lines(story: Story) -> Iterator[str]:
     yield f"  attempts that did not succeed: {failed or 'none'}"
     for attempt in story.history:
         yield from _attempt_lines(attempt)
+    for lock in story.locks:
+        waiting = f"; {counted(lock.waiting, 'task')} waiting for it" if lock.waiting else ""
+        yield f"  holds the lock {shown(lock.name, 191)} since {written(lock.since)}{waiting}"
     for hook in story.hooks:
         yield f"  hook {shown(hook, ERROR_SHOWN)}"
     yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"

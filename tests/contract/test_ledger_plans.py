@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
 
-from agent.ledger import hook_runs, queries, reaping, sweeping
+from agent.ledger import hook_runs, queries, reaping, resource_locks, sweeping
+from agent.ports.lock_table import Claimant, LockChange
 from bench import reads
 from bench.reads import Work
-from producer.ledger import replay_runs
+from producer.ledger import held_locks, replay_runs
 from producer.ledger.outbox import TASK
 from producer.ledger.replay_runs import ReplayRequest
 from producer.ledger.selection import Selection
@@ -25,7 +26,16 @@ from producer.replay import runs
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import batch, hook, outbox, replay_item, replay_run, task
+from schemas.ledger.tables import (
+    batch,
+    hook,
+    lock_wait,
+    outbox,
+    replay_item,
+    replay_run,
+    resource_lock,
+    task,
+)
 from schemas.task.hooks import HookEvent, HookState
 from schemas.task.lanes import Lane
 from schemas.task.states import OPEN, WAITING, Status
@@ -330,5 +340,50 @@ def test_due_hooks_are_found_behind_any_number_of_others(ledger: Ledger) -> None
     for others in (60, 4000):
         ledger.database.run(lambda c, n=others: _fill_hooks(c, n))
         costs.append(ledger.reads(look_at_hooks))
+
+    assert costs[1] <= 1.1 * costs[0]
+
+
+OWNERS = {1: 11, 2: 12}  # of the tasks that take the lock, and then wait for it
+
+
+def _fill_locks(connection: Connection, others: int) -> None:
+    """Write locks and waits of others, and two running tasks."""
+    for table in (task, resource_lock, lock_wait):
+        connection.execute(delete(table))
+    locks = [
+        {"group_name": GROUP, "name": f"other {number}", "task_id": 1000 + number, "owner": number}
+        for number in range(1, others)
+    ]
+    connection.execute(insert(resource_lock), locks)
+    connection.execute(insert(lock_wait), [row | {"ticket": 1} for row in locks])
+    for task_id, owner in OWNERS.items():
+        row = _finished(task_id) | {"status": int(Status.PROCESSING), "owner": owner}
+        connection.execute(insert(task), row)
+
+
+def use_locks(connection: Connection) -> None:
+    """Take a lock, wait for it, give it back, look at it, and forget what is old."""
+    first, second = (Claimant(task_id, owner) for task_id, owner in OWNERS.items())
+    for change, holder in (
+        (LockChange(asking=[first]), first),
+        (LockChange(asking=[second]), first),
+        (LockChange(leaving=[first]), second),
+    ):
+        (held,) = resource_locks.change(connection, GROUP, {"mine": change})
+        assert held.holder == holder
+    assert len(resource_locks.look(connection, GROUP, ["mine", "other 1"])) == 2
+    assert resource_locks.forget(connection) == 0
+    (held_lock,) = held_locks.of_claim(connection, GROUP, second.task_id, second.owner)
+    assert held_lock.name == "mine"
+
+
+@on_all
+def test_a_lock_is_found_beside_any_number_of_others(ledger: Ledger) -> None:
+    """No statement reads the locks that others hold, or for which they wait."""
+    costs = []
+    for others in (60, 4000):
+        ledger.database.run(lambda c, n=others: _fill_locks(c, n))
+        costs.append(ledger.reads(use_locks))
 
     assert costs[1] <= 1.1 * costs[0]

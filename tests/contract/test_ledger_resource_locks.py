@@ -11,9 +11,12 @@ from agent.ledger import reaping, resource_locks
 from agent.ledger.leases import declare_lost
 from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
+from producer.ledger import held_locks, history
+from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from tests.contract.ledger_parts import (
+    BATCH,
     DEAD,
     GROUP,
     RELEASED,
@@ -251,3 +254,25 @@ def test_agents_that_ask_at_once_hold_it_one_after_the_other(locks: Locks) -> No
 
     assert {state.holder for state in held} == set(attempts)
     assert all(before.fence < after.fence for before, after in pairwise(held))
+
+
+def test_a_task_s_locks_are_shown_while_it_holds_them(locks: Locks) -> None:
+    """Also one for which nobody waits; after the end of the attempt there is none."""
+    a, b = locks.attempts("a", "b")
+    first = locks.ask(a)
+
+    def shown() -> list[str]:
+        story = locks.ledger_db.call(history.story, GROUP, BATCH, "a")
+        assert story is not None
+        story_json(story)
+        return [line for line in story_lines(story) if "lock" in line]
+
+    (line,) = shown()
+    assert line.startswith(f"  holds the lock {NAME} since 20")
+    assert "waiting" not in line
+    locks.ask(b)
+    assert shown()[0].endswith("; 1 task waiting for it")
+    (held,) = locks.ledger_db.call(held_locks.of_claim, GROUP, *a)
+    assert (held.name, held.fence, held.waiting) == (NAME, first.fence, 1)
+    locks.end(a)
+    assert shown() == []
