@@ -52,6 +52,8 @@ from producer.replay.applier import make_applier
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
+from schemas.objects.store import ObjectStores
+from schemas.outputs.stores import OutputStores
 from schemas.runtime.address import Address
 from schemas.runtime.executors import InlineExecutor, ThreadExecutor
 from schemas.settings.config import Config
@@ -183,10 +185,11 @@ async def built(
     """
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
-    claim, settle, reading, child = (
+    claim, settle, reading, writing, child = (
         ThreadExecutor("claim"),
         ThreadExecutor("settle"),
         ThreadExecutor("documents", 4),
+        ThreadExecutor("outputs", 4),
         ChildExecutor(),
     )
     starting = ThreadExecutor("processes")
@@ -224,7 +227,7 @@ async def built(
         first=number == 1,
     )
     async with AsyncExitStack() as closing:  # closes every part, whatever went wrong before
-        for executor in (reading, settle, claim):
+        for executor in (reading, writing, settle, claim):
             closing.callback(executor.close)
         closing.callback(child.close)
         closing.callback(starting.close)
@@ -247,6 +250,9 @@ async def built(
             inbox=make_source(parts, "inbox", ids) if parts.config.inbox.enabled else None,
             executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),
             reading=reading,
+            outputs=OutputStores(
+                executor=writing, objects=ObjectStores(), allow=parts.config.document_allow
+            ),
             apart=child,
             jitter=random.random,
             counts=counts,

@@ -118,13 +118,15 @@ class FollowUp:
 class Succeeded:
     """The attempt gave an answer. `body` is already packed as `codec` says.
 
-    `follow_ups` are made in the transaction that stores the answer.
+    `follow_ups` are made in the transaction that stores the answer. If `output_uri` is not empty,
+    the answer must be written below it first, and its pointer settled.
     """
 
     body: bytes
     codec: int
     spent: Spent
     follow_ups: tuple[FollowUp, ...] = ()
+    output_uri: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +141,16 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Come back after `delay_s`; the attempt does not count."""
+    """Come back after `delay_s`; the attempt does not count.
+
+    `answer` was paid for and could not be written yet. The task's next claim writes it, without a
+    call; its own costs are those that `spent` does not have.
+    """
 
     failure: Failure
     spent: Spent
     delay_s: float
+    answer: Succeeded | None = None
 
 
 @dataclass(frozen=True, slots=True)

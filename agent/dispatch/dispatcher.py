@@ -7,6 +7,7 @@ finishes a record and lets its partition's watermark move.
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.quarantine_queue import QuarantineQueue
@@ -143,7 +144,8 @@ class Dispatcher:
             REOPENED    any                    asked about again
             SETTLED     Released, a suspect    delayed for 1 to 15 s
             SETTLED     Released               asked about again
-            SETTLED     Snooze                 delayed as long as the outcome says
+            SETTLED     Snooze                 delayed as long as the outcome says; an answer that
+                                               could not be written is kept
             SETTLED     Retry, Moved           finished; another one comes from the outcome's tier
             HELD_BACK   any                    finished; another one comes from the longest tier
             RETRIED     any                    finished; another one comes from the longest tier
@@ -161,6 +163,8 @@ class Dispatcher:
             self._table.delay(delivery, self._clock.now_s() + 1 + delivery.task_id % RETRY_S)
         elif isinstance(accepted_as, Snooze):
             delivery.snoozes += 1
+            if accepted_as.answer is not None:
+                self._keep(delivery, accepted_as.answer)
             self._table.delay(delivery, self._clock.now_s() + accepted_as.delay_s)
         elif isinstance(accepted_as, Released) or verdict is Verdict.REOPENED:
             self._table.ask(delivery)
@@ -172,6 +176,12 @@ class Dispatcher:
     def _fenced(self, delivery: Delivery, outcome: Outcome) -> None:
         """Keep a paid answer, and ask about the record again: the claim is no longer ours."""
         if isinstance(outcome, Succeeded):
-            delivery.kept_answer = outcome
-            self._table.keep_answer(delivery)
+            self._keep(delivery, outcome)
+        elif isinstance(outcome, Snooze) and outcome.answer is not None:
+            # Its costs were not booked with this end.
+            self._keep(delivery, replace(outcome.answer, spent=outcome.spent))
         self._table.ask(delivery)
+
+    def _keep(self, delivery: Delivery, answer: Succeeded) -> None:
+        delivery.kept_answer = answer
+        self._table.keep_answer(delivery)

@@ -15,6 +15,7 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Settlement, Verdict
 from schemas.runtime import crash
+from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
 
 # A smaller group than GATHER waits GATHER_S for more outcomes, because a transaction costs as much
@@ -108,6 +109,8 @@ class Settler:
     ) -> None:
         verdicts, orders = await self._ledger.settle([settlement for _, settlement in group])
         crash.reach("settle.committed")
+        if any(_points(settlement.outcome) for _, settlement in group):
+            crash.reach("output.settled")
         finish(
             [
                 Settled(delivery, settlement.outcome, verdict)
@@ -125,6 +128,11 @@ class Settler:
             )
             return Dead(Failure(ErrorClass.REPLY_TOO_LARGE, text), replace(outcome.spent))
         return outcome
+
+
+def _points(outcome: Outcome) -> bool:
+    """Return whether an outcome is stored as the pointer to a result outside the ledger."""
+    return isinstance(outcome, Succeeded) and outcome.codec == POINTER
 
 
 def _size(outcome: Outcome) -> int:

@@ -5,7 +5,7 @@ A task runs under its claim's lease. Losing its partition does not end it.
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, TypeGuard
 
 from agent.execution.admission import (
     Admission,
@@ -26,7 +26,7 @@ from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.judge import Tier
 from agent.judge.guard_rule import closed_text, moved
-from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent, Succeeded
 from agent.ports import Clock
 from agent.process.containment import MemoryWatch, attempt_of, cancel, current_task, is_to_end
 from agent.process.frames import traceback_text
@@ -107,6 +107,9 @@ class Slots:
         No call begins once the heartbeat is 9 s late, but no running call is stopped for it.
         """
         outcome = _without_run(delivery)
+        if _is_unwritten(outcome):
+            self._start(delivery, outcome)
+            return
         if outcome is not None:
             self._settle(delivery, outcome)
             return
@@ -152,17 +155,19 @@ class Slots:
                 len(self._running),
             )
 
-    def _start(self, delivery: Delivery, decision: Permit | Stop) -> None:
+    def _start(self, delivery: Delivery, decision: Permit | Stop | Succeeded) -> None:
         delivery.state = DeliveryState.RUNNING
         self._admission.enter(delivery)
         run = self._run(delivery, decision)
         self._running[delivery] = asyncio.get_running_loop().create_task(run)
 
-    async def _run(self, delivery: Delivery, decision: Permit | Stop) -> None:
+    async def _run(self, delivery: Delivery, decision: Permit | Stop | Succeeded) -> None:
         delivery.spent, attempt = Spent(), current_task()
         outcome: Outcome | None = None
         try:
-            outcome = await self._pass_guard_and_attempt(delivery, decision)
+            outcome = await self._written(
+                delivery, await self._pass_guard_and_attempt(delivery, decision)
+            )
         except BaseException as error:
             if is_to_end(error, attempt):
                 raise
@@ -179,10 +184,18 @@ class Slots:
             self._settle(delivery, outcome or Released(delivery.spent))
             self._freed.set()
 
+    async def _written(self, delivery: Delivery, outcome: Outcome) -> Outcome:
+        """Write an answer that belongs outside the ledger; return the outcome to settle."""
+        if not _is_unwritten(outcome) or delivery.row is None:
+            return outcome
+        return await self._worker.write(delivery, delivery.row, outcome)
+
     async def _pass_guard_and_attempt(
-        self, delivery: Delivery, decision: Permit | Stop | NotAdmitted
+        self, delivery: Delivery, decision: Permit | Stop | NotAdmitted | Succeeded
     ) -> Outcome:
         """Wait for the task's turn if it is stopped, then run the attempt if it may start."""
+        if isinstance(decision, Succeeded):
+            return decision
         if isinstance(decision, TypeUnknown):
             await self._guards.wait_to_move()
             return self._unknown_types.hold(delivery)
@@ -217,6 +230,11 @@ class Slots:
     def _settle(self, delivery: Delivery, outcome: Outcome) -> None:
         delivery.state = DeliveryState.SETTLING
         self._settler.settle(delivery, outcome)
+
+
+def _is_unwritten(outcome: Outcome | None) -> TypeGuard[Succeeded]:
+    """Return whether this is an answer that must be written outside the ledger first."""
+    return isinstance(outcome, Succeeded) and bool(outcome.output_uri)
 
 
 def _without_run(delivery: Delivery) -> Outcome | None:

@@ -7,8 +7,9 @@ from agent.handlers import Attempt, Handlers
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Failure, Outcome, Released, Spent
-from agent.ports import Clock
+from agent.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
+from agent.outputs.writer import Claimed, Outputs
+from agent.ports import Clock, Row
 from schemas.task.failures import ErrorClass
 from schemas.task.line import DEFAULT_TENANT
 
@@ -17,12 +18,24 @@ class Worker:
     """Runs attempts through the handlers."""
 
     def __init__(
-        self, *, handlers: Handlers, locks: ResourceLocks, clock: Clock, deadline_s: float
+        self,
+        *,
+        handlers: Handlers,
+        locks: ResourceLocks,
+        outputs: Outputs,
+        clock: Clock,
+        deadline_s: float,
     ) -> None:
+        self._outputs = outputs
         self._handlers = handlers
         self._locks = locks
         self._clock = clock
         self._deadline_s = deadline_s
+
+    async def write(self, delivery: Delivery, row: Row, answer: Succeeded) -> Outcome:
+        """Write the answer of a claimed delivery to its output; return how the attempt ends."""
+        claimed = Claimed(row.task_id, row.fence, delivery.owner, row.key_text, row.batch)
+        return await self._outputs.write(answer, claimed)
 
     async def work(self, delivery: Delivery, permit: Permit, routes: AttemptRoutes) -> Outcome:
         """Run the attempt and return its outcome; `routes` decides about each failed call.
@@ -59,6 +72,8 @@ class Worker:
                 depth=row.depth, tenant=row.tenant or DEFAULT_TENANT, lane=row.lane
             ),
             locks=locks,
+            output_uri=row.output_uri,
+            output_refusal=self._outputs.refusal,
             agents_lost=row.lease_losses,
         )
         try:

@@ -61,6 +61,8 @@ class Attempt:
     - `inherited`: what the task's follow-ups take from it.
     - `turns`: lets each call wait for its turn within the provider's limits.
     - `locks`: takes locks for the attempt.
+    - `output_uri`: where the batch sends results; the task's line wins.
+    - `output_refusal`: returns how the attempt ends, if results cannot be written there now.
     - `agents_lost`: how many agents were lost over the task.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
@@ -83,6 +85,8 @@ class Attempt:
     turns: Turns = field(default_factory=FreeTurns)
     inherited: Inherited = field(default_factory=Inherited)
     locks: AttemptLocks = field(default_factory=FreeLocks)
+    output_uri: str = ""
+    output_refusal: Callable[[str], Outcome | None] = lambda _uri: None
     agents_lost: int = 0
 
 

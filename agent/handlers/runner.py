@@ -45,6 +45,7 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.process.containment import current_task, enter_handler, is_to_end
+from schemas.task.codec import with_json
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
 from schemas.task.task_types import MAP_REDUCE
@@ -85,8 +86,15 @@ class Handlers:
             text = one_line(f"the record is not a task line: {described(error)}")
             failure = Failure(ErrorClass.UNDECODABLE, text)
             return Dead(failure, Spent(), Disposition.UNDECODABLE)
+        output_uri = task.output_uri or attempt.output_uri
+        if output_uri and (refusal := attempt.output_refusal(output_uri)) is not None:
+            return refusal
         context = Context(task=task, attempt=attempt, tools=self._tools)
-        return await self._handle(context, attempt.left_s)
+        outcome = await self._handle(context, attempt.left_s)
+        if not output_uri or not isinstance(outcome, Succeeded):
+            return outcome
+        codec = outcome.codec if task.schema is None else with_json(outcome.codec)
+        return replace(outcome, codec=codec, output_uri=output_uri)
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type) or _BUILT_IN.get(context.task.type, chat)

@@ -28,11 +28,13 @@ from sqlalchemy import (
 from agent.ledger.settlement_rows import costs
 from agent.outcome import Spent
 from producer.ledger import tally
-from producer.ledger.result_lines import Result, answer_value
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, hook, task, task_attempt, task_input, task_result
+from schemas.task.answer import answer_value
+from schemas.task.codec import POINTER
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.hooks import HookEvent, HookKind, HookState
+from schemas.task.output_pointer import OutputPointer
 from schemas.task.states import Status
 
 # How long a hook waits after its failures; after one more it is given up.
@@ -96,10 +98,14 @@ class HookEnd:
 
 @dataclass(frozen=True, slots=True)
 class HookInput:
-    """The task of a hook: its line, and its result if it succeeded and has one."""
+    """The task of a hook: its line, and its result if it succeeded and has one.
+
+    `pointer` is where the result lies if the ledger does not have it.
+    """
 
     value: bytes
     result: Any = None
+    pointer: OutputPointer | None = None
 
 
 def due(connection: Connection, group: str, kinds: Collection[HookKind], most: int) -> list[int]:
@@ -176,12 +182,12 @@ def read_input(connection: Connection, run: HookRun) -> HookInput | None:
     value = connection.execute(query).scalar()
     if value is None:
         return None
-    names = ("codec", "body", "model", "trace_id", "created_at", "route")
-    of_task = select(*(task_result.c[name] for name in names)).where(
-        task_result.c.task_id == run.task_id
-    )
+    columns = task_result.c
+    of_task = select(columns.codec, columns.body).where(columns.task_id == run.task_id)
     row = connection.execute(of_task).one_or_none() if run.event is HookEvent.SUCCESS else None
-    return HookInput(value, None if row is None else answer_value(value, Result(*row)))
+    if row is not None and row.codec == POINTER:
+        return HookInput(value, pointer=OutputPointer.of_stored(row.body))
+    return HookInput(value, None if row is None else answer_value(value, *row))
 
 
 def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> int:

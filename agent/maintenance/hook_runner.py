@@ -20,13 +20,17 @@ from agent.ledger import hook_runs
 from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
 from agent.maintenance.duty import Duty
 from agent.outcome import Spent
+from agent.outputs.writer import OutputStore
 from agent.process.containment import cancel
 from producer.ledger import hooks as orders
 from schemas.ledger.transactions import Transactions
+from schemas.objects.errors import ObjectError
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
+from schemas.task.answer import answer_value
 from schemas.task.hooks import Hooked, HookEvent, HookKind
-from schemas.task.wording import counted
+from schemas.task.output_pointer import OutputAlteredError
+from schemas.task.wording import counted, one_line
 
 LOOK_S = 1.0
 FREE_S = 5.0
@@ -72,7 +76,8 @@ class HookRunner:
     """Runs the hooks of the types that this agent's settings name.
 
     `route_of` returns the route of a task's line, and `turns_of` the turns of its calls there, for
-    a line, a route and a tenant. `limit_s` is the time of one hook.
+    a line, a route and a tenant. `outputs` has results outside the ledger. `limit_s` is the time of
+    one hook.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class HookRunner:
         leases: Leases,
         route_of: Callable[[bytes], str],
         turns_of: Callable[[bytes, str, HookRun], Turns],
+        outputs: OutputStore,
         limit_s: float,
         most: int = MOST,
     ) -> None:
@@ -95,6 +101,7 @@ class HookRunner:
         self._leases = leases
         self._route_of = route_of
         self._turns_of = turns_of
+        self._outputs = outputs
         self._limit_s = limit_s
         self._most = most
         self._running: dict[asyncio.Task[None], HookRun] = {}
@@ -194,18 +201,31 @@ class HookRunner:
             if given is None:
                 end = HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
             else:
+                given = await self._with_output(given)
                 returned = await self._run(lease, run, given, until_s, spent)
                 crash.reach("hook.ran")
                 end = _end_of(run, returned)
         except asyncio.CancelledError:
             end = HookEnd(run, HookFate.RELEASED, spent=spent[0])
             raise
+        except (ObjectError, OutputAlteredError) as error:
+            failure = one_line(f"the result of its task cannot be read: {error}")
+            end = HookEnd(run, HookFate.FAILED, failure)
         except Exception as error:
             log.exception("hook on_%s of task %d ended in a bug", run.event, run.task_id)
             end = HookEnd(run, HookFate.FAILED, f"INTERNAL: {type(error).__name__}", spent[0])
         finally:
             lease.hooks -= 1
             self._end(lease, end)
+
+    async def _with_output(self, given: HookInput) -> HookInput:
+        """Return the input of a hook with its result, wherever that is kept."""
+        if given.pointer is None:
+            return given
+        pointer = given.pointer
+        content = await self._outputs.get(pointer.uri, limit=pointer.size)
+        body = pointer.result_in(content)
+        return HookInput(given.value, answer_value(given.value, pointer.codec, body))
 
     async def _run(
         self, lease: Lease, run: HookRun, given: HookInput, until_s: float, spent: list[Spent]

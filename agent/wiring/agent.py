@@ -44,6 +44,7 @@ from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
+from agent.outputs.writer import Outputs, OutputStore
 from agent.ports import Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
@@ -79,7 +80,8 @@ class Chosen:
     """The choices in which a real agent and a simulated one differ.
 
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
-    reads documents, `apart` runs work that is too heavy for this process. `processes` run handlers.
+    reads documents, `outputs` keeps results outside the ledger, `apart` runs work that is too
+    heavy for this process. `processes` run handlers.
     `duties` run beside the agent's own. `form` is a report with what seldom changes, `latest` takes
     the reports.
     `watch` watches the event loop; a simulation has none. Without a `quota_ledger`, the agent keeps
@@ -93,6 +95,7 @@ class Chosen:
     inbox: Source | None
     executors: Executors
     reading: Executor
+    outputs: OutputStore
     apart: Executor
     jitter: Callable[[], float]
     counts: Counts
@@ -135,7 +138,12 @@ def agent(chosen: Chosen) -> Agent:
     )
     executing = _execution(chosen, common, guards, quotas, handlers, locks, types)
     hook_runner = make_hook_runner(
-        parts, common=common, hooks=hooks, quotas=quotas, routes=chosen.routes
+        parts,
+        common=common,
+        hooks=hooks,
+        quotas=quotas,
+        routes=chosen.routes,
+        outputs=chosen.outputs,
     )
     dispatching = _dispatch(chosen, common, executing)
     inbox_partitions = _partitions(
@@ -313,6 +321,11 @@ def _execution(
         quotas=quotas,
         handlers=handlers,
         locks=locks,
+        outputs=Outputs(
+            store=chosen.outputs,
+            allow=chosen.parts.config.document_allow,
+            clock=common.clock,
+        ),
         unknown_types=unknown_types,
         types=types,
         group_size=limits.sqlite_group if sqlite else limits.group,

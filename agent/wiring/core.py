@@ -35,6 +35,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.judge import Tier
 from agent.lease import Leases
+from agent.outputs.writer import Outputs
 from agent.ports import Clock, Ledger, Letters
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
@@ -80,6 +81,7 @@ def execution(
     quotas: QuotaGate,
     handlers: Handlers,
     locks: ResourceLocks,
+    outputs: Outputs,
     unknown_types: UnknownTypes,
     types: TypeLimits,
     group_size: int,
@@ -112,7 +114,13 @@ def execution(
         admission=admission,
         guards=guards,
         suspects=suspects,
-        worker=Worker(handlers=handlers, locks=locks, clock=clock, deadline_s=common.deadline_s),
+        worker=Worker(
+            handlers=handlers,
+            locks=locks,
+            outputs=outputs,
+            clock=clock,
+            deadline_s=common.deadline_s,
+        ),
         settler=settler,
         longest_tier=common.longest_tier,
         unknown_types=unknown_types,

@@ -8,6 +8,7 @@ from agent.handlers.hooks import Hooks
 from agent.handlers.turns import Turns
 from agent.ledger.hook_runs import HookRun
 from agent.maintenance.hook_runner import HookRunner, HookTurns
+from agent.outputs.writer import OutputStore
 from agent.quota.estimate import CallSize
 from agent.routes import Router, route_of
 from agent.wiring.core import Common
@@ -15,7 +16,13 @@ from producer.app import Parts
 
 
 def make_hook_runner(
-    parts: Parts, *, common: Common, hooks: Hooks, quotas: QuotaGate, routes: Router
+    parts: Parts,
+    *,
+    common: Common,
+    hooks: Hooks,
+    quotas: QuotaGate,
+    routes: Router,
+    outputs: OutputStore,
 ) -> HookRunner:
     """Build the runner of the hooks that this agent's settings name."""
 
@@ -34,5 +41,6 @@ def make_hook_runner(
         leases=common.leases,
         route_of=lambda value: route_of(value, routes.naming),
         turns_of=turns_of,
+        outputs=outputs,
         limit_s=common.deadline_s,
     )

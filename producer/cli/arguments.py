@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
+from schemas.task import line_fields
+from schemas.task.line_json import LineError
 from schemas.task.task_types import is_name
 from schemas.task.topics import Topics, duration_s
 
@@ -95,6 +97,14 @@ def route_names(text: str) -> tuple[str, ...]:
             "no route is named; write for example fast,other, or leave the option out"
         )
     return names
+
+
+def output_uri(text: str) -> str:
+    """Return the URI of a folder for results; refuse another text."""
+    try:
+        return line_fields.output_uri("--output-uri", text)
+    except LineError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error.error}; {error.fix}") from None
 
 
 def group(text: str) -> str:

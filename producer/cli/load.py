@@ -259,6 +259,8 @@ async def _load(
         await parts.transactions.write(batch_options.allow_routes, into.id, options.routes_allowed)
     given = batch_options.TaskDefaults(options.tenant, options.priority)
     defaults = await parts.transactions.write(batch_options.set_defaults, into.id, given)
+    if options.output_uri is not None:
+        await parts.transactions.write(batch_options.send_outputs, into.id, options.output_uri)
     before = await parts.transactions.read(tally.loaded, into.id)
     crash.reach("load.batch_made")
     reading, counting = ThreadExecutor("reading"), ThreadExecutor("counting")

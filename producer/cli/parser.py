@@ -14,6 +14,7 @@ from producer.cli.arguments import (
     address,
     group,
     named,
+    output_uri,
     per_second,
     route_names,
     seconds,
@@ -166,7 +167,7 @@ def _add_load(parser: Parser) -> None:
         "--prompt",
         type=written,
         metavar="TEXT",
-        help="for --documents: the prompt, with {document} where the text goes",
+        help="for --documents: the prompt; {document} is the text",
     )
     parser.add_argument("--model", type=written, help="for --documents: the model")
     parser.add_argument(
@@ -215,6 +216,12 @@ def _add_load(parser: Parser) -> None:
         type=up_to(9, least=0),
         metavar="0-9",
         help=f"priority of lines that name none ({DEFAULT_PRIORITY})",
+    )
+    parser.add_argument(
+        "--output-uri",
+        type=output_uri,
+        metavar="URI",
+        help="where results go, such as s3://BUCKET/FOLDER/",
     )
     parser.add_argument(
         "--max-rejects",

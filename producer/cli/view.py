@@ -16,6 +16,7 @@ from rich.text import Text
 
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.dead import width
+from producer.cli.outputs import LostOutputs, OutputReader
 from producer.ledger import export as exports
 from producer.ledger import status as statuses
 from producer.ledger import store
@@ -127,15 +128,17 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         counts: dict[int, Counter[Status]] = {}
         with _output(output) as file:
             read = parts.transactions.database.auto
+            outputs, lost = OutputReader(), LostOutputs()
             counts = await parts.transactions.executor(
-                lambda: exports.export(read, list(names), line_of, file)
+                lambda: exports.export(read, list(names), line_of, file, outputs.fetch, lost.note)
             )
+            outputs.close()
         _report_export([(names[batch_id], states) for batch_id, states in counts.items()], output)
         half_loaded = await parts.transactions.read(store.half_loaded, options.group)
         for name in half_loaded:
             if name in names.values():
                 note(f"incomplete: {store.half_loaded_message(name)}")
-    return 0
+    return lost.report()
 
 
 def _escaped(line_of: LineOf) -> LineOf:

@@ -123,7 +123,7 @@ def docllm_line(task: Ended) -> bytes | None:
         {
             "id": task.key,
             "status": task.status.name.lower(),
-            "result": result and _answer(task.input, result),
+            "result": result and answer_of(task.input, result.codec, result.body),
             "error": letter and {"code": letter.error_class, "message": letter.error_text},
             "attempts": attempts_of(
                 task.attempt, task.status, letter.error_class if letter else ""
@@ -215,15 +215,6 @@ FORMATS: dict[str, LineOf] = {"docllm": docllm_line, "openai": openai_line}
 
 def _line(value: dict[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def answer_value(line: bytes, result: Result) -> Any:
-    """Return the answer to a task's line as the value that an export writes."""
-    return orjson.loads(orjson.dumps(_answer(line, result)))
-
-
-def _answer(line: bytes, result: Result) -> Any:
-    return answer_of(line, result.codec, result.body)
 
 
 def _completion(result: Result) -> Any:

@@ -16,6 +16,11 @@ from schemas.task.message_text import text_of
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
+def answer_value(line: bytes, codec: int, stored: bytes) -> Any:
+    """Return the answer to a task's line as the value that an export writes."""
+    return orjson.loads(orjson.dumps(answer_of(line, codec, stored)))
+
+
 def answer_of(line: bytes, codec: int, stored: bytes) -> Any:
     """Return the answer to a task's line, as a value or a fragment that orjson writes.
 

@@ -43,8 +43,9 @@ class TaskLine:
 
     In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
     openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; `priority` chooses
-    the lane. `routes_allowed` bounds the routes of the task. None means that the line does not set
-    the field; `given` names the fields with a default that it does set.
+    the lane. `routes_allowed` bounds the routes of the task. Its result goes below `output_uri`.
+    None means that the line does not set the field; `given` names the fields with a default that it
+    does set.
     """
 
     key: str
@@ -54,6 +55,7 @@ class TaskLine:
     model: str | None = None
     route: str | None = None
     routes_allowed: tuple[str, ...] | None = None
+    output_uri: str | None = None
     prompt: str | None = None
     text: str | None = None
     uri: str | None = None
@@ -247,6 +249,7 @@ _DOCLLM: dict[str, Check] = {
     "model": line_fields.model,
     "route": line_fields.route,
     "routes_allowed": line_fields.routes,
+    "output_uri": line_fields.output_uri,
     "params": line_fields.params,
     "schema": line_fields.answer_schema,
     "tenant": line_fields.name,

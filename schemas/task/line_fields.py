@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from schemas.task.allowed_uris import require_prefix
 from schemas.task.answer_schema import (
     MAX_COMPOSITE_CHOICES,
     MAX_TRIALS,
@@ -40,6 +41,7 @@ _DOCUMENT_URI = re.compile(
     rf"|https://{_HOST}([/?][!-\"$-\[\]-~]*)?"  # neither # nor a backslash
 )
 _ETAG = re.compile(r"[!-~]{1,255}")
+_OUTPUT_URI = re.compile(r"(s3|gs|az|file)://[!$->@-\[\]-~]*/")
 _RFC3339 = re.compile(
     r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
     r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -92,6 +94,20 @@ def routes(field: str, value: Any) -> tuple[str, ...]:
     if len(value) > MAX_ROUTES:
         raise LineError(field, f"has {len(value)} routes", f"name at most {MAX_ROUTES}")
     return tuple(route(f"{field}.{number}", name) for number, name in enumerate(value))
+
+
+def output_uri(field: str, value: Any) -> str:
+    """Return the URI of the folder or prefix below which a result goes."""
+    try:
+        if _OUTPUT_URI.fullmatch(text(field, value)) is not None:
+            return require_prefix(str(value))
+    except ValueError:
+        pass
+    raise LineError(
+        field,
+        "is not the URI of a folder for results",
+        'write s3://BUCKET/FOLDER/, gs://, az:// or file:///FOLDER/, with a "/" at the end',
+    )
 
 
 def _name_of(noun: str, most: int, field: str, value: Any) -> str:

@@ -66,13 +66,16 @@ class Output:
         return OutputPointer(uri, len(self.content), digest, self.codec, self.start)
 
 
-def output_of(*, key: str, batch: str, line: bytes, codec: int, stored: bytes) -> Output:
-    """Return the object of a task's result; `line` is the task, `stored` is packed as `codec`."""
+def output_of(*, key: str, batch: str, codec: int, stored: bytes) -> Output:
+    """Return the object of a task's result, which is stored as `codec` says.
+
+    The codec alone decides whether an answer is JSON, so the task's line is not needed.
+    """
     body = stored_json(codec, stored)
     head = {"id": key, "batch": batch}
     last = "result"
     if not is_value(codec):
-        head["result"] = answer_of(line, codec, stored)
+        head["result"] = answer_of(b"", codec, stored)
         last = "completion"
     begin = b'%s,"%s":' % (orjson.dumps(head)[:-1], last.encode())
     return Output(begin + body + _END, plain(codec), len(begin))

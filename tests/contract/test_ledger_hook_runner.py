@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -14,6 +14,7 @@ from agent.handlers.hooks import Hook, HookOutcome, Hooks
 from agent.handlers.turns import FreeTurns
 from agent.lease import Lease
 from agent.maintenance.hook_runner import HookRunner
+from agent.outputs.writer import OutputStore
 from agent.process.containment import new_event_loop
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
@@ -53,6 +54,7 @@ class World:
             leases=self,
             route_of=lambda _value: "default",
             turns_of=lambda _value, _route, _run: FreeTurns(),
+            outputs=cast("OutputStore", None),
             limit_s=limit_s,
         )
 

@@ -18,7 +18,7 @@ from schemas.task.output_pointer import output_of
 from tests.contract.ledger_parts import GROUP, LONGEST, SPENT, LedgerDatabase, settlement
 
 STORED = (
-    output_of(key="a", batch="b", line=b"{}", codec=COMPLETION, stored=b"{}")
+    output_of(key="a", batch="b", codec=COMPLETION, stored=b"{}")
     .pointer("file:///out/a-1-0.json")
     .stored()
 )

@@ -30,6 +30,7 @@ from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
 from tests.simulation.executor import SimExecutor
+from tests.simulation.outputs import OUTPUTS, SimOutputs
 from tests.simulation.provider import SimLLM
 from tests.simulation.publisher import SimPublisher
 from tests.simulation.quota import SimQuotaLedger, SimRedis
@@ -93,6 +94,11 @@ class Machine:
     hooks_run: list[tuple[int, str]] = field(default_factory=list)  # by task, event
     tenants: dict[str, TenantConfig] = field(default_factory=dict)
     overflow: int = 0
+    outputs: SimOutputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the object store, which outlives all programs."""
+        self.outputs = SimOutputs(self.weather, self.clock())
 
     def clock(self) -> VirtualClock:
         """Return a program's clock."""
@@ -168,6 +174,7 @@ class Machine:
                 compact_after_s=COMPACT_AFTER_S,
             ),
             document_roots=(),
+            document_allow=(OUTPUTS,),
             guard=GuardConfig(probe_s=PROBE_S),
             inbox=InboxConfig(redrive=self.redrive),
             routes=FALLBACK if self.fallback else {SLOW: RouteConfig()},

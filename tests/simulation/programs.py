@@ -188,6 +188,7 @@ class AgentProgram(Program):
                     background=parts.transactions.executor,
                 ),
                 reading=InlineExecutor(),
+                outputs=machine.outputs,
                 apart=InlineExecutor(),
                 jitter=machine.rng.random,
                 counts=counts,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import cast
@@ -19,7 +19,7 @@ from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
 from agent.lease import Lease, Leases
-from agent.outcome import Outcome
+from agent.outcome import Outcome, Succeeded
 from agent.ports import Ledger, Partition, Row
 from agent.process.containment import MemoryWatch
 from agent.quota.configured import ConfiguredQuotas
@@ -67,6 +67,10 @@ class FakeWorker:
     act: Callable[[], Awaitable[Outcome]]
     limits_s: list[float | None] = field(default_factory=list)
     alone: list[bool] = field(default_factory=list)
+    written: Outcome | None = None  # what becomes of an answer that is written
+
+    async def write(self, _delivery: Delivery, _row: Row, answer: Succeeded) -> Outcome:
+        return self.written or replace(answer, output_uri="")
 
     async def work(self, _delivery: Delivery, permit: Permit, _routes: object = None) -> Outcome:
         self.limits_s.append(permit.limit_s)

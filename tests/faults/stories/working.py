@@ -2,6 +2,7 @@
 
 import signal
 
+import orjson
 from sqlalchemy import text
 
 from schemas.task.states import Status
@@ -113,6 +114,30 @@ def following(installation: Installation) -> None:
     installation.age_orders()
     run = installation.recover()
     assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+
+
+def writing(installation: Installation) -> None:
+    """An object that a dead agent left is no error: what is settled points to an object of its own.
+
+    Only the calls whose answers were not settled are made again, and nothing is overwritten.
+    """
+    deployment = installation.deployment
+    deployment.llm("--latency", "0.1")
+    folder = deployment.folder / "results"
+    folder.mkdir()
+    deployment.environ["DOCLLM_DOCUMENT_ALLOW"] = f"file://{folder}/"
+    path = deployment.write_lines(task_line(number) for number in range(TASKS))
+    deployment.producer("load", str(path), "--output-uri", f"file://{folder}/")
+    deployment.expect("tasks", (f"t{number}" for number in range(TASKS)))
+    installation.crash_agent("output.put", *SLOTS, most=3)
+    left = {file: file.read_bytes() for file in folder.iterdir()}
+    assert left
+    installation.crash_agent("output.settled", *SLOTS)
+    installation.recover()
+    results = [orjson.loads(line) for line in deployment.producer("export").splitlines()]
+    assert {line["status"] for line in results} == {"succeeded"}
+    assert len({line["output"] for line in results}) == TASKS
+    assert {file: file.read_bytes() for file in left} == left
 
 
 def publishing(installation: Installation) -> None:

@@ -1,6 +1,7 @@
 """What becomes of a record once its outcome is settled."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -112,6 +113,21 @@ def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert (delivery.state, delivery.kept_answer) == (DeliveryState.ASKING, answer)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SETTLED, Verdict.FENCED])
+def test_an_answer_that_could_not_be_written_is_kept(verdict: Verdict) -> None:
+    """Its costs are booked once: with this end, or with the next one if this one is fenced."""
+    delivery, booked = claimed(OFFSET, 0.0), Spent(trace_id="c", cost_micro=7)
+    dispatch = dispatch_that_reads(delivery, Counts())
+    answer = Succeeded(b"{}", 0, Spent(trace_id="c"), output_uri="s3://b/")
+    outcome = Snooze(FAILURE, booked, 5.0, answer=answer)
+
+    dispatch.dispatcher.finish([(delivery, outcome, verdict)])
+
+    left = Spent(trace_id="c") if verdict is Verdict.SETTLED else booked
+    assert delivery.kept_answer == replace(answer, spent=left)
+    assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
 
 
 def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:

@@ -96,3 +96,33 @@ def test_the_task_that_an_asyncio_task_works_for_is_found() -> None:
     asyncio.run(run())
 
     assert found == [BlockReport(task=5, batch="b", key="k", type="document"), None]
+
+
+def unwritten(now_s: float) -> Delivery:
+    delivery = paid(now_s)
+    assert isinstance(GOOD, Succeeded)
+    delivery.kept_answer = replace(GOOD, output_uri="s3://b/")
+    return delivery
+
+
+@pytest.mark.parametrize("make", [claimed_only, unwritten])
+def test_an_answer_is_written_before_it_is_settled(make: Callable[[float], Delivery]) -> None:
+    """A new answer and a kept one; the kept one makes no call."""
+    assert isinstance(GOOD, Succeeded)
+    harness = SlotsHarness(routes(), ending(replace(GOOD, output_uri="s3://b/")))
+
+    (outcome,) = started(harness, make(harness.clock.now_s()))
+
+    assert outcome == GOOD
+    assert len(harness.worker.limits_s) == (make is claimed_only)
+
+
+def test_an_answer_that_cannot_be_written_is_settled_as_what_became_of_it() -> None:
+    """Nothing is settled that points nowhere."""
+    assert isinstance(GOOD, Succeeded)
+    harness = SlotsHarness(routes(), ending(replace(GOOD, output_uri="s3://b/")))
+    harness.worker.written = Cancelled()
+
+    (outcome,) = started(harness, claimed_only(harness.clock.now_s()))
+
+    assert outcome == Cancelled()

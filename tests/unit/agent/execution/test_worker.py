@@ -14,6 +14,7 @@ from agent.handlers import Attempt, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
+from agent.outputs.writer import Outputs, OutputStore
 from agent.ports import Partition, Row
 from agent.ports.lock_table import LockTable
 from agent.routes import Ticket
@@ -84,6 +85,7 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
     worker = Worker(
         handlers=cast("Handlers", handlers),
         locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock(at_s)),
+        outputs=Outputs(store=cast("OutputStore", None), allow=(), clock=StillClock(at_s)),
         clock=StillClock(at_s),
         deadline_s=DEADLINE_S,
     )

@@ -32,7 +32,7 @@ class Objects:
         self.reads: list[int] = []
 
     def pointed(self, key: str, stored: bytes = ANSWER, codec: int = COMPLETION) -> Ended:
-        output = output_of(key=key, batch="b", line=LINE, codec=codec, stored=stored)
+        output = output_of(key=key, batch="b", codec=codec, stored=stored)
         uri = f"s3://b/out/{key}.json"
         self.contents[uri] = output.content
         return ended(key, POINTER, output.pointer(uri).stored())

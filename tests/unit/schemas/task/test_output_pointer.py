@@ -6,7 +6,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from producer.ledger.result_lines import Result, answer_value
+from schemas.task.answer import answer_value
 from schemas.task.codec import (
     COMPLETION,
     COMPLETION_ZLIB,
@@ -22,8 +22,8 @@ ANSWER = orjson.dumps({"id": "c", "choices": [{"message": {"content": '{"n": 1}'
 LINE = b'{"id": "a", "prompt": "p"}'
 
 
-def made(codec: int, stored: bytes, line: bytes = LINE) -> Output:
-    return output_of(key="a", batch="b", line=line, codec=codec, stored=stored)
+def made(codec: int, stored: bytes) -> Output:
+    return output_of(key="a", batch="b", codec=codec, stored=stored)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,9 @@ def test_an_object_has_what_a_reader_wants() -> None:
 
 
 def test_an_object_has_the_answer_as_an_export_has_it() -> None:
-    """Under a schema, of the line or the type, the answer is JSON and no text."""
-    with_schema = b'{"id": "a", "schema": {"type": "object"}}'
-    for codec, line in ((JSON_COMPLETION, LINE), (COMPLETION, with_schema)):
-        exported = answer_value(line, Result(codec, ANSWER, "", "", None))  # type: ignore[arg-type]
-        result = orjson.loads(made(codec, ANSWER, line).content)["result"]
-        assert result == exported == {"n": 1}
+    """Under a schema the answer is JSON and no text."""
+    result = orjson.loads(made(JSON_COMPLETION, ANSWER).content)["result"]
+    assert result == answer_value(LINE, JSON_COMPLETION, ANSWER) == {"n": 1}
 
 
 def test_an_altered_object_is_not_taken() -> None:

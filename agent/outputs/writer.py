@@ -1,0 +1,173 @@
+"""Writes results outside the ledger: once each, before the settle that stores their pointers.
+
+An object is named by its task and its fence, and nothing is overwritten. An object of that name may
+be left from an attempt that was killed or fenced: if it has the same bytes it serves, otherwise the
+name gets the claim's number too, which no other claim has.
+
+While a store fails, the answers that were paid for are kept, and no new call is made for tasks
+that would write there.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agent.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
+from agent.ports import Clock
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.runtime import crash
+from schemas.task.allowed_uris import allowed
+from schemas.task.codec import POINTER
+from schemas.task.failures import ErrorClass
+from schemas.task.output_pointer import Output, output_of
+from schemas.task.wording import one_line
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 10.0  # until an answer is written again that could not be written
+TRY_S = 20.0  # the longest time of one try
+WAITS_S = (1.0, 2.0)  # between the tries of one attempt
+_LEAST_LOG_S = 60.0
+_MOST_NAMES = 20
+_NAME_CHARS = 80
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+# Nobody can mend these: another try would fail alike.
+_FINAL = frozenset({ObjectFault.WRONG_NAME, ObjectFault.TOO_LARGE})
+
+
+class OutputStore(Protocol):
+    """Where results are written. Failures are ObjectErrors."""
+
+    async def put_new(self, uri: str, content: bytes) -> None:
+        """Write an object that does not exist yet."""
+        ...
+
+    async def get(self, uri: str, *, limit: int) -> bytes:
+        """Return an object of at most `limit` bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The claim whose answer is written."""
+
+    task_id: int
+    fence: int
+    owner: int
+    key: str
+    batch: str
+
+
+class Outputs:
+    """Writes the answers of one agent below the prefixes `allow`."""
+
+    def __init__(self, *, store: OutputStore, allow: Sequence[str], clock: Clock) -> None:
+        self._store = store
+        self._allow = tuple(allow)
+        self._clock = clock
+        self._failing: dict[str, tuple[float, Failure]] = {}  # until when no call is made
+        self._logged_s = -_LEAST_LOG_S
+
+    def refusal(self, folder: str) -> Outcome | None:
+        """Return how an attempt ends whose answer could not be written to `folder`; None if it can.
+
+        It is asked before a call is made.
+        """
+        if not allowed(folder, self._allow):
+            text = (
+                f"{folder} is not below an allowed prefix; set DOCLLM_DOCUMENT_ALLOW, or "
+                "[documents] allow, of the agents to the prefix below which they may write"
+            )
+            return Dead(Failure(ErrorClass.OUTPUT_REFUSED, one_line(text)), Spent())
+        until_s, failure = self._failing.get(folder, (0.0, None))
+        left_s = until_s - self._clock.now_s()
+        return Snooze(failure, Spent(), left_s) if failure is not None and left_s > 0 else None
+
+    async def write(self, answer: Succeeded, claimed: Claimed) -> Outcome:
+        """Write an answer; return it with the pointer, or how the attempt ends without it."""
+        output = output_of(
+            key=claimed.key, batch=claimed.batch, codec=answer.codec, stored=answer.body
+        )
+        for wait_s in (*WAITS_S, None):
+            try:
+                uri = await self._put(answer.output_uri, claimed, output)
+            except ObjectError as error:
+                if error.fault in _FINAL:
+                    failure = Failure(ErrorClass.OUTPUT_REFUSED, one_line(str(error)))
+                    return Dead(failure, answer.spent)
+                self._note_failed(answer.output_uri, error)
+            else:
+                self._failing.pop(answer.output_uri, None)
+                crash.reach("output.put")
+                pointer = output.pointer(uri)
+                return replace(answer, body=pointer.stored(), codec=POINTER, output_uri="")
+            if wait_s is not None:
+                await self._clock.sleep(wait_s)
+        _, failure = self._failing[answer.output_uri]
+        kept = replace(answer, spent=booked(answer.spent))
+        return Snooze(failure, answer.spent, AGAIN_S, answer=kept)
+
+    async def _put(self, folder: str, claimed: Claimed, output: Output) -> str:
+        """Write an object under the first name that is free or has it already; return its URI."""
+        for name in names(claimed):
+            uri = f"{folder}{name}"
+            try:
+                async with asyncio.timeout(TRY_S):
+                    if await self._is_there(uri, output.content):
+                        return uri
+            except TimeoutError:
+                text = f"{uri} cannot be written: the store did not answer within {TRY_S:g} s"
+                raise ObjectError(ObjectFault.OUTAGE, text) from None
+        raise ObjectError(ObjectFault.EXISTS, f"{folder}{name} exists already with other content")
+
+    async def _is_there(self, uri: str, content: bytes) -> bool:
+        """Write an object; return False if another one has its name."""
+        try:
+            await self._store.put_new(uri, content)
+        except ObjectError as error:
+            if error.fault is not ObjectFault.EXISTS:
+                raise
+            return await self._is_same(uri, content)
+        return True
+
+    async def _is_same(self, uri: str, content: bytes) -> bool:
+        try:
+            return await self._store.get(uri, limit=len(content)) == content
+        except ObjectError as error:
+            if error.fault is not ObjectFault.TOO_LARGE:
+                raise
+            return False
+
+    def _note_failed(self, folder: str, error: ObjectError) -> None:
+        now_s = self._clock.now_s()
+        failure = Failure(ErrorClass.OUTPUT_UNWRITABLE, one_line(str(error)))
+        self._failing = {name: of for name, of in self._failing.items() if of[0] > now_s}
+        self._failing[folder] = now_s + AGAIN_S, failure
+        if now_s >= self._logged_s + _LEAST_LOG_S:
+            self._logged_s = now_s
+            log.warning(
+                "a result cannot be written (%s); it is kept and written again, and no new task "
+                "with this output is begun until then",
+                failure.text,
+            )
+
+
+def names(claimed: Claimed) -> Iterator[str]:
+    """Yield the names for an object, the best one first.
+
+    Its task and fence are in each; the task's id is there for people, as far as it is safe.
+    """
+    safe = _UNSAFE.sub("_", claimed.key)[:_NAME_CHARS].lstrip(".")
+    name = f"{safe}-{claimed.task_id}-{claimed.fence}"
+    yield f"{name}.json"
+    yield f"{name}-{claimed.owner}.json"
+    for number in range(2, _MOST_NAMES):
+        yield f"{name}-{claimed.owner}-{number}.json"
+
+
+def booked(spent: Spent) -> Spent:
+    """Return the costs of an attempt whose amounts have been booked with an earlier end."""
+    return Spent(model=spent.model, trace_id=spent.trace_id)

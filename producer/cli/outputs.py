@@ -1,0 +1,72 @@
+"""What `export` needs for results outside the ledger: their reader, and what to say of lost ones.
+
+Tested by tests/integration/test_outputs.py.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from producer.screen.output import complain, note
+from producer.text.printable import shown
+from schemas.objects.errors import ObjectError
+from schemas.objects.store import ObjectStores
+from schemas.outputs.stores import OutputStores
+from schemas.runtime.executors import ThreadExecutor
+from schemas.task.output_pointer import OutputPointer
+from schemas.task.wording import counted
+
+_AT_ONCE = 16
+_SHOWN = 20
+
+
+class OutputReader:
+    """Reads objects, some at once, for the thread of an export. Made on the event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._executor = ThreadExecutor("outputs", 4)
+        self._stores = OutputStores(executor=self._executor, objects=ObjectStores())
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    def fetch(self, pointers: Sequence[OutputPointer]) -> Sequence[bytes | Exception]:
+        """Return the content of each object, or the error in its place."""
+        return asyncio.run_coroutine_threadsafe(self._all(pointers), self._loop).result()
+
+    def close(self) -> None:
+        """Close the threads."""
+        self._executor.close()
+
+    async def _all(self, pointers: Sequence[OutputPointer]) -> list[bytes | Exception]:
+        return await asyncio.gather(*map(self._one, pointers))
+
+    async def _one(self, pointer: OutputPointer) -> bytes | Exception:
+        async with self._free:
+            try:
+                return await self._stores.get(pointer.uri, limit=pointer.size)
+            except ObjectError as error:
+                return error
+
+
+class LostOutputs:
+    """The results that an export could not read."""
+
+    def __init__(self) -> None:
+        self._lost: list[str] = []
+
+    def note(self, what: str) -> None:
+        """Take down one of them."""
+        self._lost.append(what)
+
+    def report(self) -> int:
+        """Complain about them, and return the exit code of the export."""
+        if not self._lost:
+            return 0
+        for what in self._lost[:_SHOWN]:
+            note(shown(what))
+        if len(self._lost) > _SHOWN:
+            note(f"and {len(self._lost) - _SHOWN} more")
+        complain(
+            f"{counted(len(self._lost), 'result')} could not be read; their lines have the error "
+            "UNREADABLE, all others are whole. Export again when their outputs are there"
+        )
+        return 1

@@ -1,0 +1,102 @@
+"""Results as files: `file:///FOLDER/NAME`. Failures are ObjectErrors, as those of object stores.
+
+A new file is opened exclusively, below its root, without following links. It is on the disk, with
+its name, when the call returns. Each call blocks.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.task.allowed_uris import uri_parts
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FAULTS = {
+    errno.EEXIST: ObjectFault.EXISTS,
+    errno.ENOENT: ObjectFault.GONE,
+    errno.EACCES: ObjectFault.DENIED,
+    errno.EPERM: ObjectFault.DENIED,
+    errno.EROFS: ObjectFault.DENIED,
+    errno.ENAMETOOLONG: ObjectFault.WRONG_NAME,
+}
+
+Answer = TypeVar("Answer")
+
+
+def put_new(uri: str, content: bytes, *, root: str) -> None:
+    """Write a file that does not exist yet; make the folders between `root` and it.
+
+    `root` is the URI of an existing folder. Raises ObjectError, with EXISTS if there is such a
+    file, whole or not.
+    """
+    _told(uri, partial(_put_new, uri, content, root))
+
+
+def get(uri: str, *, limit: int) -> bytes:
+    """Return a file of at most `limit` bytes. Raises ObjectError."""
+    content = _told(uri, partial(_read, uri, limit))
+    if len(content) > limit:
+        raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} has more than {limit} bytes")
+    return content
+
+
+def _told(uri: str, call: Callable[[], Answer]) -> Answer:
+    try:
+        return call()
+    except OSError as error:
+        fault = _FAULTS.get(error.errno or 0, ObjectFault.OUTAGE)
+        raise ObjectError(fault, f"{uri} cannot be used: {error.strerror}") from None
+    except ValueError as error:
+        raise ObjectError(ObjectFault.WRONG_NAME, f"{uri} names no file: {error}") from None
+
+
+def _put_new(uri: str, content: bytes, root: str) -> None:
+    base, parts = _path(root), uri_parts(uri).segments[len(uri_parts(root).segments) - 1 :]
+    folder = os.open(os.path.realpath(base), _OPEN_FOLDER)
+    try:
+        for part in parts[:-1]:
+            inner = _inner(folder, part)
+            os.close(folder)
+            folder = inner
+        _create(folder, parts[-1], content)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _inner(folder: int, name: str) -> int:
+    """Return a handle of a folder in a folder; make it if it is missing."""
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        pass
+    else:
+        os.fsync(folder)
+    return os.open(name, _OPEN_FOLDER, dir_fd=folder)
+
+
+def _create(folder: int, name: str, content: bytes) -> None:
+    handle = os.open(name, _CREATE, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb", closefd=False) as file:
+            file.write(content)
+        os.fsync(handle)
+    except BaseException:
+        os.unlink(name, dir_fd=folder)  # a half file would keep its name from the next try
+        raise
+    finally:
+        os.close(handle)
+
+
+def _read(uri: str, limit: int) -> bytes:
+    with os.fdopen(os.open(_path(uri), _READ), "rb") as file:
+        return file.read(limit + 1)
+
+
+def _path(uri: str) -> str:
+    return "/" + "/".join(uri_parts(uri).segments)

@@ -1,0 +1,39 @@
+"""Chooses the store of a result by the scheme of its URI. Failures are ObjectErrors."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from schemas.objects.address import is_object_uri
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.store import ObjectStores
+from schemas.outputs import files
+from schemas.runtime.executors import Executor
+from schemas.task.allowed_uris import allowed
+
+
+class OutputStores:
+    """Folders and object stores. A file is written below one of the folders `allow` only."""
+
+    def __init__(
+        self, *, executor: Executor, objects: ObjectStores, allow: Sequence[str] = ()
+    ) -> None:
+        self._executor = executor
+        self._objects = objects
+        self._allow = tuple(allow)
+
+    async def put_new(self, uri: str, content: bytes) -> None:
+        """Write what does not exist yet. Raises ObjectError, with EXISTS if it does."""
+        if is_object_uri(uri):
+            await self._objects.put_new(uri, content)
+            return
+        roots = (prefix for prefix in self._allow if allowed(uri, [prefix]))
+        root = next(roots, None)
+        if root is None:
+            raise ObjectError(ObjectFault.WRONG_NAME, f"{uri} is not below an allowed folder")
+        await self._executor(partial(files.put_new, uri, content, root=root))
+
+    async def get(self, uri: str, *, limit: int) -> bytes:
+        """Return an object of at most `limit` bytes. Raises ObjectError."""
+        if is_object_uri(uri):
+            return (await self._objects.get(uri, limit=limit)).raw
+        return await self._executor(partial(files.get, uri, limit=limit))

@@ -1,0 +1,205 @@
+"""Answers are written once, under names that no other claim overwrites, and kept if that fails."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.outcome import Dead, Outcome, Snooze, Spent, Succeeded
+from agent.outputs import writer
+from agent.outputs.writer import AGAIN_S, WAITS_S, Claimed, Outputs, names
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.task.codec import POINTER, VALUE
+from schemas.task.failures import ErrorClass
+from schemas.task.output_pointer import OutputPointer
+
+FOLDER = "s3://bucket/out/"
+SPENT = Spent(model="m", tokens_in=10, cost_micro=7, trace_id="c", duration_ms=3)
+ANSWER = Succeeded(b"[1]", VALUE, SPENT, output_uri=FOLDER)
+CLAIMED = Claimed(task_id=7, fence=2, owner=99, key="docs/a.txt", batch="b")
+NAME = f"{FOLDER}docs_a.txt-7-2"
+
+
+@dataclass
+class FakeClock:
+    """Time that passes in sleeps."""
+
+    at_s: float = 1000.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        return self.at_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.at_s += delay_s
+
+
+@dataclass
+class FakeStore:
+    """Objects in memory; `faults` are those of the next writes, None for a good one."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    faults: list[ObjectFault | None] = field(default_factory=list)
+    hangs: bool = False
+
+    async def put_new(self, uri: str, content: bytes) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.faults and (fault := self.faults.pop(0)) is not None:
+            raise ObjectError(fault, f"{uri} fails")
+        if uri in self.objects:
+            raise ObjectError(ObjectFault.EXISTS, f"{uri} exists")
+        self.objects[uri] = content
+
+    async def get(self, uri: str, *, limit: int) -> bytes:
+        if len(self.objects[uri]) > limit:
+            raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} is larger")
+        return self.objects[uri]
+
+
+@dataclass
+class Parts:
+    store: FakeStore = field(default_factory=FakeStore)
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def __post_init__(self) -> None:
+        self.outputs = Outputs(store=self.store, allow=["s3://bucket/"], clock=self.clock)
+
+    def write(self, answer: Succeeded = ANSWER, claimed: Claimed = CLAIMED) -> Outcome:
+        return run(self.outputs.write(answer, claimed))
+
+
+def run(call: Coroutine[Any, Any, Outcome]) -> Outcome:
+    return asyncio.run(call)
+
+
+def pointer_of(outcome: Outcome) -> OutputPointer:
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.codec, outcome.output_uri) == (POINTER, "")
+    return OutputPointer.of_stored(outcome.body)
+
+
+def test_the_answer_becomes_the_pointer_to_its_object() -> None:
+    """Costs and follow-ups stay those of the answer."""
+    parts = Parts()
+
+    outcome = parts.write()
+
+    pointer = pointer_of(outcome)
+    assert pointer.uri == f"{NAME}.json"
+    assert pointer.result_in(parts.store.objects[pointer.uri]) == b"[1]"
+    assert orjson.loads(parts.store.objects[pointer.uri]) == {
+        "id": "docs/a.txt",
+        "batch": "b",
+        "result": [1],
+    }
+    assert outcome == replace(ANSWER, body=pointer.stored(), codec=POINTER, output_uri="")
+
+
+def test_an_equal_object_of_an_earlier_try_serves() -> None:
+    """A write whose answer was lost, or an attempt that died before its settle, left it."""
+    parts = Parts()
+    first = pointer_of(parts.write())
+
+    again = pointer_of(parts.write(claimed=replace(CLAIMED, owner=100)))
+
+    assert again == first
+    assert len(parts.store.objects) == 1
+
+
+def test_another_object_of_the_name_is_left_alone() -> None:
+    """A killed attempt at the same fence left another answer: the next claim takes a new name."""
+    parts = Parts()
+    parts.store.objects[f"{NAME}.json"] = b"longer than the answer, of another attempt" * 9
+    parts.store.objects[f"{NAME}-99.json"] = b"{"
+    before = dict(parts.store.objects)
+
+    pointer = pointer_of(parts.write())
+
+    assert pointer.uri == f"{NAME}-99-2.json"
+    assert {uri: parts.store.objects[uri] for uri in before} == before
+
+
+def test_names_are_safe_for_any_id() -> None:
+    """No id leads to another folder, hides its file, or makes the name too long."""
+    for key in ("../../etc/passwd", ".hidden", "a b?c#d%2f", "ü" * 90, "x" * 191, "/"):
+        name = next(names(replace(CLAIMED, key=key)))
+        assert name.endswith("-7-2.json")
+        assert not name.startswith(".")
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-")
+        assert len(name) < 150
+    assert len(set(names(CLAIMED))) == 20
+
+
+def test_a_failure_that_passes_is_tried_again_at_once() -> None:
+    """Two short waits bridge a hiccup."""
+    parts = Parts(FakeStore(faults=[ObjectFault.OUTAGE, ObjectFault.DENIED]))
+
+    pointer_of(parts.write())
+
+    assert parts.clock.at_s == 1000.0 + sum(WAITS_S)
+    assert parts.outputs.refusal(FOLDER) is None
+
+
+@pytest.mark.parametrize("fault", [ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.NO_BUCKET])
+def test_a_paid_answer_is_kept_while_its_store_fails(fault: ObjectFault) -> None:
+    """Its costs are booked at once, and the next claim writes it without a call."""
+    parts = Parts(FakeStore(faults=[fault] * 3))
+
+    outcome = parts.write()
+
+    assert isinstance(outcome, Snooze)
+    assert (outcome.spent, outcome.delay_s) == (SPENT, AGAIN_S)
+    assert outcome.failure.error_class is ErrorClass.OUTPUT_UNWRITABLE
+    assert NAME in outcome.failure.text
+    assert outcome.answer is not None
+    assert outcome.answer.spent == Spent(model="m", trace_id="c")
+    written = parts.write(outcome.answer)
+    assert pointer_of(written).uri == f"{NAME}.json"
+    assert isinstance(written, Succeeded)
+    assert written.spent == outcome.answer.spent
+
+
+def test_no_call_is_made_for_a_store_that_fails() -> None:
+    """Else each new answer would be one more to keep; after a while, or a success, one tries."""
+    parts = Parts(FakeStore(faults=[ObjectFault.OUTAGE] * 3))
+    parts.write()
+
+    refusal = parts.outputs.refusal(FOLDER)
+
+    assert isinstance(refusal, Snooze)
+    assert (refusal.spent, refusal.answer) == (Spent(), None)
+    assert 0 < refusal.delay_s <= AGAIN_S
+    assert parts.outputs.refusal("s3://bucket/other/") is None
+    parts.clock.at_s += AGAIN_S
+    assert parts.outputs.refusal(FOLDER) is None
+
+
+def test_a_folder_that_is_not_allowed_is_refused_before_a_call() -> None:
+    """The text names the setting, and none of its values."""
+    for folder in ("s3://other/", "file:///bucket/", "s3://bucket/../other/", "s3://bucket.evil/"):
+        refusal = Parts().outputs.refusal(folder)
+        assert isinstance(refusal, Dead)
+        assert refusal.failure.error_class is ErrorClass.OUTPUT_REFUSED
+        assert "DOCLLM_DOCUMENT_ALLOW" in refusal.failure.text
+        assert "s3://bucket/ " not in refusal.failure.text
+
+
+def test_a_name_that_cannot_be_is_a_dead_letter() -> None:
+    """Another try would fail alike, so the task dies, with its costs."""
+    outcome = Parts(FakeStore(faults=[ObjectFault.WRONG_NAME])).write()
+    assert isinstance(outcome, Dead)
+    assert (outcome.failure.error_class, outcome.spent) == (ErrorClass.OUTPUT_REFUSED, SPENT)
+
+
+def test_a_store_that_hangs_is_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A try ends; the answer is kept."""
+    monkeypatch.setattr(writer, "TRY_S", 0.001)
+    outcome = Parts(FakeStore(hangs=True)).write()
+    assert isinstance(outcome, Snooze)
+    assert "did not answer within" in outcome.failure.text

@@ -1,0 +1,65 @@
+"""Results as files: written once, whole, below their root."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.outputs import files
+
+
+def fault(call: str, *arguments: object, **options: object) -> ObjectFault:
+    with pytest.raises(ObjectError) as caught:
+        getattr(files, call)(*arguments, **options)
+    return caught.value.fault
+
+
+def test_a_file_is_written_once_and_read_back(tmp_path: Path) -> None:
+    """Folders between the root and the file are made; nothing is overwritten."""
+    root = f"file://{tmp_path}/"
+    uri = f"{root}a/b%20c/x.json"
+
+    files.put_new(uri, b"first", root=root)
+
+    assert (tmp_path / "a" / "b c" / "x.json").read_bytes() == b"first"
+    assert files.get(uri, limit=5) == b"first"
+    assert fault("put_new", uri, b"other", root=root) is ObjectFault.EXISTS
+    assert fault("get", uri, limit=4) is ObjectFault.TOO_LARGE
+    assert fault("get", f"{root}gone.json", limit=4) is ObjectFault.GONE
+
+
+def test_no_link_leads_out_of_the_root(tmp_path: Path) -> None:
+    """A folder or a file that is a link is refused, also if it is put there later."""
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "folder").symlink_to(outside)
+    (inside / "file.json").symlink_to(outside / "new.json")
+    root = f"file://{inside}/"
+
+    for name in ("folder/x.json", "file.json"):
+        assert fault("put_new", f"{root}{name}", b"x", root=root)
+    assert fault("put_new", f"{root}../out/x.json", b"x", root=root) is ObjectFault.WRONG_NAME
+    assert not any(outside.iterdir())
+
+
+def test_a_root_that_is_missing_is_not_made(tmp_path: Path) -> None:
+    """A disk that is not mounted must not be taken for an empty folder."""
+    root = f"file://{tmp_path}/mount/"
+    assert fault("put_new", f"{root}x.json", b"x", root=root) is ObjectFault.GONE
+    assert not (tmp_path / "mount").exists()
+
+
+def test_half_a_file_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk leaves no file that would keep its name from the next try."""
+    root = f"file://{tmp_path}/"
+
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert fault("put_new", f"{root}x.json", b"x", root=root) is ObjectFault.OUTAGE
+    assert not any(tmp_path.iterdir())
+    files.put_new(f"{root}x.json", b"x", root=root)

@@ -1,0 +1,44 @@
+"""The store of a result is chosen by its URI."""
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.store import ObjectContent, ObjectStores
+from schemas.outputs.stores import OutputStores
+from schemas.runtime.executors import InlineExecutor
+
+
+class FakeObjects:
+    """Objects in memory."""
+
+    def __init__(self) -> None:
+        self.raw: dict[str, bytes] = {}
+
+    async def put_new(self, uri: str, raw: bytes) -> None:
+        self.raw[uri] = raw
+
+    async def get(self, uri: str, *, limit: int) -> ObjectContent:
+        return ObjectContent(self.raw[uri][:limit], None)
+
+
+def test_files_and_objects_go_to_their_own_store(tmp_path: Path) -> None:
+    """A file is written below the most fitting allowed folder only."""
+    objects = FakeObjects()
+    stores = OutputStores(
+        executor=InlineExecutor(),
+        objects=cast("ObjectStores", objects),
+        allow=["s3://bucket/", f"file://{tmp_path}/"],
+    )
+
+    for uri in ("s3://bucket/x.json", f"file://{tmp_path}/new/x.json"):
+        asyncio.run(stores.put_new(uri, b"x"))
+        assert asyncio.run(stores.get(uri, limit=1)) == b"x"
+
+    assert list(objects.raw) == ["s3://bucket/x.json"]
+    with pytest.raises(ObjectError) as caught:
+        asyncio.run(stores.put_new("file:///elsewhere/x.json", b"x"))
+    assert caught.value.fault is ObjectFault.WRONG_NAME
