@@ -43,6 +43,7 @@ def test_objects_are_loaded_and_read(
     llm = embedded.llm("--latency", "0")
     for name in ("a.txt", "d/b c.txt", "d/\u00fc.txt"):
         object_store.put(bucket, f"in/{name}", f"text of {name}".encode())
+    object_store.put(bucket, "in/page.txt", b"<html><p>Sales rose.<script>sell()</script></html>")
     object_store.put(bucket, "in/empty.txt", b"")
     object_store.put(bucket, "other/x.txt", b"text")
     prefix = f"s3://{bucket}/in/"
@@ -50,7 +51,7 @@ def test_objects_are_loaded_and_read(
     loaded = embedded.run("producer", "load", "--documents", prefix, *PROMPT)
 
     assert loaded.code == 1, loaded
-    assert "batch in: 3 tasks loaded" in loaded.out
+    assert "batch in: 4 tasks loaded" in loaded.out
     assert "empty.txt: is empty; remove the object" in loaded.err
     assert f"set: DOCLLM_DOCUMENT_ALLOW={prefix}" in loaded.err
     embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = prefix
@@ -59,11 +60,13 @@ def test_objects_are_loaded_and_read(
 
     embedded.until_done()
 
-    assert embedded.ledger.counts()["succeeded"] == 3
-    assert len(llm.calls()) == 3
+    assert embedded.ledger.counts()["succeeded"] == 4
+    assert len(llm.calls()) == 4
     export = embedded.producer("export", "--batch", "in")
-    ids = {orjson.loads(line)["id"] for line in export.splitlines()}
-    assert ids == {"a.txt", "d/b c.txt", "d/\u00fc.txt"}
+    results = {line["id"]: line for line in map(orjson.loads, export.splitlines())}
+    assert set(results) == {"a.txt", "d/b c.txt", "d/\u00fc.txt", "page.txt"}
+    assert "Sales rose." in str(results["page.txt"])
+    assert "sell" not in str(results["page.txt"])
     require_no_secret(embedded, object_store)
 
 
