@@ -171,6 +171,7 @@ class Evidence:
     `blamed`: the tasks whose attempts counted because their process ended, and whether their
     handler ends processes. `hooks_run`: the hooks that ran to their end or were given up, by task
     and event, of the tasks `hooked`.
+    `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
     """
 
@@ -206,5 +207,6 @@ class Evidence:
     blamed: Sequence[tuple[str, bool]] = ()
     hooks_run: Sequence[tuple[int, str]] = ()
     hooked: frozenset[int] = frozenset()
+    type_slots: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     takings: Sequence[Taking] = ()
     tenants: Mapping[str, Share] = field(default_factory=dict)

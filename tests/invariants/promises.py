@@ -88,6 +88,7 @@ def p5_outages_cost_nothing(run: Evidence) -> list[str]:
         quotas.more_tokens,
         quotas.more_at_once,
         turns.tenant_above_its_cap,
+        turns.type_above_its_slots,
         failures.free_counted,
         failures.miscounted,
         failures.outages_counted,

@@ -86,6 +86,15 @@ def tenant_starved(run: "Evidence") -> list[str]:
     )
 
 
+def type_above_its_slots(run: "Evidence") -> list[str]:
+    """An agent runs no more handlers of a type at once than the type has slots."""
+    return [
+        f"{most} handlers of {name} ran at once in an agent, which has {slots} slots for them"
+        for name, (slots, most) in run.type_slots.items()
+        if most > slots
+    ]
+
+
 def tenant_above_its_cap(run: "Evidence") -> list[str]:
     """A tenant has no more calls at once than its cap says.
 

@@ -21,7 +21,7 @@ class Host:
 
     `used` notes that a handler uses what a lock guards, by the lock's name and fence. `hooked`
     notes that a hook has run to its end. `spoil` lets a handler's process end with its next
-    attempt.
+    attempt. `at_once` notes that one more handler of `narrow` runs, or one less.
     """
 
     die: Callable[[], None]
@@ -29,6 +29,7 @@ class Host:
     used: Callable[[str, int], None] = lambda _name, _fence: None
     hooked: Callable[[int, str], None] = lambda _task_id, _event: None
     spoil: Callable[[], None] = lambda: None
+    at_once: Callable[[int], None] = lambda _change: None
 
 
 HOST: ContextVar[Host] = ContextVar("HOST")
@@ -144,3 +145,13 @@ async def fragile(context: Context) -> object:
     if int(key.rpartition("-")[2]) % 3 == 1:
         HOST.get().spoil()
     return await chat(context)
+
+
+async def narrow(context: Context) -> object:
+    """Make a call; the agent may run one such handler at a time."""
+    at_once = HOST.get().at_once
+    at_once(1)
+    try:
+        return await chat(context)
+    finally:
+        at_once(-1)

@@ -54,7 +54,8 @@ LOCKS = "locks"  # a type whose tasks hold one lock in turn
 FAMILY, CHILDREN = "family", 2  # a type whose tasks order so many follow-ups; on a stage only
 HOOKED = "hooked"  # a type that has every hook
 FRAGILE = "fragile"  # a type that runs in processes, and ends some of them
-HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS, FAMILY, HOOKED, FRAGILE)
+NARROW, NARROW_SLOTS = "narrow", 1  # a type with so many slots in each agent
+HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS, FAMILY, HOOKED, FRAGILE, NARROW)
 _HANDLERS = "tests.simulation.handlers"
 PROBE_S = 8.0
 COMPACT_AFTER_S = 10.0
@@ -91,6 +92,7 @@ class Machine:
     fallback: bool = False
     hooks: bool = False
     lock_uses: list[LockUse] = field(default_factory=list)
+    most_narrow: int = 0  # handlers of NARROW that ran at once in one agent
     hooks_run: list[tuple[int, str]] = field(default_factory=list)  # by task, event
     tenants: dict[str, TenantConfig] = field(default_factory=dict)
     overflow: int = 0
@@ -157,7 +159,11 @@ class Machine:
         if name == HOOKED and self.hooks:
             hook = f"{_HANDLERS}:note"
             return TypeConfig(handler=handler, on_success=hook, on_retry=hook, on_dead=hook)
-        return TypeConfig(handler=handler, run=RunIn.PROCESS if name == FRAGILE else RunIn.AGENT)
+        return TypeConfig(
+            handler=handler,
+            run=RunIn.PROCESS if name == FRAGILE else RunIn.AGENT,
+            slots=NARROW_SLOTS if name == NARROW else None,
+        )
 
     def _config(self) -> Config:
         return Config(

@@ -118,7 +118,13 @@ _FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
 FALLBACKS = 0.3  # of the runs
 # Kinds with draws of their own: their share of the runs, and their weight there.
-SEPARATE = {"locks": (0.15, 25), "hooked": (0.1, 25), "fragile": (0.1, 25), "family": (0.1, 10)}
+SEPARATE = {
+    "locks": (0.15, 25),
+    "hooked": (0.1, 25),
+    "fragile": (0.1, 25),
+    "family": (0.1, 10),
+    "narrow": (0.1, 25),
+}
 BIG, SMALL_TENANTS = "big", ("small", "poor")  # tenants; most tasks are of the big one
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 

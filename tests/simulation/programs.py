@@ -109,6 +109,7 @@ class AgentProgram(Program):
         self._stop = Stop()
         self._good = good
         self.types: dict[str, TypeConfig] = {}
+        self._narrow = 0
         super().__init__(machine, name, self._run())
 
     def stop(self) -> None:
@@ -146,11 +147,15 @@ class AgentProgram(Program):
         use = LockUse(name, fence, self._machine.loop.time(), self.name)
         self._machine.lock_uses.append(use)
 
+    def _count_narrow(self, change: int) -> None:
+        self._narrow += change
+        self._machine.most_narrow = max(self._machine.most_narrow, self._narrow)
+
     def _hooked(self, task_id: int, event: str) -> None:
         self._machine.hooks_run.append((task_id, event))
 
     async def _run(self) -> None:
-        HOST.set(Host(self.kill, self._good, self._used, self._hooked))
+        HOST.set(Host(self.kill, self._good, self._used, self._hooked, at_once=self._count_narrow))
         machine, parts = self._machine, await self._machine.parts()
         clock = parts.clock
         assert isinstance(clock, VirtualClock)

@@ -47,6 +47,8 @@ from tests.simulation.machine import (
     HOOKED,
     LATER,
     LEDGER_ID,
+    NARROW,
+    NARROW_SLOTS,
     TIERS,
     knows_later,
 )
@@ -136,6 +138,7 @@ class _Witness:
             revoked_s=None if "kept_answers" in world.plan.limits else dict(world.revoked_s),
             # A database whose clock jumps takes claims from agents that cannot know it.
             lock_uses=() if world.weather.struck["database_clock"] else world.machine.lock_uses,
+            type_slots={NARROW: (NARROW_SLOTS, world.machine.most_narrow)},
             blamed=list(self._blamed()),
             hooks_run=[*world.machine.hooks_run, *self._hooks_given_up()],
             hooked=frozenset(

@@ -1,16 +1,17 @@
-"""Bugs of hooks and of the processes of handlers."""
+"""Bugs of hooks, of the processes of handlers, and of the slots of types."""
 
 from contextlib import AbstractContextManager
 from typing import Any
 
 from sqlalchemy import delete
 
+from agent.execution.type_limits import TypeLimits
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.ledger import hook_runs
 from producer.ledger import hooks
 from schemas.ledger.tables import hook
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import FRAGILE, HOOKED
+from tests.simulation.bugs.stages import FRAGILE, HOOKED, NARROW
 
 
 def _forgotten_when_begun() -> AbstractContextManager[Any]:
@@ -42,5 +43,8 @@ BUGS = {
     "a failed attempt orders no hook": Bug("P1", _not_ordered_for_retries, HOOKED),
     "a task pays for the process that another one broke": Bug(
         "P9", replaced(HandlerProcesses, "run", _blamed), FRAGILE
+    ),
+    "the slots of a type are not counted": Bug(
+        "P5", replaced(TypeLimits, "full", lambda _self, _delivery: False), NARROW
     ),
 }

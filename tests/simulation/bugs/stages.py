@@ -171,6 +171,8 @@ HOOKED: Stage = {
     "events": [(5.0 * turn, "crash") for turn in range(1, 6)],
     "crashes": [("hook.leased", 2), ("hook.ran", 2)] * 3,
 }
+# All tasks are of a type with one slot.
+NARROW: Stage = {**_BUSY, **_PLAIN, "kinds": {"narrow": 1}, "tasks": 20, "events": []}
 # A third of the tasks end their processes, another third breaks them.
 FRAGILE: Stage = {**_BUSY, **_PLAIN, "kinds": {"fragile": 1}, "events": [], "max_attempts": 5}
 # Tasks of all lanes and of several tenants wait together, more than the slots can take.

@@ -344,6 +344,7 @@ BROKEN = {
     "a letter that came back and got a second one": ("P8", replace(GOOD, letters_again=(1,))),
     "a quarantined record without letter": ("P9", replace(GOOD, letters=(LETTER,))),
     "a letter without quarantined record": ("P9", replace(GOOD, quarantined=())),
+    "a type above its slots": ("P5", replace(GOOD, type_slots={"scan": (1, 2)})),
     "a neighbour that pays for the end of a process": (
         "P9",
         replace(GOOD, blamed=(("b/1", True), ("b/2", False))),
