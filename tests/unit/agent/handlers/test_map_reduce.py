@@ -61,6 +61,7 @@ class Provider(FakeLLM):
 
     replies: list[Reply | CallFailed] = field(default_factory=list)
     answer: Callable[[str], Reply | CallFailed | str] = lambda _prompt: "Fine."
+    turns_of: Callable[[str], int] = lambda _prompt: 1  # of the loop, until the answer comes
     running: int = 0
     most: int = 0
 
@@ -68,7 +69,8 @@ class Provider(FakeLLM):
         self.calls.append(call)
         self.running += 1
         self.most = max(self.most, self.running)
-        await asyncio.sleep(0)
+        for _ in range(self.turns_of(prompt_of(call))):
+            await asyncio.sleep(0)
         self.running -= 1
         reply = self.answer(prompt_of(call))
         return completion_of(call, reply) if isinstance(reply, str) else reply
@@ -147,9 +149,9 @@ def test_the_answers_for_parts_are_merged_in_the_documents_order() -> None:
         return f"names of {part[1]}" if part else "all names"
 
     tried, provider = harness(answer)
-    text = document(60)
+    provider.turns_of = lambda prompt: 9 if "[part 1 of" in prompt else 1  # it ends last
 
-    outcome = tried.run(task(text))
+    outcome = tried.run(task(document(60)))
 
     assert body_of(outcome) == "all names"
     count = len(provider.parts)
