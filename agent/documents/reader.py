@@ -5,10 +5,14 @@ from collections.abc import Mapping
 
 from agent.documents import work
 from agent.documents.errors import changed, refused, shown, unreadable
-from agent.documents.ports import Conversion, DocumentSource, Expected
+from agent.documents.in_flight import BytesInFlight
+from agent.documents.ports import MAX_DOCUMENT_BYTES, Conversion, DocumentSource, Expected
 from agent.handlers.documents import DocumentError, require_content
 from schemas.runtime.executors import Executor
 from schemas.task.untrusted import describe_error, is_panic
+
+_BYTES_IN_FLIGHT = 4 * MAX_DOCUMENT_BYTES
+_USUAL_BYTES = MAX_DOCUMENT_BYTES // 2  # of a document whose size is unknown
 
 
 class Documents:
@@ -23,6 +27,7 @@ class Documents:
         self._sources = dict(sources)
         self._conversion = conversion
         self._executor = executor
+        self._in_flight = BytesInFlight(_BYTES_IN_FLIGHT)
 
     async def read(
         self,
@@ -49,10 +54,12 @@ class Documents:
             ) from error
 
     async def _text(self, uri: str, expected: Expected) -> str:
-        raw = await self._source(uri).fetch(uri, expected)
-        name = shown(uri)
-        await self._require_digest(raw, name, expected.sha256)
-        return require_content(await self._conversion.text(raw, name), name)
+        source, name = self._source(uri), shown(uri)
+        size = _USUAL_BYTES if expected.size is None else expected.size
+        async with self._in_flight.hold(size):
+            raw = await source.fetch(uri, expected)
+            await self._require_digest(raw, name, expected.sha256)
+            return require_content(await self._conversion.text(raw, name), name)
 
     def _source(self, uri: str) -> DocumentSource:
         scheme, colon, _rest = uri.partition(":")

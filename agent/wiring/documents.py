@@ -4,6 +4,7 @@ Tested by tests/integration/test_load_documents.py.
 """
 
 from agent.documents.conversion.by_content import ByContent, TextMaker
+from agent.documents.conversion.kept_texts import KeptTexts
 from agent.documents.files import Files
 from agent.documents.objects import Objects
 from agent.documents.reader import Documents
@@ -30,6 +31,12 @@ def make_documents(config: Config, executor: Executor, converters: TextMaker) ->
             "http": web,  # which refuses it, and says why
             **dict.fromkeys(SCHEMES, objects),
         },
-        conversion=ByContent(executor=executor, converters=converters),
+        conversion=ByContent(executor=executor, converters=converters, kept=_kept_texts(config)),
         executor=executor,
     )
+
+
+def _kept_texts(config: Config) -> KeptTexts | None:
+    if not config.document_kept_mb:
+        return None
+    return KeptTexts(folder=config.data_dir / "texts", most_bytes=config.document_kept_mb << 20)

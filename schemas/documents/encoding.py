@@ -1,5 +1,6 @@
 """Decodes text that is not UTF-8: by its byte order mark, else by what its bytes are like."""
 
+import codecs
 import re
 
 from schemas.documents.extra import needed
@@ -17,6 +18,10 @@ _DECLARED = re.compile(
     re.IGNORECASE,
 )
 _DECLARED_WITHIN = 4096
+# Encodings that pages use, as Python calls them; others are no text, or take quadratic time.
+_OF_PAGES = tuple(
+    "ascii big5 cp125 cp866 cp874 cp932 cp949 euc_ gb iso2022 iso8859 koi8 mac shift utf-8".split()
+)
 # Browsers read these names as the Windows encodings that contain them.
 _WIDER = {
     "iso-8859-1": "cp1252",
@@ -64,9 +69,10 @@ def _declared(raw: bytes) -> str | None:
     if name.startswith(("utf-16", "utf-32", "utf16", "utf32")):
         return None  # it could not be read in ASCII if it were true
     try:
-        return name if isinstance(b"a".decode(name), str) else None
-    except (LookupError, UnicodeError):  # unknown, or no encoding of text
+        codec = codecs.lookup(name).name
+    except LookupError:
         return None
+    return codec if codec.startswith(_OF_PAGES) else None
 
 
 def _detected(raw: bytes) -> str:

@@ -419,6 +419,14 @@ SETTINGS = {
             "documents may be; otherwise documents come from public addresses only",
         ),
         Setting(
+            "documents.kept_mb",
+            "DOCLLM_DOCUMENT_KEPT_MB",
+            kinds.whole(0, 1_000_000),
+            "MiB in the data folder for the texts of converted documents, so that another question "
+            "about one converts it no more; 0: none is kept",
+            "512",
+        ),
+        Setting(
             "retry.tiers",
             "DOCLLM_RETRY_TIERS",
             kinds.tiers,

@@ -19,6 +19,7 @@ _NAMES = {
     "document_roots": "documents.roots",
     "document_allow": "documents.allow",
     "document_private": "documents.private",
+    "document_kept_mb": "documents.kept_mb",
     "retry_tiers": "retry.tiers",
     "max_attempts": "retry.max_attempts",
 }

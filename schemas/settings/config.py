@@ -280,6 +280,7 @@ class Config:
     document_roots: tuple[Path, ...] | None = None
     document_allow: tuple[str, ...] = ()
     document_private: tuple[IPv4Network | IPv6Network, ...] = ()
+    document_kept_mb: int = 512
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)
     types: dict[str, TypeConfig] = field(default_factory=dict)

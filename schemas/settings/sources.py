@@ -317,6 +317,7 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
         document_roots=values.get("documents.roots"),
         document_allow=values.get("documents.allow", default.document_allow),
         document_private=values.get("documents.private", default.document_private),
+        document_kept_mb=values.get("documents.kept_mb", default.document_kept_mb),
         prices={
             name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts)
             for name, parts in _sections(values, "prices")

@@ -1,8 +1,13 @@
 """Documents of every kind through whole programs: load, converting agents, export."""
 
 import json
+import re
+from pathlib import Path
+
+import pytest
 
 from tests.integration.deployment import Deployment
+from tests.support.bombs import bombs
 from tests.support.made_documents import made_docx, made_pdf
 
 PROMPT = ("--prompt", "Answer: {document}")
@@ -49,3 +54,47 @@ def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
         assert lines[key]["status"] == "dead"
         assert problem in str(lines[key]["error"])
         assert key in str(lines[key]["error"])
+
+
+@pytest.mark.timeout(1500)
+def test_bombs_are_dead_letters_and_harm_nobody(embedded: Deployment) -> None:
+    """Each bomb is dead with its name and the reason; the agent stays alive, small and in time."""
+    embedded.llm("--latency", "0")
+    folder = embedded.folder / "in"
+    folder.mkdir()
+    texts = {f"neighbour {number}": f"word {number}" for number in range(12)}
+    lines = []
+    for number, (name, content) in enumerate(bombs()):
+        (folder / name).write_bytes(content)
+        lines.append(name)
+        if number % 5 == 0:
+            neighbour = f"neighbour {number // 5}"
+            (folder / neighbour).write_bytes(made_pdf([texts[neighbour]]))
+            lines.append(neighbour)
+    path = embedded.write_lines(
+        [
+            {"id": name, "prompt": "Answer: {document}", "input": {"uri": (folder / name).as_uri()}}
+            for name in lines
+        ]
+    )
+    embedded.producer("load", str(path))
+    agent = embedded.agent()
+
+    def ended() -> bool:
+        counts = embedded.ledger.counts()
+        return counts["succeeded"] + counts["dead"] == len(lines)
+
+    embedded.until(ended, "every task to end", timeout_s=1200)
+
+    most_kb = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{agent.pid}/status").read_text())[1])
+    done = embedded.producer("export", "--batch", path.stem)
+    results = {line["id"]: line for line in map(json.loads, done.splitlines())}
+    for name in texts.keys() & set(lines):
+        assert results[name]["result"] == texts[name]
+    errors = {name: results[name]["error"] for name in lines if name not in texts}
+    assert len(errors) > 50
+    for name, error in errors.items():
+        assert error["code"] == "DOCUMENT_REFUSED", (name, error)
+        assert (folder / name).as_uri() in error["message"]
+    assert "silent" not in agent.err
+    assert most_kb < 500_000

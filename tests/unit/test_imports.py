@@ -49,6 +49,24 @@ def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed()
     assert (int(count) > 40, loaded) == (True, [])
 
 
+def test_all_programs_are_imported_where_no_extra_is_installed() -> None:
+    """The libraries of extras are imported when they are used, most of them in processes."""
+    libraries = "charset_normalizer mammoth obstore pypdf pypdfium2 selectolax"
+    converters = " ".join(f"agent.documents.conversion.{name}" for name in ("docx", "html", "pdf"))
+
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, "agent producer schemas", libraries, converters],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    count, *loaded = done.stdout.split()
+    assert (int(count) > 400, loaded) == (True, [])
+
+
 def test_every_file_that_is_no_module_is_packaged() -> None:
     """The patterns of `package-data` find each script, schema and template."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]

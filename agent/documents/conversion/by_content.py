@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from agent.documents import work
+from agent.documents.conversion.kept_texts import KeptTexts
 from agent.documents.conversion.process import ConversionDiedError
 from agent.documents.errors import refused, unreadable
 from schemas.documents.encoding import text_of
@@ -25,21 +26,34 @@ class TextMaker(Protocol):
 
 
 class ByContent:
-    """A conversion that looks at the content, not at the name."""
+    """A conversion that looks at the content, not at the name; `kept` are texts made before."""
 
-    def __init__(self, *, executor: Executor, converters: TextMaker) -> None:
+    def __init__(
+        self, *, executor: Executor, converters: TextMaker, kept: KeptTexts | None = None
+    ) -> None:
         self._executor = executor
         self._converters = converters
+        self._kept = kept
 
     async def text(self, raw: bytes, uri: str) -> str:
         """Return the document's text. Raises DocumentError."""
         try:
             kind, text = await work.run(self._executor, partial(_looked_at, raw), size=len(raw))
-            return text if text is not None else await self._converters.text(kind, raw)
+            return text if text is not None else await self._converted(kind, raw)
         except NoTextError as error:
             raise refused(f"{uri} {error}") from None
         except ConversionDiedError as error:
             raise (refused if error.lasting else unreadable)(f"{uri} {error}") from None
+
+    async def _converted(self, kind: Kind, raw: bytes) -> str:
+        kept = self._kept
+        if kept is None:
+            return await self._converters.text(kind, raw)
+        text = await self._executor(partial(kept.get, raw))
+        if text is None:
+            text = await self._converters.text(kind, raw)
+            await self._executor(partial(kept.put, raw, text))
+        return text
 
 
 def _looked_at(raw: bytes) -> tuple[Kind, str | None]:

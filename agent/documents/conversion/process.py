@@ -148,8 +148,8 @@ class ConvertingProcess:
             return ConversionDiedError(text, lasting=True, own=True)
         known = -code in set(signal.Signals)
         name = signal.Signals(-code).name if known else f"exit code {code}"
-        # Only others kill it: a person, or the kernel for want of memory.
-        text = f"crashes what converts it ({name})"
+        text = f"crashes what converts it, or needs too much memory ({name})"
+        # Only others kill it: a person, or the kernel when the machine has no more memory.
         return ConversionDiedError(text, lasting=code != -signal.SIGKILL)
 
 

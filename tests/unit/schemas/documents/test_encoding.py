@@ -65,6 +65,7 @@ def test_without_the_extra_the_error_says_how_to_install_it(
         "<meta charset=utf-16><p>ü €".encode(),
         "<meta charset=nothing><p>ü €".encode(),
         "<meta charset=rot13><p>ü €".encode(),
+        "<meta charset=punycode><p>ü €".encode(),
         "<p>ü €".encode(),
     ],
 )

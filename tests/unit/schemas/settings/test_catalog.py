@@ -26,6 +26,7 @@ def test_each_default_is_that_of_the_program() -> None:
         "documents.roots": config.document_roots,
         "documents.allow": config.document_allow,
         "documents.private": config.document_private,
+        "documents.kept_mb": config.document_kept_mb,
         "retry.tiers": config.retry_tiers,
         "retry.max_attempts": config.max_attempts,
         "http.token": config.http_token,

@@ -1,10 +1,12 @@
 """Text is decoded at once, all else goes to a process, and failures have a class."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from agent.documents.conversion.by_content import ByContent
+from agent.documents.conversion.kept_texts import KeptTexts
 from agent.documents.conversion.process import ConversionDiedError
 from agent.handlers import DocumentError
 from schemas.documents.kind import Kind
@@ -64,6 +66,17 @@ def test_a_failure_has_the_class_of_its_cause(error: Exception, error_class: str
         error_class,
         "mem://a is broken",
     )
+
+
+def test_the_second_question_about_a_document_converts_nothing(tmp_path: Path) -> None:
+    """The text is kept on disk, by content."""
+    fake = Fake("made")
+    kept = KeptTexts(folder=tmp_path, most_bytes=10_000)
+    conversion = ByContent(executor=InlineExecutor(), converters=fake, kept=kept)
+
+    texts = [asyncio.run(conversion.text(made_pdf(["a"]), f"mem://{n}")) for n in range(3)]
+
+    assert (texts, fake.kinds) == (["made"] * 3, [Kind.PDF])
 
 
 def test_a_file_that_is_no_document_is_refused_at_once() -> None:

@@ -1,0 +1,119 @@
+"""Keeps the texts of converted documents on disk, for many questions about one document.
+
+A text is found by the digest of its document and the version of what converted it. Several agents
+may use one folder: files appear whole, and one that is damaged does not count.
+"""
+
+import hashlib
+import logging
+import os
+import secrets
+import time
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_VERSION = 1  # raise it when the same document gets another text
+_LIBRARIES = ("charset-normalizer", "mammoth", "pypdf", "pypdfium2", "selectolax")
+_DIGEST_CHARS = 64
+_ENDING = ".txt"
+_ABANDONED_S = 3600.0  # after which an unfinished file is one of an agent that was killed
+_FILL = 0.9  # of the most bytes, after the oldest texts were removed
+
+
+class KeptTexts:
+    """Texts in `folder`, at most about `most_bytes`; those that were not used for longest go.
+
+    Errors of the disk cost conversions, never a task.
+    """
+
+    def __init__(self, *, folder: Path, most_bytes: int) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._written = most_bytes  # since the folder was looked at; the first text looks
+        self._told = False
+
+    def get(self, raw: bytes) -> str | None:
+        """Return the text of a document, None if it is not kept."""
+        path = self._path(raw)
+        try:
+            content = path.read_bytes()
+            digest, text = content[:_DIGEST_CHARS], content[_DIGEST_CHARS:]
+            if hashlib.sha256(text).hexdigest().encode() != digest:
+                path.unlink()
+                return None
+            os.utime(path)
+            return text.decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            self._tell(error)
+            return None
+
+    def put(self, raw: bytes, text: str) -> None:
+        """Keep the text of a document."""
+        content = text.encode()
+        content = hashlib.sha256(content).hexdigest().encode() + content
+        if len(content) > self._most_bytes * (1 - _FILL):
+            return  # it would take the place of many
+        unfinished = self._folder / f".{secrets.token_hex(8)}"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(
+                os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
+                file.write(content)
+            unfinished.replace(self._path(raw))
+        except OSError as error:
+            self._tell(error)
+            with suppress(OSError):
+                unfinished.unlink()
+        self._written += len(content)
+        if self._written > self._most_bytes * (1 - _FILL):
+            self._written = 0
+            with suppress(OSError):
+                self._remove_oldest()
+
+    def _path(self, raw: bytes) -> Path:
+        return self._folder / f"{hashlib.sha256(raw).hexdigest()}-{_version()}{_ENDING}"
+
+    def _remove_oldest(self) -> None:
+        """Remove what is too much; other agents may do the same at the same time."""
+        found = []
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if entry.name.endswith(_ENDING):
+                        found.append((status.st_mtime, status.st_size, entry.path))
+                    elif status.st_mtime < time.time() - _ABANDONED_S:
+                        Path(entry.path).unlink(missing_ok=True)
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found) if total > self._most_bytes * _FILL else ():
+            if total <= self._most_bytes * _FILL:
+                break
+            Path(path).unlink(missing_ok=True)
+            total -= size
+
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
+            self._told = True
+            log.warning(
+                "texts of converted documents cannot be kept in %s (%s), "
+                "so each task converts its document again",
+                self._folder,
+                error,
+            )
+
+
+@cache
+def _version() -> str:
+    """Return a name for all that decides which text a document gets."""
+    versions = [str(_VERSION)]
+    for library in _LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            versions.append(f"{library} {metadata.version(library)}")
+    return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
