@@ -90,6 +90,32 @@ def table(*rows: Sequence[str]) -> str:
     return f"<w:tbl>{''.join(cells)}</w:tbl>"
 
 
+def linked_image(relation: str) -> str:
+    """Return the XML of an image that is not in the file."""
+    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
+    links = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    return (
+        f'<w:p><w:r><w:drawing><wp:inline xmlns:wp="{drawing}/wordprocessingDrawing">'
+        f'<a:graphic xmlns:a="{drawing}/main"><a:graphicData>'
+        f'<pic:pic xmlns:pic="{drawing}/picture"><pic:blipFill>'
+        f'<a:blip xmlns:r="{links}" r:link="{relation}"/></pic:blipFill></pic:pic>'
+        "</a:graphicData></a:graphic></wp:inline></w:drawing></w:r></w:p>"
+    )
+
+
+def linked(**targets: str) -> bytes:
+    """Return the relations of a DOCX's text to images elsewhere."""
+    links = "http://schemas.openxmlformats.org"
+    each = "".join(
+        f'<Relationship Id="{name}" Type="{links}/officeDocument/2006/relationships/image" '
+        f'Target="{target}" TargetMode="External"/>'
+        for name, target in targets.items()
+    )
+    return (
+        f'<Relationships xmlns="{links}/package/2006/relationships">{each}</Relationships>'.encode()
+    )
+
+
 def zipped(files: Mapping[str, bytes]) -> bytes:
     """Return a zip archive."""
     buffer = io.BytesIO()

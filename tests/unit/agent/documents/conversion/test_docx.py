@@ -1,10 +1,19 @@
 """DOCX files become text with their tables; archives that would fill the memory are refused."""
 
+import socket
+
 import pytest
 
 from agent.documents.conversion.docx import text_of_docx
 from schemas.task.document_text import NoTextError
-from tests.support.made_documents import made_docx, table, zipped
+from tests.support.made_documents import (
+    linked,
+    linked_image,
+    made_docx,
+    paragraph,
+    table,
+    zipped,
+)
 
 
 def test_paragraphs_and_tables_become_text_in_their_order() -> None:
@@ -37,3 +46,19 @@ def test_media_is_never_unpacked() -> None:
     raw = made_docx("small", files={"word/media/image1.png": bytes(100 << 20)})
 
     assert text_of_docx(raw) == "small"
+
+
+def test_an_image_elsewhere_is_never_fetched() -> None:
+    """A document that names an image by an address, or by a file, reaches neither."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0)
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/x.png"
+        raw = made_docx(
+            "before",
+            body=linked_image("r1") + linked_image("r2") + paragraph("after"),
+            files={"word/_rels/document.xml.rels": linked(r1=address, r2="file:///etc/hostname")},
+        )
+
+        assert text_of_docx(raw) == "before\n\nafter"
+        with pytest.raises(BlockingIOError):
+            listener.accept()
