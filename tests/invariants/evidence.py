@@ -204,6 +204,8 @@ class Evidence:
     revoked_s: Mapping[str, Sequence[float]] | None = None
     quota: Quota | None = None
     lock_uses: Sequence[LockUse] = ()
+    lost_outputs: Sequence[tuple[int, str]] = ()
+    overwritten: Sequence[str] = ()
     blamed: Sequence[tuple[str, bool]] = ()
     hooks_run: Sequence[tuple[int, str]] = ()
     hooked: frozenset[int] = frozenset()

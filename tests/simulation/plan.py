@@ -117,6 +117,8 @@ _SHELVING: dict[str, Any] = {"ready": 2, "shelve_after_s": 0.5, "move_after_s": 
 _FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
 FALLBACKS = 0.3  # of the runs
+OUTPUTS = 0.3  # the same
+PUT_FAULTS = {"put_fails": 0.3, "put_lost": 0.2}
 # Kinds with draws of their own: their share of the runs, and their weight there.
 SEPARATE = {
     "locks": (0.15, 25),
@@ -140,7 +142,8 @@ class Plan:
     the dead letters and are interrupted. With `redrive` a dead letter that comes back replays its
     task. `quota` are the limits that are set for the default route; the provider allows
     `provider_share` of them. With `fallback` the tasks of closed routes go on to others, within
-    their bounds. `priorities` are those of the tasks, and `tenants` are their tenants; `overflow`
+    their bounds. With `outputs` most results go to an object store. `priorities` are those of the
+    tasks, and `tenants` are their tenants; `overflow`
     is the number of a tenant's unfinished tasks from which on others go to the bulk lane.
     """
 
@@ -157,6 +160,7 @@ class Plan:
     again: bool = False
     redrive: bool = False
     fallback: bool = False
+    outputs: bool = False
     horizon_s: float = 20.0
     kinds: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ("",)
@@ -217,8 +221,15 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
             if random.Random(f"{kind} {seed}").random() < share:  # noqa: S311 - the same
                 plan.kinds[kind] = weight
         _draw_turns(plan, random.Random(f"turns {seed}"))  # noqa: S311 - the same
+        _draw_outputs(plan, random.Random(f"outputs {seed}"))  # noqa: S311 - the same
         plan.fallback = random.Random(f"fallback {seed}").random() < FALLBACKS  # noqa: S311 - the same
     return plan
+
+
+def _draw_outputs(plan: Plan, rng: random.Random) -> None:
+    plan.outputs = rng.random() < OUTPUTS
+    if plan.outputs:
+        plan.chances |= {name: chance for name, chance in PUT_FAULTS.items() if rng.random() < 0.5}
 
 
 def _draw_faults(plan: Plan, rng: random.Random) -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from itertools import count
 from urllib.parse import unquote
 
 import orjson
@@ -25,6 +26,8 @@ _PROMPT = "docllm-probe/"
 _CLAIM = """
 SELECT t.id, t.batch_id, t.status, t.owner, t.expires_at
 FROM task t JOIN batch b ON b.id=t.batch_id WHERE b.name=? AND t.task_key=?"""
+
+_IDS = count()  # no two answers are equal, and all have one length
 
 
 @dataclass(slots=True)
@@ -164,9 +167,8 @@ def _completion(text: str) -> bytes:
         "completion_tokens": TOKENS_OUT,
         "total_tokens": TOKENS_IN + TOKENS_OUT,
     }
-    return orjson.dumps(
-        {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
-    )
+    head = {"id": f"c{next(_IDS):09}", "object": "chat.completion", "model": "m"}
+    return orjson.dumps(head | {"choices": [choice], "usage": usage})
 
 
 # The troubles of calls: random ones, or those of every call of a route in an outage.

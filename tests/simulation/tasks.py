@@ -12,7 +12,9 @@ from schemas.task.line import parse
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import HANDLED, LATER, SLOW, SPARE
 from tests.simulation.mishaps import MISJUDGED, UNREADABLE
+from tests.simulation.outputs import OUTPUTS
 
+WRITTEN = 0.8  # of the tasks of a run with outputs
 BOUNDED = 0.4  # of the tasks of a run with fallbacks
 FUTURE = "future"  # of a format that only an update understands
 OF_THE_INBOX = (FUTURE, UNREADABLE)  # quarantined until then
@@ -39,6 +41,12 @@ def bounded(lines: Sequence[Good], seed: int) -> list[Good]:
     """Return the lines; some tasks may not leave their route, or go to one fallback alone."""
     rng = random.Random(f"bounds {seed}")  # noqa: S311 - a seed must give the same lines
     return [_within(line, rng) if rng.random() < BOUNDED else line for line in lines]
+
+
+def written(lines: Sequence[Good], seed: int) -> list[Good]:
+    """Return the lines; the results of most tasks go to the object store."""
+    rng = random.Random(f"written {seed}")  # noqa: S311 - a seed must give the same lines
+    return [_with(line, output_uri=OUTPUTS) if rng.random() < WRITTEN else line for line in lines]
 
 
 def placed(

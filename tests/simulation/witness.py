@@ -9,6 +9,7 @@ from urllib.parse import quote
 from producer.ledger import outbox
 from producer.ledger.quarantine import LETTER_HEADER, headers_of
 from producer.ledger.replay_runs import ItemState
+from schemas.task.codec import POINTER
 from schemas.task.envelope import (
     DISPOSITION_HEADER,
     TASK_HEADER,
@@ -17,6 +18,7 @@ from schemas.task.envelope import (
     is_letter,
 )
 from schemas.task.hooks import HookState
+from schemas.task.output_pointer import OutputAlteredError, OutputPointer
 from schemas.task.states import Status
 from schemas.task.topics import duration_s
 from tests.invariants import counted
@@ -139,6 +141,8 @@ class _Witness:
             # A database whose clock jumps takes claims from agents that cannot know it.
             lock_uses=() if world.weather.struck["database_clock"] else world.machine.lock_uses,
             type_slots={NARROW: (NARROW_SLOTS, world.machine.most_narrow)},
+            lost_outputs=list(self._lost_outputs()),
+            overwritten=world.machine.outputs.overwritten,
             blamed=list(self._blamed()),
             hooks_run=[*world.machine.hooks_run, *self._hooks_given_up()],
             hooked=frozenset(
@@ -151,6 +155,18 @@ class _Witness:
                 for name, tenant in world.plan.tenants.items()
             },
         )
+
+    def _lost_outputs(self) -> Iterator[tuple[int, str]]:
+        objects = self._world.machine.outputs.objects
+        query = "SELECT task_id, body FROM task_result WHERE codec=?"
+        for task_id, body in self._rows(query, POINTER):
+            pointer = OutputPointer.of_stored(body)
+            try:
+                pointer.result_in(objects[pointer.uri])
+            except KeyError:
+                yield task_id, "missing"
+            except OutputAlteredError as error:
+                yield task_id, f"another one: {error}"
 
     def _blamed(self) -> Iterator[tuple[str, bool]]:
         query = "SELECT task_id FROM task_attempt WHERE error_text LIKE '%its process ended%'"

@@ -110,6 +110,8 @@ class World:
         if plan.fallback:
             self.lines = tasks.bounded(self.lines, plan.seed)
             self.inbox = tasks.bounded(self.inbox, plan.seed)
+        if plan.outputs:
+            self.lines = tasks.written(self.lines, plan.seed)
         if plan.tenants:
             of_turns = plan.priorities, plan.tenants
             self.lines = tasks.placed(self.lines, *of_turns, f"{plan.seed}")

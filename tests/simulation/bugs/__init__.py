@@ -15,6 +15,7 @@ from tests.simulation.bugs import (
     limits,
     locks,
     loop,
+    outputs,
     quotas,
     turns,
 )
@@ -33,4 +34,5 @@ BUGS: dict[str, Bug] = (
     | locks.BUGS
     | turns.BUGS
     | hooks.BUGS
+    | outputs.BUGS
 )

@@ -175,6 +175,15 @@ HOOKED: Stage = {
 NARROW: Stage = {**_BUSY, **_PLAIN, "kinds": {"narrow": 1}, "tasks": 20, "events": []}
 # A third of the tasks end their processes, another third breaks them.
 FRAGILE: Stage = {**_BUSY, **_PLAIN, "kinds": {"fragile": 1}, "events": [], "max_attempts": 5}
+# Results go to an object store, and agents die between the write and the settle.
+WRITTEN: Stage = {
+    **_BUSY,
+    **_PLAIN,
+    "outputs": True,
+    "chances": {"put_lost": 0.7},
+    "events": [(4.0 * turn, "crash") for turn in range(1, 6)],
+    "crashes": [("output.put", 2), ("call.answered", 3)] * 3,
+}
 # Tasks of all lanes and of several tenants wait together, more than the slots can take.
 TURNS: Stage = {
     **_ALONE,
