@@ -6,7 +6,6 @@ Tested by tests/unit/agent/handlers/test_map_reduce.py.
 """
 
 from collections.abc import Mapping
-from itertools import count
 from typing import Any
 
 from agent.handlers.context import Answer, CallRefusedError, Context
@@ -22,7 +21,7 @@ async def complete(
 ) -> Answer:
     """Make a chat completion, as `Context.complete`, and make it again if it may succeed then."""
     failures = 0
-    for number in count():
+    while True:
         try:
             return await context.complete(body, schema=schema)
         except CallRefusedError as error:
@@ -38,5 +37,4 @@ async def complete(
         failures += 1
         if rule is None or rule.action is not Action.RETRY or failures > MOST_AGAIN:
             raise refused
-        await context.call_again(refused, FIRST_WAIT_S * 2**number)
-    raise AssertionError("count ends never")
+        await context.call_again(refused, FIRST_WAIT_S * 2 ** (failures - 1))

@@ -421,6 +421,21 @@ def test_a_part_that_keeps_failing_counts() -> None:
     assert len([number for number, *_ in provider.parts if number == 2]) == 4
 
 
+def test_waits_for_limits_do_not_make_those_after_failures_longer() -> None:
+    """Else a failure after many refusals would end the attempt, and all parts be paid again."""
+    replies = [Reply(429, {}, b"")] * 20 + [Reply(500, {}, b"")]
+
+    def answer(prompt: str) -> Reply | str:
+        part = PART.search(prompt)
+        return replies.pop(0) if part and int(part[1]) == 2 and replies else "Fine."
+
+    tried, _ = harness(answer)
+
+    outcome = tried.run(task(document(60)), again=lambda _outcome: OtherRoute("default"))
+
+    assert body_of(outcome) == "Fine."
+
+
 def test_a_route_without_room_is_waited_for() -> None:
     """The answers for the other parts would be paid for again; after its time, the attempt ends."""
     answers: list[OtherRoute | None] = [None, None, OtherRoute("default")]
