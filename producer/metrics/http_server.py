@@ -9,11 +9,13 @@ import hmac
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from socket import AF_INET6
+from socket import AF_INET6, SHUT_RDWR
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
@@ -22,8 +24,10 @@ from schemas.runtime.address import Address
 
 log = logging.getLogger(__name__)
 
-MOST_REQUESTS = 32  # at once; further connections wait for these
+MOST_REQUESTS = 32  # at once; a further connection waits for its place for a moment
+PLACE_S = 1.0  # after which such a connection is closed
 REQUEST_S = 10.0  # of silence, after which a connection is closed
+WHOLE_S = 30.0  # after which it is closed though it is not silent
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
@@ -93,17 +97,30 @@ class _Server(ThreadingMixIn, TCPServer):
             self.address_family = AF_INET6
         self.pages, self.token = pages, token
         self._room = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._until_s: dict[Any, float] = {}  # by connection
         super().__init__((address.host, address.port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._room.acquire()
+        if not self._room.acquire(timeout=PLACE_S):
+            self.shutdown_request(request)
+            return
+        self._until_s[request] = time.monotonic() + WHOLE_S
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._until_s.pop(request, None)
             self._room.release()
+
+    def service_actions(self) -> None:
+        """End the connections that take too long; it is called many times a second."""
+        now_s = time.monotonic()
+        for request, until_s in list(self._until_s.items()):
+            if until_s < now_s:
+                with suppress(OSError):  # it has ended by itself
+                    request.shutdown(SHUT_RDWR)
 
     def handle_error(self, *_connection: Any) -> None:
         log.debug("a connection failed", exc_info=sys.exception())

@@ -1,9 +1,10 @@
 """The HTTP server for watchers: exact paths, a token where others may reach it, no leaks."""
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 
 import pytest
 
@@ -100,6 +101,50 @@ def test_silent_clients_do_not_keep_the_place_of_others(monkeypatch: pytest.Monk
         assert connection.getresponse().status == 200
         for one in silent:
             one.close()
+
+
+def test_slow_clients_keep_neither_the_place_of_others_nor_the_server_from_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that sends a letter now and then is never silent; it is dropped all the same."""
+    monkeypatch.setattr(http_server, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(http_server, "WHOLE_S", 2.0)
+    server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
+    slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+    ended = threading.Event()
+
+    def drip() -> None:
+        while not ended.wait(0.1):
+            for one in slow:
+                with suppress(OSError):
+                    one.send(b"G")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    try:
+        answers = (livez(server.port) for _ in range(100) if not ended.wait(0.2))
+        assert next(answer for answer in answers if answer is not None) == 200
+        closing_server = threading.Thread(target=server.close, daemon=True)
+        closing_server.start()
+        closing_server.join(60)
+        assert not closing_server.is_alive()
+    finally:
+        ended.set()
+        dripping.join()
+        for one in slow:
+            one.close()
+
+
+def livez(port: int) -> int | None:
+    """Return the status of /livez, None if the connection was closed without an answer."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
 
 
 def test_an_open_address_without_a_token_is_refused() -> None:
