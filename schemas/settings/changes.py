@@ -22,6 +22,7 @@ _NAMES = {
     "document_kept_mb": "documents.kept_mb",
     "retry_tiers": "retry.tiers",
     "max_attempts": "retry.max_attempts",
+    "http_token": "http.token",
 }
 _NAMED = ("routes", "types", "prices", "tenants")
 
