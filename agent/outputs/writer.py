@@ -4,8 +4,8 @@ An object is named by its task and its fence, and nothing is overwritten. An obj
 be left from an attempt that was killed or fenced: if it has the same bytes it serves, otherwise the
 name gets the claim's number too, which no other claim has.
 
-While a store fails, the answers that were paid for are kept, and no new call is made for tasks
-that would write there.
+While a store fails, the answers that were paid for are kept and tried again. No new call is made
+for tasks that would write there, until an answer was written or none is left to be tried.
 """
 
 import asyncio
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 AGAIN_S = 10.0  # until an answer is written again that could not be written
 TRY_S = 20.0  # the longest time of one try
 WAITS_S = (1.0, 2.0)  # between the tries of one attempt
+# Without a call, after a failed write: meanwhile a kept answer, if there is one, is tried again.
+QUIET_S = AGAIN_S + 2 * TRY_S
 _LEAST_LOG_S = 60.0
 _MOST_NAMES = 20
 _NAME_CHARS = 80
@@ -83,8 +85,13 @@ class Outputs:
             )
             return Dead(Failure(ErrorClass.OUTPUT_REFUSED, one_line(text)), Spent())
         until_s, failure = self._failing.get(folder, (0.0, None))
-        left_s = until_s - self._clock.now_s()
-        return Snooze(failure, Spent(), left_s) if failure is not None and left_s > 0 else None
+        now_s = self._clock.now_s()
+        if failure is None:
+            return None
+        if until_s <= now_s:  # no answer is left to be tried, so one new call may be made
+            self._failing[folder] = now_s + QUIET_S, failure
+            return None
+        return Snooze(failure, Spent(), min(AGAIN_S, until_s - now_s))
 
     async def write(self, answer: Succeeded, claimed: Claimed) -> Outcome:
         """Write an answer; return it with the pointer, or how the attempt ends without it."""
@@ -145,7 +152,7 @@ class Outputs:
         now_s = self._clock.now_s()
         failure = Failure(ErrorClass.OUTPUT_UNWRITABLE, one_line(str(error)))
         self._failing = {name: of for name, of in self._failing.items() if of[0] > now_s}
-        self._failing[folder] = now_s + AGAIN_S, failure
+        self._failing[folder] = now_s + QUIET_S, failure
         if now_s >= self._logged_s + _LEAST_LOG_S:
             self._logged_s = now_s
             log.warning(

@@ -10,7 +10,15 @@ import pytest
 
 from agent.outcome import Dead, Outcome, Snooze, Spent, Succeeded
 from agent.outputs import writer
-from agent.outputs.writer import AGAIN_S, WAITS_S, Claimed, Outputs, names
+from agent.outputs.writer import (
+    AGAIN_S,
+    QUIET_S,
+    TRY_S,
+    WAITS_S,
+    Claimed,
+    Outputs,
+    names,
+)
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.task.codec import POINTER, VALUE
 from schemas.task.failures import ErrorClass
@@ -166,7 +174,7 @@ def test_a_paid_answer_is_kept_while_its_store_fails(fault: ObjectFault) -> None
 
 
 def test_no_call_is_made_for_a_store_that_fails() -> None:
-    """Else each new answer would be one more to keep; after a while, or a success, one tries."""
+    """Else each new answer would be one more to keep, while a kept one is tried all the time."""
     parts = Parts(FakeStore(faults=[ObjectFault.OUTAGE] * 3))
     parts.write()
 
@@ -176,8 +184,20 @@ def test_no_call_is_made_for_a_store_that_fails() -> None:
     assert (refusal.spent, refusal.answer) == (Spent(), None)
     assert 0 < refusal.delay_s <= AGAIN_S
     assert parts.outputs.refusal("s3://bucket/other/") is None
-    parts.clock.at_s += AGAIN_S
+    parts.clock.at_s += AGAIN_S + TRY_S  # a kept answer is tried now
+    assert isinstance(parts.outputs.refusal(FOLDER), Snooze)
+    parts.write()
     assert parts.outputs.refusal(FOLDER) is None
+
+
+def test_one_call_is_made_when_no_answer_is_left_to_be_tried() -> None:
+    """Its answer shows whether the store works; all the others still wait."""
+    parts = Parts(FakeStore(faults=[ObjectFault.OUTAGE] * 3))
+    parts.write()
+    parts.clock.at_s += QUIET_S
+
+    assert parts.outputs.refusal(FOLDER) is None
+    assert isinstance(parts.outputs.refusal(FOLDER), Snooze)
 
 
 def test_a_folder_that_is_not_allowed_is_refused_before_a_call() -> None:
