@@ -2,13 +2,13 @@
 
 from agent.execution.admission import Permit
 from agent.execution.attempt_routes import AttemptRoutes
+from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
-from agent.outputs.writer import Claimed, Outputs
 from agent.ports import Clock, Row
 from schemas.task.failures import ErrorClass
 from schemas.task.line import DEFAULT_TENANT

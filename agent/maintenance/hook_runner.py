@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agent.execution.output_writer import OutputStore
 from agent.handlers.context import Attempt
 from agent.handlers.hooks import HookOutcome, HookReturn, Hooks
 from agent.handlers.resource_locks import LockError
@@ -20,7 +21,6 @@ from agent.ledger import hook_runs
 from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
 from agent.maintenance.duty import Duty
 from agent.outcome import Spent
-from agent.outputs.writer import OutputStore
 from agent.process.containment import cancel
 from producer.ledger import hooks as orders
 from schemas.ledger.transactions import Transactions

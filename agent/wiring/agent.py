@@ -12,6 +12,7 @@ from agent.agent import Agent, Membership
 from agent.dispatch.records import Wakeups
 from agent.documents.conversion.by_content import TextMaker
 from agent.execution.guard_gate import GuardGate
+from agent.execution.output_writer import Outputs, OutputStore
 from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
@@ -44,7 +45,6 @@ from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
-from agent.outputs.writer import Outputs, OutputStore
 from agent.ports import Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures

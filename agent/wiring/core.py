@@ -20,6 +20,7 @@ from agent.dispatch.ticker import Ticker
 from agent.execution.admission import Admission
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
+from agent.execution.output_writer import Outputs
 from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
@@ -35,7 +36,6 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.judge import Tier
 from agent.lease import Leases
-from agent.outputs.writer import Outputs
 from agent.ports import Clock, Ledger, Letters
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures

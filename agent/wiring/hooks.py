@@ -3,12 +3,12 @@
 Tested by tests/integration/test_hooks.py.
 """
 
+from agent.execution.output_writer import OutputStore
 from agent.execution.quota_gate import QuotaGate
 from agent.handlers.hooks import Hooks
 from agent.handlers.turns import Turns
 from agent.ledger.hook_runs import HookRun
 from agent.maintenance.hook_runner import HookRunner, HookTurns
-from agent.outputs.writer import OutputStore
 from agent.quota.estimate import CallSize
 from agent.routes import Router, route_of
 from agent.wiring.core import Common

@@ -55,11 +55,10 @@ class Reason:
     or the type. `text` is a server's own text, on one line. `seconds` is the time until the next
     try; of calls that hang it is the age of the oldest, and `usual_s` is what calls usually take.
     `model` and `address` are those of a route; no address holds a password or a query. `fallback`
-    is the route on which its tasks run meanwhile.
-    `model` and `address` are those of a route; no address holds a password or a query. Of a route
-    that waits for a limit, `text` is the limit's name in the settings, `count` the limit, `agents`
-    how many agents share it, and `seconds` how long the provider refuses calls. Of a lock, `text`
-    is its holder, `count` how many tasks of the agent wait, and `seconds` how long the first has.
+    is the route on which its tasks run meanwhile. Of a route that waits for a limit, `text` is the
+    limit's name in the settings, `count` the limit, `agents` how many agents share it, and
+    `seconds` how long the provider refuses calls. Of a lock, `text` is its holder, `count` how many
+    tasks of the agent wait, and `seconds` how long the first has.
     """
 
     code: str

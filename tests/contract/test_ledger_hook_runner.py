@@ -9,12 +9,12 @@ import orjson
 import pytest
 from sqlalchemy import insert
 
+from agent.execution.output_writer import OutputStore
 from agent.handlers import Context
 from agent.handlers.hooks import Hook, HookOutcome, Hooks
 from agent.handlers.turns import FreeTurns
 from agent.lease import Lease
 from agent.maintenance.hook_runner import HookRunner
-from agent.outputs.writer import OutputStore
 from agent.process.containment import new_event_loop
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from agent.outputs import writer
-from agent.outputs.writer import Outputs
+from agent.execution import output_writer
+from agent.execution.output_writer import Outputs
 from schemas.objects.errors import ObjectError
 from schemas.task.output_pointer import Output
 from tests.simulation.bugs.bug import Bug, replaced
@@ -29,7 +29,7 @@ async def _over_the_older(self: Outputs, uri: str, content: bytes) -> bool:
 
 async def _pointed_before(self: Outputs, folder: str, claimed: Any, _output: Output) -> str:
     """Return the URI, and leave the write for later."""
-    return f"{folder}{next(writer.names(claimed))}"
+    return f"{folder}{next(output_writer.names(claimed))}"
 
 
 BUGS = {

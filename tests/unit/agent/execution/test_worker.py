@@ -8,13 +8,13 @@ import pytest
 
 from agent.execution.admission import Admission, Permit
 from agent.execution.attempt_routes import AttemptRoutes
+from agent.execution.output_writer import Outputs, OutputStore
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.worker import Worker
 from agent.handlers import Attempt, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
-from agent.outputs.writer import Outputs, OutputStore
 from agent.ports import Partition, Row
 from agent.ports.lock_table import LockTable
 from agent.routes import Ticket

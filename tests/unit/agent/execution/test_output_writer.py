@@ -8,9 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.outcome import Dead, Outcome, Snooze, Spent, Succeeded
-from agent.outputs import writer
-from agent.outputs.writer import (
+from agent.execution import output_writer
+from agent.execution.output_writer import (
     AGAIN_S,
     QUIET_S,
     TRY_S,
@@ -19,6 +18,7 @@ from agent.outputs.writer import (
     Outputs,
     names,
 )
+from agent.outcome import Dead, Outcome, Snooze, Spent, Succeeded
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.task.codec import POINTER, VALUE
 from schemas.task.failures import ErrorClass
@@ -219,7 +219,7 @@ def test_a_name_that_cannot_be_is_a_dead_letter() -> None:
 
 def test_a_store_that_hangs_is_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A try ends; the answer is kept."""
-    monkeypatch.setattr(writer, "TRY_S", 0.001)
+    monkeypatch.setattr(output_writer, "TRY_S", 0.001)
     outcome = Parts(FakeStore(hangs=True)).write()
     assert isinstance(outcome, Snooze)
     assert "did not answer within" in outcome.failure.text
