@@ -10,6 +10,7 @@ for tasks that would write there, until an answer was written or none is left to
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -93,12 +94,15 @@ class Outputs:
             return None
         return Snooze(failure, Spent(), min(AGAIN_S, until_s - now_s))
 
-    async def write(self, answer: Succeeded, claimed: Claimed) -> Outcome:
-        """Write an answer; return it with the pointer, or how the attempt ends without it."""
+    async def write(self, answer: Succeeded, claimed: Claimed, *, until_s: float) -> Outcome:
+        """Write an answer; return it with the pointer, or how the attempt ends without it.
+
+        No second try begins that could last beyond `until_s`.
+        """
         output = output_of(
             key=claimed.key, batch=claimed.batch, codec=answer.codec, stored=answer.body
         )
-        for wait_s in (*WAITS_S, None):
+        for wait_s in (*WAITS_S, math.inf):
             try:
                 uri = await self._put(answer.output_uri, claimed, output)
             except ObjectError as error:
@@ -111,8 +115,9 @@ class Outputs:
                 crash.reach("output.put")
                 pointer = output.pointer(uri)
                 return replace(answer, body=pointer.stored(), codec=POINTER, output_uri="")
-            if wait_s is not None:
-                await self._clock.sleep(wait_s)
+            if self._clock.now_s() + wait_s + TRY_S > until_s:
+                break
+            await self._clock.sleep(wait_s)
         _, failure = self._failing[answer.output_uri]
         kept = replace(answer, spent=booked(answer.spent))
         return Snooze(failure, answer.spent, AGAIN_S, answer=kept)

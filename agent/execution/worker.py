@@ -13,6 +13,8 @@ from agent.ports import Clock, Row
 from schemas.task.failures import ErrorClass
 from schemas.task.line import DEFAULT_TENANT
 
+_SETTLE_S = 5.0  # at the end of a claim, to settle an answer that was written before
+
 
 class Worker:
     """Runs attempts through the handlers."""
@@ -35,7 +37,8 @@ class Worker:
     async def write(self, delivery: Delivery, row: Row, answer: Succeeded) -> Outcome:
         """Write the answer of a claimed delivery to its output; return how the attempt ends."""
         claimed = Claimed(row.task_id, row.fence, delivery.owner, row.key_text, row.batch)
-        return await self._outputs.write(answer, claimed)
+        until_s = delivery.claimed_s + self._deadline_s - _SETTLE_S
+        return await self._outputs.write(answer, claimed, until_s=until_s)
 
     async def work(self, delivery: Delivery, permit: Permit, routes: AttemptRoutes) -> Outcome:
         """Run the attempt and return its outcome; `routes` decides about each failed call.

@@ -78,8 +78,10 @@ class Parts:
     def __post_init__(self) -> None:
         self.outputs = Outputs(store=self.store, allow=["s3://bucket/"], clock=self.clock)
 
-    def write(self, answer: Succeeded = ANSWER, claimed: Claimed = CLAIMED) -> Outcome:
-        return run(self.outputs.write(answer, claimed))
+    def write(
+        self, answer: Succeeded = ANSWER, claimed: Claimed = CLAIMED, *, until_s: float = 9999.0
+    ) -> Outcome:
+        return run(self.outputs.write(answer, claimed, until_s=until_s))
 
 
 def run(call: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -171,6 +173,17 @@ def test_a_paid_answer_is_kept_while_its_store_fails(fault: ObjectFault) -> None
     assert pointer_of(written).uri == f"{NAME}.json"
     assert isinstance(written, Succeeded)
     assert written.spent == outcome.answer.spent
+
+
+def test_no_try_begins_that_could_outlast_the_claim() -> None:
+    """Else another agent would take the task, and call again; the answer is kept instead."""
+    parts = Parts(FakeStore(faults=[ObjectFault.OUTAGE] * 2))
+
+    outcome = parts.write(until_s=1000.0 + WAITS_S[0] + TRY_S + 1)
+
+    assert isinstance(outcome, Snooze)
+    assert outcome.answer is not None
+    assert (parts.store.faults, parts.clock.at_s) == ([], 1000.0 + WAITS_S[0])
 
 
 def test_no_call_is_made_for_a_store_that_fails() -> None:

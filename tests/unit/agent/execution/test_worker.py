@@ -8,7 +8,7 @@ import pytest
 
 from agent.execution.admission import Admission, Permit
 from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.output_writer import Outputs, OutputStore
+from agent.execution.output_writer import Claimed, Outputs, OutputStore
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.worker import Worker
 from agent.handlers import Attempt, Handlers, LockError
@@ -138,3 +138,26 @@ def test_the_locks_of_an_attempt_end_with_it() -> None:
 
     with pytest.raises(LockError, match="the attempt has ended"):
         attempt.locks.ask("account")
+
+
+def test_an_answer_is_written_within_its_claim() -> None:
+    """A write that outlasts it would let another agent pay for the answer again."""
+    until: list[float] = []
+
+    class FakeOutputs:
+        async def write(self, answer: Succeeded, _claimed: Claimed, *, until_s: float) -> Outcome:
+            until.append(until_s)
+            return answer
+
+    worker = Worker(
+        handlers=cast("Handlers", FakeHandlers()),
+        locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock()),
+        outputs=cast("Outputs", FakeOutputs()),
+        clock=StillClock(),
+        deadline_s=DEADLINE_S,
+    )
+    delivery = claimed()
+    assert delivery.row is not None
+
+    assert asyncio.run(worker.write(delivery, delivery.row, GOOD)) is GOOD
+    assert until == [delivery.claimed_s + DEADLINE_S - 5]
