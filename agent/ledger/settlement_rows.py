@@ -27,7 +27,7 @@ from agent.outcome import (
 from agent.ports import Settlement
 from producer.ledger import hooks, tally
 from producer.ledger.tally import TallyChange, TallyKey
-from schemas.task.failures import AttemptOutcome, TallyOutcome
+from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.hooks import Hooked, HookEvent
 from schemas.task.packed_text import packed
 from schemas.task.states import Status
@@ -89,6 +89,18 @@ def attempt(
         "error_text": _text(failure.text, _TEXT_CHARS),
         "started_at": ended - timedelta(milliseconds=outcome.spent.duration_ms),
     } | _spent(settlement, outcome.spent)
+
+
+def waits_for_output(outcome: Outcome) -> bool:
+    """Return whether a task waits for its output, and this claim of it has cost nothing.
+
+    Such an end has no row: a store that is away for days would leave one every few seconds.
+    """
+    return (
+        isinstance(outcome, Snooze)
+        and outcome.failure.error_class == ErrorClass.OUTPUT_UNWRITABLE
+        and not any(_amounts(outcome.spent))
+    )
 
 
 def letter(settlement: Settlement, outcome: Dead) -> Letter:

@@ -313,7 +313,7 @@ def _write_attempts(
     rows = [
         settlement_rows.attempt(settlement, outcome, now_utc_s)
         for settlement, outcome in chosen
-        if isinstance(outcome, Ended)
+        if (isinstance(outcome, Ended) and not settlement_rows.waits_for_output(outcome))
         or (isinstance(outcome, UncountedEnd) and outcome.spent.called)
     ]
     insert_rows(connection, task_attempt, rows)

@@ -484,6 +484,22 @@ def test_a_claim_released_before_a_call_leaves_no_attempt(ledger_db: LedgerDatab
     assert ledger_db.count(tables.task_attempt) == 0
 
 
+def test_a_task_that_waits_for_its_output_keeps_the_attempt_that_it_paid_for(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """A store may be away for days, and each of its tasks asks every few seconds."""
+    (task_id,) = ledger_db.load("a")
+    lease = ledger_db.agent()
+    away = Failure(ErrorClass.OUTPUT_UNWRITABLE, "the store is away")
+    for spent in (Spent(), SPENT, Spent(model="m", trace_id="call"), Spent()):
+        owner = lease.next_owner()
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, Snooze(away, spent, 0.0))
+
+    (kept,) = ledger_db.rows(tables.task_attempt)
+    assert kept.cost_micro == SPENT.cost_micro
+    assert ledger_db.task(task_id).status == Status.PENDING
+
+
 @pytest.mark.parametrize("outcome", [Released(SPENT), BUG])
 def test_ends_that_count_as_no_attempt_are_few(ledger_db: LedgerDatabase, outcome: Outcome) -> None:
     """After three such ends, the next one counts as an attempt.
