@@ -10,6 +10,8 @@ from typing import Self
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>|\"reason\": ?\"(\w{1,64})\"")
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"})
+# What a store says of a key that it can never have, such as one that is too long.
+_WRONG_NAME = frozenset({"KeyTooLongError", "KeyTooLong", "InvalidURI", "InvalidResourceName"})
 _NO_CREDENTIALS = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
 _DENIED = (401, 403)
 _DENIED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
@@ -82,6 +84,6 @@ def _of_object(kind: str, error: Exception, status: int, code: str) -> tuple[Obj
         return ObjectFault.GONE, "does not exist"
     if kind in _DENIED_KINDS or status in _DENIED:
         return ObjectFault.DENIED, "may not be used with the credentials in the environment"
-    if isinstance(error, ValueError) or kind == "InvalidPathError":
+    if isinstance(error, ValueError) or kind == "InvalidPathError" or code in _WRONG_NAME:
         return ObjectFault.WRONG_NAME, "is not a name that an object can have here"
     return ObjectFault.OUTAGE, "cannot be had at the moment: its store does not answer as it should"

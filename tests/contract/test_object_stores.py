@@ -206,6 +206,28 @@ async def test_a_refusal_is_told_apart_and_shows_no_secret(status: int, fault: O
     assert str(error).endswith(f"(status {status}, Codes3)")
 
 
+class _OfShortKeys(_Refusing):
+    """Refuses each object as S3 does if its key is too long."""
+
+    def do_PUT(self) -> None:
+        body = b"<Error><Code>KeyTooLongError</Code><Message>Your key is too long</Message></Error>"
+        self.send_response(400)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_a_key_that_no_object_can_have_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its answer would be written again for ever."""
+    with serving(_OfShortKeys) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        with pytest.raises(ObjectError, match="KeyTooLong") as caught:
+            await ObjectStores().put_new(f"s3://bucket/{'k' * 1100}", b"{}")
+
+    assert caught.value.fault is ObjectFault.WRONG_NAME
+
+
 @pytest.mark.usefixtures("refusing")
 async def test_another_region_is_told() -> None:
     """S3 sends such requests elsewhere; a person must name the bucket's region."""
