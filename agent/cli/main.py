@@ -29,17 +29,17 @@ from agent.process.signals import rereads, stops
 from agent.process.supervisor import Supervisor
 from agent.rehearsal.child import rehearsal_child
 from agent.reporting import group_watch
-from agent.reporting.telemetry import configure_logging
+from agent.reporting.telemetry import configure_logging, log_as_json
 from agent.routes.accounts import keys_in_clear
 from producer.app import opened
-from producer.text.printable import shown_lines
+from producer.text.printable import logs_json, shown_lines
 from schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
 from schemas.runtime import collector
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
-from schemas.settings.config import Config, LLMConfig
-from schemas.settings.sources import current_folder, load_config, require_llm
+from schemas.settings.config import Config, LLMConfig, LogFormat
+from schemas.settings.sources import LOG_FORMAT, current_folder, load_config, require_llm
 from schemas.task.untrusted import is_interrupt
 
 log = logging.getLogger("agent")  # the name that its log lines begin with
@@ -53,12 +53,15 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
 
     `argv` is what the options were read from, for child processes.
     """
-    configure_logging(
-        options.log_level, options.child, options.config, as_json=options.log_format == "json"
-    )
+    configure_logging(options.log_level, options.child, options.config)
+    as_json = partial(log_as_json, options.group, options.child, options.config)
+    if os.environ.get(LOG_FORMAT) == LogFormat.JSON:
+        as_json()
     command = _reap if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
+        if config.log_format is LogFormat.JSON:
+            as_json()
         if options.processes and not options.child:
             return _supervise(config, options, argv)
         anew = _run_loop(command(config, options), options)
@@ -291,7 +294,7 @@ def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
 
 
 def _complain(options: argparse.Namespace, error: DocllmError) -> None:
-    if options.log_format == "json":
+    if logs_json():
         log.error("%s", error)
         return
     who = f"agent {options.child}: " if options.child else ""

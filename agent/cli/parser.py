@@ -101,12 +101,6 @@ def run_parser(*, add_help: bool = True) -> Parser:
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="what to log (INFO)",
     )
-    parser.add_argument(
-        "--log-format",
-        default="text",
-        choices=["text", "json"],
-        help="json: each line is an object, for programs that gather logs (text)",
-    )
     if add_help:
         parser.add_version()
     parser.set_defaults(run=Imported("agent.cli.main:run"))

@@ -232,7 +232,8 @@ class Context:
     @property
     def log(self) -> TaskLog:
         """Return a log whose lines begin with the task's name."""
-        return TaskLog(self.name)
+        facts = {"batch": self._attempt.batch, "task": self.task.key, "route": self._place.route}
+        return TaskLog(self.name, facts)
 
     @property
     def model(self) -> str | None:

@@ -1,6 +1,8 @@
 """The counts of an agent, and its log lines about them."""
 
 import logging
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,7 +20,7 @@ from agent.outcome import (
 from agent.ports import Verdict
 from agent.reporting.handler_errors import HandlerErrors
 from agent.reporting.retries import Retries
-from producer.text.printable import JsonFormatter, ShownFormatter, log_to_stderr
+from producer.text.printable import JsonFormatter, ShownFormatter, log_to_stderr, reformat_log
 from schemas.task.wording import counted, one_line
 
 _NAMES = {
@@ -185,19 +187,19 @@ class Counts:
             self.unknown_topics.add(name)
 
 
+def log_as_json(group: str, number: int | None = None, config_file: str | None = None) -> None:
+    """Write the log as JSON objects from now on, each of which names this agent."""
+    common: dict[str, object] = {"group": group, "agent": f"{socket.gethostname()}:{os.getpid()}"}
+    if number is not None:
+        common["process"] = number
+    reformat_log(JsonFormatter(common, config_file))
+
+
 def configure_logging(
-    level: str,
-    number: int | None = None,
-    config_file: str | None = None,
-    *,
-    as_json: bool = False,
+    level: str, number: int | None = None, config_file: str | None = None
 ) -> None:
     """Log to stderr: time, level, the agent's number under its parent, module, message."""
     who = f"[{number}] " if number else ""
-    formatter = (
-        JsonFormatter(number, config_file)
-        if as_json
-        else ShownFormatter(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", config_file)
-    )
-    log_to_stderr(formatter, level)
+    form = f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s"
+    log_to_stderr(ShownFormatter(form, config_file), level)
     logging.getLogger("alembic").setLevel(logging.WARNING)

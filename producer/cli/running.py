@@ -13,16 +13,26 @@ import uvloop
 
 from producer.screen.answer import fail
 from producer.screen.output import note
-from producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback
+from producer.text.printable import (
+    JsonFormatter,
+    ShownFormatter,
+    log_to_stderr,
+    reformat_log,
+    shown_traceback,
+)
 from schemas.errors import DocllmError
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
-from schemas.settings.sources import current_folder, load_config
+from schemas.settings.config import LogFormat
+from schemas.settings.sources import LOG_FORMAT, current_folder, load_config
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command that the options name; return its exit code."""
     log_to_stderr(ShownFormatter("%(message)s", options.config), "WARNING")
+    as_json = JsonFormatter({"group": getattr(options, "group", None)}, options.config)
+    if os.environ.get(LOG_FORMAT) == LogFormat.JSON:
+        reformat_log(as_json)
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             # Let asyncio handle the interrupt.
@@ -30,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
         config = load_config(
             flags={"config": options.config}, environ=os.environ, cwd=current_folder()
         )
+        if config.log_format is LogFormat.JSON:
+            reformat_log(as_json)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:

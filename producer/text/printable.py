@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TextIO
@@ -26,6 +27,8 @@ _UNSAFE = re.compile(
 
 # An extra of log records: the lines of a traceback without the error's text.
 FRAMES = "frames"
+# Extras of log records that tell of which task they are; only JSON shows them apart.
+TASK_FIELDS = ("batch", "task", "attempt", "route", "trace_id")
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -83,31 +86,38 @@ class ShownFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats log records as JSON objects, each on one line, for programs that gather logs.
 
-    `process` is the number of an agent under its parent. No text can forge a line, nor reach the
-    controls of a terminal on which somebody reads the lines.
+    `common` are fields of every line. No text can forge a line, nor reach the controls of a
+    terminal on which somebody reads the lines.
     """
 
-    def __init__(self, process: int | None = None, config_file: str | None = None) -> None:
+    def __init__(self, common: Mapping[str, object], config_file: str | None = None) -> None:
         super().__init__()
-        self._process = {} if process is None else {"process": process}
+        self._common = common
         self._config_file = config_file
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
         at = datetime.fromtimestamp(record.created, UTC)
-        fields = {
-            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        fields: dict[str, object] = {
+            "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": with_config(record.getMessage(), self._config_file),
-            **self._process,
+            "code": getattr(record, "code", None),
+            "msg": with_config(record.getMessage(), self._config_file),
+            **self._common,
+            **{name: getattr(record, name) for name in TASK_FIELDS if hasattr(record, name)},
         }
         frames = [getattr(record, FRAMES, "")]
         if record.exc_info:
             frames.append(self.formatException(record.exc_info))
         if traceback_text := "\n".join(filter(None, frames)):
             fields["traceback"] = traceback_text
-        return escaped(json.dumps(fields, ensure_ascii=False))
+        return escaped(json.dumps(fields, ensure_ascii=False, default=str))
+
+
+def logs_json() -> bool:
+    """Return whether the log of this process consists of JSON objects."""
+    return any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger().handlers)
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
@@ -124,6 +134,13 @@ def log_to_stderr(formatter: logging.Formatter, level: str | int) -> None:
     handler = _StderrHandler()
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def reformat_log(formatter: logging.Formatter) -> None:
+    """Write the log of this process in another form from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _StderrHandler):
+            handler.setFormatter(formatter)
 
 
 def shown_traceback(error: BaseException) -> str:

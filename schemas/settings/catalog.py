@@ -7,7 +7,7 @@ table.
 from dataclasses import dataclass
 
 from schemas.settings import kinds
-from schemas.settings.config import RunIn, Structured, Trigger
+from schemas.settings.config import LogFormat, RunIn, Structured, Trigger
 from schemas.settings.headers import headers
 from schemas.settings.quota import ChargeRule
 from schemas.settings.schedule import schedule
@@ -337,6 +337,13 @@ SETTINGS = {
             kinds.secret,
             "what readers of metrics send as `Authorization: Bearer TOKEN`; needed on addresses "
             "that other machines reach; never shown",
+        ),
+        Setting(
+            "log.format",
+            "DOCLLM_LOG_FORMAT",
+            kinds.choice(LogFormat),
+            "`json` makes each line of the log an object, for programs that gather logs",
+            "text",
         ),
         Setting(
             "guard.probe_s",

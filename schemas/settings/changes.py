@@ -23,6 +23,7 @@ _NAMES = {
     "retry_tiers": "retry.tiers",
     "max_attempts": "retry.max_attempts",
     "http_token": "http.token",
+    "log_format": "log.format",
 }
 _NAMED = ("routes", "types", "prices", "tenants")
 

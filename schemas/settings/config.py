@@ -122,6 +122,13 @@ class LLMConfig:
         return self.api_key is not None or bool(self.headers)
 
 
+class LogFormat(StrEnum):
+    """How the lines of a log are written: for people, or each as a JSON object."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
     """Settings of an agent.
@@ -289,6 +296,7 @@ class Config:
     retry_tiers: tuple[str, ...] = DEFAULT_TIERS
     max_attempts: int = 5
     http_token: Secret | None = None
+    log_format: LogFormat = LogFormat.TEXT
     file: Path | None = field(default=None, compare=False)
 
     @property

@@ -49,6 +49,7 @@ _LLM_LINES = (
     ("python -m agent --rehearsal", "no provider: the answers are extracts"),
 )
 
+LOG_FORMAT = "DOCLLM_LOG_FORMAT"  # is read before the settings are, too
 _CONFIG = "DOCLLM_CONFIG"  # the variable that names the file
 _TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables
 # Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The
@@ -331,6 +332,7 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
         retry_tiers=values.get("retry.tiers", default.retry_tiers),
         max_attempts=values.get("retry.max_attempts", default.max_attempts),
         http_token=values.get("http.token"),
+        log_format=values.get("log.format", default.log_format),
     )
 
 

@@ -103,14 +103,17 @@ def test_the_log_of_all_agents_can_be_json(embedded: Deployment) -> None:
     embedded.load(5)
     done = embedded.run(
         *("agent", "--group", embedded.group, "--rehearsal", "--until-done"),
-        *("--log-format", "json", "--processes", "2"),
+        *("--processes", "2"),
+        DOCLLM_LOG_FORMAT="json",
     )
     lines = [orjson.loads(line) for line in done.err.splitlines()]
     assert done.code == 0
     assert {line.get("process") for line in lines} >= {1, None}
-    assert any("5 succeeded" in line["message"] for line in lines)
+    assert {line["group"] for line in lines} == {embedded.group}
+    assert all(line["agent"] and line["ts"].endswith("Z") for line in lines)
+    assert any("5 succeeded" in line["msg"] for line in lines)
 
-    refused = embedded.run("agent", "--log-format", "json", DOCLLM_LLM_BASE_URL="")
+    refused = embedded.run("agent", DOCLLM_LOG_FORMAT="json", DOCLLM_LLM_BASE_URL="")
     (line,) = [orjson.loads(line) for line in refused.err.splitlines()]
     assert refused.code == 2
     assert line["level"] == "ERROR"

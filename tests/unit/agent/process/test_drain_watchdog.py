@@ -139,7 +139,7 @@ def test_any_end_of_the_event_loop_is_an_internal_error(
         raise error
 
     monkeypatch.setattr(main, "_run", run)
-    monkeypatch.setattr(main, "configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr(main, "configure_logging", lambda *_: None)
     monkeypatch.chdir(tmp_path)
 
     assert parser.main([]) == DocllmError.exit_code

@@ -86,29 +86,29 @@ def test_a_logged_traceback_keeps_its_lines_and_none_looks_like_a_record(text: s
 @pytest.mark.parametrize("text", [FORGED, *HOSTILE])
 def test_a_log_record_is_one_json_object_on_one_line(text: str) -> None:
     """Programs read the whole text back, and no terminal acts on it."""
-    line = JsonFormatter(2).format(record(f"a{text}b", error=raised("x")))
+    line = JsonFormatter({"process": 2}).format(record(f"a{text}b", error=raised("x")))
 
     assert all(letter.isprintable() for letter in line)
     found = json.loads(line)
-    assert found["message"] == f"foreign record: a{text}b"
+    assert found["msg"] == f"foreign record: a{text}b"
     assert (found["level"], found["process"]) == ("WARNING", 2)
     assert found["logger"] == "agent.dispatch.quarantine_queue"
-    assert found["time"].endswith("Z")
+    assert found["ts"].endswith("Z")
     assert "raise ValueError(text)" in found["traceback"]
 
 
 def test_commands_in_json_name_the_configuration_file() -> None:
     """A person copies the command, wherever the line is read."""
     asks = record("run: python -m producer migrate")
-    assert "migrate --config my.toml" in JsonFormatter(None, "my.toml").format(asks)
+    assert "migrate --config my.toml" in JsonFormatter({}, "my.toml").format(asks)
 
 
 def test_a_traceback_without_its_error_is_kept_in_json() -> None:
     """The text of a handler's error is not logged, its lines are."""
     with_frames = record("x")
     setattr(with_frames, FRAMES, "File a.py, line 1")
-    assert json.loads(JsonFormatter().format(with_frames))["traceback"] == "File a.py, line 1"
-    assert "process" not in json.loads(JsonFormatter().format(with_frames))
+    assert json.loads(JsonFormatter({}).format(with_frames))["traceback"] == "File a.py, line 1"
+    assert "process" not in json.loads(JsonFormatter({}).format(with_frames))
 
 
 @pytest.mark.parametrize(

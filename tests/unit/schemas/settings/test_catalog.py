@@ -30,6 +30,7 @@ def test_each_default_is_that_of_the_program() -> None:
         "retry.tiers": config.retry_tiers,
         "retry.max_attempts": config.max_attempts,
         "http.token": config.http_token,
+        "log.format": config.log_format,
         **{f"llm.{name}": getattr(NO_LIMITS, name) for name in LIMIT_NAMES},
     }
     for name, setting in SETTINGS.items():
