@@ -105,14 +105,21 @@ class _Server(ThreadingMixIn, TCPServer):
             self.shutdown_request(request)
             return
         self._until_s[request] = time.monotonic() + WHOLE_S
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._free(request)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._until_s.pop(request, None)
-            self._room.release()
+            self._free(request)
+
+    def _free(self, request: Any) -> None:
+        self._until_s.pop(request, None)
+        self._room.release()
 
     def service_actions(self) -> None:
         """End the connections that take too long; it is called many times a second."""

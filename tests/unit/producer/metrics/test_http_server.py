@@ -147,6 +147,25 @@ def livez(port: int) -> int | None:
         connection.close()
 
 
+def test_a_thread_that_cannot_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may be short of threads for a while; the server answers again afterwards."""
+    monkeypatch.setattr(http_server, "MOST_REQUESTS", 1)
+    start, fail = threading.Thread.start, [True, True, True]
+
+    def started(thread: threading.Thread) -> None:
+        if fail and thread.name != "http":
+            fail.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    with served() as ask:
+        for _ in range(3):
+            with pytest.raises((ConnectionError, HTTPException)):
+                ask("/livez")
+        assert ask("/livez").status == 200
+
+
 def test_an_open_address_without_a_token_is_refused() -> None:
     """The error says what to set."""
     with pytest.raises(ConfigError, match="DOCLLM_HTTP_TOKEN"):
