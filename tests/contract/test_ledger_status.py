@@ -445,6 +445,7 @@ def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
     first, second, older, silent = (
         ledger_db.agent(name) for name in ("first", "second", "older", "silent")
     )
+    ledger_db.ago(tables.agent.c.started_at, 9, first.agent_id)
     parked = Reason(ReasonCode.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
     for lease, report in (
         (first, reporting(PAUSED, lag={"tasks": 3, "inbox": 1})),
