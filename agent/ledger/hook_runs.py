@@ -108,21 +108,30 @@ class HookInput:
     pointer: OutputPointer | None = None
 
 
-def due(connection: Connection, group: str, kinds: Collection[HookKind], most: int) -> list[int]:
-    """Return the hooks of these kinds that are due, of each kind those that have waited longest."""
-    parts = [_oldest(group, kind, most).subquery() for kind in sorted(kinds)]
+def due(
+    connection: Connection,
+    group: str,
+    kinds: Collection[HookKind],
+    most: int,
+    ahead_s: float = 0.0,
+) -> list[int]:
+    """Return the hooks of these kinds that are due, of each kind those that have waited longest.
+
+    With `ahead_s`, those that will be due within this time are due, too.
+    """
+    parts = [_oldest(group, kind, most, ahead_s).subquery() for kind in sorted(kinds)]
     if not parts:
         return []
     return list(connection.execute(union_all(*(select(part.c.id) for part in parts))).scalars())
 
 
-def _oldest(group: str, kind: HookKind, most: int) -> Select[tuple[int]]:
+def _oldest(group: str, kind: HookKind, most: int, ahead_s: float) -> Select[tuple[int]]:
     query = select(hook.c.id).where(
         hook.c.group_name == group,
         hook.c.state == int(HookState.WAITS),
         hook.c.type == kind[0],
         hook.c.event == str(kind[1]),
-        hook.c.due_at < utc_now(),
+        hook.c.due_at < (utc_after(ahead_s) if ahead_s else utc_now()),
     )
     return query.with_hint(hook, "FORCE INDEX (ix_hook_due)", "mysql").order_by(
         hook.c.due_at

@@ -290,12 +290,20 @@ class HookRunner:
             await self.tell()
 
     async def busy(self) -> bool:
-        """Return whether a hook runs in the group, or one that this agent knows is due."""
+        """Return whether a hook runs in the group, or one that this agent knows is due soon.
+
+        A hook that waits until another one has run alone is due again after `RELEASE_S`.
+        """
         if not self._hooks.kinds:
             return False
-        return await self._has_work() or await self._transactions.read(
+        if await self._has_work() or await self._transactions.read(
             hook_runs.any_running, self._group
+        ):
+            return True
+        soon = await self._transactions.read(
+            hook_runs.due, self._group, self._hooks.kinds, 1, RELEASE_S
         )
+        return bool(soon)
 
     async def drain(self, timeout_s: float, *, hurry: Callable[[], bool]) -> None:
         """Run what is due, for at most `timeout_s` or until a hurry; then give the rest back."""

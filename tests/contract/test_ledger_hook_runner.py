@@ -195,6 +195,21 @@ def test_a_hook_over_which_agents_were_lost_runs_alone(world: World) -> None:
     assert sorted(beside) == [1, 1, 2, 2]
 
 
+def test_a_group_is_busy_while_a_hook_waits_for_another_that_runs_alone(world: World) -> None:
+    """A bug let `--until-done` end before the second of two hooks over which agents were lost."""
+    runner = world.runner()
+    for losses in (3, 4):
+        world.order(losses=losses)
+
+    async def work() -> None:
+        while len(world.ran) < 1:
+            await once(runner)
+        assert world.ledger_db.count(tables.hook) == 1
+        assert await runner.busy()
+
+    run(work())
+
+
 def test_a_drain_runs_what_is_due(world: World) -> None:
     """Until then, the group has work left."""
     world.order()
