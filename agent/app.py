@@ -328,8 +328,7 @@ def _serve(
     """Serve an agent's pages; of several agents of one parent, each has the next port."""
     if address.port:
         address = replace(address, port=address.port + number - 1)
-    token = None if config.http_token is None else config.http_token.reveal()
-    server = HttpServer(address=address, pages=pages, token=token)
+    server = HttpServer(address=address, pages=pages, token=config.http_token)
     log.info("health and metrics: http://%s", replace(address, port=server.port))
     return server
 

@@ -6,12 +6,11 @@ rollouts; nobody sends requests to an agent.
 """
 
 from collections.abc import Callable
-from http import HTTPStatus
 
 from agent.lease import Leases
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
-from producer.metrics.http_server import HttpAnswer, HttpPage
+from producer.metrics.http_server import HttpAnswer, HttpPage, health
 from schemas.runtime.clock import Clock
 
 
@@ -30,8 +29,8 @@ class Health:
         """Return the pages of an agent, by path."""
         return {
             "/metrics": HttpPage(lambda: HttpAnswer(metrics.text())),
-            "/livez": HttpPage(lambda: _answer(self.dead_because()), is_open=True),
-            "/readyz": HttpPage(lambda: _answer(self.waits_because()), is_open=True),
+            "/livez": HttpPage(lambda: health(self.dead_because()), is_open=True),
+            "/readyz": HttpPage(lambda: health(self.waits_because()), is_open=True),
         }
 
     def dead_because(self) -> str:
@@ -50,9 +49,3 @@ class Health:
         if not self._leases.current.fresh(self._clock.now_s()):
             return "the ledger does not take heartbeats"
         return ""
-
-
-def _answer(reason: str) -> HttpAnswer:
-    if not reason:
-        return HttpAnswer(b"ok\n")
-    return HttpAnswer(f"{reason}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)

@@ -34,12 +34,7 @@ async def exporter(config: Config, options: argparse.Namespace) -> int:
             clock=parts.clock,
             schema=migrations.own_revision(),
         )
-        token = config.http_token
-        server = HttpServer(
-            address=options.listen,
-            pages=metrics.pages,
-            token=None if token is None else token.reveal(),
-        )
+        server = HttpServer(address=options.listen, pages=metrics.pages, token=config.http_token)
         try:
             shown = replace(options.listen, port=server.port)
             note(f"metrics of group {options.group}: http://{shown}/metrics")

@@ -8,7 +8,6 @@ Tested by tests/integration/test_exporter.py.
 
 import logging
 from collections.abc import Iterator
-from http import HTTPStatus
 
 import orjson
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from producer.ledger import snapshot
 from producer.metrics.families import Reading, families
-from producer.metrics.http_server import JSON, HttpAnswer, HttpPage
+from producer.metrics.http_server import JSON, HttpAnswer, HttpPage, health
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Scale, ScaleLimits, scale
 from producer.metrics.workload import account_limits, workload
@@ -74,7 +73,7 @@ class Exporter(Collector):
         return {
             "/metrics": HttpPage(self._metrics),
             f"/api/v1/groups/{self._topics.group}/scale": HttpPage(self._scale),
-            "/livez": HttpPage(lambda: HttpAnswer(b"ok\n"), is_open=True),
+            "/livez": HttpPage(lambda: health(""), is_open=True),
             "/readyz": HttpPage(self._ready, is_open=True),
         }
 
@@ -154,9 +153,7 @@ class Exporter(Collector):
         return HttpAnswer(generate_latest(self._registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _ready(self) -> HttpAnswer:
-        if reason := self._stale_because():
-            return HttpAnswer(f"{reason}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
-        return HttpAnswer(b"ok\n")
+        return health(self._stale_because())
 
     def _stale_because(self) -> str:
         """Return why nothing is known of the group now; empty if it is."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
+from schemas.settings.config import Secret
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,13 @@ class HttpAnswer:
     content_type: str = TEXT
 
 
+def health(reason: str) -> HttpAnswer:
+    """Return the answer of a page about health: 503 with what is wrong; an empty text is well."""
+    if not reason:
+        return HttpAnswer(b"ok\n")
+    return HttpAnswer(f"{reason}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+
+
 @dataclass(frozen=True, slots=True)
 class HttpPage:
     """One path. `answer` runs in a thread of the server; an open page needs no token."""
@@ -56,7 +64,7 @@ class HttpServer:
     """
 
     def __init__(
-        self, *, address: Address, pages: Mapping[str, HttpPage], token: str | None
+        self, *, address: Address, pages: Mapping[str, HttpPage], token: Secret | None
     ) -> None:
         if token is None and not address.is_loopback:
             raise ConfigError(
@@ -92,7 +100,9 @@ class _Server(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     request_queue_size = 32
 
-    def __init__(self, address: Address, pages: Mapping[str, HttpPage], token: str | None) -> None:
+    def __init__(
+        self, address: Address, pages: Mapping[str, HttpPage], token: Secret | None
+    ) -> None:
         if ":" in address.host:
             self.address_family = AF_INET6
         self.pages, self.token = pages, token
@@ -158,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Return whether the request has the token; without a token, all requests have it."""
         token = self.server.token
         sent = self.headers.get("Authorization", "").encode()
-        return token is None or hmac.compare_digest(sent, b"Bearer " + token.encode())
+        return token is None or hmac.compare_digest(sent, f"Bearer {token.reveal()}".encode())
 
     def _send(self, answer: HttpAnswer) -> None:
         self.send_response(answer.status)

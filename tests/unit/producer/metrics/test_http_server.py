@@ -12,6 +12,7 @@ from producer.metrics import http_server
 from producer.metrics.http_server import HttpAnswer, HttpPage, HttpServer
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
+from schemas.settings.config import Secret
 
 ANY_PORT = Address("127.0.0.1", 0)
 TOKEN = "s3cret"  # noqa: S105 - of this test
@@ -30,7 +31,7 @@ PAGES = {
 
 @contextmanager
 def served(
-    pages: dict[str, HttpPage] = PAGES, token: str | None = None
+    pages: dict[str, HttpPage] = PAGES, token: Secret | None = None
 ) -> Iterator[Callable[..., HTTPResponse]]:
     """Serve pages; yield a function that asks for one."""
     server = HttpServer(address=ANY_PORT, pages=pages, token=token)
@@ -62,7 +63,7 @@ def test_paths_are_exact(path: str, status: int) -> None:
 
 def test_the_token_is_needed_for_all_but_health() -> None:
     """Health is open on any address, because a cluster asks without a token."""
-    with served(token=TOKEN) as ask:
+    with served(token=Secret(TOKEN)) as ask:
         assert ask("/livez").status == 200
         assert ask("/metrics").status == 401
         assert ask("/metrics", Authorization=f"Bearer {TOKEN}x").status == 401
