@@ -17,8 +17,9 @@ from agent.quota.estimate import CallSize, Estimates, settled
 from agent.quota.ledger import Ask, Charge
 from agent.quota.provider_headers import share_left
 from agent.quota.quotas import Quotas, Reservation
+from schemas.codes import Code
 from schemas.settings.quota import NO_LIMITS
-from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
 # How often a call in a handler that waits for its turn looks again.
@@ -80,7 +81,7 @@ class QuotaGate:
         """Return for which limits tasks wait, for the agent's report."""
         return [
             Reason(
-                ReasonCode.ROUTE_LIMITED,
+                Code.ROUTE_LIMITED,
                 wait.route,
                 text=wait.name,
                 seconds=wait.paused_s,

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from agent.handlers.resource_locks import LockError
 from agent.ports import Clock
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
+from schemas.codes import Code
 from schemas.runtime import crash
-from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.agent_report import Reason
 
 LOOK_S = 0.25
 AGAIN_S = 1.0  # after a failure
@@ -81,7 +82,7 @@ class ResourceLocks:
             waited_s.setdefault(place.name, []).append(now_s - asked_s)
         return [
             Reason(
-                ReasonCode.LOCK_HELD,
+                Code.LOCK_HELD,
                 name,
                 text=f"task {self._holders[name].task_id}",
                 seconds=max(of_lock),

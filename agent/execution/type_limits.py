@@ -11,9 +11,10 @@ from agent.inflight.delivery import Delivery
 from agent.judge import SPREAD, Tier
 from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock
+from schemas.codes import Code
 from schemas.settings.config import TypeConfig
 from schemas.settings.schedule import opens_in_s
-from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
 # How much longer a task waits than until its hours, so that not all of them begin at once.
@@ -89,7 +90,7 @@ class TypeLimits:
         self._asleep = {name for name, wait_s in waits.items() if wait_s}
         return [
             Reason(
-                ReasonCode.TYPE_ASLEEP,
+                Code.TYPE_ASLEEP,
                 name,
                 text=self._settings_of(name).schedule or "",
                 seconds=wait_s,

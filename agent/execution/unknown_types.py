@@ -14,7 +14,8 @@ from agent.judge import SPREAD, Tier
 from agent.judge.guard_rule import moved
 from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock
-from schemas.task.agent_report import Reason, ReasonCode
+from schemas.codes import Code
+from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
 REMEMBERED = 20  # names of unknown types; they come from tasks, so there may be any number
@@ -49,11 +50,11 @@ class UnknownTypes:
         if row is None:
             raise AssertionError(f"task {delivery.task_id} is not claimed")
         failure = Failure(ErrorClass.UNKNOWN_TYPE, f"no agent that had it knows type {row.type}")
-        return self._hold(delivery, failure, Reason(ReasonCode.TYPE_UNKNOWN, row.type))
+        return self._hold(delivery, failure, Reason(Code.TYPE_UNKNOWN, row.type))
 
     def hold_for_route(self, delivery: Delivery, why: str) -> Moved:
         """Return the outcome of a claimed task that may take no route of this agent."""
-        reason = Reason(ReasonCode.ROUTE_REFUSED, delivery.plan.route, text=why)
+        reason = Reason(Code.ROUTE_REFUSED, delivery.plan.route, text=why)
         return self._hold(delivery, Failure(ErrorClass.ROUTE, why), reason)
 
     def _hold(self, delivery: Delivery, failure: Failure, reason: Reason) -> Moved:
@@ -74,7 +75,7 @@ class UnknownTypes:
         return sorted(self._until_s, key=attrgetter("code", "name", "text"))[:SHOWN]
 
     def _is_known_now(self, reason: Reason) -> bool:
-        return reason.code == ReasonCode.TYPE_UNKNOWN and self.knows(reason.name)
+        return reason.code == Code.TYPE_UNKNOWN and self.knows(reason.name)
 
     def _next_tier(self, topic: str) -> Tier:
         """Return the tier after that of a record's topic, at most the longest one."""

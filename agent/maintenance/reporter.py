@@ -13,8 +13,9 @@ from agent.ports import Clock, Source
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
+from schemas.codes import Code
 from schemas.runtime.outage import DUTY, Outage
-from schemas.task.agent_report import MOST_ROUTES, AgentReport, Reason, ReasonCode
+from schemas.task.agent_report import MOST_ROUTES, AgentReport, Reason
 from schemas.task.topics import Topics
 
 EVERY_S = 1.0
@@ -88,9 +89,9 @@ class Reporter:
 
     def _reasons(self, now_s: float) -> Iterator[Reason]:
         if self._counts.settings_refused:
-            yield Reason(ReasonCode.SETTINGS_REFUSED, text=self._counts.settings_refused)
+            yield Reason(Code.SETTINGS_REFUSED, text=self._counts.settings_refused)
         for topic in sorted(self._counts.unknown_topics):
-            yield Reason(ReasonCode.TOPIC_UNKNOWN, topic)
+            yield Reason(Code.TOPIC_UNKNOWN, topic)
         yield from self._admission.reasons(now_s)
         yield from self._routes.reasons(now_s)
         yield from self._locks.reasons(now_s)

@@ -23,8 +23,9 @@ from agent.routes.faulty_tasks import FaultyTasks
 from agent.routes.limit import Limit
 from agent.routes.probe_schedule import ProbeSchedule
 from agent.routes.window import Window, run_for
+from schemas.codes import Code
 from schemas.settings.config import Trigger
-from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
+from schemas.task.agent_report import Reason, RouteFacts
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.route_state import RouteState
 
@@ -352,9 +353,9 @@ class Route:
             return self._hung(now_s)
         error_class, text = self._cause()
         code = {
-            RouteState.PARKED: ReasonCode.ROUTE_PARKED,
-            RouteState.STOPPED: ReasonCode.ROUTE_STOPPED,
-            RouteState.OPEN: ReasonCode.ROUTE_PAUSED,
+            RouteState.PARKED: Code.ROUTE_PARKED,
+            RouteState.STOPPED: Code.ROUTE_STOPPED,
+            RouteState.OPEN: Code.ROUTE_PAUSED,
         }[self.state]
         return Reason(code, self.name, error_class, text, self.closed_for_s(now_s))
 
@@ -390,7 +391,7 @@ class Route:
         if not ages_s:
             return None
         return Reason(
-            ReasonCode.CALLS_HANG,
+            Code.CALLS_HANG,
             self.name,
             seconds=max(ages_s),
             count=len(ages_s),

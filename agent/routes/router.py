@@ -11,11 +11,13 @@ from agent.routes.evidence import RouteEvidence
 from agent.routes.names import DEFAULT, RouteNames
 from agent.routes.plan import RoutePlan
 from agent.routes.route import Route, Ticket
+from producer.text.urgency import urgency_of
 from schemas.clients.llm_address import public
+from schemas.codes import Code
 from schemas.settings.account import account
 from schemas.settings.changes import longest_timeout_s
 from schemas.settings.config import Config, Trigger
-from schemas.task.agent_report import Reason, ReasonCode, RouteFacts
+from schemas.task.agent_report import Reason, RouteFacts
 from schemas.task.route_state import RouteState
 
 MOST = 1000
@@ -180,7 +182,6 @@ class Router:
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return why no calls start, the worst first."""
-        ranks = list(ReasonCode)
         found = [
             replace(
                 reason,
@@ -192,9 +193,9 @@ class Router:
             if (reason := route.why(now_s)) is not None
             for model, address in [self.target(route.name)]
         ]
-        found.sort(key=lambda reason: (ranks.index(ReasonCode(reason.code)), reason.name))
+        found.sort(key=lambda reason: (urgency_of(reason.code), reason.name))
         left_out = len(found) - SHOWN
-        rest = [Reason(ReasonCode.ROUTES_LEFT_OUT, count=left_out)] if left_out > 0 else []
+        rest = [Reason(Code.ROUTES_LEFT_OUT, count=left_out)] if left_out > 0 else []
         return found[:SHOWN] + rest
 
     def reports(self, busy: Container[str], now_s: float, utc_s: float) -> list[RouteFacts]:

@@ -26,13 +26,14 @@ from schemas.task.route_state import RouteState
 from schemas.task.states import FINAL, Status
 
 # On purpose a group waits for these; alerts about work that stands still leave it alone.
-WAITS = {
-    Urgency.GUARD_RAISED: "guard",
-    Urgency.ROUTE_PARKED: "parked",
-    Urgency.ROUTE_LIMITED: "limit",
-    Urgency.TYPE_ASLEEP: "schedule",
-    Urgency.LOCK_HELD: "lock",
-}
+# Work that waits on purpose; the reasons are the codes of these kinds.
+WAITS = (
+    Urgency.GUARD_RAISED,
+    Urgency.ROUTE_PARKED,
+    Urgency.ROUTE_LIMITED,
+    Urgency.TYPE_ASLEEP,
+    Urgency.LOCK_HELD,
+)
 _WORST_FIRST = (RouteState.PARKED, RouteState.STOPPED, RouteState.OPEN)
 _CLASSES = frozenset(map(str, ErrorClass))
 _CAUSES = frozenset(map(str, GuardCause))
@@ -235,7 +236,7 @@ def _of_waits(snapshot: Snapshot) -> Iterator[Metric]:
         "docllm_group_waiting",
         "1 if work waits on purpose for this reason.",
         ("group", "reason"),
-        {(status.group, reason): int(kind in urgencies) for kind, reason in WAITS.items()},
+        {(status.group, kind.code): int(kind in urgencies) for kind in WAITS},
     )
     causes = Counter(guard.cause if guard.cause in _CAUSES else OTHER for guard in status.guards)
     yield _gauge(

@@ -6,14 +6,8 @@ from typing import NamedTuple
 
 from producer.text.pace import duration
 from producer.text.urgency import Urgency, urgency_of
-from schemas.task.agent_report import (
-    AgentReport,
-    BlockReport,
-    CallReport,
-    Reason,
-    ReasonCode,
-    SuspectReport,
-)
+from schemas.codes import Code
+from schemas.task.agent_report import AgentReport, BlockReport, CallReport, Reason, SuspectReport
 from schemas.task.failures import ErrorClass
 from schemas.task.wording import counted
 
@@ -23,13 +17,13 @@ _CORRECT = "correct its key, model or address"
 
 
 _UNKNOWN: dict[str, str] = {
-    ReasonCode.TOPIC_UNKNOWN: "topic {name} paused: it is missing or was created again, run: "
+    Code.TOPIC_UNKNOWN: "topic {name} paused: it is missing or was created again, run: "
     "python -m producer topics apply",
-    ReasonCode.TYPE_UNKNOWN: "tasks of type {name} wait for an agent that knows it: add "
+    Code.TYPE_UNKNOWN: "tasks of type {name} wait for an agent that knows it: add "
     "[types.{name}] to the agents' settings",
-    ReasonCode.ROUTE_REFUSED: "tasks of route {name} wait, {text}; correct the agents' settings, "
+    Code.ROUTE_REFUSED: "tasks of route {name} wait, {text}; correct the agents' settings, "
     "or load the tasks anew",
-    ReasonCode.SETTINGS_REFUSED: "the changed settings are not used: {text}",
+    Code.SETTINGS_REFUSED: "the changed settings are not used: {text}",
 }
 
 
@@ -101,16 +95,16 @@ def _sentence(reason: Reason, group: str) -> Sentence:
 def _text(reason: Reason, group: str) -> str:
     why = ": ".join(filter(None, (reason.error_class, reason.text)))
     match reason.code:
-        case ReasonCode.ROUTE_PARKED:
+        case Code.ROUTE_PARKED:
             command = f"python -m agent resume {shlex.quote(reason.name)} --group {group}"
             next_try = f"next try in {reason.seconds:.0f} s or by {command}"
             fix = "" if reason.error_class == ErrorClass.MONEY else f"{_CORRECT}, "
             return f"{_route(reason)} is parked, {fix}{next_try}: {why}{_meanwhile(reason)}"
-        case ReasonCode.ROUTE_STOPPED | ReasonCode.ROUTE_PAUSED:
+        case Code.ROUTE_STOPPED | Code.ROUTE_PAUSED:
             waits = f"waits {reason.seconds:.0f} s" if reason.seconds > 0 else "tries one call"
             return f"{_route(reason)} {waits}: {why}{_meanwhile(reason)}"
-        case ReasonCode.CALLS_HANG | ReasonCode.LOCK_HELD as code:
-            return (_hanging if code == ReasonCode.CALLS_HANG else _locked)(reason)
+        case Code.CALLS_HANG | Code.LOCK_HELD as code:
+            return (_hanging if code == Code.CALLS_HANG else _locked)(reason)
         case code if code in _UNKNOWN:
             return _UNKNOWN[code].format(name=reason.name, text=reason.text)
         case code if code in _SHAPED:
@@ -164,7 +158,7 @@ def _asleep(reason: Reason) -> str:
 
 
 _SHAPED: dict[str, Callable[[Reason], str]] = {
-    ReasonCode.ROUTE_LIMITED: _limited,
-    ReasonCode.ROUTES_LEFT_OUT: _left_out,
-    ReasonCode.TYPE_ASLEEP: _asleep,
+    Code.ROUTE_LIMITED: _limited,
+    Code.ROUTES_LEFT_OUT: _left_out,
+    Code.TYPE_ASLEEP: _asleep,
 }

@@ -5,7 +5,7 @@ Tested by tests/unit/producer/text/test_agent_report.py and tests/contract/test_
 
 from enum import IntEnum
 
-from schemas.task.agent_report import ReasonCode
+from schemas.codes import Code
 
 
 class Urgency(IntEnum):
@@ -33,12 +33,17 @@ class Urgency(IntEnum):
     OTHER = 19  # what an agent of another version says
 
     @property
+    def code(self) -> str:
+        """Return the code of this kind; empty if it has none, because another version told it."""
+        return "" if self is Urgency.OTHER else Code[self.name]
+
+    @property
     def needs_person(self) -> bool:
         """Return whether somebody must act; the other kinds usually end by themselves."""
         return self <= Urgency.LOOP_BLOCKED
 
 
-_OF_CODES: dict[str, Urgency] = {code: Urgency[code.name] for code in ReasonCode}
+_OF_CODES: dict[str, Urgency] = {kind.code: kind for kind in Urgency}
 
 
 def urgency_of(code: str) -> Urgency:

@@ -6,7 +6,6 @@ reader ignores names that it does not know, and every text, list and number is b
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -30,28 +29,11 @@ _MOST = 2**63 - 1  # of a number, so that every program can read it
 Row = TypeVar("Row")
 
 
-class ReasonCode(StrEnum):
-    """Why something does not run in an agent, the worst first."""
-
-    ROUTE_PARKED = "route_parked"
-    TOPIC_UNKNOWN = "topic_unknown"
-    TYPE_UNKNOWN = "type_unknown"
-    ROUTE_REFUSED = "route_refused"  # tasks may take no route of the agent
-    SETTINGS_REFUSED = "settings_refused"  # changed settings are not used
-    ROUTE_STOPPED = "route_stopped"
-    CALLS_HANG = "calls_hang"
-    ROUTE_PAUSED = "route_paused"
-    ROUTE_LIMITED = "route_limited"
-    TYPE_ASLEEP = "type_asleep"  # its hours have not begun
-    LOCK_HELD = "lock_held"  # tasks wait for a lock that another task holds
-    ROUTES_LEFT_OUT = "routes_left_out"  # more routes wait than are named
-
-
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One reason why something does not run.
 
-    `code` is a `ReasonCode`, unless a newer agent has another one. `name` is the route, the topic
+    `code` is a `Code`, unless a newer agent has another one. `name` is the route, the topic
     or the type. `text` is a server's own text, on one line. `seconds` is the time until the next
     try; of calls that hang it is the age of the oldest, and `usual_s` is what calls usually take.
     `model` and `address` are those of a route; no address holds a password or a query. `fallback`

@@ -14,6 +14,7 @@ from producer.ledger.status import GroupStatus
 from producer.metrics.families import WAITS, Reading, families
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Bound, Scale
+from schemas.codes import Code
 from tests.servers.process import program
 from tests.servers.prometheus import PACKAGE, faster
 
@@ -60,12 +61,15 @@ def test_the_unit_tests_notice_each_rule_that_never_fires(tmp_path: Path) -> Non
 
 
 def test_each_alert_has_its_section_in_the_runbook() -> None:
-    """The link of an alert leads somewhere, and no section is about an alert of the past."""
-    sections = re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
-    assert sections == NAMES
+    """An alert has a code, its link leads to the code's section, and that names the alert."""
+    sections = dict(re.findall(r"^## (\w+)\n\n(.*)$", RUNBOOK.read_text(), re.MULTILINE))
+    assert sections.keys() <= set(Code)
+    named = [name for text in sections.values() for name in re.findall(r"`(Docllm\w+)`", text)]
+    assert sorted(named) == sorted(NAMES)
     for alert in ALERTS:
-        link = f"docs/how-to/runbook.md#{alert['alert'].lower()}"
-        assert alert["annotations"]["runbook"] == link
+        code = alert["annotations"]["code"]
+        assert alert["annotations"]["runbook"] == f"docs/how-to/runbook.md#{code}"
+        assert f"`{alert['alert']}`" in sections[code]
         assert alert["labels"]["severity"] in {"page", "ticket"}
 
 
@@ -87,7 +91,7 @@ def test_each_metric_of_a_rule_is_exported() -> None:
 def test_rules_exclude_only_reasons_that_exist() -> None:
     """A group that waits on purpose is one metric, with a closed set of reasons."""
     reasons = re.findall(r'reason="(\w+)"', UNIT_TESTS.read_text().split("docllm_route_state")[0])
-    assert set(reasons) <= set(WAITS.values())
+    assert set(reasons) <= {kind.code for kind in WAITS}
 
 
 def test_rules_can_be_made_faster_for_a_test() -> None:

@@ -12,8 +12,9 @@ from agent.outcome import Outcome
 from producer.ledger import agent_status, batch_status, cancel, outbox, reported_types, status
 from producer.ledger.batch_status import BatchStatus
 from producer.ledger.status import GroupStatus
+from schemas.codes import Code
 from schemas.ledger import tables
-from schemas.task.agent_report import AgentReport, Reason, ReasonCode, SuspectReport, to_json
+from schemas.task.agent_report import AgentReport, Reason, SuspectReport, to_json
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     BATCH,
@@ -26,7 +27,7 @@ from tests.contract.ledger_parts import (
     LedgerDatabase,
 )
 
-PAUSED = Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
+PAUSED = Reason(Code.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
 
 
 def reporting(*reasons: Reason, lag: Mapping[str, int] | None = None) -> str:
@@ -270,7 +271,7 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
 def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerDatabase) -> None:
     """The agents learn late that no task of the type waits any more."""
     (task_id,) = ledger_db.load("a")
-    unknown = Reason(ReasonCode.TYPE_UNKNOWN, "invoice")
+    unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     agent = ledger_db.agent("alive")
     ledger_db.run(lambda c: leases.beat(c, agent.agent_id, reporting(unknown)))
     assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
@@ -283,7 +284,7 @@ def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerD
 def test_a_type_that_one_agent_knows_is_no_reason(ledger_db: LedgerDatabase) -> None:
     """Its tasks come to that agent, though another one has just met them."""
     ledger_db.load("a")
-    unknown = Reason(ReasonCode.TYPE_UNKNOWN, "invoice")
+    unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     older, newer = ledger_db.agent("older"), ledger_db.agent("newer")
     knowing = to_json(AgentReport(slots=8, types=("invoice",)))
     ledger_db.run(lambda c: leases.beat(c, older.agent_id, reporting(unknown)))
@@ -365,8 +366,8 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
     ledger_db.claimed(first, lost.next_owner())
     ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
-    unknown = Reason(ReasonCode.TOPIC_UNKNOWN, "docllm.inbox")
-    money = Reason(ReasonCode.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
+    unknown = Reason(Code.TOPIC_UNKNOWN, "docllm.inbox")
+    money = Reason(Code.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
     suspect = SuspectReport(9, BATCH, "k", 3, alone=True)
     for lease, report in (
         (waiting, AgentReport(reasons=(PAUSED, unknown), loop_age_s=20.0)),
@@ -428,7 +429,7 @@ def test_paused_topics_are_shown_without_an_open_batch(
     Nothing else would say why none of them becomes a task.
     """
     alive = ledger_db.agent()
-    unknown = reporting(Reason(ReasonCode.TOPIC_UNKNOWN, "docllm.inbox"))
+    unknown = reporting(Reason(Code.TOPIC_UNKNOWN, "docllm.inbox"))
     ledger_db.run(lambda c: leases.beat(c, alive.agent_id, unknown))
 
     assert shown(ledger_db).reasons == (
@@ -446,11 +447,11 @@ def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
         ledger_db.agent(name) for name in ("first", "second", "older", "silent")
     )
     ledger_db.ago(tables.agent.c.started_at, 9, first.agent_id)
-    parked = Reason(ReasonCode.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
+    parked = Reason(Code.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
     for lease, report in (
         (first, reporting(PAUSED, lag={"tasks": 3, "inbox": 1})),
         (second, reporting(replace(PAUSED, seconds=3.0), parked, lag={"tasks": 4})),
-        (silent, reporting(Reason(ReasonCode.TOPIC_UNKNOWN, "t"), lag={"tasks": 100})),
+        (silent, reporting(Reason(Code.TOPIC_UNKNOWN, "t"), lag={"tasks": 100})),
     ):
         ledger_db.call(leases.beat, lease.agent_id, report)
     ledger_db.set(tables.agent, older.agent_id, notice="route old waits 1 s")

@@ -15,9 +15,10 @@ from agent.outcome import Dead, Failure, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply
 from agent.quota.estimate import CallSize
 from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest
+from schemas.codes import Code
 from schemas.settings.config import Config, LLMConfig
 from schemas.settings.quota import QuotaLimits
-from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 from tests.support.routes import ROUTE, routes
 from tests.support.slots import SlotsHarness, claimed, ending, quota_gate_of
@@ -108,7 +109,7 @@ def test_a_task_is_admitted_when_its_call_was_granted() -> None:
     assert gate.admit(delivery, ROUTE) is None
     ledger.grant(gate.ask(delivery, ROUTE), binding="rpm")
     assert gate.reasons(clock.now_s()) == [
-        Reason(ReasonCode.ROUTE_LIMITED, ROUTE, text="rpm", count=60, agents=3)
+        Reason(Code.ROUTE_LIMITED, ROUTE, text="rpm", count=60, agents=3)
     ]
 
 

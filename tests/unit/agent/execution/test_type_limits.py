@@ -11,8 +11,9 @@ from agent.inflight.table import InFlightTable
 from agent.judge import tiers_of
 from agent.outcome import Moved
 from agent.quota.estimate import CallSize
+from schemas.codes import Code
 from schemas.settings.config import NO_SETTINGS, TypeConfig
-from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, routes
@@ -60,7 +61,7 @@ def test_the_report_names_a_type_while_a_task_of_it_waits() -> None:
     assert not types.is_open("document")
     assert types.is_open("other")
     assert types.reasons() == [
-        Reason(ReasonCode.TYPE_ASLEEP, "document", text="22:00-06:00 UTC", seconds=HOUR_S)
+        Reason(Code.TYPE_ASLEEP, "document", text="22:00-06:00 UTC", seconds=HOUR_S)
     ]
     clock.at_s += HOUR_S
     assert types.reasons() == []

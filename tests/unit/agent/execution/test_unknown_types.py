@@ -11,8 +11,9 @@ from agent.execution.unknown_types import REMEMBERED, SHOWN, UnknownTypes
 from agent.judge import tiers_of
 from agent.outcome import Cancelled, Dead, Moved, Outcome
 from agent.routes import RoutePlan
+from schemas.codes import Code
 from schemas.settings.fallback import FallbackStep
-from schemas.task.agent_report import Reason, ReasonCode
+from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, ROUTE, routes
@@ -64,7 +65,7 @@ def test_the_report_names_the_type_until_its_tasks_have_come_back() -> None:
     types = unknown(clock)
     held(types, "g.tasks")
 
-    assert types.reasons(clock.now_s()) == [Reason(ReasonCode.TYPE_UNKNOWN, "b")]
+    assert types.reasons(clock.now_s()) == [Reason(Code.TYPE_UNKNOWN, "b")]
     clock.at_s += 95
     assert types.reasons(clock.now_s()) != []
     clock.at_s += 2
@@ -81,7 +82,7 @@ def test_a_type_is_no_reason_once_the_settings_have_it() -> None:
     held(types, "g.tasks", "c")
     known.add("b")
 
-    assert types.reasons(clock.now_s()) == [Reason(ReasonCode.TYPE_UNKNOWN, "c")]
+    assert types.reasons(clock.now_s()) == [Reason(Code.TYPE_UNKNOWN, "c")]
 
 
 def test_any_number_of_names_fills_no_memory() -> None:
@@ -173,7 +174,7 @@ def test_a_task_that_may_take_no_route_waits_without_a_call(plan: RoutePlan, why
     assert outcome.failure.text == why
     assert harness.worker.limits_s == []
     assert harness.unknown_types.reasons(harness.clock.now_s()) == [
-        Reason(ReasonCode.ROUTE_REFUSED, plan.route, text=why)
+        Reason(Code.ROUTE_REFUSED, plan.route, text=why)
     ]
 
 

@@ -13,8 +13,9 @@ from agent.ports import Source
 from agent.ports.lock_table import LockTable
 from agent.reporting.latest_report import LatestReport
 from agent.routes import Router
+from schemas.codes import Code
 from schemas.runtime.clock import Clock
-from schemas.task.agent_report import AgentReport, Reason, ReasonCode, SuspectReport
+from schemas.task.agent_report import AgentReport, Reason, SuspectReport
 from schemas.task.topics import Topics
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, call, paused, routes, snoozed, stopped
@@ -103,10 +104,8 @@ def test_a_report_says_since_when_a_route_is_closed() -> None:
         1,
     )
     assert report.reasons == (
-        Reason(ReasonCode.TOPIC_UNKNOWN, "g.inbox"),
-        Reason(
-            ReasonCode.ROUTE_STOPPED, "default", "SERVER", "503: away", 1.0, address="http://llm"
-        ),
+        Reason(Code.TOPIC_UNKNOWN, "g.inbox"),
+        Reason(Code.ROUTE_STOPPED, "default", "SERVER", "503: away", 1.0, address="http://llm"),
     )
 
 
@@ -160,4 +159,4 @@ def test_at_most_twenty_routes_are_named() -> None:
 
     assert [route.name for route in report.routes] == [f"m{number:02}" for number in range(20)]
     assert report.routes_left_out == 3
-    assert report.reasons[-1] == Reason(ReasonCode.ROUTES_LEFT_OUT, count=18)
+    assert report.reasons[-1] == Reason(Code.ROUTES_LEFT_OUT, count=18)

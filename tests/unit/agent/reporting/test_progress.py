@@ -17,9 +17,10 @@ from agent.reporting.telemetry import Counts
 from agent.reporting.views import LINE_S, LOOK_S
 from producer.ledger import dead_letters, progress
 from producer.ledger.progress import Totals, Waiting
+from schemas.codes import Code
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.transactions import Transactions
-from schemas.task.agent_report import AgentReport, Reason, ReasonCode
+from schemas.task.agent_report import AgentReport, Reason
 from schemas.task.failures import ErrorClass
 
 HOUR_S = 3600
@@ -126,7 +127,7 @@ def warnings(
 
 def test_the_reason_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """While a route waits, the log says so once a minute."""
-    waits = Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
+    waits = Reason(Code.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
     messages = warnings((waits,), caplog)
 
     assert set(messages) == {"route default waits 20 s: RATE: 429"}
@@ -138,7 +139,7 @@ def test_an_unknown_type_is_logged_while_a_task_may_have_it(
     caplog: pytest.LogCaptureFixture, open_tasks: int
 ) -> None:
     """An agent learns late that the last task of a type was cancelled; the totals know at once."""
-    unknown = Reason(ReasonCode.TYPE_UNKNOWN, "invoice")
+    unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     progress = progress_of(Totals(open=open_tasks), reasons=(unknown,))
     asyncio.run(progress.begin())
 
@@ -187,7 +188,7 @@ def test_what_stands_still_says_why_every_half_minute(caplog: pytest.LogCaptureF
 
 def test_only_the_first_of_several_agents_speaks_for_all(caplog: pytest.LogCaptureFixture) -> None:
     """The others say what their own routes wait for, and nothing twice."""
-    waits = Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
+    waits = Reason(Code.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
 
     messages = logged(progress_of(Totals(open=2), reasons=(waits,), first=False), caplog)
 
@@ -198,7 +199,7 @@ def test_the_end_of_a_stop_is_logged_at_once(caplog: pytest.LogCaptureFixture) -
     """A person sees that work goes on."""
     clock = Hour()
     progress = progress_of(clock=clock)
-    stopped = AgentReport(reasons=(Reason(ReasonCode.ROUTE_STOPPED, "r", "SERVER", "503"),))
+    stopped = AgentReport(reasons=(Reason(Code.ROUTE_STOPPED, "r", "SERVER", "503"),))
     reports = [stopped, stopped, AgentReport()]
     progress._latest = cast(
         "LatestReport",
@@ -215,7 +216,7 @@ def test_a_limit_that_is_used_up_is_no_warning(caplog: pytest.LogCaptureFixture)
     """It is used up and free again all the time, so its end is no news either."""
     progress = progress_of(clock=Hour())
     limited = AgentReport(
-        reasons=(Reason(ReasonCode.ROUTE_LIMITED, "r", text="rpm", count=600, agents=2),)
+        reasons=(Reason(Code.ROUTE_LIMITED, "r", text="rpm", count=600, agents=2),)
     )
     reports = [limited, limited, AgentReport()]
     progress._latest = cast(

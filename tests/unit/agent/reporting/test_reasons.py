@@ -6,7 +6,8 @@ import pytest
 
 from agent.reporting.reasons import why_still
 from producer.ledger.progress import Waiting
-from schemas.task.agent_report import AgentReport, CallReport, Reason, ReasonCode
+from schemas.codes import Code
+from schemas.task.agent_report import AgentReport, CallReport, Reason
 from schemas.task.guard import Guard, GuardCause
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,7 +25,7 @@ GUARD = Guard(
     look_at=NOW,
 )
 STOPPED = Reason(
-    ReasonCode.ROUTE_STOPPED,
+    Code.ROUTE_STOPPED,
     "r",
     "NETWORK",
     "refused",

@@ -15,14 +15,8 @@ from producer.ledger.batch_status import BatchStatus, _failures
 from producer.ledger.status import GroupStatus
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
-from schemas.task.agent_report import (
-    AgentReport,
-    CallReport,
-    Reason,
-    ReasonCode,
-    RouteFacts,
-    SuspectReport,
-)
+from schemas.codes import Code
+from schemas.task.agent_report import AgentReport, CallReport, Reason, RouteFacts, SuspectReport
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status
@@ -37,7 +31,7 @@ FULL_REPORT = AgentReport(
     lag={"tasks": 3},
     oldest_call=CallReport(7, "tasks", "a.txt", "default", 12.5),
     suspects=(SuspectReport(8, "tasks", "b.txt", 3, alone=True),),
-    reasons=(Reason(ReasonCode.CALLS_HANG, "default", seconds=99.5, count=1, usual_s=1.5),),
+    reasons=(Reason(Code.CALLS_HANG, "default", seconds=99.5, count=1, usual_s=1.5),),
     settings="0123456789abcdef",
     program="0.1.0",
     revision="0005",
@@ -109,7 +103,7 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
     assert report["routes"]["items"]["properties"].keys() == {
         part.name for part in fields(RouteFacts)
     }
-    assert set(report["reasons"]["items"]["properties"]["code"]["examples"]) == set(ReasonCode)
+    assert set(report["reasons"]["items"]["properties"]["code"]["examples"]) < set(Code)
     for status in (full, GroupStatus("docllm", "0" * 32, (), (), 0, ())):
         assert list(validator.iter_errors(orjson.loads(orjson.dumps(status.as_json())))) == []
 

@@ -101,7 +101,13 @@ def test_reasons_to_wait_are_a_closed_set() -> None:
     waits = (Sentence(Urgency.GUARD_RAISED, ("guard", "b"), "guard"),)
     found = shown(replace(NOTHING, status=replace(NOTHING.status, waits=waits)))
     reasons = {key[2]: value for key, value in found.items() if key[0] == "docllm_group_waiting"}
-    assert reasons == {"guard": 1, "parked": 0, "limit": 0, "schedule": 0, "lock": 0}
+    assert reasons == {
+        "guard_raised": 1,
+        "route_parked": 0,
+        "route_limited": 0,
+        "type_asleep": 0,
+        "lock_held": 0,
+    }
 
 
 def test_a_backlog_has_an_age_only_if_there_is_one() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from producer.text.agent_report import blocked, foreign_notice, joined, sentences
-from schemas.task.agent_report import AgentReport, BlockReport, Reason, ReasonCode, SuspectReport
+from schemas.codes import Code
+from schemas.task.agent_report import AgentReport, BlockReport, Reason, SuspectReport
 
 
 def said(*reasons: Reason) -> list[str]:
@@ -14,94 +15,94 @@ def said(*reasons: Reason) -> list[str]:
     ("reason", "text"),
     [
         (
-            Reason(ReasonCode.ROUTE_PARKED, "gpt 4", "MONEY", "402: pay", seconds=9.6),
+            Reason(Code.ROUTE_PARKED, "gpt 4", "MONEY", "402: pay", seconds=9.6),
             (
                 "route gpt 4 is parked, next try in 10 s or by python -m agent resume 'gpt 4' "
                 "--group g: MONEY: 402: pay"
             ),
         ),
         (
-            Reason(ReasonCode.ROUTE_PARKED, "gpt", "AUTH", "401: who", seconds=9.6),
+            Reason(Code.ROUTE_PARKED, "gpt", "AUTH", "401: who", seconds=9.6),
             (
                 "route gpt is parked, correct its key, model or address, "
                 "next try in 10 s or by python -m agent resume gpt --group g: AUTH: 401: who"
             ),
         ),
         (
-            Reason(ReasonCode.ROUTE_STOPPED, "default", "SERVER", "503", seconds=2.0),
+            Reason(Code.ROUTE_STOPPED, "default", "SERVER", "503", seconds=2.0),
             "route default waits 2 s: SERVER: 503",
         ),
         (
-            Reason(ReasonCode.ROUTE_PAUSED, "default", "RATE", "429"),
+            Reason(Code.ROUTE_PAUSED, "default", "RATE", "429"),
             "route default tries one call: RATE: 429",
         ),
         (
-            Reason(ReasonCode.CALLS_HANG, "default", seconds=500.0, count=1, usual_s=1.25),
+            Reason(Code.CALLS_HANG, "default", seconds=500.0, count=1, usual_s=1.25),
             "route default: 1 call has been running for 500 s, usually they take 1.2 s",
         ),
         (
-            Reason(ReasonCode.CALLS_HANG, "default", seconds=500.0, count=2),
+            Reason(Code.CALLS_HANG, "default", seconds=500.0, count=2),
             "route default: 2 calls have been running for 500 s",
         ),
         (
-            Reason(ReasonCode.TOPIC_UNKNOWN, "g.inbox"),
+            Reason(Code.TOPIC_UNKNOWN, "g.inbox"),
             (
                 "topic g.inbox paused: it is missing or was created again, run: "
                 "python -m producer topics apply"
             ),
         ),
         (
-            Reason(ReasonCode.ROUTE_LIMITED, "fast", text="rpm", count=5000, agents=3),
+            Reason(Code.ROUTE_LIMITED, "fast", text="rpm", count=5000, agents=3),
             "route fast waits for its rpm: 5,000 per minute, 3 agents",
         ),
         (
-            Reason(ReasonCode.ROUTE_LIMITED, "fast", text="rpd", count=1000, agents=1),
+            Reason(Code.ROUTE_LIMITED, "fast", text="rpd", count=1000, agents=1),
             "route fast waits for its rpd: 1,000 per day, 1 agent",
         ),
         (
-            Reason(ReasonCode.ROUTE_LIMITED, "fast", text="in_flight", count=40, agents=2),
+            Reason(Code.ROUTE_LIMITED, "fast", text="in_flight", count=40, agents=2),
             "route fast waits for its in_flight: 40 calls at once, 2 agents",
         ),
         (
-            Reason(ReasonCode.ROUTE_LIMITED, "fast", seconds=2.4, agents=2),
+            Reason(Code.ROUTE_LIMITED, "fast", seconds=2.4, agents=2),
             "route fast waits 2 s: the provider refused calls",
         ),
-        (Reason(ReasonCode.ROUTES_LEFT_OUT, count=3), "3 more routes wait"),
+        (Reason(Code.ROUTES_LEFT_OUT, count=3), "3 more routes wait"),
         (
-            Reason(ReasonCode.LOCK_HELD, "account 7", text="task 9", count=2, seconds=12.3),
+            Reason(Code.LOCK_HELD, "account 7", text="task 9", count=2, seconds=12.3),
             "2 tasks wait for the lock account 7, for 12 s at most; task 9 holds it",
         ),
         (
-            Reason(ReasonCode.LOCK_HELD, "account 7", text="task 9", count=1, seconds=12.3),
+            Reason(Code.LOCK_HELD, "account 7", text="task 9", count=1, seconds=12.3),
             "1 task waits for the lock account 7, for 12 s at most; task 9 holds it",
         ),
         (
-            Reason(ReasonCode.TYPE_UNKNOWN, "invoice"),
+            Reason(Code.TYPE_UNKNOWN, "invoice"),
             (
                 "tasks of type invoice wait for an agent that knows it: add [types.invoice] to the "
                 "agents' settings"
             ),
         ),
         (
-            Reason(ReasonCode.ROUTE_STOPPED, "a", "SERVER", "503: away", 3.0, fallback="b"),
+            Reason(Code.ROUTE_STOPPED, "a", "SERVER", "503: away", 3.0, fallback="b"),
             "route a waits 3 s: SERVER: 503: away; meanwhile its tasks run on route b",
         ),
         (
-            Reason(ReasonCode.ROUTE_REFUSED, "fast", text="no agent that had it has a route fast"),
+            Reason(Code.ROUTE_REFUSED, "fast", text="no agent that had it has a route fast"),
             (
                 "tasks of route fast wait, no agent that had it has a route fast; correct the "
                 "agents' settings, or load the tasks anew"
             ),
         ),
         (
-            Reason(ReasonCode.TYPE_ASLEEP, "night", text="22:00-06:00 UTC", seconds=5400.0),
+            Reason(Code.TYPE_ASLEEP, "night", text="22:00-06:00 UTC", seconds=5400.0),
             ("tasks of type night wait on purpose: it runs 22:00-06:00 UTC, next in 1:30:00"),
         ),
         (
-            Reason(ReasonCode.SETTINGS_REFUSED, text="docllm.toml is not TOML: line 3"),
+            Reason(Code.SETTINGS_REFUSED, text="docllm.toml is not TOML: line 3"),
             "the changed settings are not used: docllm.toml is not TOML: line 3",
         ),
-        (Reason(ReasonCode.ROUTES_LEFT_OUT, count=1), "1 more route waits"),
+        (Reason(Code.ROUTES_LEFT_OUT, count=1), "1 more route waits"),
         (Reason("out_of_budget", "night", text="0.00"), "out_of_budget night 0.00"),
     ],
 )
@@ -112,7 +113,7 @@ def test_every_reason_has_a_sentence(reason: Reason, text: str) -> None:
 
 def test_the_worst_reason_comes_first() -> None:
     """A person reads the first line, so it is the one that asks for a person."""
-    codes = [ReasonCode.ROUTES_LEFT_OUT, "newer", ReasonCode.ROUTE_PAUSED, ReasonCode.ROUTE_PARKED]
+    codes = [Code.ROUTES_LEFT_OUT, "newer", Code.ROUTE_PAUSED, Code.ROUTE_PARKED]
     report = AgentReport(
         reasons=tuple(Reason(code, "r") for code in codes),
         suspects=(SuspectReport(7, "night", "k", 3, alone=True),),
@@ -132,7 +133,7 @@ def test_the_worst_reason_comes_first() -> None:
 
 def test_no_reason_fills_the_screen() -> None:
     """A server's text is cut."""
-    assert len(said(Reason(ReasonCode.ROUTE_PAUSED, "r", "RATE", "x" * 999))[0]) <= 500
+    assert len(said(Reason(Code.ROUTE_PAUSED, "r", "RATE", "x" * 999))[0]) <= 500
 
 
 def test_a_loop_is_blocked_after_some_seconds() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.codes import Code
 from schemas.task.agent_report import (
     MOST_BYTES,
     MOST_ROUTES,
@@ -16,7 +17,6 @@ from schemas.task.agent_report import (
     BlockReport,
     CallReport,
     Reason,
-    ReasonCode,
     RouteFacts,
     SuspectReport,
     from_json,
@@ -33,7 +33,7 @@ FULL = AgentReport(
     lag={"tasks": 12, "retry.30s": 1},
     oldest_call=CallReport(2**62, "night", "a.txt", "default", 12.5),
     suspects=(SuspectReport(8, "night", "b.txt", 3, alone=True),),
-    reasons=(Reason(ReasonCode.CALLS_HANG, "default", "", "", 99.5, 2, 1.5),),
+    reasons=(Reason(Code.CALLS_HANG, "default", "", "", 99.5, 2, 1.5),),
     types=("document", "invoice"),
     settings="0123456789abcdef",
     program="0.1.0",

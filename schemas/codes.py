@@ -1,0 +1,43 @@
+"""The stable codes of what asks a person to act. Pure.
+
+A code names one trouble wherever it is told: in the log, in `status`, in an alert. Its section in
+docs/how-to/runbook.md says what to do. Codes are stored and published, so none is ever renamed.
+"""
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """What asks a person to act; the value is the code, and the anchor in the runbook."""
+
+    # Why work waits, as `status` shows it (producer/text/urgency.py has the order).
+    NO_AGENT = "no_agent"
+    ROUTE_PARKED = "route_parked"
+    TOPIC_UNKNOWN = "topic_unknown"
+    GUARD_RAISED = "guard_raised"
+    TYPE_UNKNOWN = "type_unknown"
+    ROUTE_REFUSED = "route_refused"  # tasks may take no route of the agent
+    SETTINGS_REFUSED = "settings_refused"  # changed settings are not used
+    HOOKS_GIVEN_UP = "hooks_given_up"
+    LOOP_BLOCKED = "loop_blocked"
+    AGENT_LOST = "agent_lost"
+    ROUTE_STOPPED = "route_stopped"
+    CALLS_HANG = "calls_hang"
+    SUSPECT_RUNS = "suspect_runs"
+    AGENT_SILENT = "agent_silent"
+    ROUTE_PAUSED = "route_paused"
+    ROUTE_LIMITED = "route_limited"
+    TYPE_ASLEEP = "type_asleep"  # its hours have not begun
+    LOCK_HELD = "lock_held"  # tasks wait for a lock that another task holds
+    ROUTES_LEFT_OUT = "routes_left_out"  # more routes wait than are named
+
+    # What alerts tell.
+    STALLED = "stalled"
+    ORDERS_STUCK = "orders_stuck"
+    LEASE_LOST = "lease_lost"
+    TASKS_DEAD = "tasks_dead"
+    INBOX_UNREAD = "inbox_unread"
+    COST_WASTED = "cost_wasted"
+    RECORD_QUARANTINED = "record_quarantined"
+    VERSIONS_MIXED = "versions_mixed"
+    EXPORTER_STALE = "exporter_stale"
