@@ -134,7 +134,11 @@ batch = _table(
         doc="when its last load ended; NULL while a load runs or was interrupted",
     ),
     Column("cancelled_at", UtcTime, doc="when it was cancelled"),
-    Column("archived_at", UtcTime, doc="when it was put away; nothing sets it yet"),
+    Column(
+        "archived_at",
+        UtcTime,
+        doc="when it was put away: its tasks are done, even those that have no rows any more",
+    ),
     _word("note", 500, doc="who made it: empty for a load"),
     Column(
         "options",
@@ -142,6 +146,33 @@ batch = _table(
         doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`, "
         "`output_uri`, `tenant`, `priority`",
     ),
+    Column("purging_at", UtcTime, doc="when a purge began to delete rows of it"),
+    Column("purged_at", UtcTime, doc="when all rows of its tasks were deleted"),
+    Column("inputs_purged_at", UtcTime, doc="when all inputs of its tasks were deleted"),
+    Column("results_purged_at", UtcTime, doc="when all results of its tasks were deleted"),
+    Column("dead_purged_at", UtcTime, doc="when all dead letters of its tasks were deleted"),
+)
+
+archive = _table(
+    "archive",
+    "one row for each archive of a batch, finished or not",
+    _key(auto=True, doc="number of the archive"),
+    Column("batch_id", BigId, nullable=False, doc="the batch"),
+    _word("uri", 1000, doc="folder in which its files lie"),
+    _word("format", 16, doc="`jsonl` or `parquet`"),
+    _big("files", doc="files with tasks"),
+    _big("bytes", doc="size of these files"),
+    _big("tasks", doc="tasks in them"),
+    _big("results", doc="of these, tasks with a result"),
+    _big("dead", doc="of these, dead tasks"),
+    Column("digest", binary(32), doc="SHA-256 of the manifest, once it is written"),
+    _word("revision", 32, doc="schema revision of the ledger"),
+    _word("version", 32, doc="version of docllm"),
+    _now(doc="when it was begun; it holds what the tasks were then"),
+    Column("verified_at", UtcTime, doc="when all files had been read back and compared"),
+    Column("ended_at", UtcTime, doc="when it was given up unfinished"),
+    Index("ix_archive_batch", "batch_id"),
+    Index("ix_archive_verified", "verified_at"),
 )
 
 task = _table(
