@@ -1,7 +1,7 @@
 """Installs what the servers need.
 
-Debian packages come by apt-get, Kafka's jars by Maven, and MySQL is unpacked into a folder of its
-own.
+Debian packages come by apt-get, Kafka's jars by Maven, MySQL is unpacked into a folder of its own,
+and kustomize is built by Go.
 """
 
 import os
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.servers import kafka, mysql
+from tests.servers import kafka, kustomize, mysql
 from tests.servers.process import ServerMissingError, program
 
 # Each program and its Debian package.
@@ -45,6 +45,12 @@ def install() -> None:
         _say(f"without MySQL, whose tests will be skipped, or fail in CI: {error}")
     else:
         _say("ready: MySQL")
+    try:
+        kustomize.fetch()
+    except ServerMissingError as error:
+        _say(f"without kustomize, whose tests will be skipped, or fail in CI: {error}")
+    else:
+        _say("ready: kustomize")
 
 
 def missing() -> list[str]:
