@@ -1,6 +1,6 @@
 """Reads from a reply's headers how much of the provider's limits is left. Pure.
 
-Only the share is used. The numbers themselves come late, and count calls that still run.
+Only the share decides something. The numbers come late, and count calls that still run.
 """
 
 import re
@@ -8,6 +8,14 @@ from collections.abc import Mapping
 
 _DIGITS = re.compile(r"\d{1,15}(\.\d{1,9})?")
 _MOST_HEADERS = 16
+_REMAINING = (  # OpenAI's form, which most servers have, and Anthropic's
+    ("x-ratelimit-remaining-{}", ("requests", "tokens")),
+    (
+        "anthropic-ratelimit-{}-remaining",
+        ("requests", "tokens", "input-tokens", "output-tokens"),
+    ),
+)
+_KINDS = {form.format(kind): kind.replace("-", "_") for form, kinds in _REMAINING for kind in kinds}
 
 
 def share_left(headers: Mapping[str, str]) -> float | None:
@@ -22,6 +30,18 @@ def share_left(headers: Mapping[str, str]) -> float | None:
         and (share := _share(limit, headers.get(remaining, ""))) is not None
     ]
     return min(shares[:_MOST_HEADERS], default=None)
+
+
+def left(headers: Mapping[str, str]) -> dict[str, float]:
+    """Return what is left of the limits, by kind: `requests`, `tokens`, `input_tokens` and so on.
+
+    Limits of other kinds are left out, and so is what is no number.
+    """
+    return {
+        kind: float(amount)
+        for name, kind in _KINDS.items()
+        if (amount := headers.get(name)) is not None and _DIGITS.fullmatch(amount)
+    }
 
 
 def _remaining_name(name: str) -> str | None:

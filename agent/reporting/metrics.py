@@ -4,10 +4,11 @@ What happens to tasks is told by the group's exporter, from the ledger. This is 
 knows: how long its calls and its transactions take, and how it is itself. Any thread may read it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
+    Gauge,
     Histogram,
     ProcessCollector,
     disable_created_metrics,
@@ -24,6 +25,7 @@ ROUTES = 5  # that are labels of their own
 # Those of OpenTelemetry for calls of models, and more for long answers, in seconds.
 CALL_S = (*(round(0.01 * 2**power, 2) for power in range(14)), 163.0, 327.0, 600.0)
 TRANSACTION_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+WAIT_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0)
 GROUP_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # A value that is read when somebody asks: name, meaning, and what returns it.
@@ -53,6 +55,18 @@ class AgentMetrics(Collector):
             buckets=CALL_S,
             registry=self._registry,
         )
+        self._left = Gauge(
+            "docllm_ratelimit_remaining",
+            "What is left of a provider's limit, as its last answer said.",
+            ["route", "kind"],
+            registry=self._registry,
+        )
+        self._wait_s = Histogram(
+            "docllm_task_wait_seconds",
+            "How long tasks had been due when they were claimed, of one claim in a second.",
+            buckets=WAIT_S,
+            registry=self._registry,
+        )
         self._claim_s, self._settle_s = (
             Histogram(
                 f"docllm_{name}_duration_seconds",
@@ -72,6 +86,15 @@ class AgentMetrics(Collector):
     def called(self, route: str, took_s: float) -> None:
         """Note a call that ended, however."""
         self._call_s.labels(self._labels.label(route)).observe(took_s)
+
+    def left(self, route: str, amounts: Mapping[str, float]) -> None:
+        """Note what is left of a provider's limits, by the kind of limit: a closed set."""
+        for kind, amount in amounts.items():
+            self._left.labels(self._labels.label(route), kind).set(amount)
+
+    def waited(self, wait_s: float) -> None:
+        """Note how long a task had been due when it was claimed."""
+        self._wait_s.observe(wait_s)
 
     def claimed(self, took_s: float) -> None:
         """Note a transaction that claimed tasks."""

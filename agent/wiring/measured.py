@@ -1,7 +1,4 @@
-"""Ports that measure what passes through them; everything else is left as it is.
-
-Tested by tests/integration/test_agent_http.py.
-"""
+"""Ports that measure what passes through them; everything else is left as it is."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +9,7 @@ from agent.ports import (
     Call,
     CallFailed,
     Claimable,
+    ClaimAnswer,
     ClaimAnswers,
     Clock,
     Ledger,
@@ -19,8 +17,11 @@ from agent.ports import (
     Settlement,
     Verdict,
 )
+from agent.quota.provider_headers import left
 from agent.reporting.metrics import AgentMetrics
 from producer.ports import Order
+
+SAMPLE_S = 1.0  # the waits of one claim in this time are measured
 
 
 def measured_accounts(
@@ -47,21 +48,29 @@ class _TimedLLM:
     async def complete(self, call: Call) -> Reply | CallFailed:
         began_s = self._clock.now_s()
         try:
-            return await self._llm.complete(call)
+            answer = await self._llm.complete(call)
         finally:
             self._metrics.called(self._route, self._clock.now_s() - began_s)
+        if isinstance(answer, Reply):
+            self._metrics.left(self._route, left(answer.headers))
+        return answer
 
     async def close(self) -> None:
         await self._llm.close()
 
 
 class MeasuredLedger:
-    """A ledger that times claims and settles."""
+    """A ledger that times claims and settles, and samples how long tasks have waited.
+
+    A claim overwrites the time from which a task was due. So the ledger is asked before, once in
+    `SAMPLE_S`: a read by keys, whatever the number of tasks.
+    """
 
     def __init__(self, ledger: Ledger, metrics: AgentMetrics, clock: Clock) -> None:
         self._ledger = ledger
         self._metrics = metrics
         self._clock = clock
+        self._sampled_s = float("-inf")
         self.ask = ledger.ask
         self.bodies = ledger.bodies
         self.relieve = ledger.relieve
@@ -72,10 +81,23 @@ class MeasuredLedger:
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
     ) -> ClaimAnswers:
         """Claim, and note how long it took."""
+        before = await self._sample(records)
         began_s = self._clock.now_s()
         answers = await self._ledger.claim(records, owner, deadline_s, suspects=suspects)
         self._metrics.claimed(self._clock.now_s() - began_s)
+        for task_id, (answer, row) in before.items():
+            is_claimed = answers[task_id][0] is ClaimAnswer.CLAIMED
+            if is_claimed and answer is ClaimAnswer.CLAIMABLE and row is not None:
+                self._metrics.waited(-row.due_in_s)
         return answers
+
+    async def _sample(self, records: Sequence[Claimable]) -> ClaimAnswers:
+        """Return what the ledger says before a claim; nothing if it was asked a moment ago."""
+        now_s = self._clock.now_s()
+        if now_s < self._sampled_s + SAMPLE_S:
+            return {}
+        self._sampled_s = now_s
+        return await self._ledger.ask(records)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle, and note how long it took and how many tasks it were."""

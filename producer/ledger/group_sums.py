@@ -56,6 +56,15 @@ class GroupSums:
         """Return how many tasks are not final."""
         return max(0, self.loaded - self.final.total())
 
+    @property
+    def abandoned(self) -> Counter[str]:
+        """Return by route how many attempts were given back after a call."""
+        found: Counter[str] = Counter()
+        for (route, _, error_class), count in self.attempts.items():
+            if error_class == ErrorClass.RELEASED:
+                found[route] += count
+        return found
+
 
 def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> GroupSums:
     """Return the sums of a group. `route_name` maps the routes of tasks to a closed set."""

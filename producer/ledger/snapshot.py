@@ -6,10 +6,10 @@ Tested by tests/contract/test_ledger_snapshot.py.
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 
 from producer.ledger import group_sums, outbox
 from producer.ledger import status as statuses
@@ -17,13 +17,19 @@ from producer.ledger.group_sums import GroupSums
 from producer.ledger.replay_runs import ItemState
 from producer.ledger.status import GroupStatus
 from schemas.ledger.sql import seconds_until
-from schemas.ledger.tables import batch, quarantine, task
+from schemas.ledger.tables import batch, metadata, quarantine, task
 from schemas.task.states import WAITING
 
 # Tasks that are due first, of which the oldest one of the group is searched.
 SEARCHED_MOST = 1000
 # Records of the quarantine that are counted.
 QUARANTINED_MOST = 100_000
+_ROWS = text(
+    "SELECT table_name, table_rows FROM information_schema.tables"
+    " WHERE table_schema = DATABASE() AND table_rows IS NOT NULL"
+)
+# MySQL would answer with figures of up to a day ago.
+_FRESH = text("SET SESSION information_schema_stats_expiry = 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,8 @@ class Snapshot:
     `oldest_due_s` is how long the task that has waited longest has been due, 0 if none is.
     `orders_oldest_s` is the same for publish orders beyond their grace. `quarantined` are records
     that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of unfinished
-    replays, by state.
+    replays, by state. `rows` is the server's estimate of how many rows each table has, of all
+    groups; SQLite makes none.
     """
 
     status: GroupStatus
@@ -42,6 +49,7 @@ class Snapshot:
     orders_oldest_s: float
     quarantined: int
     replaying: Counter[ItemState]
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> Snapshot:
@@ -58,6 +66,7 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
         orders_oldest_s,
         _quarantined(connection, group),
         replaying,
+        _rows(connection),
     )
 
 
@@ -88,3 +97,11 @@ def _quarantined(connection: Connection, group: str) -> int:
         .subquery()
     )
     return int(connection.execute(select(func.count()).select_from(records)).scalar() or 0)
+
+
+def _rows(connection: Connection) -> dict[str, int]:
+    if connection.dialect.name == "sqlite":
+        return {}
+    if not getattr(connection.dialect, "is_mariadb", False):
+        connection.execute(_FRESH)
+    return {name: size for name, size in connection.execute(_ROWS) if name in metadata.tables}

@@ -2,8 +2,6 @@
 
 However many watchers there are, the ledger is read once. If it does not answer, the last reading
 stays, and its time tells how old it is.
-
-Tested by tests/integration/test_exporter.py.
 """
 
 import logging

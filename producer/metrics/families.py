@@ -140,6 +140,12 @@ def _of_tasks(snapshot: Snapshot) -> Iterator[Metric]:
         ("group", "state"),
         {(group, state.name.lower()): snapshot.replaying[state] for state in ItemState},
     )
+    yield _gauge(
+        "docllm_rows",
+        "Estimate of the rows in a table of the ledger, of all groups.",
+        ("table",),
+        {(table,): rows for table, rows in snapshot.rows.items()},
+    )
 
 
 def _of_attempts(snapshot: Snapshot) -> Iterator[Metric]:
@@ -149,6 +155,12 @@ def _of_attempts(snapshot: Snapshot) -> Iterator[Metric]:
         "Attempts that ended, by route, outcome and class of error.",
         ("group", "route", "outcome", "class"),
         {(group, *key): count for key, count in sums.attempts.items()},
+    )
+    yield _counter(
+        "docllm_calls_abandoned",
+        "Attempts given up after a call, because their agent drained or lost its lease.",
+        ("group", "route"),
+        {(group, route): count for route, count in sums.abandoned.items()},
     )
     yield _counter(
         "docllm_tokens",

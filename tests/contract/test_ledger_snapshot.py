@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
+from sqlalchemy import insert, text
 
 from agent.ledger import compaction
 from agent.ledger.compaction import CompactionLimits
+from agent.outcome import Released
 from producer.ledger import snapshot
 from producer.ledger.group_sums import OTHER
 from producer.ledger.snapshot import Snapshot
@@ -124,3 +126,55 @@ def test_the_oldest_due_task_and_the_quarantine_are_seen(ledger_db: LedgerDataba
 
     assert 90 < found.oldest_due_s < 1000
     assert found.quarantined == 0
+
+
+def test_a_server_estimates_the_rows_of_each_table(ledger_db: LedgerDatabase) -> None:
+    """The estimate follows the table, and names no table but those of the ledger."""
+    ledger_db.load(*(f"task {number}" for number in range(300)))
+    if ledger_db.database.sqlite:
+        assert read(ledger_db).rows == {}
+        return
+    ledger_db.run(lambda c: c.execute(text("ANALYZE TABLE task")).all())
+
+    rows = read(ledger_db).rows
+
+    assert 150 < rows["task"] < 600
+    assert {"tally", "task_attempt", "outbox"} <= rows.keys() <= tables.metadata.tables.keys()
+
+
+def test_attempts_that_were_given_back_after_a_call_are_counted(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """So a person sees what it costs that agents leave in the middle of calls."""
+    first, second = ledger_db.load("a", "b")
+    for task_id, outcome in ((first, Released(SPENT)), (second, Released())):
+        owner = ledger_db.agent().next_owner()
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
+
+    assert read(ledger_db).sums.abandoned.total() == 1
+
+
+@only_sqlite
+def test_what_strangers_name_is_no_key_of_a_sum(ledger_db: LedgerDatabase) -> None:
+    """Ten thousand routes, types, models, tenants and errors are one name each, or none."""
+    into = ledger_db.batch().id
+    rows = [
+        {
+            "batch_id": into,
+            **{name: f"{name} {number}" for name in ("route", "type", "model", "tenant")},
+            **{name: f"{name} {number}" for name in ("outcome", "disposition")},
+            "state": int((Status.PENDING, Status.RETRYING, Status.DEAD)[number % 3]),
+            **dict.fromkeys(("delta", "entered", "tokens_in", "cost_micro"), 1),
+        }
+        for number in range(10_000)
+    ]
+    ledger_db.run(lambda c: c.execute(insert(tables.tally_sum), rows))
+
+    sums = read(ledger_db).sums
+
+    assert {key for key, count in sums.attempts.items() if count} == {
+        (OTHER, outcome, OTHER) for outcome in ("snoozed", "retried", "dead")
+    }
+    assert dict(sums.dead) == {(OTHER, OTHER): 3333}
+    assert set(sums.cost_micro) == {(OTHER, outcome) for outcome in ("snoozed", "retried", "dead")}
+    assert sums.tokens[OTHER, "in"] == 10_000

@@ -54,6 +54,7 @@ def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> N
     calls = sum(one["docllm_call_duration_seconds_count", "default"] for one in found)
     assert calls == len(llm.calls()) == TASKS
     assert sum(one["docllm_settle_group_size_sum",] for one in found) == TASKS
+    assert sum(one["docllm_task_wait_seconds_count",] for one in found) > 0
     assert all(one["process_resident_memory_bytes",] > 0 for one in found)
     assert all(len(one) < 300 for one in found)
     agent.signal(signal.SIGTERM)

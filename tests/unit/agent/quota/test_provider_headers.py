@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.quota.provider_headers import share_left
+from agent.quota.provider_headers import left, share_left
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,16 @@ from agent.quota.provider_headers import share_left
 def test_the_lowest_share_counts(headers: dict[str, str], share: float | None) -> None:
     """A header that cannot be read says nothing."""
     assert share_left(headers) == share
+
+
+def test_what_is_left_is_read_by_kind() -> None:
+    """Both forms are read; kinds that nobody knows, and what is no number, are left out."""
+    assert left(
+        {
+            "x-ratelimit-remaining-requests": "400",
+            "x-ratelimit-remaining-tokens": "-1",
+            "x-ratelimit-remaining-project-tokens": "5",
+            "anthropic-ratelimit-input-tokens-remaining": "250",
+        }
+    ) == {"requests": 400.0, "input_tokens": 250.0}
+    assert left({}) == {}

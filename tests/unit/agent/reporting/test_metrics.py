@@ -5,6 +5,7 @@ from collections.abc import Callable
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.quota.provider_headers import left
 from agent.reporting.metrics import AgentMetrics
 
 
@@ -39,6 +40,8 @@ def test_calls_are_measured_by_route_and_transactions_by_kind() -> None:
     metrics.called("", 1.0)
     metrics.claimed(0.25)
     metrics.settled(0.5, 30)
+    metrics.waited(7.0)
+    metrics.left("fast", {"tokens": 900.0})
 
     found = values(metrics)
 
@@ -47,6 +50,8 @@ def test_calls_are_measured_by_route_and_transactions_by_kind() -> None:
     assert found["docllm_claim_duration_seconds_sum", ""] == 0.25
     assert found["docllm_settle_duration_seconds_count", ""] == 1
     assert found["docllm_settle_group_size_sum", ""] == 30
+    assert found["docllm_task_wait_seconds_sum", ""] == 7
+    assert found["docllm_ratelimit_remaining", "fast"] == 900
 
 
 def test_values_are_read_when_somebody_asks() -> None:
@@ -58,11 +63,17 @@ def test_values_are_read_when_somebody_asks() -> None:
     assert values(metrics)["docllm_fenced_total", ""] == 3
 
 
-def test_an_agent_has_less_than_300_series_whatever_tasks_name() -> None:
-    """Ten thousand routes of tasks are one label."""
-    metrics = AgentMetrics(routes=[f"r{number}" for number in range(50)], counters=(), gauges=())
-    for number in range(10_000):
+def test_an_agent_has_less_than_300_series_whatever_strangers_name() -> None:
+    """A hundred thousand routes are one label, and a provider's headers name no kinds of limits."""
+    configured = [f"r{number}" for number in range(50)]
+    metrics = AgentMetrics(routes=configured, counters=(), gauges=())
+    for number in range(100_000):
         metrics.called(f"r{number}", 0.1)
+    for number in range(1000):
+        for form in ("x-ratelimit-remaining-{}", "anthropic-ratelimit-{}-remaining"):
+            kinds = ("requests", "tokens", "input-tokens", "output-tokens", f"kind-{number}")
+            headers = {form.format(kind): "5" for kind in kinds}
+            metrics.left(f"r{number}", left(headers))
     assert sum(len(family.samples) for family in families(metrics).values()) < 300
 
 

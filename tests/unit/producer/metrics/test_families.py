@@ -2,11 +2,15 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
+from agent.reporting.metrics import AgentMetrics
 from producer.ledger.agent_status import AgentState, AgentStatus
-from producer.ledger.group_sums import GroupSums
+from producer.ledger.group_sums import OTHER, GroupSums
 from producer.ledger.snapshot import Snapshot
 from producer.ledger.status import GroupStatus
 from producer.metrics.families import Reading, families
@@ -15,7 +19,9 @@ from producer.metrics.scale import Bound, Scale
 from producer.ports import Backlog
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
+from schemas.ledger.tables import metadata
 from schemas.task.agent_report import AgentReport, RouteFacts
+from schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from schemas.task.states import Status
 
 ROUTES = RouteLabels(["fast"])
@@ -49,6 +55,19 @@ def test_each_family_has_one_name_and_a_text() -> None:
     assert len(names) == len(set(names))
     assert all(family.documentation.endswith(".") for family in found)
     assert all(name.startswith("docllm_") for name in names)
+
+
+def test_the_page_for_operators_has_each_metric() -> None:
+    """A metric that nobody describes is one that nobody uses."""
+    page = Path(__file__).parents[4].joinpath("docs/how-to/watch.md").read_text()
+    of_agent = AgentMetrics(routes=(), counters=(), gauges=()).text().decode()
+    found = [
+        *families(Reading(NOTHING, 1.0, 0.1), ROUTES, ONE),
+        *text_string_to_metric_families(of_agent),
+    ]
+    ours = [family for family in found if family.name.startswith("docllm_")]
+    names = [family.name + "_total" * (family.type == "counter") for family in ours]
+    assert [name for name in names if name not in page] == []
 
 
 def test_open_tasks_are_those_that_are_not_final() -> None:
@@ -94,6 +113,37 @@ def test_what_agents_invent_makes_no_series() -> None:
     ]
     calm = len(shown(with_agents()))
     assert len(shown(with_agents(*wild))) <= calm + 5
+
+
+def test_an_exporter_has_less_than_2000_series_whatever_strangers_name() -> None:
+    """The closed sets are bounded as a whole: every route fails in every way."""
+    routes = RouteLabels([f"configured {number}" for number in range(1000)])
+    labels = {routes.label(f"route {number}") for number in range(100_000)}
+    labels |= {routes.label(f"configured {number}") for number in range(1000)}
+    labels |= {routes.label("")}
+    classes = {*ErrorClass, OTHER}
+    ends = ("snoozed", "retried", "dead")
+    attempts = [(route, "succeeded", "") for route in labels]
+    attempts += product(labels, ends, classes - UNTRIED)
+    sums = GroupSums(
+        dead=Counter(product(classes, (*Disposition, OTHER))),
+        attempts=Counter(attempts),
+        tokens=Counter(product(labels, ("in", "cached", "out"))),
+        cost_micro=Counter(product(labels, ("succeeded", "cancelled", *ends))),
+    )
+    agents = [
+        agent(
+            number,
+            *(RouteFacts(label, "parked", "AUTH", "2026-01-31T08:00:00+00:00") for label in labels),
+            busy=dict.fromkeys(labels, 1),
+        )
+        for number in range(3)
+    ]
+    backlogs = {destination: Backlog(1, 1, {}) for destination in ("tasks", "inbox", "retry.1h")}
+    snapshot = replace(with_agents(*agents), sums=sums, rows=dict.fromkeys(metadata.tables, 1))
+    reading = Reading(snapshot, 1000.0, 0.1, backlogs)
+    shown_series = sum(len(family.samples) for family in families(reading, routes, ONE))
+    assert 1000 < shown_series < 2000
 
 
 def test_reasons_to_wait_are_a_closed_set() -> None:

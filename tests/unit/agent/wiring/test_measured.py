@@ -1,0 +1,79 @@
+"""What passes through the measured ports is counted, and the ledger is asked once in a second."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.ports import Account, Claimable, ClaimAnswer, ClaimAnswers, Reply, Row
+from agent.reporting.metrics import AgentMetrics
+from agent.wiring.measured import SAMPLE_S, MeasuredLedger, measured_accounts
+from schemas.task.envelope import Publication
+from tests.support.clock import HandClock
+
+ROW = Row(1, 1, 0, 0, 0, 0, 5, 0, -40.0, False, "document", b"k", "batch")  # noqa: FBT003
+
+
+class Ledger:
+    """A ledger in which the first task is claimable and the second one is claimed by others."""
+
+    bodies = relieve = join_look = quarantine = settle = None
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, _records: object) -> ClaimAnswers:
+        self.asked += 1
+        running = replace(ROW, task_id=2, due_in_s=300.0)
+        return {1: (ClaimAnswer.CLAIMABLE, ROW), 2: (ClaimAnswer.HELD, running)}
+
+    async def claim(self, *_: object, **__: object) -> ClaimAnswers:
+        return {1: (ClaimAnswer.CLAIMED, ROW), 2: (ClaimAnswer.CLAIMED, ROW)}
+
+
+class Provider:
+    """Answers with headers about its limits."""
+
+    async def complete(self, _call: object) -> Reply:
+        return Reply(200, {"x-ratelimit-remaining-tokens": "70"}, b"")
+
+
+def record(task_id: int) -> Claimable:
+    return Claimable(Publication("ledger", "g", "batch", task_id, 0), None)
+
+
+def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+
+
+def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
+    """Their time is the database's; the deadline of a running claim is no wait."""
+    metrics, ledger, clock = AgentMetrics(routes=(), counters=(), gauges=()), Ledger(), HandClock()
+    measured: Any = MeasuredLedger(ledger, metrics, clock)  # type: ignore[arg-type]
+
+    for _ in range(3):
+        asyncio.run(measured.claim([record(1), record(2)], 7, 60.0))
+
+    assert shown(metrics)["docllm_task_wait_seconds_count",] == ledger.asked == 1
+    assert shown(metrics)["docllm_task_wait_seconds_sum",] == 40
+    assert shown(metrics)["docllm_claim_duration_seconds_count",] == 3
+    clock.at_s += SAMPLE_S
+    asyncio.run(measured.claim([record(1), record(2)], 7, 60.0))
+    assert ledger.asked == 2
+
+
+def test_what_a_provider_says_is_left_is_shown() -> None:
+    """It is a gauge of the last answer."""
+    metrics = AgentMetrics(routes=(), counters=(), gauges=())
+    account: Any = Account(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
+    timed = measured_accounts(lambda _route: account, metrics, HandClock())("")
+
+    asyncio.run(timed.llm.complete(None))  # type: ignore[arg-type]
+
+    assert shown(metrics)["docllm_ratelimit_remaining", "default", "tokens"] == 70
+    assert shown(metrics)["docllm_call_duration_seconds_count", "default"] == 1
