@@ -57,6 +57,7 @@ short-faults: servers ## four minutes with a dozen kinds of faults on real serve
 
 proof: seeds ## everything long, once for each large change: more of each, and every kind of fault; 2 hours
 	DOCLLM_TEST_LONG=1 $(MAKE) net
+	DOCLLM_TEST_LONG=1 $(BIN)/pytest -q tests/integration/test_conversions.py
 	DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
 	$(MAKE) faults MINUTES=10
 

@@ -1,6 +1,7 @@
 """Documents of every kind through whole programs: load, converting agents, export."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from tests.support.bombs import bombs
 from tests.support.made_documents import made_docx, made_pdf
 
 PROMPT = ("--prompt", "Answer: {document}")
+# Some bombs are converted until their time is over.
+EACH = 1 if os.environ.get("DOCLLM_TEST_LONG") else 4
 
 
 def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
@@ -64,7 +67,7 @@ def test_bombs_are_dead_letters_and_harm_nobody(embedded: Deployment) -> None:
     folder.mkdir()
     texts = {f"neighbour {number}": f"word {number}" for number in range(12)}
     lines = []
-    for number, (name, content) in enumerate(bombs()):
+    for number, (name, content) in enumerate(list(bombs())[::EACH]):
         (folder / name).write_bytes(content)
         lines.append(name)
         if number % 5 == 0:
@@ -92,7 +95,7 @@ def test_bombs_are_dead_letters_and_harm_nobody(embedded: Deployment) -> None:
     for name in texts.keys() & set(lines):
         assert results[name]["result"] == texts[name]
     errors = {name: results[name]["error"] for name in lines if name not in texts}
-    assert len(errors) > 50
+    assert len(errors) > 50 // EACH
     for name, error in errors.items():
         assert error["code"] == "DOCUMENT_REFUSED", (name, error)
         assert (folder / name).as_uri() in error["message"]
