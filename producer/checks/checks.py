@@ -37,6 +37,11 @@ from schemas.task.topics import Topics
 REDIS_TIMEOUT_S = 2.0
 APPLY = "python -m producer topics apply"
 COMPARE = "python -m producer topics check"
+READS_ONLY = (
+    "lets this user only read, which is enough for exporter, status, export, dead list, dead show, "
+    "guard list, replay --list and replay --dry-run; all other programs need "
+    "INSERT, UPDATE and DELETE too"
+)
 TO_COME = "not there yet; the first load or agent creates"
 
 
@@ -113,6 +118,8 @@ class Checks:
             except DatabaseError as error:
                 cause = getattr(error, "orig", error)
                 raise UnreachableError(f"{database.where} accepts no writes: {cause}") from None
+            if rights.reads_only(missing_rights):
+                raise DeniedError(f"{database.where} {READS_ONLY}; {WHERE_GRANTS}")
             if missing_rights:
                 raise DeniedError(
                     f"{database.where} refuses {', '.join(missing_rights)}; {WHERE_GRANTS}"

@@ -3,7 +3,7 @@
 Tested by tests/contract/test_ledger_rights.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from sqlalchemy import Connection, Executable, Table, delete, false, insert, select, update
 
@@ -29,6 +29,15 @@ def missing(connection: Connection) -> list[str]:
                     missing_rights.append(f"{denied_right(error)} on {table.name}")
         savepoint.rollback()
     return list(dict.fromkeys(missing_rights))
+
+
+def reads_only(missing_rights: Container[str]) -> bool:
+    """Return whether the user may write to no table, so that it is meant to read."""
+    return all(
+        f"{right} on {table.name}" in missing_rights
+        for table in metadata.sorted_tables
+        for right in ("INSERT", "UPDATE", "DELETE")
+    )
 
 
 def _statements(table: Table) -> Iterator[Executable]:

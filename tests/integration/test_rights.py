@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pymysql
 import pytest
@@ -15,6 +16,19 @@ from tests.integration.programs import until
 from tests.servers import Kafka, Redis
 
 RUN = "SELECT, INSERT, UPDATE, DELETE"
+READER = "docllm_read"
+READER_ACCOUNT = f"'{READER}'@'127.0.0.1'"
+KAFKA_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "kafka.md"
+# All that the page names as reading, with what it needs to run.
+READ = (
+    "status",
+    f"export --batch {BATCH}",
+    "dead list",
+    f"dead show --batch {BATCH} t0",
+    "guard list",
+    "replay --list",
+    "replay --all --dry-run",
+)
 Sql = Callable[[str], None]
 
 
@@ -48,6 +62,19 @@ def sql(site: Deployment) -> Iterator[Sql]:
     run("DROP USER {user}")
 
 
+def reading_user() -> list[str]:
+    """Return the statements by which the page about Kafka makes a user that only reads."""
+    lines = [line for line in KAFKA_PAGE.read_text().splitlines() if f"'{READER}'" in line]
+    assert len(lines) == 2
+    return [
+        line.removesuffix(";")
+        .replace("docllm.*", "{db}.*")
+        .replace(f"'{READER}'@'%'", READER_ACCOUNT)
+        .replace("'...'", "'pw'")
+        for line in lines
+    ]
+
+
 def refused(site: Deployment, right: str, *arguments: str) -> None:
     """Check that a program ends with 3, names the right, and shows no traceback."""
     done = site.run(*arguments, "--group", site.group)
@@ -68,17 +95,26 @@ def test_each_program_names_the_right_that_its_user_lacks(site: Deployment, sql:
     site.load(1)
     assert "ok      rights" in site.producer("check")
 
-    sql("REVOKE INSERT, UPDATE, DELETE ON {db}.* FROM {user}")
+    for statement in reading_user():
+        sql(statement)
+    url = site.environ["DOCLLM_DATABASE_URL"]
+    site.environ["DOCLLM_DATABASE_URL"] = url.replace(f"{site.group}:pw@", f"{READER}:pw@")
 
     site.producer("status", "--json")
-    for screen in ("dead list", "guard list", "replay --list", "replay --all --dry-run"):
+    for screen in READ:
         assert site.run("producer", *screen.split(), "--group", site.group).code == 0, screen
-    site.producer("export", "--batch", BATCH)
+    exporter = site.start(*"producer exporter --listen 127.0.0.1:0 --group".split(), site.group)
+    until(lambda: "/metrics" in exporter.err or not exporter.running, "the exporter to listen")
+    page = Request(exporter.err.split()[-1])  # noqa: S310 - our own
+    until(lambda: b"docllm_tasks_open{" in urlopen(page).read(), "a reading")  # noqa: S310
     site.write_lines([task_line(7)], "more")
     refused(site, "INSERT, UPDATE command denied", "producer", "load", "more.jsonl")
     refused(site, "UPDATE command denied", "producer", "cancel", "--batch", BATCH)
+    refused(site, "command denied", "agent", "resume", "default")
     refused(site, "INSERT command denied", "agent", "--until-done")
-    refused(site, "INSERT on task", "producer", "check")
+    refused(site, "command denied", "producer", "migrate")
+    refused(site, "lets this user only read", "producer", "check")
+    sql("DROP USER " + READER_ACCOUNT)
 
 
 def test_an_agent_ends_when_a_right_is_revoked(site: Deployment, sql: Sql) -> None:

@@ -16,6 +16,7 @@ from tests.servers.process import ServerMissingError, program
 PROGRAMS = {
     "mariadbd": "mariadb-server-core",
     "my_print_defaults": "mariadb-client-core",
+    "mariadb-dump": "mariadb-client",  # backs a ledger up, as a person would
     "redis-server": "redis-server",
     "java": "default-jre-headless",
     "mvn": "maven",
