@@ -213,7 +213,7 @@ async def built(
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     for line in await parts.family.lane_advice():
         log.warning("%s", line)
-    metrics = _metrics(parts.config, counts, heartbeat, watch)
+    metrics = _metrics(parts, counts, heartbeat, watch)
     board, quota_ledger = make_board(parts), make_quota_ledger(parts)
     progress = Progress(
         transactions=parts.transactions,
@@ -293,13 +293,14 @@ async def built(
 
 
 def _metrics(
-    config: Config, counts: Counts, heartbeat: Heartbeat, watch: LoopWatch
+    parts: Parts, counts: Counts, heartbeat: Heartbeat, watch: LoopWatch
 ) -> AgentMetrics | None:
     """Return the agent's metrics; None if nobody can read them."""
-    if config.agent.http is None:
+    if parts.config.agent.http is None:
         return None
     return AgentMetrics(
-        routes=configured_routes(config),
+        group=parts.topics.group,
+        routes=configured_routes(parts.config),
         counters=(
             (
                 "docllm_fenced",

@@ -41,3 +41,6 @@ class Code(StrEnum):
     RECORD_QUARANTINED = "record_quarantined"
     VERSIONS_MIXED = "versions_mixed"
     EXPORTER_STALE = "exporter_stale"
+    EXPORTER_DOWN = "exporter_down"
+    RETRY_LATE = "retry_late"
+    COST_HIGH = "cost_high"

@@ -35,13 +35,20 @@ Reading = tuple[str, str, Callable[[], float]]
 class AgentMetrics(Collector):
     """What one agent measures.
 
-    `counters` and `gauges` are read when somebody asks; counters must never fall.
+    `counters` and `gauges` are read when somebody asks; counters must never fall. Each series has
+    the label `group`, since agents of several groups may be watched by one Prometheus.
     """
 
     def __init__(
-        self, *, routes: Sequence[str], counters: Sequence[Reading], gauges: Sequence[Reading]
+        self,
+        *,
+        group: str,
+        routes: Sequence[str],
+        counters: Sequence[Reading],
+        gauges: Sequence[Reading],
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._group = group
         self._labels = RouteLabels(routes, most=ROUTES)
         self._counters = counters
         self._gauges = gauges
@@ -107,7 +114,7 @@ class AgentMetrics(Collector):
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text form."""
-        return generate_latest(self._registry)
+        return generate_latest(_OfGroup(self._registry, self._group))
 
     def describe(self) -> list[Metric]:
         """Return nothing, so that the registry does not collect while the agent is built."""
@@ -124,3 +131,18 @@ class AgentMetrics(Collector):
             yield CounterMetricFamily(name, text, value=read())
         for name, text, read in self._gauges:
             yield GaugeMetricFamily(name, text, value=read())
+
+
+class _OfGroup(Collector):
+    """All metrics of a registry, with the label `group`."""
+
+    def __init__(self, registry: CollectorRegistry, group: str) -> None:
+        self._registry = registry
+        self._group = {"group": group}
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            family.samples = [
+                sample._replace(labels=self._group | sample.labels) for sample in family.samples
+            ]
+            yield family

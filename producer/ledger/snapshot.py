@@ -18,7 +18,7 @@ from producer.ledger.replay_runs import ItemState
 from producer.ledger.status import GroupStatus
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, metadata, quarantine, task
-from schemas.task.states import WAITING
+from schemas.task.states import WAITING, Status
 
 # Tasks that are due first, of which the oldest one of the group is searched.
 SEARCHED_MOST = 1000
@@ -36,7 +36,8 @@ _FRESH = text("SET SESSION information_schema_stats_expiry = 0")
 class Snapshot:
     """A group at one moment.
 
-    `oldest_due_s` is how long the task that has waited longest has been due, 0 if none is.
+    `oldest_due_s` is how long the task that has waited longest has been due, by the state in which
+    it waits; 0 if none is due.
     `orders_oldest_s` is the same for publish orders beyond their grace. `quarantined` are records
     that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of unfinished
     replays, by state. `rows` is the server's estimate of how many rows each table has, of all
@@ -45,7 +46,7 @@ class Snapshot:
 
     status: GroupStatus
     sums: GroupSums
-    oldest_due_s: float
+    oldest_due_s: Mapping[Status, float]
     orders_oldest_s: float
     quarantined: int
     replaying: Counter[ItemState]
@@ -70,8 +71,8 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
     )
 
 
-def _oldest_due_s(connection: Connection, group: str) -> float:
-    oldest_s = 0.0
+def _oldest_due_s(connection: Connection, group: str) -> dict[Status, float]:
+    oldest_s = {}
     for status in WAITING:
         first = (
             select(task.c.batch_id, task.c.due_at)
@@ -85,7 +86,7 @@ def _oldest_due_s(connection: Connection, group: str) -> float:
             .join_from(first, batch, batch.c.id == first.c.batch_id)
             .where(batch.c.group_name == group)
         )
-        oldest_s = max(oldest_s, -float(connection.execute(due_in_s).scalar() or 0.0))
+        oldest_s[status] = max(0.0, -float(connection.execute(due_in_s).scalar() or 0.0))
     return oldest_s
 
 

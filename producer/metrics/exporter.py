@@ -129,9 +129,9 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the last reading."""
         build = GaugeMetricFamily(
-            "docllm_build_info", "Versions of this exporter.", labels=("version", "schema")
+            "docllm_build_info", "Versions of this exporter.", labels=("group", "version", "schema")
         )
-        build.add_metric((VERSION, self._schema), 1)
+        build.add_metric((self._topics.group, VERSION, self._schema), 1)
         yield build
         if self._reading is not None:
             yield from families(self._reading, self._routes, self._scaled(self._reading))

@@ -259,9 +259,9 @@ def _of_waits(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield _gauge(
         "docllm_oldest_due_seconds",
-        "How long the task that has waited longest has been due.",
-        ("group",),
-        {(status.group,): snapshot.oldest_due_s},
+        "How long the task that has waited longest in a state has been due.",
+        ("group", "state"),
+        {(status.group, state.name.lower()): s for state, s in snapshot.oldest_due_s.items()},
     )
     yield _gauge(
         "docllm_publish_orders",

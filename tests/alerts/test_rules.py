@@ -48,16 +48,12 @@ def test_the_rules_pass_their_unit_tests(tmp_path: Path) -> None:
 
 
 def test_the_unit_tests_notice_each_rule_that_never_fires(tmp_path: Path) -> None:
-    """A rule whose expression is never true fails them."""
-    for alert in ALERTS:
-        text = RULES.read_text()
-        broken = yaml.safe_load(text)
-        for rule in broken["groups"][0]["rules"]:
-            if rule["alert"] == alert["alert"]:
-                rule["expr"] = f"({rule['expr']}) and vector(0) > 1"
-        done = unit_tested(tmp_path, yaml.safe_dump(broken))
-        assert alert["alert"] in done.stdout + done.stderr
-        assert done.returncode != 0, alert["alert"]
+    """With expressions that are never true, the tests of every alert fail."""
+    broken = yaml.safe_load(RULES.read_text())
+    for rule in broken["groups"][0]["rules"]:
+        rule["expr"] = f"({rule['expr']}) and vector(0) > 1"
+    done = unit_tested(tmp_path, yaml.safe_dump(broken))
+    assert set(re.findall(r"alertname: (\w+), time: ", done.stdout + done.stderr)) == set(NAMES)
 
 
 def test_each_alert_has_its_section_in_the_runbook() -> None:
@@ -75,13 +71,15 @@ def test_each_alert_has_its_section_in_the_runbook() -> None:
 
 def test_each_metric_of_a_rule_is_exported() -> None:
     """A rule about a metric that nobody exports would never fire."""
-    nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), 0.0, 0.0, 0, Counter())
+    nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), {}, 0.0, 0, Counter())
     one = Scale(1, Bound.NEED, 1, None, None)
     exported = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in families(Reading(nothing, 1.0, 1.0), RouteLabels([]), one)
     }
-    agent = AgentMetrics(routes=[], counters=[("docllm_leases_lost", "Lost.", float)], gauges=[])
+    agent = AgentMetrics(
+        group="g", routes=[], counters=[("docllm_leases_lost", "Lost.", float)], gauges=[]
+    )
     exported |= set(re.findall(r"^# TYPE (\S+)", agent.text().decode(), re.MULTILINE))
     for alert in ALERTS:
         named = set(re.findall(r"\bdocllm_\w+", alert["expr"]))
@@ -96,6 +94,5 @@ def test_rules_exclude_only_reasons_that_exist() -> None:
 
 def test_rules_can_be_made_faster_for_a_test() -> None:
     """Each minute becomes a second; what is no duration stays."""
-    assert (
-        faster("for: 2m\nincrease(x[1h]) > 3 and y10m") == "for: 2s\nincrease(x[60s]) > 3 and y10m"
-    )
+    rules = "for: 2m\nincrease(x[1h]) > 3 * 60 and y10m > 60"
+    assert faster(rules) == "for: 2s\nincrease(x[60s]) > 3 and y10m > 60"

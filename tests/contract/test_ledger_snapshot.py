@@ -124,7 +124,8 @@ def test_the_oldest_due_task_and_the_quarantine_are_seen(ledger_db: LedgerDataba
 
     found = read(ledger_db)
 
-    assert 90 < found.oldest_due_s < 1000
+    assert 90 < found.oldest_due_s[Status.PENDING] < 1000
+    assert found.oldest_due_s[Status.RETRYING] == 0
     assert found.quarantined == 0
 
 

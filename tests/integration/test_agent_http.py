@@ -41,7 +41,7 @@ def answer(port: int, path: str) -> tuple[int, str]:
 
 def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> None:
     """Each has a port of its own, and together they count what the provider has answered."""
-    ports = list(free_ports(2))
+    ports, group = list(free_ports(2)), deployment.group
     llm = deployment.llm("--latency", "0")
     deployment.load(TASKS)
     agent = deployment.agent("--processes", "2", DOCLLM_AGENT_HTTP=f"127.0.0.1:{ports[0]}")
@@ -51,11 +51,11 @@ def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> N
 
     found = [samples(answer(port, "/metrics")[1]) for port in ports]
 
-    calls = sum(one["docllm_call_duration_seconds_count", "default"] for one in found)
+    calls = sum(one["docllm_call_duration_seconds_count", group, "default"] for one in found)
     assert calls == len(llm.calls()) == TASKS
-    assert sum(one["docllm_settle_group_size_sum",] for one in found) == TASKS
-    assert sum(one["docllm_task_wait_seconds_count",] for one in found) > 0
-    assert all(one["process_resident_memory_bytes",] > 0 for one in found)
+    assert sum(one["docllm_settle_group_size_sum", group] for one in found) == TASKS
+    assert sum(one["docllm_task_wait_seconds_count", group] for one in found) > 0
+    assert all(one["process_resident_memory_bytes", group] > 0 for one in found)
     assert all(len(one) < 300 for one in found)
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0

@@ -33,7 +33,7 @@ class Watched:
         )
 
     def status(self, path: str) -> int:
-        metrics = AgentMetrics(routes=[], counters=[], gauges=[])
+        metrics = AgentMetrics(group="g", routes=[], counters=[], gauges=[])
         return int(self.health.pages(metrics)[path].answer().status)
 
 
@@ -66,5 +66,5 @@ def test_an_agent_without_heartbeat_is_dead() -> None:
 
 def test_only_health_is_open() -> None:
     """Metrics need the token where others reach the address."""
-    pages = Watched().health.pages(AgentMetrics(routes=[], counters=[], gauges=[]))
+    pages = Watched().health.pages(AgentMetrics(group="g", routes=[], counters=[], gauges=[]))
     assert {path for path, page in pages.items() if page.is_open} == {"/livez", "/readyz"}

@@ -11,6 +11,7 @@ from agent.reporting.metrics import AgentMetrics
 
 def made(fenced: Callable[[], float] = lambda: 0.0) -> AgentMetrics:
     return AgentMetrics(
+        group="g",
         routes=["fast", "default"],
         counters=[("docllm_fenced", "Fenced.", fenced)],
         gauges=[("docllm_event_loop_lag_seconds", "Lag.", lambda: 0.5)],
@@ -54,6 +55,15 @@ def test_calls_are_measured_by_route_and_transactions_by_kind() -> None:
     assert found["docllm_ratelimit_remaining", "fast"] == 900
 
 
+def test_every_series_names_the_group() -> None:
+    """One Prometheus tells the agents of two groups apart, also by their processes' memory."""
+    found = families(made())
+    assert "process_resident_memory_bytes" in found
+    assert {sample.labels["group"] for family in found.values() for sample in family.samples} == {
+        "g"
+    }
+
+
 def test_values_are_read_when_somebody_asks() -> None:
     """A counter is what it is now."""
     fenced = 1.0
@@ -66,7 +76,7 @@ def test_values_are_read_when_somebody_asks() -> None:
 def test_an_agent_has_less_than_300_series_whatever_strangers_name() -> None:
     """A hundred thousand routes are one label, and a provider's headers name no kinds of limits."""
     configured = [f"r{number}" for number in range(50)]
-    metrics = AgentMetrics(routes=configured, counters=(), gauges=())
+    metrics = AgentMetrics(group="g", routes=configured, counters=(), gauges=())
     for number in range(100_000):
         metrics.called(f"r{number}", 0.1)
     for number in range(1000):

@@ -45,7 +45,7 @@ def record(task_id: int) -> Claimable:
 
 def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:
     return {
-        (sample.name, *sorted(sample.labels.values())): sample.value
+        (sample.name, *sorted({*sample.labels.values()} - {"g"})): sample.value
         for family in text_string_to_metric_families(metrics.text().decode())
         for sample in family.samples
     }
@@ -53,7 +53,11 @@ def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:
 
 def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
     """Their time is the database's; the deadline of a running claim is no wait."""
-    metrics, ledger, clock = AgentMetrics(routes=(), counters=(), gauges=()), Ledger(), HandClock()
+    metrics, ledger, clock = (
+        AgentMetrics(group="g", routes=(), counters=(), gauges=()),
+        Ledger(),
+        HandClock(),
+    )
     measured: Any = MeasuredLedger(ledger, metrics, clock)  # type: ignore[arg-type]
 
     for _ in range(3):
@@ -69,7 +73,7 @@ def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
 
 def test_what_a_provider_says_is_left_is_shown() -> None:
     """It is a gauge of the last answer."""
-    metrics = AgentMetrics(routes=(), counters=(), gauges=())
+    metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=())
     account: Any = Account(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
     timed = measured_accounts(lambda _route: account, metrics, HandClock())("")
 

@@ -26,7 +26,7 @@ from schemas.task.states import Status
 
 ROUTES = RouteLabels(["fast"])
 ONE = Scale(1, Bound.NEED, 1, None, None)
-NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), 0.0, 0.0, 0, Counter())
+NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), {}, 0.0, 0, Counter())
 
 
 def shown(snapshot: Snapshot, **of_reading: object) -> dict[tuple[str, ...], float]:
@@ -60,7 +60,7 @@ def test_each_family_has_one_name_and_a_text() -> None:
 def test_the_page_for_operators_has_each_metric() -> None:
     """A metric that nobody describes is one that nobody uses."""
     page = Path(__file__).parents[4].joinpath("docs/how-to/watch.md").read_text()
-    of_agent = AgentMetrics(routes=(), counters=(), gauges=()).text().decode()
+    of_agent = AgentMetrics(group="g", routes=(), counters=(), gauges=()).text().decode()
     found = [
         *families(Reading(NOTHING, 1.0, 0.1), ROUTES, ONE),
         *text_string_to_metric_families(of_agent),
