@@ -9,7 +9,7 @@ SEED ?= 1
 PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 CRASHES := tests/faults/test_crash_points.py
 FAULTS := $(BIN)/python -m tests.faults --seed $(SEED)
-DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill kafka-kill kafka-link-hole \
+DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill exporter-kill kafka-kill kafka-link-hole \
 	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
@@ -66,7 +66,7 @@ seeds: $(READY) ## 2,000 new simulations
 
 MINUTES ?= 120
 
-faults: servers ## hours with every kind of fault, then one judge of five ledgers (MINUTES=120 SEED=1)
+faults: servers ## hours with every kind of fault, then one judge of six ledgers (MINUTES=120 SEED=1)
 	$(FAULTS) --minutes $(MINUTES)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
-from tests.faults import causes
+from tests.faults import causes, exported
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life
 from tests.faults.run_evidence import RunEvidence
@@ -53,6 +53,7 @@ def judge(evidence: RunEvidence, *, figures: Mapping[str, Any]) -> Judgement:
         *unexplained,
         *_ended_wrong(evidence),
         *(f"P9 {line}" for line in evidence.bugs),
+        *_exported(evidence),
     ]
     missed = [fault for fault in evidence.faults if not fault["bit"] and not fault["again"]]
     void = [
@@ -62,6 +63,13 @@ def judge(evidence: RunEvidence, *, figures: Mapping[str, Any]) -> Judgement:
     return Judgement(
         broken, void, {**figures, **_figures(evidence, repeated, broken), "faults_void": len(void)}
     )
+
+
+def _exported(evidence: RunEvidence) -> list[str]:
+    """Return a violation for each metric that says something else than rows and calls."""
+    if evidence.exported is None:
+        return []
+    return exported.violations(evidence.exported, evidence.run, evidence.received)
 
 
 def _ended_wrong(evidence: RunEvidence) -> list[str]:
@@ -115,8 +123,18 @@ def _figures(
         "commits_checked": len(run.commits),
         "records_checked": sum(record.lost is None for record in run.records),
         "moves_checked": len(run.moves or ()),
+        **_scraped(evidence),
+        "metrics_wrong": _of(broken, "METRICS "),
         "kill_to_rerun_s": _rerun(evidence),
         "other_violations": sum(not line.startswith(("P1 ", "P2 ", "P3 ")) for line in broken),
+    }
+
+
+def _scraped(evidence: RunEvidence) -> dict[str, int]:
+    series = evidence.exported.series.values() if evidence.exported is not None else ()
+    return {
+        "scrapes": sum(len(of_source.scrapes_s) for of_source in series),
+        "counters_checked": sum(len(of_source.points) for of_source in series),
     }
 
 

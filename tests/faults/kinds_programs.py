@@ -10,7 +10,7 @@ from sqlalchemy.engine import Row
 
 from tests.faults import skew
 from tests.faults.fault import PATIENCE_S, Cost, Fault, Kind
-from tests.faults.site import AGENTS, REAPER, SKEWED, pause, quiet, wait_for
+from tests.faults.site import AGENTS, EXPORTER, REAPER, SKEWED, pause, quiet, wait_for
 from tests.integration.programs import Program
 
 END_S = 40.0
@@ -55,6 +55,19 @@ def kill_reaper(fault: Fault) -> None:
     fault.begin(program.name)
     seats.end_program(REAPER, program, signal.SIGKILL)
     fault.bit = wait_for(lambda: program.code == -signal.SIGKILL, END_S) and registered
+
+
+def kill_exporter(fault: Fault) -> None:
+    """Kill -9 the program that exports metrics."""
+    seats = fault.site.seats
+    if (
+        not wait_for(lambda: seats.program_in(EXPORTER) is not None, PATIENCE_S)
+        or (program := seats.program_in(EXPORTER)) is None
+    ):
+        return
+    fault.begin(program.name)
+    seats.end_program(EXPORTER, program, signal.SIGKILL)
+    fault.bit = wait_for(lambda: program.code == -signal.SIGKILL, END_S)
 
 
 def freeze(fault: Fault) -> None:
@@ -180,4 +193,5 @@ KINDS = (
     Kind("agent-clock-forward", clock_forward, (SKEWED,), (5, 15)),
     Kind("agent-clock-back", clock_back, (SKEWED,), (5, 15)),
     Kind("reaper-kill", kill_reaper, (REAPER,), (0, 0)),
+    Kind("exporter-kill", kill_exporter, (EXPORTER,), (0, 0)),
 )

@@ -61,6 +61,8 @@ def _calls(path: Path, killed_s: float | None) -> list[ReceivedCall]:
                 end_s=event["at_s"],
                 status=event["status"],
                 sent_bytes=event["bytes"],
+                tokens_in=event["tokens_in"],
+                tokens_out=event["tokens_out"],
             )
             calls[place] = replace(calls[place], call=done, fault=event["fault"])
     return [received for received in calls if not received.call.name.startswith(PROMPTS)]

@@ -75,6 +75,13 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "offsets past unsettled work",
         f"{figures['offsets_past_unsettled_work']} of {figures['commits_checked']:,} commits",
     )
+    yield (
+        "counters that fell or lied",
+        (
+            f"{figures.get('metrics_wrong', 0)} of {figures.get('counters_checked', 0):,} in "
+            f"{figures.get('scrapes', 0):,} scrapes"
+        ),
+    )
     yield "other broken promises", str(figures["other_violations"])
     yield "calls", f"{figures['calls']:,}, of which repeated {figures['repeated_calls']:,}"
     yield "repeated calls by cause", _counts(figures["repeated_by_cause"])

@@ -12,7 +12,8 @@ from tests.faults.doors import Wrong
 from tests.faults.plan import BEGIN_S, END_S, Planned
 from tests.faults.play import play
 from tests.faults.run_evidence import RunEvidence, gather
-from tests.faults.site import AGENTS, Site, wait_for
+from tests.faults.scrapes import Scrapes
+from tests.faults.site import AGENTS, EXPORTER, Site, wait_for
 from tests.faults.traffic import Traffic
 from tests.faults.watch import Watch
 from tests.integration.programs import Program
@@ -42,15 +43,19 @@ def run(
     )
     watch.begin()
     site.seats.begin()
+    site.scrapes = Scrapes(site=site)
+    site.scrapes.begin()
     site.traffic.begin()
     play(site, plan)
     site.log.note("peace")
     heal(site)
     site.traffic.end()
     finish(site)
+    series, last = site.scrapes.end()
+    _leave(site, [EXPORTER])
     watch.end()
     site.deployment.bus = site.bus  # the earlier client may still look for a broker that was killed
-    return gather(site, watch)
+    return gather(site, watch, series, last)
 
 
 def heal(site: Site) -> None:
@@ -68,20 +73,23 @@ def finish(site: Site) -> None:
     for _ in range(2):
         site.traffic.insist("replay", "--all", "--yes")
     site.seats.end()
-    leaving = [
-        (seat, program)
-        for seat in site.seats.by_name
-        if (program := site.seats.program_in(seat)) is not None
-    ]
-    for seat, program in leaving:
-        site.seats.end_program(seat, program, signal.SIGTERM)
-    for seat, program in leaving:
-        _ended(site, seat, program, LEAVING_S)
+    _leave(site, [seat for seat in site.seats.by_name if seat != EXPORTER])
     last = [(seat, site.agent(seat, "--until-done")) for seat in AGENTS[:LAST_AGENTS]]
     for seat, program in last:
         site.log.note("started", seat=seat, program=program.name, pid=program.pid)
     for seat, program in last:
         _ended(site, seat, program, ENDING_S)
+
+
+def _leave(site: Site, seats: Sequence[str]) -> None:
+    """Ask the programs in these seats to end, and wait until they have."""
+    leaving = [
+        (seat, program) for seat in seats if (program := site.seats.program_in(seat)) is not None
+    ]
+    for seat, program in leaving:
+        site.seats.end_program(seat, program, signal.SIGTERM)
+    for seat, program in leaving:
+        _ended(site, seat, program, LEAVING_S)
 
 
 def _ended(site: Site, seat: str, program: Program, within_s: float) -> None:

@@ -1,17 +1,20 @@
-"""The evidence of a run, put together from five independent records.
+"""The evidence of a run, put together from six independent records.
 
 Topics and offsets come from the watch, rows and attempts from the database, calls from the LLM's
-own log, faults from the fault log, and programs from their output. Every time is in seconds since
-1970.
+own log, faults from the fault log, programs from their output, and what they counted from their
+pages of metrics. Every time is in seconds since 1970.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sqlalchemy import text
+
 from schemas.task.lanes import DESTINATIONS
-from tests.faults import lives, rows
+from tests.faults import exported, history, lives, rows
 from tests.faults.claims import ROUTE, Claims
+from tests.faults.exported import Exported, Samples, Series
 from tests.faults.faultlog import Event
 from tests.faults.history import seconds
 from tests.faults.kinds_llm import OUTAGES
@@ -38,9 +41,10 @@ class RunEvidence:
     lives: Sequence[Life]
     agents: Mapping[int, Life]
     bugs: Sequence[str]
+    exported: Exported | None = None
 
 
-def gather(site: Site, watch: Watch) -> RunEvidence:
+def gather(site: Site, watch: Watch, series: Mapping[str, Series], last: Samples) -> RunEvidence:
     """Put all evidence together after the end."""
     base, traffic, url = site.deployment.evidence(), site.traffic, site.ledger_url
     tasks = {task.name: task for task in base.tasks}
@@ -81,7 +85,13 @@ def gather(site: Site, watch: Watch) -> RunEvidence:
         relief=True,
     )
     return RunEvidence(
-        run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs)
+        run,
+        calls,
+        site.log.of("fault"),
+        alive,
+        agents,
+        lives.bugs(site.deployment.programs),
+        Exported(series, last, exported.rows(lambda sql: list(history.rows(url, text(sql))))),
     )
 
 

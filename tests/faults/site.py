@@ -27,11 +27,13 @@ from tests.servers import MariaDB, Redis
 from tests.servers.process import free_port
 
 if TYPE_CHECKING:
+    from tests.faults.scrapes import Scrapes
     from tests.faults.traffic import Traffic
 
 Result = TypeVar("Result")
 
 AGENTS, REAPER, TOOLS = ("agent1", "agent2", "agent3"), "reaper", "tools"
+EXPORTER = "exporter"
 PARTS = ("kafka", "mariadb", "redis", "llm")
 SKEWED = AGENTS[-1]  # the agent whose clock can jump
 LATENCY = "0.1-1.2"
@@ -51,6 +53,9 @@ probe_s = 3
 [retry]
 tiers = ["2s", "5s", "15s"]
 max_attempts = 6
+[prices.rehearsal]
+input_per_mtok = 1.0
+output_per_mtok = 4.0
 """
 
 
@@ -58,6 +63,7 @@ class Site:
     """Everything that a fault can hit; `close` ends all that was started."""
 
     traffic: "Traffic"
+    scrapes: "Scrapes"
 
     def __init__(self, *, folder: Path, faultlog: FaultLog) -> None:
         self.folder = folder
@@ -75,6 +81,7 @@ class Site:
         self.redis = Redis(folder=folder / "redis")
         self.llms: list[RehearsalLLM] = []
         self._llm_port = free_port()
+        self.pages = {seat: free_port() for seat in (*AGENTS, EXPORTER)}  # of metrics
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +109,7 @@ class Site:
         ):
             self.tool(*command).wait()
         history.install(self.ledger_url)
-        seats = [Seat(name) for name in (*AGENTS, REAPER)]
+        seats = [Seat(name) for name in (*AGENTS, REAPER, EXPORTER)]
         self.seats = Seats(
             seats=seats, start=self._sit, ledger=self.deployment.ledger, faultlog=self.log
         )
@@ -158,7 +165,7 @@ class Site:
         }
         return settings | (skew.environ(self.folder) if seat == SKEWED else {})
 
-    def agent(self, seat: str, *options: str) -> Program:
+    def agent(self, seat: str, *options: str, **environ: str) -> Program:
         """Start an agent that uses the doors of a seat, beside the seat's own agent."""
         return self.program(
             "agent",
@@ -167,7 +174,7 @@ class Site:
             "--slots",
             SLOTS,
             *options,
-            environ=self.environ(seat),
+            environ=self.environ(seat) | environ,
         )
 
     def tool(self, *arguments: str) -> Program:
@@ -220,7 +227,10 @@ class Site:
             return self.program(
                 "agent", "reaper", "--group", self.deployment.group, environ=self.environ(TOOLS)
             )
-        return self.agent(seat)
+        address = f"127.0.0.1:{self.pages[seat]}"
+        if seat == EXPORTER:
+            return self.tool("exporter", "--listen", address)
+        return self.agent(seat, DOCLLM_AGENT_HTTP=address)
 
 
 def quiet(look: Callable[[], Any]) -> Any:

@@ -59,6 +59,11 @@ def miscounted(run: Evidence) -> list[str]:
     ]
 
 
+def misread(run: Evidence) -> list[str]:
+    """The sums of all that happened are those of the history at each moment, so they never fall."""
+    return list(run.misread)
+
+
 def below_zero(run: Evidence) -> list[str]:
     """No more tasks leave a final state than entered it, by any part of its key."""
     return [

@@ -170,7 +170,8 @@ class Evidence:
     `passed`: the calls after which an attempt went on to another route; `calls` has the others.
     `blamed`: the tasks whose attempts counted because their process ended, and whether their
     handler ends processes. `hooks_run`: the hooks that ran to their end or were given up, by task
-    and event, of the tasks `hooked`.
+    and event, of the tasks `hooked`. `misread`: sums of all that happened which, in the middle of
+    the run, were not those of the history until then.
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
     """
@@ -190,6 +191,7 @@ class Evidence:
     moves: Sequence[Move] | None = None
     counts: Sequence[Count] = ()
     sums: Sequence[Sums] = ()
+    misread: Sequence[str] = ()
     ordered: Sequence[Ordered] = ()
     guards: Sequence[Guarded] = ()
     replayed: Sequence[Replayed] = ()

@@ -43,6 +43,7 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         ends.final_left,
         ends.fences_fallen,
         ends.miscounted,
+        ends.misread,
         ends.below_zero,
         ends.hooks_lost,
         turns.lane_starved,

@@ -21,6 +21,7 @@ from schemas.ledger.database import Database
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from tests.invariants.counted import COLUMNS
+from tests.simulation import exported
 from tests.simulation.connection import QuickConnection
 from tests.simulation.weather import Weather
 
@@ -73,6 +74,12 @@ CREATE TRIGGER sim_counted AFTER INSERT ON tally BEGIN
   INSERT INTO sim_count VALUES (
     sim_turn(), NEW.created_at, {", ".join(f"NEW.{name}" for name in COLUMNS)});
 END;
+CREATE TRIGGER sim_rolled_up AFTER DELETE ON tally BEGIN
+  SELECT sim_look();
+END;
+CREATE TRIGGER sim_taken_back AFTER INSERT ON tally WHEN NEW.delta < 0 BEGIN
+  SELECT sim_look();
+END;
 CREATE TABLE sim_guard (
   turn INT, id INT, batch_id INT, type TEXT, route TEXT, cause TEXT, raised INT);
 CREATE TRIGGER sim_guarded AFTER UPDATE OF opened_at ON guard
@@ -106,6 +113,9 @@ class Store:
         self.utc_s: Callable[[], float] = lambda: 0.0
         self.clock_s: Callable[[], float] = lambda: 0.0
         self._turn = 0
+        self._group = ""
+        self._looks = False  # whether the sums are to be read after this transaction
+        self.misread: list[str] = []
         engine = create_engine(
             "sqlite://",
             poolclass=StaticPool,
@@ -116,12 +126,17 @@ class Store:
         self.connection = QuickConnection(engine)
         self._empty = _migrated()
 
-    def begin(self, utc_s: Callable[[], float], clock_s: Callable[[], float]) -> None:
+    def begin(
+        self, utc_s: Callable[[], float], clock_s: Callable[[], float], group: str = ""
+    ) -> None:
         """Begin a new run; `utc_s` is the database's time, and `clock_s` the run's.
+
+        The sums of `group` are compared with the history after each replay and each compaction.
 
         Everything from earlier runs is forgotten.
         """
         self.utc_s, self.clock_s, self._turn = utc_s, clock_s, 0
+        self._looks, self.misread, self._group = False, [], group
         self._empty.backup(self.raw)
 
     def transact(self, work: Callable[[Connection], Result], begin: str) -> Result:
@@ -139,6 +154,9 @@ class Store:
             self.raw.execute("ROLLBACK")
             raise
         self.raw.execute("COMMIT")
+        if self._looks:
+            self._looks = False
+            self.misread += exported.misread(self.connection, self.rows, self._group)
         return result
 
     def turn(self) -> int:
@@ -157,6 +175,7 @@ class Store:
         self.raw.create_function("julianday", 1, self._julianday)
         self.raw.create_function("sim_turn", 0, self._count)
         self.raw.create_function("sim_clock", 0, self._clock)
+        self.raw.create_function("sim_look", 0, self._look)
         return self.raw
 
     def _clock(self) -> float:
@@ -165,6 +184,9 @@ class Store:
     def _count(self) -> int:
         self._turn += 1
         return self._turn
+
+    def _look(self) -> None:
+        self._looks = True
 
     def _strftime(self, form: str, _now: str, *modifiers: str) -> str:
         if form != "%Y-%m-%d %H:%M:%f":

@@ -123,6 +123,7 @@ class _Witness:
             moves=self._moves,
             counts=list(self._counts()),
             sums=counted.sums(self._rows, "sim_count"),
+            misread=world.store.misread,
             ordered=list(self._ordered()),
             guards=list(self._guards()),
             replayed=list(self._replayed()),

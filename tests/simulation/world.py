@@ -142,7 +142,9 @@ class World:
         """Run to the end; return the broken promises."""
         with self._patched():
             self.store.begin(
-                lambda: EPOCH_S + self.loop.time() + self.database_ahead_s, self.loop.time
+                lambda: EPOCH_S + self.loop.time() + self.database_ahead_s,
+                self.loop.time,
+                GROUP,
             )
             try:
                 self.loop.run_until_complete(self.loop.spawn(Process("world"), self._run()))

@@ -5,6 +5,7 @@ from typing import Any
 
 from agent.ledger import compaction
 from producer.ledger import tally
+from schemas.ledger import tables
 from tests.simulation.bugs.bug import Bug, patched, replaced
 
 
@@ -34,6 +35,11 @@ def _replay_without_route() -> AbstractContextManager[Any]:
     return patched(tally, "_row", without_route)
 
 
+def _entered_falls() -> AbstractContextManager[Any]:
+    columns = {**tally._RAW_COUNTS, "entered": tables.tally.c.delta}
+    return patched(tally, "_RAW_COUNTS", columns)
+
+
 _failure = compaction._failure
 
 BUGS = {
@@ -44,5 +50,6 @@ BUGS = {
     "a replay stays in its group of failures": Bug(
         "P1", replaced(compaction, "_failure", _no_replay_in_groups)
     ),
+    "a counter falls at a replay": Bug("P1", _entered_falls),
     "a replay is counted on another route": Bug("P1", _replay_without_route),
 }
