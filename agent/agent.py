@@ -19,6 +19,7 @@ from agent.maintenance.hook_runner import HookRunner
 from agent.maintenance.intake import Intake
 from agent.ports import Clock, Source
 from agent.process.failures import Failures
+from agent.reporting.messages import Note
 from agent.reporting.telemetry import Counts
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
@@ -136,7 +137,7 @@ class Agent:
         """Return the errors of handlers in this agent, each kind with its count."""
         return self._counts.handler_errors.lines()
 
-    async def notes(self, *, dead_lately: int) -> Sequence[str]:
+    async def notes(self, *, dead_lately: int) -> Sequence[Note]:
         """Return warnings for a person who believes that all work of the group is done.
 
         The person knows of the tasks that died lately.

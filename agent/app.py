@@ -49,6 +49,7 @@ from producer.bus.embedded.lock import AGENTS
 from producer.ledger.agent_status import REAPER
 from producer.metrics.http_server import HttpPage, HttpServer
 from producer.replay.applier import make_applier
+from schemas.codes import Code
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
@@ -212,7 +213,7 @@ async def built(
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
     for line in await parts.family.lane_advice():
-        log.warning("%s", line)
+        log.warning("%s", line, extra={"code": Code.TOPICS_OLD})
     metrics = _metrics(parts, counts, heartbeat, watch)
     board, quota_ledger = make_board(parts), make_quota_ledger(parts)
     progress = Progress(

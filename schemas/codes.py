@@ -31,7 +31,7 @@ class Code(StrEnum):
     LOCK_HELD = "lock_held"  # tasks wait for a lock that another task holds
     ROUTES_LEFT_OUT = "routes_left_out"  # more routes wait than are named
 
-    # What alerts tell.
+    # What alerts tell, and the log too.
     STALLED = "stalled"
     ORDERS_STUCK = "orders_stuck"
     LEASE_LOST = "lease_lost"
@@ -44,3 +44,39 @@ class Code(StrEnum):
     EXPORTER_DOWN = "exporter_down"
     RETRY_LATE = "retry_late"
     COST_HIGH = "cost_high"
+
+    # What only the log tells: servers and topics.
+    SERVER_AWAY = "server_away"
+    DATABASE_SLOW = "database_slow"
+    LEDGER_BEHIND = "ledger_behind"  # a record names a task that the ledger has lost
+    RECORDS_UNREAD = "records_unread"
+    RECORD_UNDELIVERABLE = "record_undeliverable"
+    LETTERS_RETURNED = "letters_returned"
+    TOPICS_OLD = "topics_old"
+
+    # Agents and their machines.
+    AGENT_ENDED = "agent_ended"
+    CLOCK_SET_BACK = "clock_set_back"
+    DUTY_FAILS = "duty_fails"
+    FILES_TOO_FEW = "files_too_few"
+    FOLDER_OPEN = "folder_open"
+    KEY_IN_CLEAR = "key_in_clear"
+
+    # Tasks, documents and results.
+    ATTEMPTS_FAIL = "attempts_fail"
+    DOCUMENT_REFUSED = "document_refused"
+    HANDLER_FAILS = "handler_fails"
+    HANDLER_GOES_ON = "handler_goes_on"
+    LOAD_UNFINISHED = "load_unfinished"
+    OUTCOME_UNWRITABLE = "outcome_unwritable"
+    OUTPUT_UNWRITABLE = "output_unwritable"
+    RESULT_UNREADABLE = "result_unreadable"
+    TEXTS_NOT_KEPT = "texts_not_kept"
+
+    # The end of a program, by its exit code (schemas/errors.py).
+    INPUT_BAD = "input_bad"
+    SETTINGS_WRONG = "settings_wrong"
+    SERVER_DENIES = "server_denies"
+    STATE_UNSAFE = "state_unsafe"
+    MEMORY_FULL = "memory_full"
+    INTERNAL_ERROR = "internal_error"  # a bug of docllm

@@ -10,36 +10,45 @@
 A message says what is wrong and what to do next. It never holds a secret.
 """
 
+from schemas.codes import Code
+
 
 class DocllmError(Exception):
     """A fault of docllm itself, and the base of all its errors."""
 
     exit_code = 5
+    code = Code.INTERNAL_ERROR
 
 
 class InputError(DocllmError):
     """Some of the input was bad."""
 
     exit_code = 1
+    code = Code.INPUT_BAD
 
 
 class ConfigError(DocllmError):
     """An option, a variable or the configuration file is wrong."""
 
     exit_code = 2
+    code = Code.SETTINGS_WRONG
 
 
 class UnreachableError(DocllmError):
     """A server does not answer."""
 
     exit_code = 3
+    code = Code.SERVER_AWAY
 
 
 class DeniedError(UnreachableError):
     """A server accepts the login but refuses a right; retrying does not help."""
+
+    code = Code.SERVER_DENIES
 
 
 class UnsafeStateError(DocllmError):
     """Continuing would break a promise: another schema, other topics, another ledger."""
 
     exit_code = 4
+    code = Code.STATE_UNSAFE

@@ -33,6 +33,7 @@ from agent.reporting.telemetry import configure_logging, log_as_json
 from agent.routes.accounts import keys_in_clear
 from producer.app import opened
 from producer.text.printable import logs_json, shown_lines
+from schemas.codes import Code
 from schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
 from schemas.runtime import collector
 from schemas.runtime.clock import SystemClock
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     except BaseException as error:  # a bug, or a handler's effect on the event loop: shown whole
         if is_interrupt(error):
             raise
-        log.exception("internal error")
+        log.exception("internal error", extra={"code": Code.INTERNAL_ERROR})
         return _ended(options, DocllmError.exit_code)
     if anew:
         # Run this program again, as it was started.
@@ -178,6 +179,7 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
         log.warning(
             "%d slots need more open files than `ulimit -Hn` allows: raise it, or lower the slots",
             config.agent.slots,
+            extra={"code": Code.FILES_TOO_FEW},
         )
     with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
         await _work(config, llm, options, stop, reread)
@@ -200,6 +202,7 @@ def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
                 "the clock was set back by %.0f s and the Kafka client would wait for that time: "
                 "the agent drains and starts anew",
                 by_s,
+                extra={"code": Code.CLOCK_SET_BACK},
             )
             anew.set()
             stop.signal()
@@ -225,7 +228,7 @@ async def _work(
         log.info("%s", app.describe(parts))
         if options.child in {None, 1}:
             for warning in keys_in_clear(config, getproxies_environment()):
-                log.warning("%s", warning)
+                log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
         if options.rehearsal:
             log.warning(
                 "rehearsal LLM: the answers are extracts of the documents, no model is called"
@@ -295,7 +298,7 @@ def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
 
 def _complain(options: argparse.Namespace, error: DocllmError) -> None:
     if logs_json():
-        log.error("%s", error)
+        log.error("%s", error, extra={"code": error.code})
         return
     who = f"agent {options.child}: " if options.child else ""
     sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")

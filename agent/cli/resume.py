@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
             sentence = asyncio.run(_resume(config, options.group, options.route))
             answer.say(sentence, route=options.route, resumed=True)
     except DocllmError as error:
-        fail(options, with_config(str(error), options.config))
+        fail(options, with_config(str(error), options.config), code=error.code)
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
         note(shown_traceback(error))

@@ -31,6 +31,7 @@ from agent.ports import (
 )
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
+from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class Dispatcher:
         self._wakeups.set()
 
     def _source_failed(self, failed: SourceFailed) -> None:
-        log.warning("%s", failed.reason)
+        log.warning("%s", failed.reason, extra={"code": Code.RECORDS_UNREAD})
         if failed.rewound:
             self._lost_records.set()
         if failed.fatal:

@@ -15,6 +15,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
+from schemas.codes import Code
 from schemas.runtime import crash
 from schemas.task.envelope import record_bytes
 
@@ -90,6 +91,7 @@ class QuarantineQueue:
                 where.topic,
                 where.number,
                 delivery.offset,
+                extra={"code": Code.LEDGER_BEHIND},
             )
             self._table.delay(delivery, now_s + LOST_S)
         elif answer is ClaimAnswer.CONFLICT:
@@ -117,6 +119,7 @@ class QuarantineQueue:
                     rejected.partition,
                     rejected.offset,
                     rejected.reason,
+                    extra={"code": Code.RECORD_QUARANTINED},
                 )
             for rejected, record in batch:
                 self._partitions.finish_record(record.partition, record.offset)

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from agent.documents.errors import changed, refused, unreadable
 from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
 from producer.input.excluded_files import resolved, root_of
+from schemas.codes import Code
 from schemas.runtime.executors import Executor
 from schemas.task.untrusted import contained
 
@@ -101,6 +102,7 @@ class Files:
             log.warning(
                 "a document is not below an allowed root; allowed are: %s",
                 ", ".join(map(str, self._roots)) or "none",
+                extra={"code": Code.DOCUMENT_REFUSED},
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from agent.documents.errors import changed, refused, shown, unreadable
 from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
+from schemas.codes import Code
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.store import ObjectStores
 from schemas.task.allowed_uris import allowed
@@ -68,4 +69,5 @@ class Objects:
             log.warning(
                 "a document is not below an allowed prefix; allowed are: %s",
                 ", ".join(self._allow) or "none",
+                extra={"code": Code.DOCUMENT_REFUSED},
             )

@@ -31,6 +31,7 @@ from agent.documents.errors import changed, refused, shown, unreadable
 from agent.documents.pinned import PinnedClients, PinnedHost
 from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
 from schemas.clients.http import why
+from schemas.codes import Code
 from schemas.runtime.executors import Executor
 from schemas.task.allowed_uris import allowed
 
@@ -161,7 +162,11 @@ class Web:
             return found[: self._limits.addresses]
         if host not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(host)
-            log.warning("a document's host has an address that is not public: %s", closed)
+            log.warning(
+                "a document's host has an address that is not public: %s",
+                closed,
+                extra={"code": Code.DOCUMENT_REFUSED},
+            )
         raise refused(
             f"{name} may not be fetched: its host has an address that is not public; whoever runs "
             f"the agents may allow its network with {_SET_PRIVATE}"

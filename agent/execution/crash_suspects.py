@@ -4,6 +4,7 @@ import logging
 
 from agent.inflight.delivery import Delivery
 from producer.text.agent_report import suspect_text
+from schemas.codes import Code
 from schemas.task.agent_report import SuspectReport
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class CrashSuspects:
         """Log which suspect runs, so that the log names it if it kills the process."""
         if delivery.suspect:
             for suspect in _reports(delivery):
-                log.warning("%s", suspect_text(suspect))
+                log.warning("%s", suspect_text(suspect), extra={"code": Code.SUSPECT_RUNS})
 
 
 def _reports(delivery: Delivery) -> tuple[SuspectReport, ...]:

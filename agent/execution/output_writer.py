@@ -18,6 +18,7 @@ from typing import Protocol
 
 from agent.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
 from agent.ports import Clock
+from schemas.codes import Code
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.runtime import crash
 from schemas.task.allowed_uris import allowed
@@ -164,6 +165,7 @@ class Outputs:
                 "a result cannot be written (%s); it is kept and written again, and no new task "
                 "with this output is begun until then",
                 failure.text,
+                extra={"code": Code.OUTPUT_UNWRITABLE},
             )
 
 

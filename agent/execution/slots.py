@@ -31,6 +31,7 @@ from agent.ports import Clock
 from agent.process.containment import MemoryWatch, attempt_of, cancel, current_task, is_to_end
 from agent.process.frames import traceback_text
 from agent.reporting.telemetry import Counts
+from schemas.codes import Code
 from schemas.task.agent_report import BlockReport, CallReport
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import Guard
@@ -153,6 +154,7 @@ class Slots:
                 "%d handlers go on though they were cancelled; "
                 "their tasks run again when their leases end",
                 len(self._running),
+                extra={"code": Code.HANDLER_GOES_ON},
             )
 
     def _start(self, delivery: Delivery, decision: Permit | Stop | Succeeded) -> None:
@@ -177,7 +179,11 @@ class Slots:
                 INTERNAL_S,
             )
             self._memory.note(error)
-            log.exception("the attempt at task %d ended in a bug", delivery.task_id)
+            log.exception(
+                "the attempt at task %d ended in a bug",
+                delivery.task_id,
+                extra={"code": Code.INTERNAL_ERROR},
+            )
         finally:
             del self._running[delivery]
             self._admission.leave(delivery)

@@ -232,7 +232,12 @@ class Context:
     @property
     def log(self) -> TaskLog:
         """Return a log whose lines begin with the task's name."""
-        facts = {"batch": self._attempt.batch, "task": self.task.key, "route": self._place.route}
+        facts = {
+            "batch": self._attempt.batch,
+            "task": self.task.key,
+            "attempt": self._attempt.attempt + 1,
+            "route": self._place.route,
+        }
         return TaskLog(self.name, facts)
 
     @property

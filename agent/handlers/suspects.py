@@ -16,6 +16,7 @@ from agent.handlers.processes.process import (
     ProcessLimits,
     ProcessUnusableError,
 )
+from schemas.codes import Code
 from schemas.settings.config import RunIn
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Suspects:
                 context.name,
                 context.agents_lost,
                 error,
+                extra={"code": Code.SUSPECT_RUNS},
             )
         except ProcessDiedError as error:
             text = f"{context.agents_lost} agents were lost while they worked on it; then {error}"

@@ -9,7 +9,8 @@ from typing import Any
 class TaskLog(logging.LoggerAdapter[logging.Logger]):
     """Writes to the logger `handler`; each message begins with the name of its task.
 
-    `facts` are what a log of JSON objects says of the task: batch, task and route.
+    `facts` are what a log of JSON objects says of the task: batch, task, attempt
+    and route.
     """
 
     def __init__(self, name: str, facts: Mapping[str, object] = MappingProxyType({})) -> None:

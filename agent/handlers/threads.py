@@ -21,6 +21,7 @@ from agent.handlers.blocking import (
 )
 from agent.handlers.context import Context
 from agent.handlers.served_calls import ServedCalls
+from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,11 @@ class HandlerThreads:
             result = await ended
         except asyncio.CancelledError:
             self._left.add(thread)
-            log.warning("%s: its attempt has ended, but its function goes on", context.name)
+            log.warning(
+                "%s: its attempt has ended, but its function goes on",
+                context.name,
+                extra={"code": Code.HANDLER_GOES_ON},
+            )
             raise
         finally:
             await served.end()

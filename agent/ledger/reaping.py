@@ -28,6 +28,7 @@ from agent.ledger.leases import REMEMBER_S
 from agent.ledger.loss_deaths import LOST_PER_WINDOW, Lost
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import hooks, outbox, tally
+from schemas.codes import Code
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import agent, batch, task, task_attempt
@@ -166,10 +167,13 @@ def _log_names(connection: Connection, back: Sequence[Any], dead: Sequence[Any])
             names[row.batch_id],
             fate,
             row.lease_losses + 1,
+            extra={"code": Code.SUSPECT_RUNS},
         )
     if len(named) > NAMED_MOST:
         log.warning(
-            "and %d more tasks are suspects or died of their losses", len(named) - NAMED_MOST
+            "and %d more tasks are suspects or died of their losses",
+            len(named) - NAMED_MOST,
+            extra={"code": Code.SUSPECT_RUNS},
         )
 
 

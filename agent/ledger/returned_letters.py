@@ -16,6 +16,7 @@ from producer.limits import CAP
 from producer.replay import returned
 from producer.replay.returned import LetterVerdict, ReturnedLetter, Standing
 from producer.text.printable import shown
+from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.task.envelope import BATCH_HEADER, decode, is_letter
@@ -125,7 +126,14 @@ class ReturnedLetters:
     def _log(self, subject: str, verdict: LetterVerdict, topic: str, text: str) -> None:
         if self._may_log():
             task = f"task {shown(verdict.key)}, batch {shown(verdict.batch)},"
-            log.warning("%s of %s came back to %s: %s", subject, task, topic, text)
+            log.warning(
+                "%s of %s came back to %s: %s",
+                subject,
+                task,
+                topic,
+                text,
+                extra={"code": Code.LETTERS_RETURNED},
+            )
 
     def _may_log(self) -> bool:
         """Return whether one more letter may be logged: a few in each minute are."""
@@ -134,5 +142,8 @@ class ReturnedLetters:
             self._logged, self._logged_since_s = 0, now_s
         self._logged += 1
         if self._logged == LOGGED + 1:
-            log.warning("more dead letters came back; they are handled alike, and not logged")
+            log.warning(
+                "more dead letters came back; they are handled alike, and not logged",
+                extra={"code": Code.LETTERS_RETURNED},
+            )
         return self._logged <= LOGGED

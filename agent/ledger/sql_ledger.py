@@ -20,6 +20,7 @@ from agent.ledger.settlements import NO_HOOKS, settle
 from agent.outcome import Dead, Failure, Spent, Succeeded
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from producer.ledger import quarantine, store
+from schemas.codes import Code
 from schemas.errors import DeniedError
 from schemas.ledger import migrations
 from schemas.ledger.database import Database, Stopped
@@ -199,6 +200,7 @@ class SqlLedger:
             "the outcome of task %d cannot be written (%s); it is settled as dead",
             settlement.row.task_id,
             reason,
+            extra={"code": Code.OUTCOME_UNWRITABLE},
         )
         for spent in (settlement.outcome.spent, Spent()):  # perhaps the cost cannot be written
             answer = self._write(
@@ -210,6 +212,7 @@ class SqlLedger:
             "task %d cannot be settled as dead either: %s",
             settlement.row.task_id,
             getattr(answer, "orig", type(answer).__name__),
+            extra={"code": Code.OUTCOME_UNWRITABLE},
         )
         return [Verdict.GIVEN_UP], []
 

@@ -25,6 +25,7 @@ from agent.outcome import (
     Snooze,
 )
 from agent.ports import Settlement
+from schemas.codes import Code
 from schemas.ledger.tables import task_attempt
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
 
@@ -94,6 +95,7 @@ def _as_attempt(settlement: Settlement, longest: Tier) -> Settlement:
         settlement.row.task_id,
         failure.error_class,
         FREE_ENDS,
+        extra={"code": Code.ATTEMPTS_FAIL},
     )
     if settlement.row.attempt + 1 >= settlement.row.max_attempts:
         return replace(settlement, outcome=Dead(failure, spent, Disposition.EXHAUSTED))

@@ -6,10 +6,12 @@ Tested by tests/integration/test_cli.py.
 from collections.abc import Sequence
 
 from agent.ledger import queries
+from agent.reporting.messages import Note
 from agent.reporting.telemetry import dead_lines
 from producer.ledger import dead_letters, hooks, outbox, replay_runs, status, store
 from producer.ports import TopicAdmin
 from producer.relay.relay import Relay
+from schemas.codes import Code
 from schemas.errors import UnreachableError
 from schemas.ledger.transactions import Transactions
 from schemas.task.topics import Topics
@@ -64,13 +66,13 @@ class GroupWork:
         """Return whether a task of the group is dead."""
         return await self._read(dead_letters.any_dead, self._topics.group)
 
-    async def notes(self, *, dead_lately: int) -> Sequence[str]:
+    async def notes(self, *, dead_lately: int) -> Sequence[Note]:
         """Return warnings for a person who believes that all work is done.
 
         The person knows of the tasks that died lately.
         """
         group = self._topics.group
-        half_loaded = await self._read(store.half_loaded, group)
+        loads = map(store.half_loaded_message, await self._read(store.half_loaded, group))
         batches = (await self._read(status.read, group)).batches
         dead = {batch.name: batch.counts["dead"] for batch in batches}
         left = [
@@ -79,4 +81,8 @@ class GroupWork:
             for text in await self._read(of, group)
         ]
         lines = dead_lines(group, dead, dead_lately=dead_lately)
-        return [*map(store.half_loaded_message, half_loaded), *left, *lines]
+        return [
+            *(Note(text, Code.LOAD_UNFINISHED) for text in loads),
+            *(Note(text, Code.HOOKS_GIVEN_UP) for text in left),
+            *(Note(text, Code.TASKS_DEAD) for text in lines),
+        ]

@@ -21,6 +21,7 @@ from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
 from producer.ledger import audit, guards
+from schemas.codes import Code
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -119,6 +120,7 @@ class GuardKeeper:
                     guard.key,
                     guard.reason,
                     guard.ahead,
+                    extra={"code": Code.GUARD_RAISED},
                 )
             elif (before.looking, before.look_size) != (guard.looking, guard.look_size):
                 log.info("the guard of %s: %s", guard.key, guard.ahead)
@@ -196,6 +198,7 @@ class GuardKeeper:
                 "route %s does not answer a prompt; it is asked again in %.0f s",
                 route,
                 self.probe_s,
+                extra={"code": Code.GUARD_RAISED},
             )
         await self._transactions.write(guard_looks.begin_asked, asked, answered=answered)
 

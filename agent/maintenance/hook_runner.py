@@ -23,6 +23,7 @@ from agent.maintenance.duty import Duty
 from agent.outcome import Spent
 from agent.process.containment import cancel
 from producer.ledger import hooks as orders
+from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.objects.errors import ObjectError
 from schemas.runtime import crash
@@ -212,7 +213,12 @@ class HookRunner:
             failure = one_line(f"the result of its task cannot be read: {error}")
             end = HookEnd(run, HookFate.FAILED, failure)
         except Exception as error:
-            log.exception("hook on_%s of task %d ended in a bug", run.event, run.task_id)
+            log.exception(
+                "hook on_%s of task %d ended in a bug",
+                run.event,
+                run.task_id,
+                extra={"code": Code.INTERNAL_ERROR},
+            )
             end = HookEnd(run, HookFate.FAILED, f"INTERNAL: {type(error).__name__}", spent[0])
         finally:
             lease.hooks -= 1
@@ -269,6 +275,7 @@ class HookRunner:
                         counted(given_up, "hook"),
                         hook_runs.MOST_TRIES,
                         self._group,
+                        extra={"code": Code.HOOKS_GIVEN_UP},
                     )
 
     async def free(self) -> None:

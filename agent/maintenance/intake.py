@@ -35,6 +35,7 @@ from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.overflow import Overflow
+from schemas.codes import Code
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -127,7 +128,7 @@ class Intake:
             case Recreated(topic, known):
                 self._counts.topic(topic, known=known)
             case SourceFailed(reason, fatal):
-                log.warning("%s", reason)
+                log.warning("%s", reason, extra={"code": Code.RECORDS_UNREAD})
                 if fatal:
                     self._failures.report(reason)
         self._pause()
@@ -184,6 +185,7 @@ class Intake:
                 "%d records of the inbox are quarantined, the first: %s",
                 len(rejected),
                 rejected[0].reason,
+                extra={"code": Code.RECORD_QUARANTINED},
             )
             self._publishing.send(
                 await self._transactions.write(quarantine.keep, self._group, rejected)

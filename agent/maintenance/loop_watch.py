@@ -20,6 +20,7 @@ from agent.process.frames import frames_of_stack, frames_text, place_of
 from agent.process.thread_use import ThreadUse, thread_use
 from producer.text.agent_report import blocking_text
 from producer.text.printable import FRAMES
+from schemas.codes import Code
 from schemas.runtime.clock import Clock
 from schemas.task.agent_report import BlockReport
 
@@ -67,6 +68,7 @@ def _note_unseen(held: float) -> None:
             "the event loop was blocked for %.0f s by code that also stopped all other threads, "
             "such as a regular expression: run it in a process of its own",
             held,
+            extra={"code": Code.LOOP_BLOCKED},
         )
 
 
@@ -151,7 +153,7 @@ class LoopWatch:
             block.line_due_s = next(time for time in block.times if time > block.lasts_s)
             advice = f"; {_ADVICE}" if is_first else ""
             text = f"the event loop has been blocked {blocking_text(report)}{advice}"
-            log.warning("%s", text, extra={FRAMES: frames_text(frames)})
+            log.warning("%s", text, extra={FRAMES: frames_text(frames), "code": Code.LOOP_BLOCKED})
 
     def _end(self) -> None:
         block, self._block = self._block, None

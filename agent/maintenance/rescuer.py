@@ -6,6 +6,7 @@ from collections.abc import Callable
 from agent.ledger import leases, losses, reaping
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
+from schemas.codes import Code
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -52,7 +53,7 @@ class Rescuer:
         declared, gone = await self._transactions.write(self._declare_by_heartbeats)
         if declared:
             crash.reach("reap.judged")
-            log.warning("%d agents are declared lost", declared)
+            log.warning("%d agents are declared lost", declared, extra={"code": Code.AGENT_LOST})
         self._newly_gone, self._gone = gone - self._gone, gone
 
     async def reset(self) -> None:
@@ -89,7 +90,12 @@ class Rescuer:
                 leases.declare_lost, agent_id
             ):
                 crash.reach("reap.judged")
-                log.warning("agent %s (%d) is dead: its process is gone", name, agent_id)
+                log.warning(
+                    "agent %s (%d) is dead: its process is gone",
+                    name,
+                    agent_id,
+                    extra={"code": Code.AGENT_LOST},
+                )
                 locks.remove(agent_id)
 
     async def _reset_lost_tasks(self) -> None:

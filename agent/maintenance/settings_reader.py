@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from agent.ports import Clock
+from schemas.codes import Code
 from schemas.errors import ConfigError
 from schemas.runtime.executors import Executor
 from schemas.settings.changes import changed
@@ -114,7 +115,7 @@ class SettingsReader:
         except ConfigError as error:
             self._refuse(str(error))
         except Exception as error:
-            log.exception("changed settings cannot be used")
+            log.exception("changed settings cannot be used", extra={"code": Code.INTERNAL_ERROR})
             self._refuse(describe_error(error))
         else:
             log.info("changed settings are used: %s", _listed(changed(self._used, fresh)))
@@ -123,7 +124,11 @@ class SettingsReader:
 
     def _refuse(self, why: str) -> None:
         text = "; ".join(why.splitlines())
-        log.error("the changed settings are not used, those of before stay: %s", text)
+        log.error(
+            "the changed settings are not used, those of before stay: %s",
+            text,
+            extra={"code": Code.SETTINGS_REFUSED},
+        )
         self._refused(text)
 
 

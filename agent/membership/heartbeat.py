@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from agent.lease import FRESH_S, Lease
 from agent.ledger import leases
 from agent.membership.locks import AgentLocks
+from schemas.codes import Code
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.errors import away, deadlocked
 from schemas.ledger.transactions import Transactions
@@ -164,7 +165,11 @@ class Heartbeat:
         reason = "was declared lost" if former.lost else "was silent for too long"
         successor = await self.register()
         log.warning(
-            "agent %d %s; it goes on as agent %d", former.agent_id, reason, successor.agent_id
+            "agent %d %s; it goes on as agent %d",
+            former.agent_id,
+            reason,
+            successor.agent_id,
+            extra={"code": Code.LEASE_LOST},
         )
 
 

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import uvloop
 
+from schemas.codes import Code
 from schemas.errors import DocllmError
 from schemas.runtime.clock import Clock
 from schemas.task.untrusted import ContainedError, describe_error, is_interrupt
@@ -128,6 +129,8 @@ def leaf_errors(error: BaseException) -> Iterator[BaseException]:
 
 class OutOfMemoryError(DocllmError):
     """Memory ran out again and again: the agent is too small for what it runs."""
+
+    code = Code.MEMORY_FULL
 
 
 class MemoryWatch:

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from schemas.codes import Code
 from schemas.errors import DocllmError
 from schemas.task.wording import one_line
 
@@ -59,6 +60,7 @@ def _leave(code: Callable[[], int]) -> None:
             "threads that handlers left behind are still running; the agent does not wait for "
             "them: %s",
             one_line(", ".join(names)) or "none",
+            extra={"code": Code.HANDLER_GOES_ON},
         )
         sys.stderr.flush()
     finally:

@@ -21,6 +21,7 @@ from agent.process import child_process
 from agent.process.child_process import Word
 from agent.process.line_pipe import LinePipe
 from agent.process.signals import rereads, stops
+from schemas.codes import Code
 from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
 from schemas.runtime.clock import Clock
 from schemas.runtime.starting import INTERRUPTED
@@ -283,6 +284,7 @@ class Supervisor:
                 "agent %d ended with %d, and a restart would not help: stopping all agents",
                 child.number,
                 code,
+                extra={"code": Code.AGENT_ENDED},
             )
             self._code = code
             self._stop(signal.SIGTERM)
@@ -295,7 +297,9 @@ class Supervisor:
         SIGTERM ends a child that had not yet begun, which does no harm.
         """
         if code not in (0, -signal.SIGTERM):
-            log.error("agent %d %s", child.number, _how_ended(code))
+            log.error(
+                "agent %d %s", child.number, _how_ended(code), extra={"code": Code.AGENT_ENDED}
+            )
             self._code = self._code or (code if code > 0 else DocllmError.exit_code)
 
     def _restart_none(self) -> None:
@@ -309,14 +313,25 @@ class Supervisor:
 
     def _schedule_restart(self, child: _Child, reason: str) -> None:
         if self._done:
-            log.warning("agent %d %s after the work was done", child.number, reason)
+            log.warning(
+                "agent %d %s after the work was done",
+                child.number,
+                reason,
+                extra={"code": Code.AGENT_ENDED},
+            )
             return
         now_s = self._clock.now_s()
         is_well = now_s - child.started_s >= self._backoff.well_after_s
         child.failures = 1 if is_well else child.failures + 1
         wait_s = self._backoff.wait_s(child.failures, self._jitter())
         child.due_s = now_s + wait_s
-        log.warning("agent %d %s; it starts again in %.1f s", child.number, reason, wait_s)
+        log.warning(
+            "agent %d %s; it starts again in %.1f s",
+            child.number,
+            reason,
+            wait_s,
+            extra={"code": Code.AGENT_ENDED},
+        )
 
 
 class _Pipe(NamedTuple):

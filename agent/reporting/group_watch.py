@@ -11,6 +11,7 @@ from agent.reporting.telemetry import death_lines
 from agent.reporting.views import BarView, View, view_of
 from producer.ledger.progress import Totals
 from producer.text.printable import shown
+from schemas.codes import Code
 from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class GroupWatch:
         self._run = GroupRun(priced=priced)
         self._totals = Totals()
         self._examples: dict[str, str] = {}
-        self._notes: dict[str, None] = {}
+        self._notes: dict[str, str] = {}  # the code of each text
         self._next_s = 0.0
         # Lines of the agents would tear a bar.
         self.takes_errors = isinstance(view, BarView)
@@ -43,8 +44,8 @@ class GroupWatch:
                 self._run.see(totals, self._clock.now_s())
             case DeadExample(error_class, text):
                 self._examples.setdefault(error_class, text)
-            case Note(text):
-                self._notes[text] = None
+            case Note(text, code):
+                self._notes[text] = code
 
     def wrote(self, line: bytes) -> None:
         """Show a line of an agent above the bar."""
@@ -62,9 +63,9 @@ class GroupWatch:
         if not self._run.begun:
             return
         for line in death_lines(self._run.dead_by_class, self._examples, self._group):
-            log.warning("%s", line)
-        for note in self._notes:
-            log.warning("%s", note)
+            log.warning("%s", line, extra={"code": Code.TASKS_DEAD})
+        for note, code in self._notes.items():
+            log.warning("%s", note, extra={"code": code})
         log.info("%s", self._run.summary(self._clock.now_s()))
 
 

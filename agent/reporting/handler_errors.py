@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agent.outcome import Failure
 from producer.text.printable import FRAMES
+from schemas.codes import Code
 from schemas.task.fingerprint import fingerprint
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,14 @@ class HandlerErrors:
         elif len(self._kinds) < self._most_kinds:
             self._kinds[key] = _Kind(task_type, place, task, text, now_s)
             message = "%s: handler of type %s failed at %s: %s"
-            log.warning(message, task, task_type, place, text, extra={FRAMES: failure.traceback})
+            log.warning(
+                message,
+                task,
+                task_type,
+                place,
+                text,
+                extra={FRAMES: failure.traceback, "code": Code.HANDLER_FAILS},
+            )
         else:
             self._note_other()
 
@@ -85,7 +93,7 @@ class HandlerErrors:
         kind.text = text
         if now_s - kind.logged_s >= AGAIN_S:
             kind.logged_s = now_s
-            log.warning("%s", kind.news())
+            log.warning("%s", kind.news(), extra={"code": Code.HANDLER_FAILS})
 
     def _note_other(self) -> None:
         self._others += 1
@@ -93,4 +101,5 @@ class HandlerErrors:
             log.warning(
                 "handlers failed in %d different ways; errors of further kinds are only counted",
                 self._most_kinds,
+                extra={"code": Code.HANDLER_FAILS},
             )

@@ -18,9 +18,10 @@ class DeadExample:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A warning at the end of all work."""
+    """A warning at the end of all work; `code` is that of its section in the runbook."""
 
     text: str
+    code: str
 
 
 Message = Totals | DeadExample | Note

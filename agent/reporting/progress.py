@@ -17,8 +17,9 @@ from agent.reporting.views import View, view_of
 from producer.ledger import dead_letters, progress
 from producer.ledger.progress import Totals
 from producer.ledger.selection import Selection
-from producer.text.agent_report import Sentence, joined, sentences
+from producer.text.agent_report import Sentence, sentences
 from producer.text.urgency import Urgency
+from schemas.codes import Code
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
@@ -95,7 +96,7 @@ class Progress:
         if self._run.begun:
             log.info("%s", self._run.summary(self._clock.now_s()))
 
-    async def log_done(self, notes_on: Callable[..., Awaitable[Sequence[str]]]) -> None:
+    async def log_done(self, notes_on: Callable[..., Awaitable[Sequence[Note]]]) -> None:
         """Log what became of a run whose work is done, or let the parent do so.
 
         `notes_on` returns further warnings, given as `dead_lately` how many tasks died in this run.
@@ -108,17 +109,19 @@ class Progress:
             for sample in examples.values():
                 self._tell(to_line(sample))
             for note in notes:
-                self._tell(to_line(Note(note)))
+                self._tell(to_line(note))
             return
         self._log_dead(dead, examples, *notes)
         log.info("%s", self._run.summary(self._clock.now_s()))
 
     def _log_dead(
-        self, dead: Mapping[str, int], examples: Mapping[str, DeadExample], *notes: str
+        self, dead: Mapping[str, int], examples: Mapping[str, DeadExample], *notes: Note
     ) -> None:
         texts = {name: example.text for name, example in examples.items()}
-        for line in (*death_lines(dead, texts, self._group), *notes):
-            log.warning("%s", line)
+        for line in death_lines(dead, texts, self._group):
+            log.warning("%s", line, extra={"code": Code.TASKS_DEAD})
+        for note in notes:
+            log.warning("%s", note.text, extra={"code": note.code})
 
     async def _examples(self) -> dict[str, DeadExample]:
         """Return an example for each class of dead tasks."""
@@ -174,7 +177,8 @@ class Progress:
             self._latest.get(), waiting, group=self._group, own=self._own()
         )
         level = logging.WARNING if is_trouble else logging.INFO
-        log.log(level, "nothing has moved for %.0f s: %s", still_s, reason)
+        code = Code.STALLED if is_trouble else None
+        log.log(level, "nothing has moved for %.0f s: %s", still_s, reason, extra={"code": code})
 
     async def _warn(self) -> None:
         """Log why work waits, when that begins and now and then while it lasts, and its end."""
@@ -191,15 +195,14 @@ class Progress:
             ]
             if due:
                 self._said_s = now_s
-                # A limit that is used up is no trouble: its tasks go on each second.
-                troubles = {
-                    sentence.about
-                    for sentence in due
-                    if sentence.urgency is not Urgency.ROUTE_LIMITED
-                }
-                log.log(logging.WARNING if troubles else logging.INFO, "%s", joined(due))
-                warned |= dict.fromkeys((sentence.about for sentence in due), now_s)
-                waits |= troubles
+                for sentence in due:
+                    # A limit that is used up is no trouble: its tasks go on each second.
+                    is_trouble = sentence.urgency is not Urgency.ROUTE_LIMITED
+                    level = logging.WARNING if is_trouble else logging.INFO
+                    log.log(level, "%s", sentence.text, extra={"code": sentence.code})
+                    warned[sentence.about] = now_s
+                    if is_trouble:
+                        waits.add(sentence.about)
             if waits and not any(sentence.about in waits for sentence in now):
                 log.info("work goes on: no route or topic waits")
                 waits.clear()
@@ -222,11 +225,11 @@ class Progress:
         while True:
             await self._clock.sleep(WARN_S)
             for line in self._counts.deaths.news(self._group):
-                log.warning("%s", line)
+                log.warning("%s", line, extra={"code": Code.TASKS_DEAD})
 
     async def _log_retries(self) -> None:
         """Log why attempts fail. A wrong address fails all, long before a task is dead of it."""
         while True:
             for line in self._counts.retries.due(self._clock.now_s(), self._group):
-                log.warning("%s", line)
+                log.warning("%s", line, extra={"code": Code.ATTEMPTS_FAIL})
             await self._clock.sleep(LOOK_S)

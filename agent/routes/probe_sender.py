@@ -16,6 +16,7 @@ from agent.routes.accounts import Accounts
 from agent.routes.evidence import RouteEvidence, by_answer
 from agent.routes.route import Ticket
 from agent.routes.router import Router
+from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,10 @@ class ProbeSender:
         try:
             evidence = await self.ask(ticket.route, ticket.limit_s)
         except Exception:
-            log.exception("the probe of route %s ended in a bug", ticket.route)
+            log.exception(
+                "the probe of route %s ended in a bug",
+                ticket.route,
+                extra={"code": Code.INTERNAL_ERROR},
+            )
         finally:
             self._routes.answered(ticket, evidence, self._clock.now_s())

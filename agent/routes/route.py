@@ -304,10 +304,20 @@ class Route:
         if self.parked:
             advice = PAY if self.reason.startswith(ErrorClass.MONEY) else CORRECT
             log.error(
-                "route %s is parked: %s; %s: %s", self.name, self.reason, advice, self._command()
+                "route %s is parked: %s; %s: %s",
+                self.name,
+                self.reason,
+                advice,
+                self._command(),
+                extra={"code": Code.ROUTE_PARKED, "route": self.name},
             )
         else:
-            log.warning("route %s stopped, one call at a time is tried: %s", self.name, self.reason)
+            log.warning(
+                "route %s stopped, one call at a time is tried: %s",
+                self.name,
+                self.reason,
+                extra={"code": Code.ROUTE_STOPPED, "route": self.name},
+            )
 
     def _command(self) -> str:
         return f"python -m agent resume {shlex.quote(self.name)} --group {self._group}"

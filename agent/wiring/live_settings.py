@@ -22,6 +22,7 @@ from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.accounts import Accounts, keys_in_clear
 from producer.app import Parts
+from schemas.codes import Code
 from schemas.errors import ConfigError
 from schemas.runtime.executors import Executor
 from schemas.settings.changes import fixed_changes, longest_timeout_s
@@ -92,7 +93,7 @@ class LiveSettings:
         if config.types != old.types:
             self.call_up.types_changed()
         for warning in keys_in_clear(config, getproxies_environment()):
-            log.warning("%s", warning)
+            log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
 
     def _require_possible(self, old: Config, config: Config) -> None:
         """Refuse by name what a running agent cannot take over."""

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:
-        fail(options, with_config(str(error), options.config))
+        fail(options, with_config(str(error), options.config), code=error.code)
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.flush()

@@ -16,6 +16,7 @@ from producer.ledger import store
 from producer.ledger.batch_ids import id_range
 from producer.ledger.pointed_results import Fetch, follow, no_outputs
 from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
+from schemas.codes import Code
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.provider_error import provider_error_of_packed
 from schemas.task.states import OPEN, Status
@@ -74,6 +75,7 @@ def _written(ended: Ended, line_of: LineOf) -> bytes | None:
             "the result of task %d cannot be written: %s",
             ended.task_id,
             one_line(describe_error(error)),
+            extra={"code": Code.RESULT_UNREADABLE},
         )
         return line_of(unreadable(ended, error))
 

@@ -57,6 +57,7 @@ class GroupStatus:
             "ledger": self.ledger,
             "orders": self.orders,
             "reasons": list(self.reasons),
+            "waits": [{"code": wait.code, "text": wait.text} for wait in self.waits],
         }
         head |= {"guards": [guards.as_json(guard) for guard in self.guards]}
         head |= {"replays": [replay_runs.as_json(run) for run in self.replays]}

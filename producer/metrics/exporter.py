@@ -21,6 +21,7 @@ from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Scale, ScaleLimits, scale
 from producer.metrics.workload import account_limits, workload
 from producer.ports import Backlog, TopicAdmin
+from schemas.codes import Code
 from schemas.errors import UnreachableError
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
@@ -61,7 +62,7 @@ class Exporter(Collector):
         self._schema = schema
         self._reading: Reading | None = None
         self._read_s = 0.0
-        self._is_told = False
+        self._told: set[Code] = set()  # what is wrong, and was logged
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -89,13 +90,13 @@ class Exporter(Collector):
                 snapshot.read, self._topics.group, self._routes.label
             )
         except (UnreachableError, DatabaseError) as error:
-            self._tell(f"the ledger cannot be read, the metrics are old: {error}")
+            self._tell(Code.EXPORTER_STALE, "the ledger cannot be read, the metrics are old", error)
             return
+        self._told.discard(Code.EXPORTER_STALE)
         backlogs, partitions = await self._of_bus()
         self._read_s = self._clock.now_s()
         took_s = self._read_s - began_s
         self._reading = Reading(found, self._clock.utc_s(), took_s, backlogs, partitions)
-        self._is_told = False
 
     async def _of_bus(self) -> tuple[dict[str, Backlog], int | None]:
         """Return what waits by destination, and how many partitions the topic of tasks has.
@@ -114,13 +115,16 @@ class Exporter(Collector):
                     consumers = self._topics.consumer_group(destination)
                     found[destination] = await self._admin.backlog(consumers, [topic])
         except UnreachableError as error:
-            log.warning("the bus does not answer, its metrics are missing: %s", error)
+            self._tell(Code.SERVER_AWAY, "the bus does not answer, its metrics are missing", error)
+        else:
+            self._told.discard(Code.SERVER_AWAY)
         return found, partitions
 
-    def _tell(self, text: str) -> None:
-        if not self._is_told:
-            log.warning("%s", text)
-        self._is_told = True
+    def _tell(self, code: Code, text: str, error: Exception) -> None:
+        """Log what is wrong, once while it lasts."""
+        if code not in self._told:
+            log.warning("%s: %s", text, error, extra={"code": code})
+        self._told.add(code)
 
     def describe(self) -> list[Metric]:
         """Return nothing, so that the registry does not collect before the first reading."""

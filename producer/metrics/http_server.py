@@ -19,6 +19,7 @@ from socket import AF_INET6, SHUT_RDWR
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
+from schemas.codes import Code
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
 from schemas.settings.config import Secret
@@ -161,7 +162,11 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return page.answer()
         except Exception:
-            log.exception("%s cannot be answered", self.path.partition("?")[0])
+            log.exception(
+                "%s cannot be answered",
+                self.path.partition("?")[0],
+                extra={"code": Code.INTERNAL_ERROR},
+            )
             return HttpAnswer(b"the page cannot be made\n", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _is_allowed(self) -> bool:

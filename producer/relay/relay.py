@@ -16,6 +16,7 @@ from producer.ledger.outbox import Item
 from producer.ledger.quarantine import undeliverable
 from producer.ports import Order, Publisher, Refusal
 from producer.relay import record_builder
+from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
@@ -126,7 +127,15 @@ class Relay:
         """
         level = logging.DEBUG if destination in self._failing else logging.WARNING
         message = "%d of %d records for %s were not delivered and are sent again: %s"
-        log.log(level, message, len(refusals), count, destination, refusals[0].reason)
+        log.log(
+            level,
+            message,
+            len(refusals),
+            count,
+            destination,
+            refusals[0].reason,
+            extra={"code": Code.ORDERS_STUCK},
+        )
 
     async def _deliver(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
         """Publish records; return the undelivered items that may still be delivered.
@@ -141,6 +150,7 @@ class Relay:
                 "%d records are permanently refused by their topic: %s",
                 len(permanent),
                 next(iter(permanent.values())).reason,
+                extra={"code": Code.RECORD_UNDELIVERABLE},
             )
             pointers = {
                 item: record_builder.pointer(records[item])
@@ -171,6 +181,7 @@ class Relay:
             item,
             record.topic,
             refusal.reason,
+            extra={"code": Code.RECORD_UNDELIVERABLE},
         )
         await self._transactions.write(
             undeliverable, self._topics.group, item, record, refusal.reason

@@ -90,7 +90,8 @@ def status_text(
 def _reasons(status: GroupStatus) -> Iterator[tuple[str, str]]:
     for wait in status.waits:
         style = "bold red" if wait.urgency.needs_person else "yellow"
-        yield f"waiting: {wait.text}{_whose(wait, status.agents)}", style
+        code = f" [{wait.code}]" if wait.code else ""
+        yield f"waiting: {wait.text}{_whose(wait, status.agents)}{code}", style
 
 
 def _whose(wait: Sentence, agents: Sequence[AgentStatus]) -> str:

@@ -34,6 +34,11 @@ class Sentence(NamedTuple):
     about: tuple[str, str]
     text: str
 
+    @property
+    def code(self) -> str:
+        """Return the code of the kind; empty if another version told the reason."""
+        return self.urgency.code
+
 
 def sentences(report: AgentReport, group: str) -> list[Sentence]:
     """Return why something does not run in an agent, the worst first."""

@@ -27,6 +27,8 @@ _UNSAFE = re.compile(
 
 # An extra of log records: the lines of a traceback without the error's text.
 FRAMES = "frames"
+# An extra of log records that ask for an act: a `schemas.codes.Code`, or None.
+CODE = "code"
 # Extras of log records that tell of which task they are; only JSON shows them apart.
 TASK_FIELDS = ("batch", "task", "attempt", "route", "trace_id")
 
@@ -58,7 +60,7 @@ class ShownFormatter(logging.Formatter):
 
     A message becomes one line. A traceback keeps its lines, each indented, so that none of them
     looks like a record. Commands in messages name the configuration file that the program was
-    started with.
+    started with. A line that asks for an act ends with its code in brackets.
     """
 
     def __init__(self, form: str, config_file: str | None = None) -> None:
@@ -72,7 +74,9 @@ class ShownFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         """Return the record's own line."""
-        return with_config(shown(super().formatMessage(record)), self._config_file)
+        code = getattr(record, CODE, None)
+        line = super().formatMessage(record) + (f" [{code}]" if code else "")
+        return with_config(shown(line), self._config_file)
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 - the name in logging
         """Return a traceback as indented lines."""
@@ -102,7 +106,7 @@ class JsonFormatter(logging.Formatter):
             "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "code": getattr(record, "code", None),
+            "code": getattr(record, CODE, None) or None,
             "msg": with_config(record.getMessage(), self._config_file),
             **self._common,
             **{name: getattr(record, name) for name in TASK_FIELDS if hasattr(record, name)},

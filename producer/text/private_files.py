@@ -11,6 +11,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from schemas.codes import Code
+
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
@@ -43,4 +45,5 @@ def warn_of_others(folder: Path) -> None:
             "chmod -R go= %s",
             folder,
             folder,
+            extra={"code": Code.FOLDER_OPEN},
         )

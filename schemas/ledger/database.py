@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from schemas.codes import Code
 from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
 from schemas.ledger.errors import READ_ONLY, away, code, denied, passing, refusal, too_long
 from schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
@@ -191,7 +192,9 @@ class Database:
                 count += 1
                 self.require_right(error)
                 if not self._reads_only and too_long(error):
-                    log.warning("%s", self._too_long_message(error))
+                    log.warning(
+                        "%s", self._too_long_message(error), extra={"code": Code.DATABASE_SLOW}
+                    )
                 if away(error) or (passing(error) and count >= _CONFLICTS_UNTIL_OUTAGE):
                     self.outage.failed(_driver_error(error))
                 if not passing(error) or count == tries or (self._reads_only and too_long(error)):

@@ -8,6 +8,7 @@ import logging
 import threading
 from typing import NamedTuple
 
+from schemas.codes import Code
 from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -17,15 +18,19 @@ AGAIN_S = 60.0  # between two messages of one outage
 
 
 class Words(NamedTuple):
-    """The verbs of the three messages: at the beginning, during and at the end of an outage."""
+    """The verbs of the three messages: at the beginning, during and at the end of an outage.
+
+    `code` is that of the first two.
+    """
 
     begins: str
     lasts: str
     ends: str
+    code: Code
 
 
-SERVER = Words("does not answer", "has not answered", "answers again")
-DUTY = Words("fails", "has failed", "works again")
+SERVER = Words("does not answer", "has not answered", "answers again", Code.SERVER_AWAY)
+DUTY = Words("fails", "has failed", "works again", Code.DUTY_FAILS)
 
 
 class Outage:
@@ -93,7 +98,14 @@ class Outage:
     def _log_failure(self, error: object, now_s: float, lasts_s: float) -> None:
         if self._logged_s is None and lasts_s >= self._patience_s:
             self._logged_s = now_s
-            log.warning("%s %s (%s); %s", self._name, self._words.begins, error, self._hope)
+            log.warning(
+                "%s %s (%s); %s",
+                self._name,
+                self._words.begins,
+                error,
+                self._hope,
+                extra={"code": self._words.code},
+            )
         elif self._logged_s is not None and now_s - self._logged_s >= AGAIN_S:
             self._logged_s = now_s
             log.warning(
@@ -103,4 +115,5 @@ class Outage:
                 lasts_s,
                 self._tries,
                 error,
+                extra={"code": self._words.code},
             )

@@ -395,6 +395,7 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
         "ROUTE_PAUSED",
     ]
     assert found.as_json()["reasons"] == [wait.text for wait in found.waits]
+    assert found.as_json()["waits"][0] == {"code": "route_parked", "text": found.waits[0].text}
     for lease in (waiting, parked):
         ledger_db.run(lambda c, lease=lease: leases.stop(c, lease.agent_id))
     assert [wait.urgency.name for wait in shown(ledger_db).waits] == [

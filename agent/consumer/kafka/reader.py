@@ -23,6 +23,7 @@ from agent.consumer.kafka.topic_watch import TopicWatch
 from agent.ports import SourceFailed
 from producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
 from schemas.clients.kafka import Settings, refused_setting
+from schemas.codes import Code
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 
@@ -109,7 +110,7 @@ class KafkaReader:
                 self._serve(self._open())
         # Whatever it is, the agent must hear that nobody reads any more.
         except Exception as error:
-            log.exception("the consumer thread ends")
+            log.exception("the consumer thread ends", extra={"code": Code.INTERNAL_ERROR})
             self._bridge.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
         finally:
             self._watch.close()

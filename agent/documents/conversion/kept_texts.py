@@ -14,6 +14,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from schemas.codes import Code
+
 log = logging.getLogger(__name__)
 
 _VERSION = 1  # raise it when the same document gets another text
@@ -106,6 +108,7 @@ class KeptTexts:
                 "so each task converts its document again",
                 self._folder,
                 error,
+                extra={"code": Code.TEXTS_NOT_KEPT},
             )
 
 

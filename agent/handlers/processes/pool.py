@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from agent.handlers.context import Context
 from agent.handlers.processes.process import ProcessDiedError, ProcessLimits
+from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class HandlerProcesses:
                 "%s: %s; earlier tasks ran in it too, so the task runs again in a new one",
                 context.name,
                 error,
+                extra={"code": Code.HANDLER_FAILS},
             )
         context.begin_again()
         return await self._run(handler, context, new=True)
@@ -115,7 +117,7 @@ class HandlerProcesses:
         except ProcessDiedError as error:
             if process is not None and process.runs > 1:
                 raise _UsedProcessDiedError(str(error)) from None
-            log.warning("%s: %s", context.name, error)
+            log.warning("%s: %s", context.name, error, extra={"code": Code.HANDLER_FAILS})
             raise
         finally:
             self._running -= 1

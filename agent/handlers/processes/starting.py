@@ -14,6 +14,7 @@ from agent.handlers.processes.process import HandlerProcess, ProcessUnusableErro
 from agent.handlers.processes.program import CHECK, UNUSABLE, USABLE
 from agent.handlers.processes.use import Use, use_of
 from agent.process import child_process
+from schemas.codes import Code
 from schemas.errors import ConfigError
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
@@ -73,7 +74,10 @@ class ProcessStarter:
             try:
                 await self._look()
             except Exception:
-                log.exception("the processes of handlers were not looked at")
+                log.exception(
+                    "the processes of handlers were not looked at",
+                    extra={"code": Code.INTERNAL_ERROR},
+                )
 
     async def _look(self) -> None:
         """Compare what the processes use with what they may use."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from producer.bus.kafka.sender import Sender, refused
 from producer.ports import Refusal
 from schemas.clients.kafka import outage_of
+from schemas.codes import Code
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
@@ -137,7 +138,7 @@ class KafkaPublisher:
         try:
             refusals = self._sender.send(records)
         except Exception as error:  # every caller gets an answer, and the thread goes on
-            log.exception("the producer failed")
+            log.exception("the producer failed", extra={"code": Code.INTERNAL_ERROR})
             refusals = refused(records, f"the producer failed: {error}")
         answers = iter(refusals)
         for parcel in fresh:

@@ -345,7 +345,8 @@ def test_the_log_says_once_where_a_handler_failed(caplog: pytest.LogCaptureFixtu
     first, frame, _ = ShownFormatter("%(message)s").format(record).split("\n")
     line = fail.__code__.co_firstlineno + 1
     place = f"tests/unit/agent/handlers/test_runner.py:{line}"
-    assert first == f"task 7 (b/a/1): handler of type document failed at {place}: KeyError: '***'"
+    failed = f"handler of type document failed at {place}: KeyError: '***'"
+    assert first == f"task 7 (b/a/1): {failed} [handler_fails]"
     assert frame.lstrip() == f'File "{__file__}", line {line}, in fail'
     assert "abcdefgh" not in caplog.text
 

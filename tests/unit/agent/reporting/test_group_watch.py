@@ -6,6 +6,7 @@ from agent.reporting.group_run import GroupRun
 from agent.reporting.group_watch import GroupWatch, watch
 from agent.reporting.messages import DeadExample, Note, to_line
 from producer.ledger.progress import Totals
+from schemas.codes import Code
 from tests.support.clock import HandClock
 
 
@@ -41,7 +42,7 @@ def test_what_one_agent_tells_is_shown_for_all(caplog: pytest.LogCaptureFixture)
         parent.tick()
     for text in ("task a of batch b: 500", "task c of batch b: 500"):
         parent.told(to_line(DeadExample("SERVER", text)))
-        parent.told(to_line(Note("half loaded")))
+        parent.told(to_line(Note("half loaded", Code.LOAD_UNFINISHED)))
     parent.told(b"noise")
     parent.log_summary()
 

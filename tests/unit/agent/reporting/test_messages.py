@@ -4,6 +4,7 @@ import pytest
 
 from agent.reporting.messages import DeadExample, Message, Note, example, from_line, to_line
 from producer.ledger.progress import Totals
+from schemas.codes import Code
 
 
 @pytest.mark.parametrize(
@@ -11,7 +12,7 @@ from producer.ledger.progress import Totals
     [
         Totals(open=3, dead_by_class={"SERVER": 1}),
         DeadExample("SERVER", "task a of batch b: 500"),
-        Note("batch b: its load has not ended"),
+        Note("batch b: its load has not ended", Code.LOAD_UNFINISHED),
     ],
 )
 def test_a_message_arrives_as_it_was(message: Message) -> None:

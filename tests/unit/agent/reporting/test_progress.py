@@ -234,8 +234,8 @@ END = (
 )
 
 
-async def notes(*, dead_lately: int) -> list[str]:
-    return [f"{dead_lately} died lately"]
+async def notes(*, dead_lately: int) -> list[Note]:
+    return [Note(f"{dead_lately} died lately", Code.TASKS_DEAD)]
 
 
 def test_the_end_of_a_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -293,7 +293,7 @@ def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) 
         *END,
         DeadExample("SERVER", "task a of batch b: SERVER happened"),
         DeadExample("TOO_LONG", "task a of batch b: TOO_LONG happened"),
-        Note("2 died lately"),
+        Note("2 died lately", Code.TASKS_DEAD),
     ]
     assert caplog.messages == []
 

@@ -222,13 +222,19 @@ def test_reasons_come_first_and_once() -> None:
         lines = status_text(replace(group, agents=tuple(agents)), 160).plain.splitlines()
         return lines[1 : next(i for i, line in enumerate(lines) if line.startswith("batch"))]
 
-    assert reasons(agents=agents) == [f"waiting: {guard.text}", f"waiting: {waits.text}"]
+    assert reasons(agents=agents) == [
+        f"waiting: {guard.text} [guard_raised]",
+        f"waiting: {waits.text} [route_paused]",
+    ]
     calm = replace(agents[0], reasons=())
-    assert reasons(agents=[calm, *agents[1:]])[1] == f"waiting: {waits.text} (2 of 3 agents)"
-    assert reasons(agents=[calm, agents[1]])[1] == f"waiting: {waits.text} (agent b)"
+    assert (
+        reasons(agents=[calm, *agents[1:]])[1]
+        == f"waiting: {waits.text} (2 of 3 agents) [route_paused]"
+    )
+    assert reasons(agents=[calm, agents[1]])[1] == f"waiting: {waits.text} (agent b) [route_paused]"
     group = replace(group, waits=(stuck,))
     blocked = replace(agents[0], reasons=(stuck,))
-    assert reasons(agents=[blocked, *agents[1:]]) == [f"waiting: {stuck.text}"]
+    assert reasons(agents=[blocked, *agents[1:]]) == [f"waiting: {stuck.text} [loop_blocked]"]
 
 
 def styled(text: Text, part: str) -> set[str]:

@@ -17,9 +17,11 @@ from producer.text.printable import (
     ShownFormatter,
     escaped,
     log_to_stderr,
+    shown,
     shown_lines,
     shown_traceback,
 )
+from schemas.codes import Code
 
 FORGED = "g\r\n2026-11-24 00:00:00,000 INFO    agent.agent: FORGED"
 HOSTILE = [
@@ -95,6 +97,21 @@ def test_a_log_record_is_one_json_object_on_one_line(text: str) -> None:
     assert found["logger"] == "agent.dispatch.quarantine_queue"
     assert found["ts"].endswith("Z")
     assert "raise ValueError(text)" in found["traceback"]
+
+
+@pytest.mark.parametrize("code", [Code.ROUTE_PARKED, *HOSTILE])
+def test_a_line_that_asks_for_an_act_has_its_code(code: str) -> None:
+    """A plain line ends with it, an object has it; one that an agent's child tells is inert."""
+    asks, tells = record("x"), record("x")
+    asks.code, tells.code = code, ""
+
+    line, found = ShownFormatter("%(message)s").format(asks), JsonFormatter({}).format(asks)
+
+    assert line.isprintable()
+    assert line == f"foreign record: x [{shown(code)}]"
+    assert json.loads(found)["code"] == code
+    assert ShownFormatter("%(message)s").format(tells) == "foreign record: x"
+    assert json.loads(JsonFormatter({}).format(tells))["code"] is None
 
 
 def test_commands_in_json_name_the_configuration_file() -> None:
