@@ -24,6 +24,7 @@ from producer.cli.arguments import (
     written,
 )
 from producer.cli.parsing import Imported, Parser
+from producer.cli.retention_options import add_purge
 from producer.ledger.selection import DISPOSITIONS
 from producer.limits import CAP, MAX_REJECTS
 from schemas.task.hooks import HookEvent
@@ -53,6 +54,7 @@ examples:
   python -m producer status                              --json for scripts
   python -m producer export --batch tasks results.jsonl  --format openai
   python -m producer cancel --batch tasks                end waiting tasks
+  python -m producer purge --older-than 30d --dry-run    what could be deleted
   python -m producer dead list                           why tasks died
   python -m producer replay --batch tasks --dry-run      what would run again
   python -m producer guard list                          what is held back
@@ -110,6 +112,13 @@ def add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     _add_export(command("export", "write the results", "In the order of loading, at any time."))
     _add_cancel(
         command("cancel", "end a batch or a task that should not run", "Running tasks finish.")
+    )
+    add_purge(
+        command(
+            "purge",
+            "delete what is kept of archived batches",
+            "In small steps beside running agents; the same command goes on after it was stopped.",
+        )
     )
     _add_dead(
         commands.add_parser(

@@ -15,9 +15,10 @@ from sqlalchemy import Connection, Row, and_, func, select
 from producer.ledger import store
 from producer.ledger.batch_ids import id_range
 from producer.ledger.pointed_results import Fetch, follow, no_outputs
-from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
+from producer.ledger.result_lines import Ended, Letter, LineOf, Result, expired, unreadable
 from schemas.codes import Code
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
+from schemas.task.codec import EXPIRED
 from schemas.task.provider_error import provider_error_of_packed
 from schemas.task.states import OPEN, Status
 from schemas.task.untrusted import contained, describe_error
@@ -141,7 +142,7 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
     result = [column.label(f"result_{column.name}") for column in task_result.c]
     columns_of_letter = ("error_class", "error_text", "died_at", "route", "provider_error")
     letter = [dead_letter.c[name] for name in columns_of_letter]
-    joined = task.join(task_input, task_input.c.task_id == task.c.id)
+    joined = task.outerjoin(task_input, task_input.c.task_id == task.c.id)
     joined = joined.outerjoin(batch, batch.c.id == task.c.batch_id)
     joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
     joined = joined.outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
@@ -191,20 +192,24 @@ def _last_traces(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
 def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Ended:
     status = Status(row.status)
     tokens_in, tokens_out, cost_micro = spent
-    return Ended(
+    has_result = status == Status.SUCCEEDED and row.result_codec != EXPIRED
+    ended = Ended(
         task_id=row.id,
         key=row.task_key.decode(errors="backslashreplace"),
         status=status,
         attempt=row.attempt,
-        input=row.body,
+        input=row.body or b"",  # a purge may have deleted it
         tokens_in=tokens_in + (row.result_tokens_in or 0),
         tokens_out=tokens_out + (row.result_tokens_out or 0),
         cost_micro=cost_micro + (row.result_cost_micro or 0),
-        result=_result(row) if status == Status.SUCCEEDED else None,
+        result=_result(row) if has_result else None,
         letter=_letter(row, last_trace) if status == Status.DEAD else None,
         of_inbox=bool(row.of_inbox),
         parent=row.parent_key and row.parent_key.decode(errors="backslashreplace"),
     )
+    if status != Status.SUCCEEDED or has_result:
+        return ended
+    return expired(ended, row.result_created_at, row.result_route, row.result_trace_id)
 
 
 def _letter(row: Row[Any], last_trace: str) -> Letter:

@@ -52,7 +52,7 @@ class FailureGroup:
     """
 
     batch_id: int
-    is_cancelled: bool  # its batch
+    is_closed: bool  # its batch is cancelled or purged
     fingerprint: bytes
     disposition: str
     error_class: str
@@ -96,6 +96,7 @@ def read(connection: Connection, group: str, selection: Selection) -> list[Failu
         select(
             *keys,
             batch.c.cancelled_at,
+            batch.c.purging_at,
             func.max(failures.c.error_class).label("error_class"),
             func.sum(failures.c.dead).label("dead"),
             func.min(failures.c.first_at).label("first_at"),
@@ -103,8 +104,8 @@ def read(connection: Connection, group: str, selection: Selection) -> list[Failu
             *(func.sum(failures.c[name]).label(name) for name in _SUMS),
         )
         .join(batch, batch.c.id == failures.c.batch_id)
-        .where(batch.c.group_name == group)
-        .group_by(*keys, batch.c.cancelled_at)
+        .where(batch.c.group_name == group, batch.c.purged_at.is_(None))
+        .group_by(*keys, batch.c.cancelled_at, batch.c.purging_at)
     )
     return with_replays([_group(row) for row in connection.execute(query)])
 
@@ -159,7 +160,7 @@ def _conditions(
 def _group(row: Row[Any]) -> FailureGroup:
     return FailureGroup(
         row.batch_id,
-        row.cancelled_at is not None,
+        row.cancelled_at is not None or row.purging_at is not None,
         bytes(row.fingerprint),
         row.disposition,
         row.error_class,

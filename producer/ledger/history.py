@@ -25,6 +25,7 @@ from schemas.ledger.tables import (
     task_input,
     task_result,
 )
+from schemas.task.codec import EXPIRED
 from schemas.task.packed_text import text_of_packed
 from schemas.task.states import Status
 
@@ -110,7 +111,8 @@ class Story:
     replay included. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
     ids of the task that ordered it, of the one that ordered that one, and so on; `children` are the
     tasks that it ordered, as far as the ledger has noted them. `hooks` are those that are not done,
-    in words, and `locks` those that it holds now.
+    in words, and `locks` those that it holds now. `expired` names what was deleted of it: `input`,
+    `result`.
     """
 
     number: int
@@ -137,6 +139,7 @@ class Story:
     children: tuple[Child, ...] = ()
     hooks: tuple[str, ...] = ()
     locks: tuple[TaskLock, ...] = ()
+    expired: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
     query = (
         select(task, batch.c.name, task_input.c.raw_key, task_input.c.headers, task_input.c.body)
         .join(batch, batch.c.id == task.c.batch_id)
-        .join(task_input, task_input.c.task_id == task.c.id)
+        .outerjoin(task_input, task_input.c.task_id == task.c.id)
         .where(
             batch.c.group_name == group, batch.c.name == batch_name, task.c.task_key == key.encode()
         )
@@ -207,7 +210,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         expires_at=None if row.expires_at == NEVER_TIME else row.expires_at,
         raw_key=row.raw_key,
         headers=row.headers,
-        input=row.body,
+        input=row.body or b"",
         letter=letter,
         result=_result(connection, row.id),
         history=tuple(_history(connection, row.id)),
@@ -216,7 +219,17 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         children=tuple(_children(connection, row.id)),
         hooks=tuple(hooks.of_task(connection, row.id)),
         locks=tuple(_locks(connection, group, row)),
+        expired=tuple(_expired(connection, row)),
     )
+
+
+def _expired(connection: Connection, row: Any) -> Iterator[str]:
+    """Yield what a purge or an erasure has deleted of a task."""
+    if row.body is None:
+        yield "input"
+    codec = select(task_result.c.codec).where(task_result.c.task_id == row.id)
+    if connection.execute(codec).scalar() == EXPIRED:
+        yield "result"
 
 
 def _ancestors(connection: Connection, row: Any) -> Iterator[str]:

@@ -23,6 +23,9 @@ from schemas.task.wording import one_line
 _REFUSAL = re.compile(
     r"(?P<status>[45][0-9]{2})(?: (?P<code>[^\s:]+))?: (?P<message>.*)", re.DOTALL
 )
+# In the place of the error of a task that succeeded.
+EXPIRED_RESULT = "EXPIRED"
+EXPIRED_TEXT = "its result was deleted after its time; an archive of the batch may have it"
 _CLASSES_OF_REFUSALS = frozenset(
     {
         ErrorClass.RATE,
@@ -207,6 +210,11 @@ def lost_output(task: Ended, uri: str, reason: str) -> Ended:
     """Return a task whose result lies at `uri` and cannot be used, with the reason in its place."""
     letter = Letter(ErrorClass.UNREADABLE, reason, task.ended_at)
     return replace(task, result=None, letter=letter, lost_output=uri)
+
+
+def expired(task: Ended, at: datetime, route: str, trace_id: str) -> Ended:
+    """Return a task whose result was deleted after its time, which stands in its place."""
+    return replace(task, letter=Letter(EXPIRED_RESULT, EXPIRED_TEXT, at, trace_id, route))
 
 
 LineOf = Callable[[Ended], bytes | None]

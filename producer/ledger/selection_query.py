@@ -15,7 +15,7 @@ from producer.ledger.selection import Selection
 from producer.ledger.store import find_batch
 from schemas.ledger.query_plans import unindexed
 from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.ledger.tables import batch, dead_letter, quarantine, task
+from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_input
 from schemas.task.states import Status
 
 
@@ -160,15 +160,18 @@ def along(query: Select[Any], index: str) -> Select[Any]:
 def ready(selection: Selection, cap: int) -> ColumnElement[bool]:
     """Return the condition under which a selected task is replayed.
 
-    The task must be below the cap and, if it is dead, its batch must not be cancelled.
+    The task must be below the cap and have its input. If it is dead, its batch must not be
+    cancelled.
     """
-    replays = (task if selection.cancelled else dead_letter).c.replays
-    below_cap = unindexed(replays) < cap
+    table, key = (task, task.c.id) if selection.cancelled else (dead_letter, dead_letter.c.task_id)
+    body = select(task_input.c.task_id).where(task_input.c.task_id == key).correlate(table)
+    has_input = body.scalar_subquery().is_not(None)
+    below_cap = unindexed(table.c.replays) < cap
     if selection.cancelled:
-        return below_cap
+        return and_(below_cap, has_input)
     cancelled_at = select(batch.c.cancelled_at).where(batch.c.id == dead_letter.c.batch_id)
     is_cancelled = cancelled_at.correlate(dead_letter).scalar_subquery().is_not(None)
-    return and_(below_cap, ~is_cancelled)
+    return and_(below_cap, ~is_cancelled, has_input)
 
 
 def _of_death(

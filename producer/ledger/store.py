@@ -67,6 +67,7 @@ class Batch:
     group: str
     cancelled: bool
     origin: Origin = Origin.LOAD
+    purging: bool = False  # a purge has begun that leaves no task to replay
 
 
 def direct_batch(group: str) -> str:
@@ -99,11 +100,11 @@ def own_batch(
 ) -> Batch | None:
     """Return the batch of this name, or None if it does not exist.
 
-    Raises ConfigError if the batch belongs to another group, and UnsafeStateError if it takes no
-    tasks of this origin. Someone with write access to the inbox must neither add to a loaded batch
-    nor take its ids first, unless the configuration lets its records join (`joins`). A batch that
-    came back from dead letters takes tasks of both origins,
-    because nobody knows who made it.
+    Raises ConfigError if the batch belongs to another group, and UnsafeStateError if it was purged
+    or takes no tasks of this origin. Someone with write access to the inbox must neither add to a
+    loaded batch nor take its ids first, unless the configuration lets its records join (`joins`).
+    A batch that came back from dead letters takes tasks of both origins, because nobody knows who
+    made it.
     """
     existing = find_batch(connection, name)
     if existing is not None and existing.group != group:
@@ -111,6 +112,8 @@ def own_batch(
             f"batch {name!r} belongs to group {existing.group!r}; "
             "load into another one with --batch"
         )
+    if existing is not None and existing.purging:
+        raise _purged(existing)
     foreign = name == direct_batch(group) or (existing is not None and existing.origin.foreign)
     if origin is Origin.LOAD and foreign:
         raise UnsafeStateError(
@@ -131,8 +134,8 @@ def find_batch(connection: Connection, name: str) -> Batch | None:
     row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
     if row is None:
         return None
-    cancelled = row.cancelled_at is not None
-    return Batch(row.id, row.name, row.group_name, cancelled, Origin(row.note))
+    cancelled, purging = row.cancelled_at is not None, row.purging_at is not None
+    return Batch(row.id, row.name, row.group_name, cancelled, Origin(row.note), purging)
 
 
 def require_batch(connection: Connection, group: str, name: str) -> Batch:
@@ -189,7 +192,7 @@ def accept(
     """Write the new tasks under the ids from `first_id` on, and the order to publish them.
 
     Safe to run again after a lost answer: ids that exist already were written by the earlier try,
-    together with their order. Raises UnsafeStateError if the batch is cancelled.
+    together with their order. Raises UnsafeStateError if the batch is cancelled or purged.
     """
     _lock_open(connection, into)
     tasks = new_tasks.in_lanes(connection, into.group, tasks)
@@ -211,10 +214,12 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
     """Return what `accept` would return for these tasks, without writing.
 
     New tasks have no ids yet; only their positions count. Raises UnsafeStateError if the batch was
-    cancelled when it was read.
+    cancelled or purged when it was read.
     """
     if into.cancelled:
         raise _cancelled(into)
+    if into.purging:
+        raise _purged(into)
     digests = _digests(connection, into, [new_task.key for new_task in tasks])
     same_content = {
         position: digests[new_task.key] == new_task.digest
@@ -271,17 +276,28 @@ def half_loaded(connection: Connection, group: str) -> list[str]:
 
 
 def _lock_open(connection: Connection, into: Batch) -> None:
-    """Lock the batch's row: a later cancel waits for this transaction and finds its rows."""
-    cancelled = connection.execute(
-        select(batch.c.cancelled_at).where(batch.c.id == into.id).with_for_update(read=True)
-    ).scalar_one()
-    if cancelled is not None:
+    """Lock the batch's row: a later cancel or purge waits for this transaction, and finds its rows.
+
+    Raises UnsafeStateError if the batch takes no tasks any more.
+    """
+    marks = select(batch.c.cancelled_at, batch.c.purging_at).where(batch.c.id == into.id)
+    row = connection.execute(marks.with_for_update(read=True)).one()
+    if row.cancelled_at is not None:
         raise _cancelled(into)
+    if row.purging_at is not None:
+        raise _purged(into)
 
 
 def _cancelled(into: Batch) -> UnsafeStateError:
     return UnsafeStateError(
         f"batch {into.name!r} was cancelled; load under another name with --batch"
+    )
+
+
+def _purged(into: Batch) -> UnsafeStateError:
+    return UnsafeStateError(
+        f"batch {into.name!r} was purged: its lines would be new tasks, and be called and paid "
+        "again; if you want that, load under another name with --batch"
     )
 
 

@@ -11,7 +11,7 @@ Tested by tests/contract/test_ledger_replay.py.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, delete, or_, select, update
 
 from producer.ledger import audit, outbox, replay_runs, tally
 from producer.ledger.audit import AuditKind
@@ -21,7 +21,7 @@ from producer.ports import Order
 from producer.replay import runs
 from producer.replay.runs import Page
 from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import batch, dead_letter, replay_run, task
+from schemas.ledger.tables import batch, dead_letter, replay_run, task, task_input
 from schemas.task.failures import TallyOutcome
 from schemas.task.states import Status
 
@@ -37,10 +37,14 @@ def apply(
     items = {task_id: fence for task_id, fence in waiting.items() if task_id not in early}
     opening = _to_open(connection, items, run_id) if request.selection.cancelled else {}
     closed = _closed(connection, items) - opening.keys()
+    locked = _locked(connection, items)
+    with_input = _with_input(connection, items)
     rows = [
         row
-        for row in _locked(connection, items)
-        if _is_unchanged(row, items, request) and row.batch_id not in closed
+        for row in locked
+        if _is_unchanged(row, items, request)
+        and row.batch_id not in closed
+        and row.id in with_input
     ]
     _reopen(
         connection,
@@ -72,20 +76,29 @@ def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
     ).all()
 
 
+def _with_input(connection: Connection, ids: Collection[int]) -> set[int]:
+    """Return those of these tasks whose input no purge has deleted."""
+    query = select(task_input.c.task_id).where(task_input.c.task_id.in_(sorted(ids)))
+    return set(connection.execute(query).scalars())
+
+
 def _is_unchanged(row: Row[Any], items: Mapping[int, int], request: ReplayRequest) -> bool:
     expected = Status.CANCELLED if request.selection.cancelled else Status.DEAD
     return bool(row.status == expected and row.fence == items[row.id] and row.replays < request.cap)
 
 
 def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
-    """Return the cancelled batches of these tasks.
+    """Return the cancelled and the purged batches of these tasks.
 
     A task that is replayed in a cancelled batch would be cancelled again.
     """
     query = (
         select(batch.c.id)
         .join(task, task.c.batch_id == batch.c.id)
-        .where(task.c.id.in_(sorted(ids)), batch.c.cancelled_at.is_not(None))
+        .where(
+            task.c.id.in_(sorted(ids)),
+            or_(batch.c.cancelled_at.is_not(None), batch.c.purging_at.is_not(None)),
+        )
     )
     return set(connection.execute(query.distinct()).scalars())
 
@@ -106,7 +119,11 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
     )
     cancelled_before = (
         select(batch.c.id, batch.c.name)
-        .where(batch.c.id.in_(batch_ids), batch.c.cancelled_at <= requested_at)
+        .where(
+            batch.c.id.in_(batch_ids),
+            batch.c.cancelled_at <= requested_at,
+            batch.c.purging_at.is_(None),
+        )
         .order_by(batch.c.id)
     )
     return {row.id: row.name for row in connection.execute(cancelled_before.with_for_update())}

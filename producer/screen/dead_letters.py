@@ -122,6 +122,7 @@ def story_json(story: Story) -> dict[str, Any]:
     values["headers"] = _headers(story.headers)
     values["history"] = [_money(_plain(asdict(attempt))) for attempt in story.history]
     values["locks"] = [_plain(asdict(lock)) for lock in story.locks]
+    values["expired"] = list(story.expired)
     values["result"] = None if story.result is None else _money(_plain(asdict(story.result)))
     return {"version": 1, "kind": "task"} | values
 
@@ -195,7 +196,10 @@ def story_lines(story: Story) -> Iterator[str]:
         yield f"  holds the lock {shown(lock.name, 191)} since {written(lock.since)}{waiting}"
     for hook in story.hooks:
         yield f"  hook {shown(hook, ERROR_SHOWN)}"
-    yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
+    if story.expired:
+        yield f"  expired, and deleted from the ledger: {', '.join(story.expired)}"
+    if "input" not in story.expired:
+        yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
 
 
 def _children_lines(children: Sequence[Child]) -> Iterator[str]:

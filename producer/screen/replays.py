@@ -33,8 +33,8 @@ def plan_lines(
         yield f"left: {at_cap}; raise --cap to take them too"
     if plan.closed:
         yield (
-            f"left: {plan.closed} dead in a cancelled batch; "
-            "replay --cancelled --batch NAME opens it again"
+            f"left: {plan.closed} dead in a cancelled or purged batch; "
+            "replay --cancelled --batch NAME opens a cancelled one again"
         )
     if plan.quarantined:
         yield (

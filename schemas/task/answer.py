@@ -34,7 +34,7 @@ def answer_of(line: bytes, codec: int, stored: bytes) -> Any:
         content = _content(orjson.loads(body))
         # A handler that called the LLM without the schema may answer with text.
         if isinstance(content, str):
-            is_json = has_json(codec) or _has_schema(line)
+            is_json = has_json(codec) or has_schema(line)
             return as_written(content.encode()) if is_json else content
         return orjson.Fragment(orjson.dumps(content))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
@@ -77,5 +77,6 @@ def _content(completion: Any) -> Any:
     return None
 
 
-def _has_schema(line: bytes) -> bool:
+def has_schema(line: bytes) -> bool:
+    """Return whether a task's line has a schema."""
     return b'"schema"' in line and "schema" in orjson.loads(line)

@@ -2,7 +2,7 @@
 
 A result is a provider's answer as it was sent, or a JSON value that a handler returned. An answer's
 text is known to be JSON if the task's type has a schema. Each result may be compressed. If a result
-lies outside the ledger, the pointer to it takes its place.
+lies outside the ledger, the pointer to it takes its place. A result that a purge deleted is empty.
 """
 
 import zlib
@@ -15,8 +15,10 @@ VALUE_ZLIB = 3
 JSON_COMPLETION = 4
 JSON_COMPLETION_ZLIB = 5
 POINTER = 6
+EXPIRED = 7  # a purge has deleted the result
 _PACKED = (COMPLETION_ZLIB, VALUE_ZLIB, JSON_COMPLETION_ZLIB)
-_WITH_JSON = {COMPLETION: JSON_COMPLETION, COMPLETION_ZLIB: JSON_COMPLETION_ZLIB}
+# The encoding of the same result whose text is known to be JSON, of those that do not say so.
+WITH_JSON = {COMPLETION: JSON_COMPLETION, COMPLETION_ZLIB: JSON_COMPLETION_ZLIB}
 _VALUES = (VALUE, VALUE_ZLIB)
 _PLAIN = {COMPLETION_ZLIB: COMPLETION, VALUE_ZLIB: VALUE, JSON_COMPLETION_ZLIB: JSON_COMPLETION}
 
@@ -33,12 +35,12 @@ def is_value(codec: int) -> bool:
 
 def has_json(codec: int) -> bool:
     """Return whether the text of a completion is JSON, whatever the task's line says."""
-    return codec in _WITH_JSON.values()
+    return codec in WITH_JSON.values()
 
 
 def with_json(codec: int) -> int:
     """Return the encoding of the same result, if the text of a completion is known to be JSON."""
-    return _WITH_JSON.get(codec, codec)
+    return WITH_JSON.get(codec, codec)
 
 
 def plain(codec: int) -> int:

@@ -11,6 +11,7 @@ from tests.faults.stories import (
     failing,
     hooking,
     isolating,
+    keeping,
     locking,
     producing,
     receiving,
@@ -46,6 +47,7 @@ STORIES = (
         producing.loading, "load.batch_made load.ids_taken load.accepted load.published load.shrunk"
     ),
     Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
+    Story(keeping.purging, "purge.marked purge.page_deleted"),
     Story(
         producing.preparing,
         "migrate.step_taken migrate.revision migrate.upgraded topics.created topics.grown "

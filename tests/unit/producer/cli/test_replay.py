@@ -120,8 +120,8 @@ def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replaye
     all_dead(folder)
     assert run(folder, "replay", "--batch", "b", "--yes") == 0
     assert (
-        "left: 3 dead in a cancelled batch; replay --cancelled --batch NAME opens it again"
-        in capsys.readouterr().out
+        "left: 3 dead in a cancelled or purged batch; "
+        "replay --cancelled --batch NAME opens a cancelled one again" in capsys.readouterr().out
     )
 
     assert run(folder, "replay", "--cancelled", "--batch", "b", "--dry-run") == 0

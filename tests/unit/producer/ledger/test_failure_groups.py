@@ -14,7 +14,7 @@ def group(fingerprint: bytes, dead: int) -> FailureGroup:
     spent = TotalCost(dead, 0, 0, 10 * dead)
     return FailureGroup(
         batch_id=1,
-        is_cancelled=False,
+        is_closed=False,
         fingerprint=fingerprint,
         disposition="permanent",
         error_class="SERVER",

@@ -1,0 +1,132 @@
+"""`purge`: deletes what is kept of batches that are done."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from producer.app import LedgerParts, opened_ledger
+from producer.cli.cancel import actor
+from producer.cli.confirm import agreed, require_answer
+from producer.ledger import purgeable, selection_query
+from producer.ledger.purgeable import Keep, Purgeable
+from producer.ledger.store import no_batch
+from producer.retention.purge import purge as purge_batch
+from producer.screen.answer import CommandAnswer, answering
+from producer.screen.live import bar
+from producer.text.printable import shown
+from producer.text.times import moment, written
+from schemas.errors import ConfigError, UnsafeStateError
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import Config
+from schemas.task.states import Status
+from schemas.task.wording import counted
+
+_GOES = {
+    Keep.RESULTS: "the inputs of tasks that are not dead",
+    Keep.DEAD: "the inputs and results of tasks that are not dead",
+    Keep.ROWS: "all inputs and results; no task can be replayed any more",
+    Keep.NOTHING: "everything but the counts",
+}
+
+
+_NUMBERED = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
+
+
+async def purge(config: Config, options: argparse.Namespace) -> int:
+    """Purge the named batch, or all batches that are old enough and archived."""
+    if (options.batch is None) == (options.older_than is None):
+        raise ConfigError("name what to purge: either --batch NAME or --older-than 30d")
+    if options.unarchived and options.batch is None:
+        raise ConfigError("--unarchived loses results for ever; it needs the name of a --batch")
+    if not options.dry_run:
+        require_answer(options)
+    keep = Keep(options.keep)
+    async with opened_ledger(config) as parts:
+        with answering(options) as answer:
+            answer.put(dry_run=options.dry_run, keep=str(keep), batches=[])
+            targets = await _targets(parts, options, answer, keep)
+            documents = [_tell(target, keep, answer) for target in targets]
+            if options.dry_run or not targets:
+                answer.say("nothing is deleted")
+                return 0
+            tasks = sum(target.tasks for target in targets)
+            question = f"delete {_GOES[keep]} of {counted(tasks, 'task')}?"
+            if not await agreed(options, question):
+                answer.say("nothing is deleted")
+                return 0
+            for target, document in zip(targets, documents, strict=True):
+                document["purged"] = await _purge(parts, target, keep, options)
+                answer.say(
+                    f"batch {shown(target.name)}: purged {counted(document['purged'], 'task')}"
+                )
+    return 0
+
+
+async def _targets(
+    parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer, keep: Keep
+) -> Sequence[Purgeable]:
+    """Return the batches to purge; say which others are left, and why.
+
+    Raises UnsafeStateError for a batch that is named and may not be purged.
+    """
+    read, group = parts.transactions.read, options.group
+    if options.batch is not None:
+        named = await read(purgeable.find, group, options.batch)
+        if named is None:
+            raise await read(no_batch, group, options.batch)
+        if named.purged_at is not None:
+            answer.say(f"batch {shown(named.name)}: it was purged at {written(named.purged_at)}")
+            return ()
+        found = [named]
+    else:
+        before = moment(options.older_than, await read(selection_query.now))
+        found = await read(purgeable.unchanged_since, group, before)
+    targets = []
+    for target in found:
+        reasons = await read(purgeable.refusals, target, keep, unarchived=options.unarchived)
+        if reasons and options.batch is not None:
+            raise UnsafeStateError(f"batch {shown(target.name)}: {reasons[0]}")
+        if reasons:
+            answer.warn(f"left: batch {target.name}: {reasons[0]}")
+        else:
+            targets.append(target)
+    return targets
+
+
+def _tell(target: Purgeable, keep: Keep, answer: CommandAnswer) -> dict[str, Any]:
+    """Say what would go, and whether it is archived; return that as a part of the document."""
+    numbers = {status: target.counts.get(status, 0) for status in _NUMBERED}
+    in_words = ", ".join(f"{number} {status.name.lower()}" for status, number in numbers.items())
+    if target.is_archived and target.verified_at is not None:
+        kept = f"archived at {shown(target.archived_to)}, verified {written(target.verified_at)}"
+    else:
+        kept = "NOT archived: what is deleted is lost"
+    document = {
+        "batch": target.name,
+        "tasks": target.tasks,
+        "purged": 0,
+        "changed_at": written(target.changed_at),
+        "archive": target.archived_to if target.is_archived else None,
+    }
+    answer.add("batches", document)
+    answer.say(
+        f"batch {shown(target.name)}: {counted(target.tasks, 'task')} ({in_words}), "
+        f"last changed {written(target.changed_at)}; {kept}; to delete: {_GOES[keep]}"
+    )
+    return document
+
+
+async def _purge(
+    parts: LedgerParts, target: Purgeable, keep: Keep, options: argparse.Namespace
+) -> int:
+    with bar(f"purging {target.name}") as progress:
+        return await purge_batch(
+            parts.transactions,
+            SystemClock(),
+            target,
+            keep,
+            actor=actor(),
+            unarchived=options.unarchived,
+            rate=options.rate,
+            progress=lambda count: progress.show(count, target.tasks),
+        )

@@ -1,0 +1,38 @@
+"""The arguments of commands that delete. It imports no library and no command.
+
+Tested by tests/unit/producer/cli/test_parser.py.
+"""
+
+from producer.cli.arguments import named, per_second
+from producer.cli.parsing import Imported, Parser
+
+KEPT = ("results", "dead", "rows", "nothing")
+
+
+def add_purge(parser: Parser) -> None:
+    """Add the options of `purge`."""
+    add = parser.add_argument
+    add("--batch", type=named, metavar="NAME", help="this batch")
+    add(
+        "--older-than",
+        type=named,
+        metavar="TIME",
+        help="archived batches without a change since then, such as 30d",
+    )
+    add(
+        "--keep",
+        choices=KEPT,
+        default="nothing",
+        help="results: delete inputs; dead: and results; rows: and inputs of dead tasks "
+        "(nothing: rows too)",
+    )
+    add("--rate", type=per_second, metavar="N/s", help="at most N tasks a second")
+    add(
+        "--unarchived",
+        action="store_true",
+        help="for --batch: even if no archive has it; what is deleted is lost",
+    )
+    add("--dry-run", action="store_true", help="show what would go, delete nothing")
+    add("--yes", action="store_true", help="do not ask; needed without a terminal")
+    add("--json", action="store_true", help="for scripts")
+    parser.set_defaults(run=Imported("producer.cli.purge:purge"))

@@ -1,0 +1,216 @@
+"""Reads which batches may be purged, and why others may not. Changes nothing.
+
+Tested by tests/contract/test_ledger_purge.py.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select
+
+from producer.ledger import outbox, tally
+from producer.ledger.batch_ids import id_range
+from producer.ledger.replay_runs import ItemState
+from producer.ledger.store import Origin, direct_batch
+from schemas.ledger.query_plans import along_open
+from schemas.ledger.sql import LONG_AGO_TIME
+from schemas.ledger.tables import (
+    archive,
+    batch,
+    guard,
+    hook,
+    replay_item,
+    replay_run,
+    tally_sum,
+    task,
+)
+from schemas.ledger.tables import tally as change
+from schemas.task.hooks import HookState
+from schemas.task.states import FINAL, OPEN, Status
+from schemas.task.wording import counted
+
+
+class Keep(StrEnum):
+    """What a purge leaves of a batch; each value leaves less than the one before it."""
+
+    RESULTS = "results"  # the inputs of tasks that are not dead go
+    DEAD = "dead"  # their results go too
+    ROWS = "rows"  # the inputs of dead tasks go too, so none can be replayed
+    NOTHING = "nothing"
+
+    @property
+    def ends_replays(self) -> bool:
+        """Return whether no task of the batch can be replayed afterwards."""
+        return self in {Keep.ROWS, Keep.NOTHING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purgeable:
+    """A batch as a purge sees it. Times are UTC without a zone.
+
+    `counts` are its final tasks by state. `changed_at` is when a task last changed its state.
+    `verified_at` is when its newest archive was found whole, at `archived_to`; `is_archived` says
+    whether no task has changed since that archive began.
+    """
+
+    id: int
+    name: str
+    group: str
+    counts: dict[Status, int]
+    changed_at: datetime
+    verified_at: datetime | None
+    archived_to: str
+    is_archived: bool
+    purged_at: datetime | None
+
+    @property
+    def tasks(self) -> int:
+        """Return how many final tasks the batch has had."""
+        return sum(self.counts.values())
+
+
+def find(connection: Connection, group: str, name: str) -> Purgeable | None:
+    """Return the batch of this name, None if the group has none."""
+    return next(_read(connection, batch.c.group_name == group, batch.c.name == name), None)
+
+
+def unchanged_since(connection: Connection, group: str, before: datetime) -> list[Purgeable]:
+    """Return the batches that are not purged and have not changed since `before`, oldest first."""
+    candidates = _read(
+        connection,
+        batch.c.group_name == group,
+        batch.c.purged_at.is_(None),
+        batch.c.created_at < before,
+    )
+    return [found for found in candidates if found.changed_at < before]
+
+
+def refusals(
+    connection: Connection, target: Purgeable, keep: Keep, *, unarchived: bool
+) -> list[str]:
+    """Return in words why the batch may not be purged now, and what to do; empty if it may be."""
+    current = find(connection, target.group, target.name)
+    if current is None or current.id != target.id:
+        return ["it is not there any more"]
+    reasons = [*_busy(connection, target, keep)]
+    if not current.is_archived and not unarchived:
+        since = " since it changed" if current.verified_at else ""
+        reasons.append(
+            f"it was not archived{since}; run: python -m producer archive --batch {target.name} "
+            "--to DIR, or name it with --unarchived to lose what is deleted"
+        )
+    return reasons
+
+
+def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Purgeable]:
+    query = select(batch).where(*of_batch).order_by(batch.c.id)
+    for row in connection.execute(query).all():
+        changed_at = max(_changed_at(connection, row.id), row.created_at)
+        newest = _newest_archive(connection, row.id)
+        yield Purgeable(
+            id=row.id,
+            name=row.name,
+            group=row.group_name,
+            counts=_final_counts(connection, row.id),
+            changed_at=changed_at,
+            verified_at=None if newest is None else newest.verified_at,
+            archived_to="" if newest is None else newest.uri,
+            is_archived=newest is not None and newest.created_at >= changed_at,
+            purged_at=row.purged_at,
+        )
+
+
+def _changed_at(connection: Connection, batch_id: int) -> datetime:
+    times = (
+        connection.execute(select(func.max(column)).where(of_batch == batch_id)).scalar()
+        for column, of_batch in (
+            (tally_sum.c.newest_at, tally_sum.c.batch_id),
+            (change.c.created_at, change.c.batch_id),
+        )
+    )
+    return max((time for time in times if time is not None), default=LONG_AGO_TIME)
+
+
+def _newest_archive(connection: Connection, batch_id: int) -> Any:
+    verified = select(archive).where(
+        archive.c.batch_id == batch_id, archive.c.verified_at.is_not(None)
+    )
+    return connection.execute(verified.order_by(archive.c.id.desc()).limit(1)).first()
+
+
+def _final_counts(connection: Connection, batch_id: int) -> dict[Status, int]:
+    of_batch = tally.counts(
+        lambda column: [column["batch_id"] == batch_id, column["state"].in_(FINAL)]
+    )
+    sums = select(of_batch.c.state, func.sum(of_batch.c.delta)).group_by(of_batch.c.state)
+    return {Status(state): int(count) for state, count in connection.execute(sums) if count}
+
+
+def _busy(connection: Connection, target: Purgeable, keep: Keep) -> Iterator[str]:
+    """Yield what works with the batch."""
+    row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
+    if keep.ends_replays and row.name == direct_batch(target.group):
+        yield (
+            "records of the inbox that name no batch come into it at any time; "
+            "let their programs name one, such as one for each day"
+        )
+    if row.closed_at is None and row.note == Origin.LOAD.value and row.cancelled_at is None:
+        yield "its load has not ended; if none is running, start the same load again"
+    is_open = select(task.c.id).where(task.c.batch_id == target.id, task.c.status.in_(OPEN))
+    if connection.execute(along_open(is_open).limit(1)).scalar() is not None:
+        yield f"not all of its tasks are final; see: python -m producer status --batch {row.name}"
+    holds = or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None))
+    if _any(connection, select(guard.c.id).where(guard.c.batch_id == target.id, holds)):
+        yield f"a guard holds it back; run: python -m producer guard open {row.name}"
+    ids = id_range(connection, target.id)
+    if _any(connection, _replayed(target, ids)):
+        yield "a replay has tasks of it; run: python -m producer replay --resume"
+    if _any(connection, _hooked(target.id, ids)):
+        yield "hooks of its tasks have not run; agents whose settings name them run them"
+    if unsent := _unsent(connection, target, ids):
+        yield (
+            f"{counted(unsent, 'dead letter')} of it are not on their topic yet; "
+            "agents send them within a minute"
+        )
+
+
+def _any(connection: Connection, query: Any) -> bool:
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def _replayed(target: Purgeable, ids: tuple[int, int]) -> Any:
+    """Return the query for tasks of the batch that wait in a replay."""
+    return (
+        select(replay_item.c.item_id)
+        .join(replay_run, replay_run.c.id == replay_item.c.run_id)
+        .join(task, task.c.id == replay_item.c.item_id)
+        .where(
+            replay_run.c.group_name == target.group,
+            replay_run.c.ended_at.is_(None),
+            replay_item.c.kind == outbox.TASK,
+            replay_item.c.state == int(ItemState.WAITS),
+            replay_item.c.item_id.between(*ids),
+            task.c.batch_id == target.id,
+        )
+    )
+
+
+def _hooked(batch_id: int, ids: tuple[int, int]) -> Any:
+    """Return the query for hooks of the batch that have neither run nor been given up."""
+    return select(hook.c.id).where(
+        hook.c.task_id.between(*ids),
+        hook.c.batch_id == batch_id,
+        hook.c.state != int(HookState.GAVE_UP),
+    )
+
+
+def _unsent(connection: Connection, target: Purgeable, ids: tuple[int, int]) -> int:
+    """Return how many dead letters of the batch are ordered and not sent."""
+    first_id, last_id = ids
+    ordered = outbox.ordered(connection, target.group, "dlq")
+    near = sorted(task_id for task_id in ordered if first_id <= task_id <= last_id)
+    own = select(func.count()).where(task.c.id.in_(near), task.c.batch_id == target.id)
+    return connection.execute(own).scalar_one() if near else 0

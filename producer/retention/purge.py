@@ -1,0 +1,61 @@
+"""Purges one batch: marks it, deletes page by page, and notes the end.
+
+It may be killed at any moment. The same call goes on where it was, since what is left is read from
+the ledger.
+
+Tested by tests/contract/test_ledger_purge.py.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from producer.ledger import purges
+from producer.ledger.batch_ids import id_range
+from producer.ledger.purgeable import Keep, Purgeable
+from producer.retention.pages import Pages
+from schemas.errors import UnsafeStateError
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+
+
+async def purge(
+    transactions: Transactions,
+    clock: Clock,
+    target: Purgeable,
+    keep: Keep,
+    *,
+    actor: str,
+    unarchived: bool = False,
+    rate: float | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> int:
+    """Delete all that `keep` does not keep of a batch; return how many tasks that concerned.
+
+    `rate`: tasks a second at most. `progress` is told how many tasks are done. Raises
+    UnsafeStateError, with the reason, if the batch may not be purged, or if tasks of it run again.
+    """
+    await transactions.write(purges.mark, target, keep, actor, unarchived=unarchived)
+    crash.reach("purge.marked")
+    pages = Pages(clock, rate)
+    next_id, last_id = await transactions.read(id_range, target.id)
+    done = left = 0
+
+    async def page(first_id: int, most: int) -> tuple[int, int]:
+        nonlocal done, left
+        result = await transactions.write_once(
+            purges.purge_page, target, keep, (first_id, last_id), most
+        )
+        crash.reach("purge.page_deleted")
+        done, left = done + result.purged, left + result.left
+        progress(done)
+        return result.next_id, result.purged
+
+    while next_id <= last_id:
+        next_id = await pages.run(partial(page, next_id))
+    if left or not await transactions.write(purges.finish, target, keep):
+        raise UnsafeStateError(
+            f"batch {target.name}: tasks of it run again and are kept; run the same command again "
+            "when they are final"
+        )
+    return done

@@ -1,0 +1,81 @@
+"""`purge` as a command: what it says before it deletes, and what it refuses."""
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+from producer.cli import load
+from producer.cli.parser import parser
+from schemas.errors import ConfigError, UnsafeStateError
+from schemas.settings.sources import load_config
+from tests.integration import documents
+
+
+def run(folder: Path, *arguments: str) -> int:
+    options = parser().parse_args(arguments)
+    config = load_config(flags={}, environ={}, cwd=folder)
+    return int(asyncio.run(options.run(config, options)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger with three cancelled tasks."""
+    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    lines = tmp_path / "b.jsonl"
+    lines.write_text("".join(f'{{"id":"t{number}","prompt":"x"}}\n' for number in range(3)))
+    assert run(tmp_path, "load", str(lines)) == 0
+    assert run(tmp_path, "cancel", "--batch", "b") == 0
+    return tmp_path
+
+
+def test_what_is_lost_is_told_before_it_is_deleted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A batch without an archive goes only by name, and takes no lines afterwards."""
+    with pytest.raises(UnsafeStateError, match="it was not archived"):
+        run(folder, "purge", "--batch", "b", "--yes")
+    capsys.readouterr()
+    options = ("purge", "--batch", "b", "--unarchived")
+
+    assert run(folder, *options, "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert "3 tasks (0 succeeded, 0 dead, 3 cancelled)" in shown
+    assert "NOT archived: what is deleted is lost" in shown
+    assert "nothing is deleted" in shown
+
+    assert run(folder, *options, "--yes", "--json") == 0
+    document = orjson.loads(capsys.readouterr().out)
+    assert documents.faults("purge", document) == []
+    assert [(batch["purged"], batch["archive"]) for batch in document["batches"]] == [(3, None)]
+
+    assert run(folder, *options, "--yes") == 0
+    assert "it was purged at" in capsys.readouterr().out
+    with pytest.raises(UnsafeStateError, match="was purged: its lines would be new tasks"):
+        run(folder, "load", str(folder / "b.jsonl"))
+
+
+def test_old_batches_without_an_archive_are_left(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By age, only archived batches go; the others are named with the reason."""
+    assert run(folder, "purge", "--older-than", "2090-01-01", "--yes", "--json") == 0
+    document = orjson.loads(capsys.readouterr().out)
+    assert documents.faults("purge", document) == []
+    assert document["batches"] == []
+    assert "left: batch b: it was not archived" in document["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ((), "either --batch NAME or --older-than 30d"),
+        (("--batch", "b", "--older-than", "1h"), "either --batch NAME or --older-than 30d"),
+        (("--older-than", "1h", "--unarchived"), "needs the name of a --batch"),
+        (("--batch", "c", "--yes"), "has no batch 'c'"),
+    ],
+)
+def test_wrong_options_are_refused(folder: Path, options: tuple[str, ...], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        run(folder, "purge", *options)
