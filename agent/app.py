@@ -313,6 +313,11 @@ def _metrics(
                 "How often this agent was silent for too long, and went on as a new one.",
                 lambda: heartbeat.losses,
             ),
+            (
+                "docllm_spans_dropped",
+                "Spans of traces that were not sent, because the collector did not take them.",
+                lambda: 0 if parts.spans is None else parts.spans.dropped,
+            ),
         ),
         gauges=(
             (

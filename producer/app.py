@@ -21,6 +21,10 @@ from producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old
 from producer.ports import Publisher, TopicAdmin, TopicReader
 from producer.relay.relay import Relay
 from producer.text.private_files import make_file, make_folder, warn_of_others
+from producer.tracing import names
+from producer.tracing.opening import open_spans
+from producer.tracing.publications import PublicationTraces, TracedPublisher
+from producer.tracing.spans import Spans
 from schemas.clients.kafka import outage_of
 from schemas.errors import ConfigError, UnreachableError
 from schemas.ledger import migrations
@@ -48,7 +52,8 @@ _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
 class Parts:
     """The parts that a program works with. Publisher and admin are closed with them.
 
-    `config` is replaced when an agent reads its settings again.
+    `config` is replaced when an agent reads its settings again. `spans` takes what is traced, and
+    `traces` names the spans of publications; both are None if nothing is traced.
     """
 
     config: Config
@@ -60,6 +65,8 @@ class Parts:
     family: TopicFamily
     ledger_id: str
     kafka: Outage
+    spans: Spans | None = None
+    traces: PublicationTraces | None = None
 
 
 def bus_path(config: Config) -> Path:
@@ -184,6 +191,7 @@ def make_relay(parts: Parts) -> Relay:
         publisher=parts.publisher,
         topics=parts.topics,
         clock=parts.clock,
+        traces=parts.traces,
     )
 
 
@@ -237,7 +245,11 @@ async def opened(
     async with opened_ledger(config, connections=connections) as ledger:
         topics = await ledger.transactions.read(with_old_tiers, configured)
         kafka = outage_of(config.kafka, clock)
+        spans = open_spans(config.otel, os.environ)
+        traces = None if spans is None else _traces(config, spans, ledger.ledger_id)
         admin, publisher = make_admin(config, clock, kafka), make_publisher(config, clock, kafka)
+        if traces is not None:
+            publisher = TracedPublisher(publisher, traces, clock)
         family = TopicFamily(
             admin=admin, transactions=ledger.transactions, topics=topics, clock=clock
         )
@@ -255,10 +267,25 @@ async def opened(
                 family,
                 ledger.ledger_id,
                 kafka,
+                spans,
+                traces,
             )
         finally:
             await publisher.close()
             await admin.close()
+            if spans is not None:
+                await asyncio.to_thread(spans.close)
+
+
+def _traces(config: Config, spans: Spans, ledger_id: str) -> PublicationTraces:
+    return PublicationTraces(
+        spans=spans, ledger=ledger_id, ratio=config.otel.ratio, system=messaging_system(config)
+    )
+
+
+def messaging_system(config: Config) -> str:
+    """Return what spans name as the system that carries records."""
+    return "docllm" if config.embedded else names.KAFKA
 
 
 @asynccontextmanager

@@ -53,6 +53,7 @@ class Code(StrEnum):
     RECORD_UNDELIVERABLE = "record_undeliverable"
     LETTERS_RETURNED = "letters_returned"
     TOPICS_OLD = "topics_old"
+    SPANS_DROPPED = "spans_dropped"
 
     # Agents and their machines.
     AGENT_ENDED = "agent_ended"

@@ -2,11 +2,13 @@
 
 from agent.execution.admission import Permit
 from agent.execution.attempt_routes import AttemptRoutes
+from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
+from agent.handlers.traces import NO_TRACE
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Row
@@ -27,7 +29,9 @@ class Worker:
         outputs: Outputs,
         clock: Clock,
         deadline_s: float,
+        traces: AttemptTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._outputs = outputs
         self._handlers = handlers
         self._locks = locks
@@ -78,6 +82,9 @@ class Worker:
             output_uri=row.output_uri,
             output_refusal=self._outputs.refusal,
             agents_lost=row.lease_losses,
+            trace=NO_TRACE
+            if self._traces is None
+            else self._traces.of(row.task_id, delivery.owner),
         )
         try:
             return await self._handlers.run(attempt)

@@ -21,6 +21,7 @@ from agent.handlers.repair import correction
 from agent.handlers.request import packed, request_id
 from agent.handlers.resource_locks import AttemptLocks, FreeLocks, HeldLock, require_name
 from agent.handlers.task_log import TaskLog
+from agent.handlers.traces import NO_TRACE, AttemptTrace
 from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, FollowUp, Outcome, Retry, Snooze, Spent, Succeeded
@@ -63,6 +64,7 @@ class Attempt:
     - `locks`: takes locks for the attempt.
     - `output_uri`: where the batch sends results; the task's line wins.
     - `output_refusal`: returns how the attempt ends, if results cannot be written there now.
+    - `trace`: takes what is told of the attempt's calls.
     - `agents_lost`: how many agents were lost over the task.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
@@ -87,6 +89,7 @@ class Attempt:
     locks: AttemptLocks = field(default_factory=FreeLocks)
     output_uri: str = ""
     output_refusal: Callable[[str], Outcome | None] = lambda _uri: None
+    trace: AttemptTrace = NO_TRACE
     agents_lost: int = 0
 
 
@@ -232,12 +235,14 @@ class Context:
     @property
     def log(self) -> TaskLog:
         """Return a log whose lines begin with the task's name."""
-        facts = {
+        facts: dict[str, object] = {
             "batch": self._attempt.batch,
             "task": self.task.key,
             "attempt": self._attempt.attempt + 1,
             "route": self._place.route,
         }
+        if trace_id := self._attempt.trace.trace_id:
+            facts["trace_id"] = trace_id
         return TaskLog(self.name, facts)
 
     @property
@@ -458,8 +463,9 @@ class Context:
         """Make one call on a route; return the reply and what it means."""
         self._require_lease()
         turn, end = await self._turn(place, len(sent), most_out), CallEnd()
+        traced = self._attempt.trace.call(place.route, model)
         try:
-            call = self._next_call(place, sent)
+            call = self._next_call(place, sent, traced.traceparent)
             estimate_micro = self._estimate_micro(call, model)
             crash.reach("call.sending")
             try:
@@ -476,6 +482,7 @@ class Context:
             self._learn_length(len(sent), outcome)
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
+            traced.ended(end)
             turn.ended(end)
         return reply, self._with_all_spent(outcome)
 
@@ -538,7 +545,7 @@ class Context:
         """Return how much of the claim's time is left."""
         return self._attempt.left_s - self._elapsed_ms() / 1000
 
-    def _next_call(self, place: _Place, sent: bytes) -> Call:
+    def _next_call(self, place: _Place, sent: bytes, traceparent: str) -> Call:
         self._calls += 1
         attempt = self._attempt
         number = attempt.attempt + 1
@@ -546,7 +553,7 @@ class Context:
         name = request_id(batch=attempt.batch, key=self.task.key, attempt=label)
         timeout_s = place.account.timeout_s
         limits_s = (timeout_s, place.limit_s or timeout_s, self._left_s())
-        return Call(sent, name, min(limits_s))
+        return Call(sent, name, min(limits_s), traceparent)
 
     def _estimate_micro(self, call: Call, model: str) -> int:
         """Return the price of the call's input alone; 0 if its model has no price."""

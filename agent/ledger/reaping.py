@@ -8,7 +8,8 @@ Tested by tests/contract/test_ledger_reap.py.
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -67,6 +68,17 @@ _OVERDUE = along_due(
 )
 
 
+class LostClaim(NamedTuple):
+    """A claim whose task was taken from it; `claimed_utc_s` is when it was made."""
+
+    task_id: int
+    owner: int
+    fence: int
+    attempt: int
+    type: str
+    claimed_utc_s: float
+
+
 def orphans(connection: Connection, group: str) -> list[int]:
     """Return the tasks claimed by agents that were lost or stopped in the last day."""
     return list(connection.execute(_ORPHANS, {"of_group": group}).scalars())
@@ -77,9 +89,14 @@ def overdue(connection: Connection, group: str) -> list[int]:
     return list(connection.execute(_OVERDUE, {"of_group": group}).scalars())
 
 
-def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
-    """Reset tasks of agents that are gone; return how many wait again and how many died."""
-    rows = _locked(connection, ids, _GONE)
+def reset_orphans(
+    connection: Connection, group: str, ids: Sequence[int], taken: list[LostClaim] | None = None
+) -> tuple[int, int]:
+    """Reset tasks of agents that are gone; return how many wait again and how many died.
+
+    `taken` is filled with their claims.
+    """
+    rows = _locked(connection, ids, _GONE, taken)
     guilty = losses.guilty(connection, rows)
     tasks = _end_cancelled(connection, rows)
     reset = _reset(connection, group, tasks, [row for row in guilty if row in tasks])
@@ -87,9 +104,11 @@ def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tup
     return reset
 
 
-def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
-    """Reset tasks past their hard deadline; return how many wait again and how many died."""
-    tasks = _end_cancelled(connection, _locked(connection, ids, _LATE))
+def reset_overdue(
+    connection: Connection, group: str, ids: Sequence[int], taken: list[LostClaim] | None = None
+) -> tuple[int, int]:
+    """Reset tasks past their hard deadline; return and fill as `reset_orphans` does."""
+    tasks = _end_cancelled(connection, _locked(connection, ids, _LATE, taken))
     return _reset(
         connection, group, tasks, [row for row in tasks if row.lease_losses + 1 >= LOSS_LIMIT]
     )
@@ -107,7 +126,10 @@ def absolve(connection: Connection, group: str) -> int:
 
 
 def _locked(
-    connection: Connection, ids: Sequence[int], reason: ColumnElement[bool]
+    connection: Connection,
+    ids: Sequence[int],
+    reason: ColumnElement[bool],
+    taken: list[LostClaim] | None,
 ) -> Sequence[Any]:
     columns = (
         task.c.id,
@@ -120,13 +142,22 @@ def _locked(
         task.c.attempt,
         task.c.lease_losses,
         task.c.lane,
+        task.c.claimed_at,
     )
     query = (
         select(*columns)
         .where(task.c.id.in_(sorted(ids)), task.c.status.in_(TRANSITIONS["reap"].sources), reason)
         .order_by(task.c.id)
     )
-    return connection.execute(query.with_for_update(skip_locked=True)).all()
+    rows = connection.execute(query.with_for_update(skip_locked=True)).all()
+    if taken is not None:
+        taken[:] = map(_claim_of, rows)
+    return rows
+
+
+def _claim_of(row: Any) -> LostClaim:
+    claimed_utc_s = row.claimed_at.replace(tzinfo=UTC).timestamp()
+    return LostClaim(row.id, row.owner, row.fence, row.attempt, row.type, claimed_utc_s)
 
 
 def _end_cancelled(connection: Connection, rows: Sequence[Any]) -> list[Any]:

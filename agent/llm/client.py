@@ -90,6 +90,8 @@ class ChatClient:
         builder = self._client.post(self._url).timeout(timeout)
         builder = builder.header("Content-Type", "application/json")
         builder = builder.header("X-Client-Request-Id", call.request_id)
+        if call.traceparent:
+            builder = builder.header("traceparent", call.traceparent)
         for name, value in self._headers.items():
             builder = builder.header(name, value.reveal(), is_sensitive=True)
         # Nothing of the body is read ahead: a body that fails must not take the status and the

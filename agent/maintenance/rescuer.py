@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 
 from agent.ledger import leases, losses, reaping
+from agent.maintenance.lost_traces import LostTraces
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from schemas.codes import Code
@@ -34,7 +35,9 @@ class Rescuer:
         heartbeat: Heartbeat,
         locks: AgentLocks | None,
         agents_gone: Callable[[frozenset[int]], None],
+        traces: LostTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._transactions = transactions
         self._clock = clock
         self._group = group
@@ -105,7 +108,10 @@ class Rescuer:
             (reaping.overdue, reaping.reset_overdue),
         ):
             while task_ids := await self._transactions.write(find, self._group):
-                waiting, died = await self._transactions.write(reset, self._group, task_ids)
+                taken: list[reaping.LostClaim] = []
+                waiting, died = await self._transactions.write(reset, self._group, task_ids, taken)
+                if self._traces is not None:
+                    self._traces.tell(taken)
                 if waiting or died:
                     crash.reach("reap.reset")
                     log.warning(

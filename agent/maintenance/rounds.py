@@ -13,6 +13,7 @@ from agent.ledger.compaction import CompactionLimits
 from agent.maintenance.canceller import Canceller
 from agent.maintenance.compactor import Compactor
 from agent.maintenance.duty import Duty, Round, repeat
+from agent.maintenance.lost_traces import LostTraces
 from agent.maintenance.replayer import Replayer
 from agent.maintenance.rescuer import Rescuer
 from agent.maintenance.sweeper import Sweeper
@@ -56,6 +57,7 @@ def repair_rounds(
         heartbeat=heartbeat,
         locks=locks,
         agents_gone=agents_gone,
+        traces=_lost_traces(parts),
     )
     sweeper = Sweeper(
         transactions=transactions,
@@ -99,6 +101,14 @@ def repair_rounds(
         partial(repeat, tidying, partial(_pause, clock, lost_records)),
         replayer.run,  # at full speed a replay takes minutes
     ]
+
+
+def _lost_traces(parts: Parts) -> LostTraces | None:
+    if parts.spans is None:
+        return None
+    return LostTraces(
+        spans=parts.spans, ledger=parts.ledger_id, group=parts.topics.group, clock=parts.clock
+    )
 
 
 async def _pause(clock: Clock, lost_records: asyncio.Event) -> None:

@@ -362,11 +362,15 @@ class Letters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One chat completion: the JSON body, the request id to send, and the total time limit."""
+    """One chat completion: the JSON body, the request id to send, and the total time limit.
+
+    `traceparent` names the call's span, for the provider; empty for none.
+    """
 
     body: bytes
     request_id: str
     timeout_s: float
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

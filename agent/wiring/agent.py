@@ -67,6 +67,7 @@ from agent.wiring.live_settings import (
 )
 from agent.wiring.measured import MeasuredLedger, measured_accounts
 from agent.wiring.quotas import quota_duties, quota_gate
+from agent.wiring.traced import TracedLedger, attempt_traces
 from producer.app import Parts, make_relay
 from producer.replay.applier import make_applier
 from schemas.ledger.transactions import Transactions
@@ -259,6 +260,8 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
     )
     if chosen.metrics is not None:
         ledger = MeasuredLedger(ledger, chosen.metrics, parts.clock)
+    if (traces := attempt_traces(parts)) is not None:
+        ledger = TracedLedger(ledger, traces, parts.clock)
     return Common(
         ledger=ledger,
         letters=ReturnedLetters(
@@ -279,6 +282,7 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
         limits=chosen.limits,
         longest_tier=longest_tier,
         deadline_s=claim_s(chosen.routes.longest_timeout_s, parts.config.types.values()),
+        traces=traces,
     )
 
 

@@ -18,6 +18,7 @@ from agent.dispatch.records import Records, Wakeups
 from agent.dispatch.route_shelving import RouteShelving
 from agent.dispatch.ticker import Ticker
 from agent.execution.admission import Admission
+from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.output_writer import Outputs
@@ -61,6 +62,7 @@ class Common:
     limits: Limits
     longest_tier: Tier
     deadline_s: float
+    traces: AttemptTraces | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,7 @@ def execution(
             outputs=outputs,
             clock=clock,
             deadline_s=common.deadline_s,
+            traces=common.traces,
         ),
         settler=settler,
         longest_tier=common.longest_tier,

@@ -288,6 +288,7 @@ async def _load(
             reject=report.bad,
             is_new=is_new,
             progress=loading.show,
+            traces=parts.traces,
         )
         loader.summary.before = before
         try:

@@ -21,6 +21,7 @@ from producer.loading.new_task import new_task
 from producer.loading.overflow import Overflow
 from producer.ports import Order, Publisher
 from producer.relay import record_builder
+from producer.tracing.publications import Headers, PublicationTraces
 from schemas.errors import DocllmError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -90,7 +91,9 @@ class Loader:
         reject: Callable[[Bad], None],
         is_new: Callable[[Good], None],
         progress: Callable[[int], None],
+        traces: PublicationTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._transactions = transactions
         self._reading = reading
         self._publisher = publisher
@@ -208,9 +211,19 @@ class Loader:
             self._ledger_id, self._topics.group, self._into.name, tenants, due_ms
         )
         return [
-            Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers)
+            Outgoing(
+                topic,
+                (task := tasks[item[1]]).key,
+                task.value,
+                headers + self._trace_headers(order, item),
+            )
             for item, headers in zip(order.items, all_headers, strict=True)
         ]
+
+    def _trace_headers(self, order: Order, item: outbox.Item) -> Headers:
+        if self._traces is None:
+            return []
+        return self._traces.headers(item[1], order.destination, item[2], order.id)
 
 
 def chunks(lines: Iterable[Good | Bad], size: int) -> Iterator[list[Good | Bad]]:

@@ -8,18 +8,19 @@ task's state.
 Tested by tests/contract/test_ledger_relay.py and tests/contract/test_ledger_letters.py.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, select
+from sqlalchemy import BindParameter, Column, Connection, Row, bindparam, func, select
 
 from producer.ledger.outbox import QUARANTINE, TASK, Item
 from producer.ledger.quarantine import error_class, headers_of
 from producer.ports import Order
+from producer.tracing.publications import Headers, PublicationTraces
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until
-from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_input
+from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_attempt, task_input
 from schemas.task.envelope import (
     BATCH_HEADER,
     UNREADABLE,
@@ -35,6 +36,7 @@ from schemas.task.line import DEFAULT_TENANT
 from schemas.task.line_json import LineError
 from schemas.task.states import FINAL, Status
 from schemas.task.topics import Topics
+from schemas.task.trace import TRACEPARENT
 
 _EXCEPTION_PREFIX = "docllm."
 _REASON: tuple[Column[Any], ...] = (
@@ -46,12 +48,49 @@ _REASON: tuple[Column[Any], ...] = (
     dead_letter.c.origin_partition,
     dead_letter.c.origin_offset,
 )
+_OF_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_LAST_ATTEMPTS = select(task_attempt.c.task_id, task_attempt.c.owner).where(
+    task_attempt.c.id.in_(
+        select(func.max(task_attempt.c.id))
+        .where(task_attempt.c.task_id.in_(_OF_IDS))
+        .group_by(task_attempt.c.task_id)
+    )
+)
+_TRACED = (
+    select(
+        task.c.id,
+        task.c.owner,
+        task.c.attempt,
+        task.c.replays,
+        task.c.lease_losses,
+        task_input.c.headers,
+    )
+    .join(task_input, task_input.c.task_id == task.c.id)
+    .where(task.c.id.in_(_OF_IDS))
+)
 
 
 def write(
+    connection: Connection,
+    topics: Topics,
+    order: Order,
+    utc_s: float,
+    traces: PublicationTraces | None = None,
+) -> dict[Item, Outgoing]:
+    """Return the record of each item of `order` that is still wanted; with `traces`, it names its.
+
+    A record of the quarantine has no trace, since it belongs to no task.
+    """
+    records = _written(connection, topics, order, utc_s)
+    if traces is not None:
+        for item, headers in _trace_headers(connection, order, records, traces).items():
+            records[item].headers.extend(headers)
+    return records
+
+
+def _written(
     connection: Connection, topics: Topics, order: Order, utc_s: float
 ) -> dict[Item, Outgoing]:
-    """Return the record of each item of `order` that is still wanted."""
     ledger = ledger_id(connection)
     topic = topics.name(order.destination)
     if order.destination == "dlq":
@@ -71,6 +110,37 @@ def write(
             turn = 0 if lane_at(order.destination) is not None else row.fence
             records[item] = Outgoing(topic, row.task_key, row.body, headers, turn)
     return records
+
+
+def _trace_headers(
+    connection: Connection, order: Order, items: Iterable[Item], traces: PublicationTraces
+) -> dict[Item, Headers]:
+    """Return what the records of tasks say of their traces."""
+    items_by_id = {item[1]: item for item in items if item[0] == TASK}
+    ids = {"ids": sorted(items_by_id)}
+    last_owners = {row.task_id: row.owner for row in connection.execute(_LAST_ATTEMPTS, ids)}
+    return {
+        items_by_id[row.id]: traces.headers(
+            row.id,
+            order.destination,
+            items_by_id[row.id][2],
+            order.id,
+            has_failed=bool(row.attempt or row.replays or row.lease_losses),
+            # A task that was taken from a lost agent still has that agent's claim.
+            last_owner=(row.owner if row.lease_losses else 0) or last_owners.get(row.id, 0),
+            foreign=_traceparent(row.headers),
+        )
+        for row in connection.execute(_TRACED, ids)
+    }
+
+
+def _traceparent(packed: bytes | None) -> str:
+    """Return what a foreign producer named as the span of a task's record; empty if nothing."""
+    try:
+        pairs = headers_of(packed)
+    except LineError:
+        return ""
+    return next((value or "" for name, value in pairs if name == TRACEPARENT), "")
 
 
 def pointer(record: Outgoing) -> Outgoing:

@@ -16,6 +16,7 @@ from producer.ledger.outbox import Item
 from producer.ledger.quarantine import undeliverable
 from producer.ports import Order, Publisher, Refusal
 from producer.relay import record_builder
+from producer.tracing.publications import PublicationTraces
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -39,7 +40,9 @@ class Relay:
         publisher: Publisher,
         topics: Topics,
         clock: Clock,
+        traces: PublicationTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._transactions = transactions
         self._publisher = publisher
         self._topics = topics
@@ -109,7 +112,7 @@ class Relay:
 
     async def _publish(self, order: Order) -> tuple[int, set[Item]]:
         records = await self._transactions.read(
-            record_builder.write, self._topics, order, self._clock.utc_s()
+            record_builder.write, self._topics, order, self._clock.utc_s(), self._traces
         )
         refused = await self._deliver(records)
         if refused:

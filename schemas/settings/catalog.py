@@ -346,6 +346,41 @@ SETTINGS = {
             "text",
         ),
         Setting(
+            "otel.endpoint",
+            None,
+            kinds.http_url,
+            "address of an OpenTelemetry collector that takes OTLP over HTTP, such as "
+            "`http://collector:4318`; without it, `OTEL_EXPORTER_OTLP_ENDPOINT` names one",
+        ),
+        Setting(
+            "otel.headers",
+            None,
+            headers,
+            "table of headers for the collector, as `llm.headers`, in addition to those of "
+            "`OTEL_EXPORTER_OTLP_HEADERS`; their values are never shown",
+        ),
+        Setting(
+            "otel.ratio",
+            None,
+            kinds.real(0, 1),
+            "share of tasks whose success is traced; failed attempts always are",
+            "0.01",
+        ),
+        Setting(
+            "otel.link_template",
+            None,
+            kinds.trace_link,
+            "address at which a person reads a trace, in which `{trace_id}` stands for its id; "
+            "`dead show` shows it",
+        ),
+        Setting(
+            "otel.to_provider",
+            None,
+            kinds.truth,
+            "whether calls of the provider carry a `traceparent` header",
+            "false",
+        ),
+        Setting(
             "guard.probe_s",
             None,
             kinds.real(1, 86_400),

@@ -20,6 +20,7 @@ from schemas.task.topics import DEFAULT_TIERS
 DEFAULT_ROUTE = "default"
 MAX_ROUTE_CHARS = 64
 BYTES_PER_TOKEN = 4  # for estimates
+TRACE_ID = "{trace_id}"  # stands for the id in a template of links to traces
 
 
 class Secret:
@@ -145,6 +146,28 @@ class AgentConfig:
     park_probe_s: float = 60.0
     compact_after_s: float = 900.0
     http: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtelConfig:
+    """Where traces go, in OTLP over HTTP, and which.
+
+    `endpoint`: the collector's address, without `/v1/traces`; None if nothing is traced. `named`:
+    whether a setting named it, and not OpenTelemetry's own variable. `ratio`: the share of tasks
+    whose success is traced. `link_template`: where a person reads a trace. `to_provider`: whether
+    calls carry a `traceparent`.
+    """
+
+    endpoint: str | None = None
+    named: bool = False
+    headers: dict[str, Secret] = field(default_factory=dict)
+    ratio: float = 0.01
+    link_template: str | None = None
+    to_provider: bool = False
+
+    def link(self, trace_id: str) -> str:
+        """Return where a person reads a trace; empty if no setting says it."""
+        return (self.link_template or "").replace(TRACE_ID, trace_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +305,7 @@ class Config:
     redis_url: Secret | None = None
     llm: LLMConfig = LLMConfig()
     agent: AgentConfig = AgentConfig()
+    otel: OtelConfig = OtelConfig()
     guard: GuardConfig = GuardConfig()
     inbox: InboxConfig = InboxConfig()
     document_roots: tuple[Path, ...] | None = None

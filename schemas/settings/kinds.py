@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
 from schemas.settings import server_options
-from schemas.settings.config import Secret
+from schemas.settings.config import TRACE_ID, Secret
 from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
 from schemas.task.allowed_uris import require_prefix
 from schemas.task.topics import duration_s
@@ -211,6 +211,17 @@ def http_url(value: Any) -> str:
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise ValueError("write an address such as https://api.openai.com/v1")
     return text(value)
+
+
+def trace_link(value: Any) -> str:
+    """Return an http(s) URL in which a trace's id has its place."""
+    try:
+        url = http_url(value)
+    except ValueError:
+        url = ""
+    if TRACE_ID not in url:
+        raise ValueError(f"write an address such as https://jaeger.example/trace/{TRACE_ID}")
+    return url
 
 
 def client_setting(name: str) -> Check:

@@ -24,6 +24,7 @@ from schemas.settings.config import (
     InboxConfig,
     KafkaConfig,
     LLMConfig,
+    OtelConfig,
     Price,
     RouteConfig,
     Secret,
@@ -49,6 +50,9 @@ _LLM_LINES = (
     ("python -m agent --rehearsal", "no provider: the answers are extracts"),
 )
 
+# OpenTelemetry's own variables; the first of each that is set counts.
+OTEL_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+OTEL_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 LOG_FORMAT = "DOCLLM_LOG_FORMAT"  # is read before the settings are, too
 _CONFIG = "DOCLLM_CONFIG"  # the variable that names the file
 _TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables
@@ -86,7 +90,7 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     file = _file(named, cwd)
     given = dict(_from_file(file, unnamed=not named)) if file is not None else {}
     given |= _from_flags_and_environment(flags, environ, cwd, faults)
-    faults += _key_faults(given)
+    faults += _key_faults(given) + _otel_faults(given, environ)
     checked = dict(_checked(given, faults))
     config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
     if not (given.keys() - checked.keys()) & {"kafka.bootstrap", "database.url"}:
@@ -177,6 +181,20 @@ def _key_faults(given: Mapping[str, _GivenValue]) -> list[str]:
     ]
 
 
+def _otel_faults(given: Mapping[str, _GivenValue], environ: Mapping[str, str]) -> list[str]:
+    """Refuse to send headers of the environment to a collector that nobody named, as above."""
+    address = given.get("otel.endpoint")
+    variable = next((name for name in OTEL_HEADERS if environ.get(name)), None)
+    if address is None or variable is None or not address.unnamed:
+        return []
+    return [
+        (
+            f"{address.where}: the headers of {variable} would be sent to this otel.endpoint, but "
+            f"nobody named this file; name it if you trust it: --config {FILE}"
+        )
+    ]
+
+
 def _header_faults(given: Mapping[str, _GivenValue], config: Config) -> list[str]:
     """Refuse to send a key of the environment with headers of a file in the current folder.
 
@@ -218,7 +236,7 @@ def _file(named: object, cwd: Path) -> SettingFile | None:
 def _is_table(names: tuple[str, ...]) -> bool:
     """Return whether this table of the file is the value of one setting."""
     match names:
-        case ("llm", "headers") | ("routes", _, "headers"):
+        case ("llm" | "otel", "headers") | ("routes", _, "headers"):
             return True
     return False
 
@@ -313,6 +331,7 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
         redis_url=values.get("redis.url"),
         llm=_llm(_under(values, "llm."), environ),
         agent=AgentConfig(**_under(values, "agent.")),
+        otel=_otel(_under(values, "otel."), environ),
         guard=GuardConfig(**_under(values, "guard.")),
         inbox=InboxConfig(**_under(values, "inbox.")),
         document_roots=values.get("documents.roots"),
@@ -358,6 +377,14 @@ def _llm(settings: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
         fallback if key or environ.get("OPENAI_BASE_URL") else None
     )
     return LLMConfig(**_with_limits(settings | {"base_url": base_url, "api_key": key}))
+
+
+def _otel(settings: dict[str, Any], environ: Mapping[str, str]) -> OtelConfig:
+    """Take a missing address from OpenTelemetry's variables."""
+    if "endpoint" in settings:
+        return OtelConfig(**settings, named=True)
+    endpoint = next((environ[name] for name in OTEL_ENDPOINTS if environ.get(name)), None)
+    return OtelConfig(**settings, endpoint=endpoint)
 
 
 def _with_limits(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from schemas.task.trace import NO_TRACE, TraceHeaders, trace_headers
+
 VERSION = "1"
 MAX_TASK_BYTES = 3 << 20
 MAX_KEY_BYTES = 191
@@ -51,7 +53,7 @@ class Outgoing:
 class Publication:
     """The facts that a record's headers state about one publication of a task.
 
-    `tenant` is empty for the default one.
+    `tenant` is empty for the default one. `trace` is only read: who traces adds its headers.
     """
 
     ledger: str
@@ -65,6 +67,7 @@ class Publication:
     error_class: str = ""
     error: str = ""
     tenant: str = ""
+    trace: TraceHeaders = NO_TRACE
 
 
 class NotOursError(ValueError):
@@ -142,6 +145,7 @@ def decode(headers: RawHeaders | None) -> Publication:
         due_ms=_number(own, "docllm-due-ms", 0),
         origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
         tenant=own.get(_TENANT_HEADER, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),
+        trace=trace_headers(headers or ()),
     )
 
 

@@ -51,11 +51,14 @@ def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed()
 
 def test_all_programs_are_imported_where_no_extra_is_installed() -> None:
     """The libraries of extras are imported when they are used, most of them in processes."""
-    libraries = "charset_normalizer mammoth obstore pypdf pypdfium2 selectolax"
+    libraries = (
+        "charset_normalizer mammoth obstore opentelemetry pypdf pypdfium2 requests selectolax"
+    )
     converters = " ".join(f"agent.documents.conversion.{name}" for name in ("docx", "html", "pdf"))
+    adapters = f"{converters} producer.tracing.otlp"
 
     done = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL, "agent producer schemas", libraries, converters],
+        [sys.executable, "-c", IMPORT_ALL, "agent producer schemas", libraries, adapters],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -50,6 +50,7 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
         admin=ledger,
         config=Config(),
         kafka=SimpleNamespace(logged=False),
+        spans=None,
     )
     return rounds.repair_rounds(
         cast("Any", parts),

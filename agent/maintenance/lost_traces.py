@@ -1,0 +1,54 @@
+"""Tells of attempts whose agent was lost: who resets their tasks does, since their ids are derived.
+
+Tested by tests/integration/test_traces.py.
+"""
+
+from collections.abc import Sequence
+
+from agent.ledger.reaping import LostClaim
+from producer.tracing import names
+from producer.tracing.spans import Span, SpanKind, Spans, inert
+from schemas.runtime.clock import Clock
+from schemas.task.failures import ErrorClass
+from schemas.task.trace import SpanId, attempt_span, trace_of
+
+
+class LostTraces:
+    """The spans of attempts that nobody else can tell of."""
+
+    def __init__(self, *, spans: Spans, ledger: str, group: str, clock: Clock) -> None:
+        self._spans = spans
+        self._ledger = ledger
+        self._group = group
+        self._clock = clock
+
+    def tell(self, claims: Sequence[LostClaim]) -> None:
+        """Tell of the attempts under these claims.
+
+        If such an agent is alive after all and settles late, it tells of the same span once more.
+        """
+        end_s = self._clock.utc_s()
+        for claim in claims:
+            self._spans.emit(
+                Span(
+                    SpanId(
+                        trace_of(self._ledger, claim.task_id),
+                        attempt_span(claim.task_id, claim.owner),
+                    ),
+                    names.PROCESS,
+                    SpanKind.CONSUMER,
+                    min(claim.claimed_utc_s, end_s),
+                    end_s,
+                    {
+                        names.OPERATION: names.PROCESS,
+                        names.OPERATION_TYPE: names.PROCESS,
+                        names.GROUP: inert(self._group),
+                        names.TASK_ID: claim.task_id,
+                        names.TYPE: inert(claim.type),
+                        names.FENCE: claim.fence,
+                        names.ATTEMPT: claim.attempt,
+                        names.OUTCOME: "lost",
+                    },
+                    error=ErrorClass.WORKER_LOST,
+                )
+            )

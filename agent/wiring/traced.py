@@ -1,0 +1,63 @@
+"""The ledger, as an agent uses it whose attempts are traced; everything else is left as it is.
+
+Tested by tests/integration/test_traces.py.
+"""
+
+from collections.abc import Sequence
+
+from agent.execution.attempt_traces import AttemptTraces
+from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Clock, Ledger, Settlement, Verdict
+from producer.app import Parts, messaging_system
+from producer.ports import Order
+
+
+class TracedLedger:
+    """A ledger that tells when attempts begin and end."""
+
+    def __init__(self, ledger: Ledger, traces: AttemptTraces, clock: Clock) -> None:
+        self._ledger = ledger
+        self._traces = traces
+        self._clock = clock
+        self.ask = ledger.ask
+        self.bodies = ledger.bodies
+        self.relieve = ledger.relieve
+        self.join_look = ledger.join_look
+        self.quarantine = ledger.quarantine
+
+    async def claim(
+        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+    ) -> ClaimAnswers:
+        """Claim, and begin the attempts at what was claimed."""
+        start_s = self._clock.utc_s()
+        answers = await self._ledger.claim(records, owner, deadline_s, suspects=suspects)
+        publications = (record.publication for record in records)
+        claimed = (
+            publication
+            for publication in publications
+            if answers[publication.task_id][0] is ClaimAnswer.CLAIMED
+        )
+        self._traces.claimed(claimed, owner, start_s)
+        return answers
+
+    async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
+        """Settle, and tell of the attempts that ended."""
+        start_s = self._clock.utc_s()
+        verdicts, orders = await self._ledger.settle(settlements)
+        self._traces.settled(settlements, verdicts, start_s)
+        return verdicts, orders
+
+
+def attempt_traces(parts: Parts) -> AttemptTraces | None:
+    """Return what tells of the attempts of an agent; None if nothing is traced."""
+    if parts.spans is None:
+        return None
+    otel = parts.config.otel
+    return AttemptTraces(
+        spans=parts.spans,
+        ledger=parts.ledger_id,
+        group=parts.topics.group,
+        system=messaging_system(parts.config),
+        ratio=otel.ratio,
+        to_provider=otel.to_provider,
+        clock=parts.clock,
+    )

@@ -1,0 +1,137 @@
+"""Names the span of each publication in its record, and tells of the publications.
+
+The record's value stays as it is.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from producer.ports import Publisher, Refusal
+from producer.tracing import names
+from producer.tracing.spans import Span, SpanKind, Spans
+from schemas.runtime.clock import Clock
+from schemas.task.envelope import TASK_HEADER, Outgoing
+from schemas.task.trace import (
+    TRACE_AFTER,
+    TRACE_LINK,
+    TRACEPARENT,
+    SpanId,
+    attempt_span,
+    is_sampled,
+    parsed,
+    publication_span,
+    trace_headers,
+    trace_of,
+)
+
+Headers = list[tuple[str, bytes]]
+
+
+class PublicationTraces:
+    """The traces of one ledger's tasks, as those who publish their records see them.
+
+    `ratio` is the share of tasks whose publications are told of although nothing has failed.
+    """
+
+    def __init__(self, *, spans: Spans, ledger: str, ratio: float, system: str) -> None:
+        self._spans = spans
+        self._ledger = ledger
+        self._ratio = ratio
+        self._system = system
+
+    def headers(
+        self,
+        task_id: int,
+        destination: str,
+        fence: int,
+        order: int,
+        *,
+        has_failed: bool = False,
+        last_owner: int = 0,
+        foreign: str = "",
+    ) -> Headers:
+        """Return the headers of a publication.
+
+        `has_failed` says that an attempt at the task has failed, `last_owner` is the claim of the
+        attempt before, 0 for none or an unknown one. `foreign` is the `traceparent` that came with
+        the task.
+        """
+        trace = trace_of(self._ledger, task_id)
+        sampled = has_failed or is_sampled(trace, self._ratio)
+        span = SpanId(trace, publication_span(task_id, destination, fence, order), sampled)
+        headers = [(TRACEPARENT, span.traceparent.encode())]
+        if last_owner:
+            headers.append((TRACE_AFTER, attempt_span(task_id, last_owner).hex().encode()))
+        if link := parsed(foreign):
+            headers.append((TRACE_LINK, link.traceparent.encode()))
+        return headers
+
+    def sent(self, records: Iterable[Outgoing], start_s: float, end_s: float) -> None:
+        """Tell of records that have arrived; times are UTC."""
+        for record in records:
+            trace = trace_headers(record.headers)
+            if trace.publication is not None and trace.publication.sampled:
+                self._spans.emit(self._span(record, start_s, end_s))
+
+    def _span(self, record: Outgoing, start_s: float, end_s: float) -> Span:
+        trace, own = trace_headers(record.headers), dict(record.headers)
+        if trace.publication is None:
+            raise AssertionError("the record names no span")
+        after = SpanId(trace.publication.trace, trace.after) if trace.after else None
+        return send_span(
+            trace.publication,
+            record.topic,
+            self._system,
+            start_s,
+            end_s,
+            task_id=int(own.get(TASK_HEADER, b"0")),
+            links=tuple(link for link in (trace.link, after) if link is not None),
+        )
+
+
+def send_span(
+    publication: SpanId,
+    topic: str,
+    system: str,
+    start_s: float,
+    end_s: float,
+    *,
+    task_id: int,
+    links: tuple[SpanId, ...] = (),
+) -> Span:
+    """Return the span of a publication."""
+    return Span(
+        publication,
+        f"{names.SEND} {topic}",
+        SpanKind.PRODUCER,
+        start_s,
+        end_s,
+        {
+            names.SYSTEM: system,
+            names.OPERATION: names.SEND,
+            names.OPERATION_TYPE: names.SEND,
+            names.DESTINATION: topic,
+            names.TASK_ID: task_id,
+        },
+        links,
+    )
+
+
+class TracedPublisher:
+    """A publisher that tells of the records that have arrived."""
+
+    def __init__(self, publisher: Publisher, traces: PublicationTraces, clock: Clock) -> None:
+        self._publisher = publisher
+        self._traces = traces
+        self._clock = clock
+        self.waiting = publisher.waiting
+        self.close = publisher.close
+
+    async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
+        """Publish, and tell of what has arrived."""
+        start_s = self._clock.utc_s()
+        refusals = await self._publisher.publish(records)
+        arrived = (
+            record for record, refusal in zip(records, refusals, strict=True) if refusal is None
+        )
+        self._traces.sent(arrived, start_s, self._clock.utc_s())
+        return refusals

@@ -1,0 +1,68 @@
+"""Spans as values, and the port that takes them.
+
+Tested by tests/unit/producer/tracing/test_publications.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from schemas.task.trace import SpanId
+
+TEXT_CHARS = 191  # of an attribute
+_REPLACEMENT = "\ufffd"
+
+Attribute = str | int | float | bool
+
+
+class SpanKind(Enum):
+    """What a span is to its trace."""
+
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that has ended.
+
+    Times are UTC, in seconds. `error` is the class of an error, empty for none. `parent` is a span
+    of the same trace.
+    """
+
+    id: SpanId
+    name: str
+    kind: SpanKind
+    start_s: float
+    end_s: float
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    links: tuple[SpanId, ...] = ()
+    parent: bytes | None = None
+    error: str = ""
+
+
+class Spans(Protocol):
+    """Takes spans. Nobody waits for it, and it raises nothing."""
+
+    def emit(self, span: Span) -> None:
+        """Take a span; it is dropped, and counted, if too many wait."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Return how many spans were dropped."""
+        ...
+
+    def close(self) -> None:
+        """Send what waits, within a few seconds; drop the rest."""
+        ...
+
+
+def inert(text: str, limit: int = TEXT_CHARS) -> str:
+    """Return text from outside as an attribute: printable, on one line, and bounded."""
+    cut = text[:limit]
+    if cut.isprintable():
+        return cut
+    return "".join(letter if letter.isprintable() else _REPLACEMENT for letter in cut)
