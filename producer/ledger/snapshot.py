@@ -17,7 +17,7 @@ from producer.ledger.group_sums import GroupSums
 from producer.ledger.replay_runs import ItemState
 from producer.ledger.status import GroupStatus
 from schemas.ledger.sql import seconds_until
-from schemas.ledger.tables import batch, metadata, quarantine, task
+from schemas.ledger.tables import archive, batch, metadata, quarantine, task
 from schemas.task.states import WAITING, Status
 
 # Tasks that are due first, of which the oldest one of the group is searched.
@@ -41,7 +41,8 @@ class Snapshot:
     `orders_oldest_s` is the same for publish orders beyond their grace. `quarantined` are records
     that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of unfinished
     replays, by state. `rows` is the server's estimate of how many rows each table has, of all
-    groups; SQLite makes none.
+    groups; SQLite makes none. `archived_s` is how long ago an archive was last verified, None if
+    none was.
     """
 
     status: GroupStatus
@@ -51,6 +52,7 @@ class Snapshot:
     quarantined: int
     replaying: Counter[ItemState]
     rows: Mapping[str, int] = field(default_factory=dict)
+    archived_s: float | None = None
 
 
 def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> Snapshot:
@@ -68,6 +70,7 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
         _quarantined(connection, group),
         replaying,
         _rows(connection),
+        _archived_s(connection, group),
     )
 
 
@@ -106,3 +109,13 @@ def _rows(connection: Connection) -> dict[str, int]:
     if not getattr(connection.dialect, "is_mariadb", False):
         connection.execute(_FRESH)
     return {name: size for name, size in connection.execute(_ROWS) if name in metadata.tables}
+
+
+def _archived_s(connection: Connection, group: str) -> float | None:
+    verified_in_s = (
+        select(func.max(seconds_until(archive.c.verified_at)))
+        .join_from(archive, batch, batch.c.id == archive.c.batch_id)
+        .where(batch.c.group_name == group)
+    )
+    newest = connection.execute(verified_in_s).scalar()
+    return None if newest is None else max(0.0, -float(newest))

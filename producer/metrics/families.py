@@ -61,6 +61,7 @@ def families(reading: Reading, routes: RouteLabels, scaled: Scale) -> Iterator[M
     """Yield the metrics of a group."""
     yield from _of_reading(reading)
     yield from _of_tasks(reading.snapshot)
+    yield from _of_tables(reading)
     yield from _of_attempts(reading.snapshot)
     yield from _of_agents(reading.snapshot.status.agents, reading.snapshot.status.group, routes)
     yield from _of_waits(reading.snapshot)
@@ -140,11 +141,22 @@ def _of_tasks(snapshot: Snapshot) -> Iterator[Metric]:
         ("group", "state"),
         {(group, state.name.lower()): snapshot.replaying[state] for state in ItemState},
     )
+
+
+def _of_tables(reading: Reading) -> Iterator[Metric]:
+    group = reading.snapshot.status.group
+    archived_s = reading.snapshot.archived_s
+    yield _gauge(
+        "docllm_archive_last_success_timestamp_seconds",
+        "Unix time when an archive of the group was last verified.",
+        ("group",),
+        {} if archived_s is None else {(group,): reading.at_s - archived_s},
+    )
     yield _gauge(
         "docllm_rows",
         "Estimate of the rows in a table of the ledger, of all groups.",
         ("table",),
-        {(table,): rows for table, rows in snapshot.rows.items()},
+        {(table,): rows for table, rows in reading.snapshot.rows.items()},
     )
 
 

@@ -14,6 +14,7 @@ from producer.ledger.group_sums import OTHER
 from producer.ledger.snapshot import Snapshot
 from producer.metrics.route_labels import RouteLabels
 from schemas.ledger import tables
+from schemas.ledger.sql import utc_after
 from schemas.task.states import FINAL, Status
 from tests.contract.ledger_ends import Lives
 from tests.contract.ledger_parts import (
@@ -153,6 +154,19 @@ def test_attempts_that_were_given_back_after_a_call_are_counted(
         ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
 
     assert read(ledger_db).sums.abandoned.total() == 1
+
+
+def test_the_last_verified_archive_of_the_group_is_seen(ledger_db: LedgerDatabase) -> None:
+    """An archive that is being written is none yet."""
+    ledger_db.load("a")
+    ledger_db.load("b", group="other", into="another")
+    assert read(ledger_db).archived_s is None
+    own, others = (row.id for row in ledger_db.rows(tables.batch))
+    for batch_id, verified_s in ((own, 500.0), (own, 100.0), (own, None), (others, 5.0)):
+        values = {"batch_id": batch_id, "verified_at": verified_s and utc_after(-verified_s)}
+        ledger_db.run(lambda c, values=values: c.execute(insert(tables.archive).values(values)))
+
+    assert 95 < (read(ledger_db).archived_s or 0.0) < 400
 
 
 @only_sqlite
