@@ -40,7 +40,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import Config, LLMConfig, LogFormat
-from schemas.settings.sources import LOG_FORMAT, current_folder, load_config, require_llm
+from schemas.settings.sources import current_folder, early_log_format, load_config, require_llm
 from schemas.task.untrusted import is_interrupt
 
 log = logging.getLogger("agent")  # the name that its log lines begin with
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     """
     configure_logging(options.log_level, options.child, options.config)
     as_json = partial(log_as_json, options.group, options.child, options.config)
-    if os.environ.get(LOG_FORMAT) == LogFormat.JSON:
+    if early_log_format(os.environ) is LogFormat.JSON:
         as_json()
     command = _reap if options.command == "reaper" else _run
     try:

@@ -1,17 +1,21 @@
 """The pages by which a cluster watches an agent: is it alive, does it take tasks, its metrics.
 
 An agent that is called dead is started again, and repeats the calls that it had paid for. So
-`/livez` asks no server: a database that is away is no reason. `/readyz` only tells people and
-rollouts; nobody sends requests to an agent.
+`/livez` asks no server: a database that is away is no reason. It asks what the heartbeat's thread
+and the watch of the event loop know, and answers while the loop is blocked. `/readyz` only tells
+people and rollouts; nobody sends requests to an agent.
 """
 
 from collections.abc import Callable
 
 from agent.lease import Leases
 from agent.reporting.latest_report import LatestReport
-from agent.reporting.metrics import AgentMetrics
+from agent.reporting.metrics import CONTENT_TYPE, AgentMetrics
 from producer.metrics.http_server import HttpAnswer, HttpPage, health
 from schemas.runtime.clock import Clock
+
+# An event loop that one step of a task has held for so long is not waited for any more.
+BLOCKED_S = 60.0
 
 
 class Health:
@@ -28,14 +32,20 @@ class Health:
     def pages(self, metrics: AgentMetrics) -> dict[str, HttpPage]:
         """Return the pages of an agent, by path."""
         return {
-            "/metrics": HttpPage(lambda: HttpAnswer(metrics.text())),
+            "/metrics": HttpPage(lambda: HttpAnswer(metrics.text(), content_type=CONTENT_TYPE)),
             "/livez": HttpPage(lambda: health(self.dead_because()), is_open=True),
             "/readyz": HttpPage(lambda: health(self.waits_because()), is_open=True),
         }
 
     def dead_because(self) -> str:
         """Return why the process must be started again; empty if it need not."""
-        return "" if self._beats() else "the thread of the heartbeat has ended"
+        if not self._beats():
+            return "the thread of the heartbeat has ended"
+        report = self._latest.get()
+        block = None if report is None else report.blocked_by
+        if block is not None and block.blocked_s >= BLOCKED_S:
+            return f"the event loop has been blocked for {block.blocked_s:.0f} s; see the log"
+        return ""
 
     def waits_because(self) -> str:
         """Return why the agent starts no task; empty if it does."""

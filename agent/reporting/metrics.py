@@ -15,12 +15,14 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from producer.metrics.route_labels import RouteLabels
 from schemas.version import VERSION
 
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 ROUTES = 5  # that are labels of their own
 # Those of OpenTelemetry for calls of models, and more for long answers, in seconds.
 CALL_S = (*(round(0.01 * 2**power, 2) for power in range(14)), 163.0, 327.0, 600.0)

@@ -24,14 +24,14 @@ from schemas.errors import DocllmError
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import LogFormat
-from schemas.settings.sources import LOG_FORMAT, current_folder, load_config
+from schemas.settings.sources import current_folder, early_log_format, load_config
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command that the options name; return its exit code."""
     log_to_stderr(ShownFormatter("%(message)s", options.config), "WARNING")
     as_json = JsonFormatter({"group": getattr(options, "group", None)}, options.config)
-    if os.environ.get(LOG_FORMAT) == LogFormat.JSON:
+    if early_log_format(os.environ) is LogFormat.JSON:
         reformat_log(as_json)
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

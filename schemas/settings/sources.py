@@ -24,6 +24,7 @@ from schemas.settings.config import (
     InboxConfig,
     KafkaConfig,
     LLMConfig,
+    LogFormat,
     OtelConfig,
     Price,
     RouteConfig,
@@ -53,7 +54,7 @@ _LLM_LINES = (
 # OpenTelemetry's own variables; the first of each that is set counts.
 OTEL_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTEL_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-LOG_FORMAT = "DOCLLM_LOG_FORMAT"  # is read before the settings are, too
+_LOG_FORMAT = "DOCLLM_LOG_FORMAT"  # is read before the settings are, too
 _CONFIG = "DOCLLM_CONFIG"  # the variable that names the file
 _TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables
 # Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The
@@ -77,6 +78,14 @@ class _GivenValue:
     where: str
     base: Path
     unnamed: bool = False
+
+
+def early_log_format(environ: Mapping[str, str]) -> LogFormat:
+    """Return how to log before the settings are read, so that a log of objects has no other line.
+
+    Only the variable is asked. Settings that cannot be read are told in this form.
+    """
+    return LogFormat.JSON if environ.get(_LOG_FORMAT) == LogFormat.JSON else LogFormat.TEXT
 
 
 def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Config:

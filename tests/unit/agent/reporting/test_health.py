@@ -1,12 +1,14 @@
 """Health: an agent is dead only if it cannot recover, and ready while it starts tasks."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.lease import Lease
-from agent.reporting.health import Health
+from agent.reporting.health import BLOCKED_S, Health
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
-from schemas.task.agent_report import AgentReport
+from schemas.task.agent_report import AgentReport, BlockReport
 from tests.support.clock import HandClock
 
 
@@ -24,7 +26,8 @@ class Watched:
         self.clock = HandClock()
         self.beats = True
         self.lease = Lease(1, self.clock.now_s())
-        self.latest = LatestReport(clock=self.clock)
+        self.block: BlockReport | None = None
+        self.latest = LatestReport(clock=self.clock, blocked=lambda: self.block)
         self.health = Health(
             beats=lambda: self.beats,
             leases=Held(self.lease),
@@ -62,6 +65,23 @@ def test_an_agent_without_heartbeat_is_dead() -> None:
     agent.latest.put(AgentReport())
     agent.beats = False
     assert (agent.status("/livez"), agent.status("/readyz")) == (503, 503)
+
+
+def test_an_event_loop_that_is_blocked_for_a_minute_is_dead() -> None:
+    """No task can end then; a shorter block is named by `status`, and costs nobody his calls."""
+    agent, block = Watched(), BlockReport(task=7, batch="secret", place="a.py:3")
+    for blocked_s, status in ((BLOCKED_S - 1, 200), (BLOCKED_S, 503)):
+        agent.block = replace(block, blocked_s=blocked_s)
+        agent.latest.put(AgentReport())
+        assert agent.status("/livez") == status
+    assert agent.health.dead_because() == ("the event loop has been blocked for 60 s; see the log")
+
+
+def test_metrics_name_their_version() -> None:
+    """Prometheus chooses its parser by it."""
+    metrics = AgentMetrics(group="g", routes=[], counters=[], gauges=[])
+    answer = Watched().health.pages(metrics)["/metrics"].answer()
+    assert answer.content_type == "text/plain; version=0.0.4; charset=utf-8"
 
 
 def test_only_health_is_open() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.settings.sources import load_config
+from schemas.settings.config import LogFormat
+from schemas.settings.sources import early_log_format, load_config
 
 
 @pytest.mark.parametrize("service", ["DOCLLM", "DOCLLM_REDIS", "DOCLLM_2_A"])
@@ -50,3 +51,12 @@ def test_no_other_unknown_variable_is_ignored(tmp_path: Path, name: str) -> None
     """Only Kubernetes' own forms are ignored; any other unknown name is a mistake."""
     with pytest.raises(ConfigError, match=f"DOCLLM_{name} is unknown"):
         load_config(flags={}, environ={f"DOCLLM_{name}": "1"}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [("json", "json"), ("text", "text"), ("xml", "text"), ("", "text")],
+)
+def test_the_form_of_the_log_is_known_before_the_settings(value: str, form: str) -> None:
+    """Both programs log their faults in it; a word that is none is such a fault."""
+    assert early_log_format({"DOCLLM_LOG_FORMAT": value}) is LogFormat(form)
