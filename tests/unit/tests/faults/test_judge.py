@@ -8,6 +8,7 @@ import pytest
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
 from tests.faults import report
+from tests.faults.exported import Exported, Rows, Series
 from tests.faults.judge import Judgement, judge
 from tests.faults.lives import Life
 from tests.faults.run_evidence import RunEvidence
@@ -46,11 +47,12 @@ def judged(
     faults: Sequence[dict[str, Any]] = (),
     lives: Sequence[Life] = (),
     bugs: Sequence[str] = (),
+    exported: Exported | None = None,
     **run: Any,
 ) -> Judgement:
     agents = {KILLED: Life("03-agent", PID, "agent1", 0)}
     return judge(
-        RunEvidence(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs),
+        RunEvidence(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs, exported),
         figures=KNOWN,
     )
 
@@ -107,6 +109,20 @@ def test_programs_end_as_they_may(
 def test_a_logged_bug_is_a_violation() -> None:
     """An agent that logs a bug and goes on violates the promises."""
     assert judged(bugs=["03-agent: internal error"]).violations
+
+
+def test_metrics_are_judged_and_told() -> None:
+    """A run whose exporter says nothing at the end is no proof, however well all else went."""
+    shown = Series()
+    shown.add(1.0, {("docllm_tasks_loaded_total", "g"): 0})
+    nothing = Rows(tasks=0, succeeded=0, attempts={}, tokens={}, cost_micro=0)
+    samples = {("docllm_tasks_loaded_total", "g"): 0.0}
+    good = judged(exported=Exported({"exporter": shown}, samples, nothing))
+    assert good.good
+    assert "counters that fell or lied: 0 of 1 in 1 scrapes" in list(report.lines(good))
+
+    silent = judged(exported=Exported({}, {}, nothing))
+    assert (len(silent.violations), silent.figures["metrics_wrong"]) == (1, 1)
 
 
 def test_the_wait_of_a_killed_agents_tasks_is_measured() -> None:
