@@ -10,6 +10,7 @@ from collections.abc import Callable
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
 from schemas.task import line_fields
+from schemas.task.allowed_uris import folder_uri
 from schemas.task.line_json import LineError
 from schemas.task.task_types import is_name
 from schemas.task.topics import Topics, duration_s
@@ -105,6 +106,14 @@ def output_uri(text: str) -> str:
         return line_fields.output_uri("--output-uri", text)
     except LineError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error.error}; {error.fix}") from None
+
+
+def folder(text: str) -> str:
+    """Return the URI of a folder, which is named by its path or by a URI; refuse another text."""
+    try:
+        return folder_uri(named(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder; {error}") from None
 
 
 def group(text: str) -> str:

@@ -12,6 +12,7 @@ from producer.cli.arguments import (
     MOST_PARTITIONS,
     MOST_REPLICAS,
     address,
+    folder,
     group,
     named,
     output_uri,
@@ -57,7 +58,6 @@ examples:
   python -m producer purge --older-than 30d --dry-run    what could be deleted
   python -m producer dead list                           why tasks died
   python -m producer replay --batch tasks --dry-run      what would run again
-  python -m producer guard list                          what is held back
   python -m producer migrate                             prepare a database
   python -m producer topics apply                        prepare a Kafka cluster
   python -m producer check                               test all servers
@@ -112,6 +112,13 @@ def add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     _add_export(command("export", "write the results", "In the order of loading, at any time."))
     _add_cancel(
         command("cancel", "end a batch or a task that should not run", "Running tasks finish.")
+    )
+    _add_archive(
+        command(
+            "archive",
+            "write a finished batch to a folder or object store",
+            "Its files are read back before it counts as archived.",
+        )
     )
     add_purge(
         command(
@@ -246,6 +253,7 @@ def _add_load(parser: Parser) -> None:
 
 def _add_status(parser: Parser) -> None:
     parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch")
+    parser.add_argument("--archived", action="store_true", help="archived batches too")
     _add_json(parser)
     parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
     on_terminal = "on a terminal, status shows each change anyway, until all tasks are final"
@@ -288,6 +296,23 @@ def _add_cancel(parser: Parser) -> None:
     )
     _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.cancel:cancel"))
+
+
+def _add_archive(parser: Parser) -> None:
+    parser.add_argument(
+        "--batch", type=named, required=True, metavar="NAME", help="the batch; its tasks are final"
+    )
+    parser.add_argument(
+        "--to",
+        type=folder,
+        metavar="DIR|URI",
+        help="folder or s3:// prefix ([retention] archive)",
+    )
+    parser.add_argument(
+        "--format", choices=["jsonl", "parquet"], default="jsonl", help="of the files (jsonl)"
+    )
+    _add_json(parser)
+    parser.set_defaults(run=Imported("producer.cli.archive:archive"))
 
 
 def _add_replay(parser: Parser) -> None:

@@ -96,7 +96,7 @@ async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int,
 
 async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
     group, batch = options.group, options.batch
-    return await parts.transactions.read(statuses.read, group, batch)
+    return await parts.transactions.read(statuses.read, group, batch, archived=options.archived)
 
 
 async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:

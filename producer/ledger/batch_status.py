@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from producer.ledger import store
+from producer.ledger import archives, store
 from producer.ledger import tally as counts
 from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
@@ -24,6 +24,15 @@ COUNTED_MOST = 20_000  # tasks that are read row by row
 _NO_FAILURES = frozenset({*TallyOutcome, *UNTRIED} - {ErrorClass.EXPIRED})
 _WAITING = frozenset({Status.PENDING, Status.RETRYING})
 _FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedBatch:
+    """That a batch is archived: since when, where (empty if unknown), and if its rows are gone."""
+
+    at: str
+    uri: str
+    purged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,7 @@ class BatchStatus:
     per_minute: tuple[int, ...] = ()
     failed_lately: dict[str, int] = field(default_factory=dict)
     follow_ups: int = 0
+    archived: ArchivedBatch | None = None
 
     @property
     def open(self) -> int:
@@ -57,17 +67,25 @@ class BatchStatus:
         return self.counts["pending"] + self.counts["processing"] + self.counts["retrying"]
 
 
-def read(connection: Connection, group: str, name: str | None = None) -> list[BatchStatus]:
-    """Return the status of a group's batches, oldest first; with `name`, only of that batch."""
-    chosen = select(batch).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+def read(
+    connection: Connection, group: str, name: str | None = None, *, archived: bool = False
+) -> list[BatchStatus]:
+    """Return the status of a group's batches, oldest first; with `name`, only of that batch.
+
+    Archived batches are left out, except one that is named, or with `archived`.
+    """
+    chosen = select(batch).where(batch.c.group_name == group)
     if name is not None:
         chosen = chosen.where(batch.c.name == name)
+    elif not archived:
+        chosen = chosen.where(batch.c.archived_at.is_(None))
     rows = connection.execute(chosen.order_by(batch.c.id)).all()
     ids = chosen.with_only_columns(batch.c.id)
     sums, pace_of = _sums(connection, ids), paces(connection, ids)
     running = _running(connection, sums)
     half_loaded = set(store.half_loaded(connection, group))
     failed = _failed_lately(connection, sums)
+    found = archives.newest(connection, [row.id for row in rows if row.archived_at is not None])
     return [
         _batch_status(
             row,
@@ -76,9 +94,17 @@ def read(connection: Connection, group: str, name: str | None = None) -> list[Ba
             running.get(row.id, {}),
             half_loaded,
             failed.get(row.id, {}),
+            _archived(row, found.get(row.id)),
         )
         for row in rows
     ]
+
+
+def _archived(row: Row[Any], found: archives.Archive | None) -> ArchivedBatch | None:
+    if row.archived_at is None:
+        return None
+    at = f"{row.archived_at.isoformat(timespec='seconds')}Z"
+    return ArchivedBatch(at, found.uri if found else "", row.purged_at is not None)
 
 
 def _running(
@@ -214,6 +240,7 @@ def _batch_status(
     running: Mapping[str, int],
     half_loaded: Collection[str],
     failed_lately: dict[str, int],
+    archived: ArchivedBatch | None,
 ) -> BatchStatus:
     counts = _counts(all_sums, running)
     waiting = counts["pending"] + counts["processing"] + counts["retrying"]
@@ -232,6 +259,7 @@ def _batch_status(
         per_minute=pace.per_minute,
         failed_lately=failed_lately,
         follow_ups=sum(int(sums.n) for sums in all_sums if sums.disposition == FOLLOW_UP),
+        archived=archived,
     )
 
 

@@ -87,7 +87,18 @@ def unfinished(counts: Counter[Status]) -> int:
 
 
 def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
-    next_id, last_id = read(partial(id_range, batch_id=batch_id))
+    for ids in id_groups(read, batch_id):
+        yield from read(partial(_ended, ids=ids))
+
+
+def id_groups(
+    read: Read, batch_id: int, within: tuple[int, int] | None = None
+) -> Iterator[list[int]]:
+    """Yield the ids of a batch's tasks in order, in groups that take little memory.
+
+    `within` bounds the ids; without it they are all of the batch.
+    """
+    next_id, last_id = within or read(partial(id_range, batch_id=batch_id))
     while next_id <= last_id:
         page = read(partial(_page, first_id=next_id, last_id=last_id))
         if not page:
@@ -95,8 +106,7 @@ def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
         next_id = page[-1][0] + 1
         task_ids = [key for key, owner in page if owner == batch_id]
         sizes = read(partial(_sizes, ids=task_ids))
-        for ids in _groups(task_ids, sizes):
-            yield from read(partial(_ended, ids=ids))
+        yield from _groups(task_ids, sizes)
 
 
 def _page(connection: Connection, first_id: int, last_id: int) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
 from producer.ledger import tally
 from producer.ledger.selection import Selection
@@ -20,6 +20,9 @@ from producer.ledger.tally import OTHER_FINGERPRINTS
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import batch, failure_group
 
+_IS_CLOSED = or_(
+    *(batch.c[name].is_not(None) for name in ("cancelled_at", "archived_at", "purging_at"))
+)
 _SUMS = ("attempts", "tokens_in", "tokens_out", "cost_micro")
 OF_LETTER = ("batch_id", "fingerprint", "disposition", *_SUMS)
 
@@ -52,7 +55,7 @@ class FailureGroup:
     """
 
     batch_id: int
-    is_closed: bool  # its batch is cancelled or purged
+    is_closed: bool  # its batch is cancelled, archived or purged: nothing is replayed there
     fingerprint: bytes
     disposition: str
     error_class: str
@@ -95,8 +98,7 @@ def read(connection: Connection, group: str, selection: Selection) -> list[Failu
     query = (
         select(
             *keys,
-            batch.c.cancelled_at,
-            batch.c.purging_at,
+            _IS_CLOSED.label("is_closed"),
             func.max(failures.c.error_class).label("error_class"),
             func.sum(failures.c.dead).label("dead"),
             func.min(failures.c.first_at).label("first_at"),
@@ -105,7 +107,7 @@ def read(connection: Connection, group: str, selection: Selection) -> list[Failu
         )
         .join(batch, batch.c.id == failures.c.batch_id)
         .where(batch.c.group_name == group, batch.c.purged_at.is_(None))
-        .group_by(*keys, batch.c.cancelled_at, batch.c.purging_at)
+        .group_by(*keys, _IS_CLOSED)
     )
     return with_replays([_group(row) for row in connection.execute(query)])
 
@@ -160,7 +162,7 @@ def _conditions(
 def _group(row: Row[Any]) -> FailureGroup:
     return FailureGroup(
         row.batch_id,
-        row.cancelled_at is not None or row.purging_at is not None,
+        bool(row.is_closed),
         bytes(row.fingerprint),
         row.disposition,
         row.error_class,

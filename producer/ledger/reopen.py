@@ -20,7 +20,9 @@ def closed(connection: Connection, selection: Selection) -> Batch | None:
     if not selection.cancelled or selection.batch is None or narrowed:
         return None
     target = find_batch(connection, selection.batch)
-    return target if target is not None and target.cancelled else None
+    if target is None or not target.cancelled or target.archived:
+        return None
+    return target
 
 
 def reopen(connection: Connection, target: Batch, actor: str) -> None:

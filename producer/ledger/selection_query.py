@@ -160,18 +160,19 @@ def along(query: Select[Any], index: str) -> Select[Any]:
 def ready(selection: Selection, cap: int) -> ColumnElement[bool]:
     """Return the condition under which a selected task is replayed.
 
-    The task must be below the cap and have its input. If it is dead, its batch must not be
-    cancelled.
+    The task must be below the cap and have its input, and its batch must not be archived. The batch
+    of a dead task must not be cancelled either.
     """
     table, key = (task, task.c.id) if selection.cancelled else (dead_letter, dead_letter.c.task_id)
     body = select(task_input.c.task_id).where(task_input.c.task_id == key).correlate(table)
     has_input = body.scalar_subquery().is_not(None)
     below_cap = unindexed(table.c.replays) < cap
     if selection.cancelled:
-        return and_(below_cap, has_input)
-    cancelled_at = select(batch.c.cancelled_at).where(batch.c.id == dead_letter.c.batch_id)
-    is_cancelled = cancelled_at.correlate(dead_letter).scalar_subquery().is_not(None)
-    return and_(below_cap, ~is_cancelled, has_input)
+        return and_(below_cap, has_input, batch.c.archived_at.is_(None))
+    is_open = (batch.c.cancelled_at.is_(None), batch.c.archived_at.is_(None))
+    owner = select(batch.c.id).where(batch.c.id == dead_letter.c.batch_id, *is_open)
+    in_open_batch = owner.correlate(dead_letter).scalar_subquery().is_not(None)
+    return and_(below_cap, in_open_batch, has_input)
 
 
 def _of_death(

@@ -67,10 +67,12 @@ class GroupStatus:
         }
 
 
-def read(connection: Connection, group: str, name: str | None = None) -> GroupStatus:
-    """Return the status of a group, or of one of its batches."""
+def read(
+    connection: Connection, group: str, name: str | None = None, *, archived: bool = False
+) -> GroupStatus:
+    """Return the status of a group, or of one of its batches; `archived` includes those too."""
     agents = agent_status.read(connection, group)
-    batches = tuple(batch_status.read(connection, group, name))
+    batches = tuple(batch_status.read(connection, group, name, archived=archived))
     orders, _ = outbox.waiting(connection, group)
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}

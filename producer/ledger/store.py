@@ -18,7 +18,7 @@ from producer.ports import Order
 from producer.text.printable import shown
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.sql import insert_new, utc_now
-from schemas.ledger.tables import batch, id_block, task
+from schemas.ledger.tables import archive, batch, id_block, task
 
 PAGE = 500  # ids in one statement
 
@@ -68,6 +68,7 @@ class Batch:
     cancelled: bool
     origin: Origin = Origin.LOAD
     purging: bool = False  # a purge has begun that leaves no task to replay
+    archived: bool = False
 
 
 def direct_batch(group: str) -> str:
@@ -115,6 +116,8 @@ def own_batch(
     if existing is not None and existing.purging:
         raise _purged(existing)
     foreign = name == direct_batch(group) or (existing is not None and existing.origin.foreign)
+    if origin is Origin.LOAD and existing is not None and existing.archived:
+        raise _archived(connection, existing)
     if origin is Origin.LOAD and foreign:
         raise UnsafeStateError(
             f"batch {name!r} holds tasks of the inbox, whose ids other programs choose; "
@@ -135,7 +138,8 @@ def find_batch(connection: Connection, name: str) -> Batch | None:
     if row is None:
         return None
     cancelled, purging = row.cancelled_at is not None, row.purging_at is not None
-    return Batch(row.id, row.name, row.group_name, cancelled, Origin(row.note), purging)
+    origin, archived = Origin(row.note), row.archived_at is not None
+    return Batch(row.id, row.name, row.group_name, cancelled, origin, purging, archived)
 
 
 def require_batch(connection: Connection, group: str, name: str) -> Batch:
@@ -163,14 +167,13 @@ def no_batch(connection: Connection, group: str, name: str) -> ConfigError:
 
 
 def batches_of(connection: Connection, group: str, name: str | None) -> dict[int, str]:
-    """Return a group's batch names by id, oldest first; with `name`, only that batch."""
-    query = (
-        select(batch.c.id, batch.c.name)
-        .where(batch.c.group_name == group, batch.c.archived_at.is_(None))
-        .order_by(batch.c.id)
-    )
-    if name is not None:
-        query = query.where(batch.c.name == name)
+    """Return a group's batch names by id, oldest first; with `name`, only that batch.
+
+    Archived batches are left out, unless one is named.
+    """
+    query = select(batch.c.id, batch.c.name).where(batch.c.group_name == group)
+    query = query.where(batch.c.archived_at.is_(None) if name is None else batch.c.name == name)
+    query = query.order_by(batch.c.id)
     return {row.id: row.name for row in connection.execute(query)}
 
 
@@ -192,9 +195,11 @@ def accept(
     """Write the new tasks under the ids from `first_id` on, and the order to publish them.
 
     Safe to run again after a lost answer: ids that exist already were written by the earlier try,
-    together with their order. Raises UnsafeStateError if the batch is cancelled or purged.
+    together with their order. Raises UnsafeStateError if the batch is cancelled or purged, or if it
+    is archived and does not have all of these tasks.
     """
-    _lock_open(connection, into)
+    if _lock_open(connection, into):
+        return _of_archived(connection, into, tasks)
     tasks = new_tasks.in_lanes(connection, into.group, tasks)
     ids = range(first_id, first_id + len(tasks))
     if any_used(connection, ids):
@@ -234,11 +239,12 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
 def begin_load(connection: Connection, into: Batch) -> None:
     """Mark the batch as one whose load has begun, and open its guards.
 
-    From now on it counts as a load's batch. Whoever loads it wants its tasks to run.
+    From now on it counts as a load's batch. Whoever loads it wants its tasks to run. Raises
+    UnsafeStateError if it is archived.
     """
-    connection.execute(
-        update(batch).where(batch.c.id == into.id).values(closed_at=None, note=Origin.LOAD.value)
-    )
+    begun = update(batch).where(batch.c.id == into.id, batch.c.archived_at.is_(None))
+    if not connection.execute(begun.values(closed_at=None, note=Origin.LOAD.value)).rowcount:
+        raise _archived(connection, into)
     guards.open_all(connection, into.group, into.id, "load", "the batch was loaded again")
 
 
@@ -275,17 +281,39 @@ def half_loaded(connection: Connection, group: str) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def _lock_open(connection: Connection, into: Batch) -> None:
-    """Lock the batch's row: a later cancel or purge waits for this transaction, and finds its rows.
+def _lock_open(connection: Connection, into: Batch) -> bool:
+    """Lock the batch's row, and return whether the batch is archived.
 
-    Raises UnsafeStateError if the batch takes no tasks any more.
+    A later cancel, archive or purge waits for this transaction, and finds its rows. Raises
+    UnsafeStateError if the batch is cancelled or purged.
     """
-    marks = select(batch.c.cancelled_at, batch.c.purging_at).where(batch.c.id == into.id)
-    row = connection.execute(marks.with_for_update(read=True)).one()
+    marks = (batch.c.cancelled_at, batch.c.archived_at, batch.c.purging_at)
+    locked = select(*marks).where(batch.c.id == into.id).with_for_update(read=True)
+    row = connection.execute(locked).one()
     if row.cancelled_at is not None:
         raise _cancelled(into)
     if row.purging_at is not None:
         raise _purged(into)
+    return row.archived_at is not None
+
+
+def _of_archived(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
+    """Return which of these tasks an archived batch has. Raises UnsafeStateError if one is new."""
+    found = matching(connection, into, tasks)
+    if found.new:
+        raise _archived(connection, into)
+    return found
+
+
+def _archived(connection: Connection, into: Batch) -> UnsafeStateError:
+    """Return the error for new tasks of an archived batch; it says where the archive lies."""
+    verified = (archive.c.batch_id == into.id, archive.c.verified_at.is_not(None))
+    newest = select(archive.c.uri).where(*verified).order_by(archive.c.id.desc()).limit(1)
+    uri = connection.execute(newest).scalar()
+    return UnsafeStateError(
+        f"batch {into.name!r} is archived{f' at {uri}' if uri else ''} and takes no new tasks; "
+        "load under another name with --batch"
+    )
 
 
 def _cancelled(into: Batch) -> UnsafeStateError:

@@ -34,8 +34,8 @@ class ReplayPlan:
 
     `batches` counts cancelled tasks, `groups` counts dead letters and records. `late`: tasks to
     replay although they are past their deadline; MOST stands for that many or more. `capped`: tasks
-    left because they reached the cap of replays. `closed`: tasks left dead in a cancelled batch.
-    `quarantined`: records that match but that the request does not name.
+    left because they reached the cap of replays. `closed`: tasks left dead in a cancelled or
+    archived batch. `quarantined`: records that match but that the request does not name.
     """
 
     tasks: int

@@ -43,7 +43,7 @@ class Standing(Enum):
     PAST = "past"  # its task lives again, has ended otherwise, or waits for its replay
     DEAD = "dead"  # its task is dead of the death that the letter tells of
     CAPPED = "capped"  # the same, but it was replayed as often as is allowed
-    CLOSED = "closed"  # the same, but its batch is cancelled
+    CLOSED = "closed"  # the same, but its batch is cancelled or archived
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def of_lines(
 
 def _rows(connection: Connection, group: str, letters: Iterable[ReturnedLetter]) -> dict[int, Any]:
     columns = (task.c.id, task.c.task_key, task.c.digest, task.c.status, task.c.fence)
-    of_batch = (task.c.replays, batch.c.name, batch.c.cancelled_at)
+    of_batch = (task.c.replays, batch.c.name, batch.c.cancelled_at, batch.c.archived_at)
     query = (
         select(*columns, *of_batch)
         .join(batch, batch.c.id == task.c.batch_id)
@@ -153,7 +153,7 @@ def _standing(row: Any, letter: ReturnedLetter, waiting: set[int]) -> Standing:
     is_of_death = letter.fence is None or row.fence == letter.fence
     if row.status != Status.DEAD or not is_of_death or row.id in waiting:
         return Standing.PAST
-    if row.cancelled_at is not None:
+    if row.cancelled_at is not None or row.archived_at is not None:
         return Standing.CLOSED
     return Standing.DEAD if row.replays < CAP else Standing.CAPPED
 

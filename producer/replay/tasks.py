@@ -11,7 +11,7 @@ Tested by tests/contract/test_ledger_replay.py.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, or_, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 
 from producer.ledger import audit, outbox, replay_runs, tally
 from producer.ledger.audit import AuditKind
@@ -88,19 +88,17 @@ def _is_unchanged(row: Row[Any], items: Mapping[int, int], request: ReplayReques
 
 
 def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
-    """Return the cancelled and the purged batches of these tasks.
+    """Lock the batches of these tasks; return those that are cancelled, archived or purged.
 
-    A task that is replayed in a cancelled batch would be cancelled again.
+    A task that is replayed in a cancelled batch would be cancelled again. An archive holds what its
+    batch was at the end, so nothing may run there.
     """
-    query = (
-        select(batch.c.id)
-        .join(task, task.c.batch_id == batch.c.id)
-        .where(
-            task.c.id.in_(sorted(ids)),
-            or_(batch.c.cancelled_at.is_not(None), batch.c.purging_at.is_not(None)),
-        )
-    )
-    return set(connection.execute(query.distinct()).scalars())
+    of_tasks = select(task.c.batch_id).where(task.c.id.in_(sorted(ids))).distinct()
+    batch_ids = sorted(connection.execute(of_tasks).scalars())
+    marks = (batch.c.cancelled_at, batch.c.archived_at, batch.c.purging_at)
+    query = select(batch.c.id, *marks).where(batch.c.id.in_(batch_ids)).order_by(batch.c.id)
+    rows = connection.execute(query.with_for_update(read=True)).all()
+    return {row.id for row in rows if any(tuple(row)[1:])}
 
 
 def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[int, str]:
@@ -122,6 +120,7 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
         .where(
             batch.c.id.in_(batch_ids),
             batch.c.cancelled_at <= requested_at,
+            batch.c.archived_at.is_(None),
             batch.c.purging_at.is_(None),
         )
         .order_by(batch.c.id)

@@ -136,7 +136,11 @@ def _fitting(status: GroupStatus, width: int, height: int) -> tuple[GroupStatus,
 
 def _rows_of(batch: BatchStatus) -> int:
     dead = sum(name.startswith("dead ") for name in batch.failures)
-    return 1 + dead + len(batch.failed_lately) + batch.half_loaded + bool(batch.follow_ups)
+    return 1 + dead + len(batch.failed_lately) + batch.half_loaded + _remarks(batch)
+
+
+def _remarks(batch: BatchStatus) -> int:
+    return bool(batch.follow_ups) + (batch.archived is not None)
 
 
 def _work_in(batch: BatchStatus) -> int:
@@ -173,7 +177,7 @@ def _table(
 def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
     yield Column(
         "state",
-        tuple("cancelled" if batch.cancelled else "" for batch in batches),
+        tuple(map(_state, batches)),
         left=True,
         style="magenta",
     )
@@ -183,6 +187,12 @@ def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
     yield Column("left", tuple(_time_left(batch.eta_s) for batch in batches))
     yield Column("tokens", tuple(f"{batch.tokens_in}+{batch.tokens_out}" for batch in batches))
     yield Column("cost", tuple(f"{batch.cost:.4f}" for batch in batches))
+
+
+def _state(batch: BatchStatus) -> str:
+    if batch.archived is not None:
+        return "purged" if batch.archived.purged else "archived"
+    return "cancelled" if batch.cancelled else ""
 
 
 def _time_left(eta_s: float | None) -> str:
@@ -201,6 +211,9 @@ def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
     for batch in status.batches:
         if batch.half_loaded:
             yield half_loaded_message(batch.name), "yellow"
+        if batch.archived is not None:
+            where = f" at {batch.archived.uri}" if batch.archived.uri else ""
+            yield f"archived{where}, {batch.archived.at}  ({batch.name})", ""
         if batch.follow_ups:
             ordered = "were" if batch.follow_ups > 1 else "was"
             tasks = counted(batch.follow_ups, "task")

@@ -33,7 +33,7 @@ def plan_lines(
         yield f"left: {at_cap}; raise --cap to take them too"
     if plan.closed:
         yield (
-            f"left: {plan.closed} dead in a cancelled or purged batch; "
+            f"left: {plan.closed} dead in a cancelled, archived or purged batch; "
             "replay --cancelled --batch NAME opens a cancelled one again"
         )
     if plan.quarantined:

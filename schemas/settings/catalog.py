@@ -419,6 +419,27 @@ SETTINGS = {
             "0",
         ),
         Setting(
+            "retention.archive",
+            "DOCLLM_RETENTION_ARCHIVE",
+            kinds.folder,
+            "folder or `s3://`, `gs://` or `az://` prefix to which an agent archives batches that "
+            "have been final for the shortest time below, or for a day",
+        ),
+        *(
+            Setting(
+                f"retention.{kind}",
+                None,
+                kinds.seconds,
+                f"time after which an agent deletes the {what} of an archived batch, from its last "
+                "change on, such as `30d`; by default never",
+            )
+            for kind, what in (
+                ("inputs", "inputs"),
+                ("results", "results"),
+                ("dead", "dead letters"),
+            )
+        ),
+        Setting(
             "tenant_defaults.weight",
             None,
             _WEIGHT,

@@ -197,6 +197,27 @@ class InboxConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionConfig:
+    """What agents do with batches that have been final for long enough; None: nothing.
+
+    `inputs_s`, `results_s` and `dead_s`: the time after which inputs, results and dead letters are
+    deleted. `archive`: the folder to which a batch is archived before, a URI with a slash at its
+    end.
+    """
+
+    inputs_s: int | None = None
+    results_s: int | None = None
+    dead_s: int | None = None
+    archive: str | None = None
+
+    @property
+    def least_s(self) -> int:
+        """Return how long a batch has been final when it is archived."""
+        ages_s = (self.inputs_s, self.results_s, self.dead_s)
+        return min((age_s for age_s in ages_s if age_s is not None), default=86_400)
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """The price of a million tokens, in the currency's unit."""
 
@@ -308,6 +329,7 @@ class Config:
     otel: OtelConfig = OtelConfig()
     guard: GuardConfig = GuardConfig()
     inbox: InboxConfig = InboxConfig()
+    retention: RetentionConfig = RetentionConfig()
     document_roots: tuple[Path, ...] | None = None
     document_allow: tuple[str, ...] = ()
     document_private: tuple[IPv4Network | IPv6Network, ...] = ()

@@ -55,6 +55,21 @@ def route_faults(config: Config) -> list[str]:
     return faults + [f"types.{name}.route names no route; {fix}" for name in misrouted]
 
 
+def retention_faults(config: Config) -> list[str]:
+    """Return a fault if something would be deleted that is archived nowhere."""
+    settings = config.retention
+    ages_s = {"inputs": settings.inputs_s, "results": settings.results_s, "dead": settings.dead_s}
+    named = [name for name, age_s in ages_s.items() if age_s is not None]
+    if not named or settings.archive is not None:
+        return []
+    return [
+        (
+            f"retention.{named[0]} deletes only what is archived; set retention.archive to a "
+            "folder, or to s3://BUCKET/FOLDER/"
+        )
+    ]
+
+
 def account_faults(config: Config) -> list[str]:
     """Return the faults of accounts that have a key and the header in which it would be sent."""
     faults = []

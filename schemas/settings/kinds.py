@@ -19,7 +19,7 @@ from schemas.runtime.address import Address
 from schemas.settings import server_options
 from schemas.settings.config import TRACE_ID, Secret
 from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
-from schemas.task.allowed_uris import require_prefix
+from schemas.task.allowed_uris import folder_uri, require_prefix
 from schemas.task.topics import duration_s
 
 Check = Callable[[Any], Any]
@@ -117,6 +117,21 @@ def path(value: Any) -> Path:
 def paths(value: Any) -> tuple[Path, ...]:
     """Return paths from a list, or from a text with the system's separator; empty means none."""
     return tuple(path(part) for part in _parts(value, os.pathsep, "a list of paths"))
+
+
+def seconds(value: Any) -> int:
+    """Return the seconds of a duration such as `30d`."""
+    try:
+        return duration_s(text(value))
+    except ConfigError:  # the error's text quotes the wrong value
+        raise ValueError("write a number and s, m, h or d, for example 30d") from None
+
+
+def folder(value: Any) -> str:
+    """Return the URI of a folder, which is named by its whole path or by a URI."""
+    if "://" not in text(value) and not text(value).startswith(("/", "~")):
+        raise ValueError("write a whole path, or a URI such as s3://BUCKET/FOLDER/")
+    return folder_uri(text(value))
 
 
 def uri_prefixes(value: Any) -> tuple[str, ...]:

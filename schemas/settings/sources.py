@@ -27,12 +27,19 @@ from schemas.settings.config import (
     LogFormat,
     OtelConfig,
     Price,
+    RetentionConfig,
     RouteConfig,
     Secret,
     TypeConfig,
 )
 from schemas.settings.fallback import fallback_faults
-from schemas.settings.faults import account_faults, contradictions, quota_faults, route_faults
+from schemas.settings.faults import (
+    account_faults,
+    contradictions,
+    quota_faults,
+    retention_faults,
+    route_faults,
+)
 from schemas.settings.file import FILE, SettingFile
 from schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
 from schemas.settings.schema_file import SchemaFile
@@ -106,7 +113,7 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
         faults += contradictions(config)
     faults += route_faults(config) + fallback_faults(config)
     faults += account_faults(config) + quota_faults(config) + _header_faults(given, config)
-    faults += type_faults(config)
+    faults += type_faults(config) + retention_faults(config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config
@@ -343,6 +350,7 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
         otel=_otel(_under(values, "otel."), environ),
         guard=GuardConfig(**_under(values, "guard.")),
         inbox=InboxConfig(**_under(values, "inbox.")),
+        retention=_retention(_under(values, "retention.")),
         document_roots=values.get("documents.roots"),
         document_allow=values.get("documents.allow", default.document_allow),
         document_private=values.get("documents.private", default.document_private),
@@ -401,6 +409,12 @@ def _with_limits(settings: Mapping[str, Any]) -> dict[str, Any]:
     limits = {name: value for name, value in settings.items() if name in LIMIT_NAMES}
     others = {name: value for name, value in settings.items() if name not in LIMIT_NAMES}
     return others | {"limits": QuotaLimits(**limits)}
+
+
+def _retention(settings: Mapping[str, Any]) -> RetentionConfig:
+    return RetentionConfig(
+        **{name if name == "archive" else f"{name}_s": value for name, value in settings.items()}
+    )
 
 
 def _tenants(values: Mapping[str, Any]) -> dict[str, TenantConfig]:

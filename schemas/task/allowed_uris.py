@@ -7,6 +7,7 @@ form of URIs only: what a host's name resolves to is checked where the connectio
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 SCHEMES = ("s3", "gs", "az", "https", "file")
@@ -51,6 +52,19 @@ def require_prefix(value: str) -> str:
     if parts.scheme == "file" and parts.segments == ("",):
         raise ValueError("the folder / is all files of the machine; name a folder in it")
     return value
+
+
+def folder_uri(value: str) -> str:
+    """Return the URI of a folder that is named by its path or by a URI of a folder or a store.
+
+    Raises ValueError, which does not quote the value.
+    """
+    if "://" not in value:
+        return require_prefix(f"{Path(value).expanduser().absolute().as_uri()}/")
+    prefix = require_prefix(value if value.endswith("/") else f"{value}/")
+    if prefix.startswith("https:"):
+        raise ValueError("files are written to folders, or to s3://, gs:// or az://")
+    return prefix
 
 
 def uri_parts(uri: str) -> UriParts:

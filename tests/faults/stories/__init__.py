@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.faults.installation import Installation
 from tests.faults.stories import (
+    archiving,
     failing,
     hooking,
     isolating,
@@ -45,6 +46,11 @@ class Story:
 STORIES = (
     Story(
         producing.loading, "load.batch_made load.ids_taken load.accepted load.published load.shrunk"
+    ),
+    Story(
+        archiving.archiving,
+        "archive.begun archive.file_written archive.manifest_written archive.verified "
+        "archive.marked",
     ),
     Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
     Story(keeping.purging, "purge.marked purge.page_deleted"),

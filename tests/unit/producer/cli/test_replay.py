@@ -120,7 +120,7 @@ def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replaye
     all_dead(folder)
     assert run(folder, "replay", "--batch", "b", "--yes") == 0
     assert (
-        "left: 3 dead in a cancelled or purged batch; "
+        "left: 3 dead in a cancelled, archived or purged batch; "
         "replay --cancelled --batch NAME opens a cancelled one again" in capsys.readouterr().out
     )
 

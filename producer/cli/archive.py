@@ -1,0 +1,120 @@
+"""`archive`: writes a finished batch to files, reads them back, and marks the batch as archived.
+
+Tested by tests/integration/test_archive.py.
+"""
+
+import argparse
+from pathlib import Path
+
+from producer.app import LedgerParts, opened_ledger
+from producer.cli.cancel import actor
+from producer.ledger import archives, store, tally
+from producer.ledger.store import Batch
+from producer.retention.archiver import Archiver
+from producer.retention.formats import ArchiveFormat
+from producer.screen.answer import CommandAnswer, answering
+from producer.screen.live import bar
+from producer.text.pace import PaceMeter, left_text, rate_text
+from producer.text.printable import shown
+from schemas.errors import ConfigError, UnreachableError
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.store import ObjectStores
+from schemas.outputs.stores import OutputStores
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import ThreadExecutor
+from schemas.settings.config import Config
+from schemas.task.allowed_uris import uri_parts
+from schemas.task.wording import counted
+
+_OUTAGES = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.NO_BUCKET})
+
+
+async def archive(config: Config, options: argparse.Namespace) -> int:
+    """Archive a batch."""
+    to = options.to or config.retention.archive
+    if to is None:
+        raise ConfigError(
+            "name where the archive goes: --to DIR or --to s3://BUCKET/FOLDER/, or set archive in "
+            "[retention]"
+        )
+    require_folder(to)
+    async with opened_ledger(config, connections=2) as parts:
+        target = await parts.transactions.read(store.require_batch, options.group, options.batch)
+        with answering(options) as answer:
+            answer.put(batch=target.name)
+            if not await _was_archived(parts, target, to, options, answer):
+                await _archive(parts, target, to, options, answer)
+    return 0
+
+
+def require_folder(to: str) -> None:
+    """Raise ConfigError if the URI names a folder of this machine that does not exist."""
+    parts = uri_parts(to)
+    if parts.scheme == "file" and not Path("/", *parts.segments).is_dir():
+        path = "/" + "/".join(parts.segments).removesuffix("/")
+        raise ConfigError(
+            f"the folder {path} for archives does not exist; make it, or name another"
+        )
+
+
+async def _was_archived(
+    parts: LedgerParts, target: Batch, to: str, options: argparse.Namespace, answer: CommandAnswer
+) -> bool:
+    found = await parts.transactions.read(archives.covering, target.id)
+    if found is None or not found.uri.startswith(to) or found.format != options.format:
+        return False
+    answer.say(
+        f"batch {shown(target.name)} is archived already: {counted(found.tasks, 'task')} "
+        f"at {found.uri}",
+        uri=found.uri,
+        format=found.format,
+        tasks=found.tasks,
+        archived_before=True,
+    )
+    return True
+
+
+async def _archive(
+    parts: LedgerParts, target: Batch, to: str, options: argparse.Namespace, answer: CommandAnswer
+) -> None:
+    total = await parts.transactions.read(tally.loaded, target.id)
+    executor = ThreadExecutor("archive")
+    archiver = Archiver(
+        transactions=parts.transactions,
+        executor=executor,
+        store=OutputStores(executor=executor, objects=ObjectStores(), allow=[to]),
+        ledger_id=parts.ledger_id,
+        to=to,
+        file_format=ArchiveFormat(options.format),
+    )
+    try:
+        with bar(f"archiving {target.name}") as shown_bar:
+            meter, clock = PaceMeter(), SystemClock()
+
+            def show(done: int) -> None:
+                meter.see(done, clock.now_s())
+                facts = (rate_text(meter.per_s), left_text(meter.left_s(max(0, 2 * total - done))))
+                shown_bar.show(done, 2 * total, "  ".join(filter(None, facts)))
+
+            made, manifest = await archiver.archive(target, actor(), show)
+    except ObjectError as error:
+        raise (UnreachableError if error.fault in _OUTAGES else ConfigError)(
+            f"{error}; nothing is marked as archived, run it again to go on"
+        ) from None
+    finally:
+        executor.close()
+    contents = manifest.contents()
+    answer.say(
+        f"batch {shown(target.name)} is archived at {made.uri}: "
+        f"{counted(contents.tasks, 'task')} in {counted(contents.files, 'file')}, "
+        f"{contents.bytes:,} bytes, read back and compared",
+        uri=made.uri,
+        format=made.format,
+        files=contents.files,
+        bytes=contents.bytes,
+        tasks=contents.tasks,
+        results=contents.results,
+        dead=contents.dead,
+        digest=contents.digest.hex(),
+        archived_before=False,
+    )

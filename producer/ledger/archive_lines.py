@@ -1,0 +1,123 @@
+"""Reads tasks for an archive: all that the ledger has of each, as a line of JSON.
+
+A line has the columns of the ledger by name, under the name of their table, so nothing is lost. The
+first fields are for readers who do not know the tables: `id`, `status` and `answer`.
+
+Tested by tests/contract/test_archiver.py.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, RowMapping, Table, select
+
+from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
+from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
+from schemas.task.answer import answer_of, readable, stored_json
+from schemas.task.codec import POINTER, plain
+from schemas.task.states import Status
+from schemas.task.untrusted import contained
+
+_JSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NAIVE_UTC
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLine:
+    """A task of an archive; `raw` is its line, with the line end."""
+
+    task_id: int
+    status: Status
+    raw: bytes
+
+
+def read(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
+    """Return the lines of these tasks, by id."""
+    tasks = _rows(connection, task, ids, "id")
+    inputs = _by_task(connection, task_input, ids)
+    results = _by_task(connection, task_result, ids)
+    letters = _by_task(connection, dead_letter, ids)
+    attempts: dict[int, list[RowMapping]] = {}
+    for row in _rows(connection, task_attempt, ids, "task_id"):
+        attempts.setdefault(row["task_id"], []).append(row)
+    return [
+        _line(
+            row,
+            inputs.get(row["id"]),
+            results.get(row["id"]),
+            letters.get(row["id"]),
+            attempts.get(row["id"], ()),
+        )
+        for row in tasks
+    ]
+
+
+def _rows(
+    connection: Connection, table: Table[Any], ids: Sequence[int], column: str
+) -> Sequence[RowMapping]:
+    query = select(table).where(table.c[column].in_(ids)).order_by(*table.primary_key.columns)
+    return connection.execute(query).mappings().all()
+
+
+def _by_task(
+    connection: Connection, table: Table[Any], ids: Sequence[int]
+) -> dict[int, RowMapping]:
+    return {row["task_id"]: row for row in _rows(connection, table, ids, "task_id")}
+
+
+def _line(
+    row: RowMapping,
+    of_input: RowMapping | None,
+    result: RowMapping | None,
+    letter: RowMapping | None,
+    attempts: Sequence[RowMapping],
+) -> ArchiveLine:
+    status = Status(row["status"])
+    line: dict[str, Any] = {
+        "id": readable(row["task_key"]),
+        "status": status.name.lower(),
+        "answer": None if result is None else _answer(of_input, result),
+        "task": _values(row),
+        "input": of_input and _values(of_input),
+        "result": result and _result(result),
+        "attempts": [_values(attempt) for attempt in attempts],
+        "dead_letter": letter and _values(letter),
+    }
+    return ArchiveLine(row["id"], status, orjson.dumps(line, option=_JSON))
+
+
+def _answer(of_input: RowMapping | None, result: RowMapping) -> Any:
+    """Return the answer as an export writes it; None if it lies elsewhere or cannot be read."""
+    if result["codec"] == POINTER:
+        return None
+    try:
+        with contained():
+            return answer_of(of_input["body"] if of_input else b"", result["codec"], result["body"])
+    except Exception:  # noqa: BLE001 - one damaged row must not end the archive, and its bytes stay
+        return None
+
+
+def _result(row: RowMapping) -> dict[str, Any]:
+    """Return the columns of a result, whose body is not compressed any more if it can be read."""
+    body = stored_json(row["codec"], row["body"])
+    codec = row["codec"] if body is row["body"] else plain(row["codec"])
+    return _values({**row, "codec": codec, "body": body})
+
+
+def _values(row: Mapping[Any, Any] | RowMapping) -> dict[str, Any]:
+    return {str(name): _value(value) for name, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    """Return bytes as a text if they are UTF-8, else by base64; sentinel times as null."""
+    if isinstance(value, datetime):
+        return None if value in {LONG_AGO_TIME, NEVER_TIME} else value
+    if not isinstance(value, bytes | bytearray):
+        return value
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,234 @@
+"""The archives of batches: when a batch may be archived, and what is known of its archives.
+
+A batch is archived once it is final. It is marked only after its files have been read back. Then
+nothing can be loaded into it or replayed in it, and a task of it that has no row any more is done.
+
+Tested by tests/contract/test_archiver.py.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from producer.ledger import audit, tally
+from producer.ledger.audit import AuditKind
+from producer.ledger.batch_ids import id_range
+from producer.ledger.store import Batch, Origin, direct_batch
+from schemas.errors import UnsafeStateError
+from schemas.ledger.query_plans import along_open
+from schemas.ledger.sql import LONG_AGO_TIME, utc_now
+from schemas.ledger.tables import archive, batch, guard, hook, replay_item, replay_run, task
+from schemas.task.hooks import HookState
+from schemas.task.states import OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An archive of a batch. `uri` is its folder; times are UTC without a zone."""
+
+    id: int
+    batch_id: int
+    uri: str
+    format: str
+    tasks: int
+    digest: bytes | None
+    created_at: datetime
+    verified_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an archive has: numbers of files, bytes and tasks, and the SHA-256 of its manifest."""
+
+    digest: bytes
+    files: int
+    bytes: int
+    tasks: int
+    results: int
+    dead: int
+
+
+def obstacle(connection: Connection, target: Batch) -> str:
+    """Return why a batch cannot be archived or purged now; empty if it can.
+
+    It must be final, and nothing that is still to be done may name it.
+    """
+    if target.name == direct_batch(target.group):
+        return "it takes the records of the inbox that name no batch"
+    row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
+    is_loading = row.note == Origin.LOAD.value and row.closed_at is None
+    if is_loading and row.cancelled_at is None:
+        return "its load has not ended; if none is running, start the same load again"
+    hindrances = (
+        (_open_task(target.id), "some of its tasks are not final; wait, or cancel the batch"),
+        (_raised_guard(target.id), "a guard holds it back; see: python -m producer guard list"),
+        (_waiting_hook(connection, target.id), "hooks of its tasks have not run yet; wait"),
+        (
+            _waiting_replay(connection, target),
+            "a replay has not ended; see: python -m producer replay --list",
+        ),
+    )
+    found = (reason for query, reason in hindrances if connection.execute(query).first())
+    return next(found, "")
+
+
+def _open_task(batch_id: int) -> Any:
+    is_open = (task.c.batch_id == batch_id, task.c.status.in_(OPEN))
+    return along_open(select(task.c.id).where(*is_open)).limit(1)
+
+
+def _raised_guard(batch_id: int) -> Any:
+    is_raised = guard.c.opened_at.is_(None) | guard.c.called_at.is_(None)
+    return select(guard.c.id).where(guard.c.batch_id == batch_id, is_raised).limit(1)
+
+
+def _waiting_hook(connection: Connection, batch_id: int) -> Any:
+    of_batch = hook.c.task_id.between(*id_range(connection, batch_id))
+    waits = (hook.c.batch_id == batch_id, hook.c.state != int(HookState.GAVE_UP))
+    return select(hook.c.id).where(of_batch, *waits).limit(1)
+
+
+def _waiting_replay(connection: Connection, target: Batch) -> Any:
+    """Return the query for a run of the group that may still replay tasks of the batch."""
+    of_batch = replay_item.c.item_id.between(*id_range(connection, target.id))
+    waits = (replay_item.c.run_id == replay_run.c.id, replay_item.c.state == 0)
+    named = (
+        select(replay_item.c.item_id)
+        .join(task, task.c.id == replay_item.c.item_id)
+        .where(*waits, replay_item.c.kind == 0, of_batch, task.c.batch_id == target.id)
+    )
+    is_open = (replay_run.c.group_name == target.group, replay_run.c.ended_at.is_(None))
+    may_name = replay_run.c.stored_at.is_(None) | named.exists()
+    return select(replay_run.c.id).where(*is_open, may_name).limit(1)
+
+
+def begin(
+    connection: Connection,
+    target: Batch,
+    *,
+    folder: str,
+    file_format: str,
+    made_by: tuple[str, str],
+) -> Archive:
+    """Return the unfinished archive of the batch below `folder`, or a new one.
+
+    `made_by` are the schema's revision and the version of docllm. An unfinished archive of another
+    version, or of what the batch was before it changed, is given up. Raises UnsafeStateError if
+    the batch cannot be archived now.
+    """
+    _require_final(connection, target)
+    changed_at = last_change(connection, target.id)
+    for found in _unfinished(connection, target.id, folder):
+        is_same = (found.format, found.revision, found.version) == (file_format, *made_by)
+        if is_same and changed_at <= found.created_at:
+            return _archive(found)
+        give_up(connection, found.id)
+    row = {"batch_id": target.id, "format": file_format, "revision": made_by[0]}
+    added = connection.execute(insert(archive).values(row | {"version": made_by[1]}))
+    (key,) = added.inserted_primary_key or (0,)
+    named = update(archive).where(archive.c.id == key)
+    connection.execute(named.values(uri=f"{folder}{key}/"))
+    return _archive(connection.execute(select(archive).where(archive.c.id == key)).one())
+
+
+def _unfinished(connection: Connection, batch_id: int, folder: str) -> list[Row[Any]]:
+    open_ones = select(archive).where(
+        archive.c.batch_id == batch_id,
+        archive.c.verified_at.is_(None),
+        archive.c.ended_at.is_(None),
+    )
+    rows = connection.execute(open_ones.order_by(archive.c.id)).all()
+    return [row for row in rows if row.uri == f"{folder}{row.id}/"]
+
+
+def give_up(connection: Connection, archive_id: int) -> None:
+    """Note that an archive will not be finished; its files stay where they are."""
+    connection.execute(update(archive).where(archive.c.id == archive_id).values(ended_at=utc_now()))
+
+
+def finish(
+    connection: Connection, target: Batch, made: Archive, contents: Contents, actor: str
+) -> bool:
+    """Mark an archive as verified and its batch as archived, in one transaction.
+
+    Returns False if the batch has changed since the archive was begun: then it is given up.
+    """
+    locked = select(batch.c.archived_at).where(batch.c.id == target.id).with_for_update()
+    archived_at = connection.execute(locked).scalar_one()
+    if _hindrance(connection, target) or last_change(connection, target.id) > made.created_at:
+        give_up(connection, made.id)
+        return False
+    values = {name: getattr(contents, name) for name in Contents.__slots__}
+    verified = update(archive).where(archive.c.id == made.id)
+    connection.execute(verified.values(verified_at=utc_now(), **values))
+    if archived_at is None:
+        mark = update(batch).where(batch.c.id == target.id)
+        connection.execute(mark.values(archived_at=utc_now()))
+    audit.write(
+        connection,
+        group=target.group,
+        actor=actor,
+        action="archive",
+        kind=AuditKind.BATCH,
+        target=target.name,
+        detail=f"batch {target.name} to {made.uri}",
+        items=contents.tasks,
+    )
+    return True
+
+
+def last_change(connection: Connection, batch_id: int) -> datetime:
+    """Return when a task of the batch last entered a state; long ago if none ever did.
+
+    Every move of a task is counted, so nothing has changed since a later time.
+    """
+    of_batch = tally.counts(lambda column: [column["batch_id"] == batch_id])
+    changed_at = connection.execute(select(func.max(of_batch.c.newest_at))).scalar()
+    return _time(changed_at)
+
+
+def _time(value: Any) -> datetime:
+    """Return a time; SQLite returns the greatest of some times as a text."""
+    if value is None:
+        return LONG_AGO_TIME
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+def newest(connection: Connection, batch_ids: Iterable[int]) -> dict[int, Archive]:
+    """Return the newest verified archive of each of these batches that has one."""
+    query = select(archive).where(
+        archive.c.batch_id.in_(sorted(set(batch_ids))), archive.c.verified_at.is_not(None)
+    )
+    rows = connection.execute(query.order_by(archive.c.id))
+    return {row.batch_id: _archive(row) for row in rows}
+
+
+def covering(connection: Connection, batch_id: int) -> Archive | None:
+    """Return the newest verified archive if it holds what the batch is now; None otherwise.
+
+    A program of an older version may have loaded or replayed tasks after the batch was archived.
+    """
+    found = newest(connection, [batch_id]).get(batch_id)
+    if found is None or last_change(connection, batch_id) > found.created_at:
+        return None
+    return found
+
+
+def _require_final(connection: Connection, target: Batch) -> None:
+    if reason := _hindrance(connection, target):
+        raise UnsafeStateError(f"batch {target.name!r} cannot be archived: {reason}")
+
+
+def _hindrance(connection: Connection, target: Batch) -> str:
+    """Return why a batch cannot be archived now; empty if it can."""
+    purging_at = select(batch.c.purging_at).where(batch.c.id == target.id)
+    if connection.execute(purging_at).scalar() is not None:
+        return "rows of it are purged"
+    return obstacle(connection, target)
+
+
+def _archive(row: Row[Any]) -> Archive:
+    return Archive(*(getattr(row, name) for name in Archive.__slots__))

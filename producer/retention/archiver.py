@@ -1,0 +1,257 @@
+"""Archives a batch: writes its files and the manifest, reads all back, then marks the batch.
+
+An interrupted run is continued: files that are there with the same bytes serve. Nothing is ever
+overwritten, and each archive has a folder of its own, whose name has the ledger and its number.
+
+Tested by tests/contract/test_archiver.py.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from producer.ledger import archive_lines, archives
+from producer.ledger.archive_lines import ArchiveLine
+from producer.ledger.archives import Archive
+from producer.ledger.export import id_groups
+from producer.ledger.store import Batch
+from producer.retention import formats
+from producer.retention.formats import ArchiveFormat
+from producer.retention.manifest import NAME, ArchiveFile, Manifest
+from schemas.errors import UnsafeStateError
+from schemas.ledger.migrations import own_revision
+from schemas.ledger.transactions import Transactions
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.runtime import crash
+from schemas.runtime.executors import Executor
+from schemas.task.states import Status
+from schemas.task.untrusted import contained, describe_error
+from schemas.version import VERSION
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    """Most tasks, and most bytes of lines, in one file; a file is in memory as a whole."""
+
+    tasks: int = 250_000
+    bytes: int = 64 << 20
+
+
+class ArchiveStore(Protocol):
+    """Where archives are written. Failures are ObjectErrors."""
+
+    async def put_new(self, uri: str, content: bytes) -> None:
+        """Write an object that does not exist yet, whole."""
+        ...
+
+    async def get(self, uri: str, *, limit: int) -> bytes:
+        """Return an object of at most `limit` bytes."""
+        ...
+
+
+class ArchiveAlteredError(UnsafeStateError):
+    """An archive that is not what the ledger has; the text names the file."""
+
+
+class Archiver:
+    """Archives batches below one folder, `to`, a URI that ends with a slash."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        executor: Executor,
+        store: ArchiveStore,
+        ledger_id: str,
+        to: str,
+        file_format: ArchiveFormat = ArchiveFormat.JSONL,
+        limits: ArchiveLimits = ArchiveLimits(),
+    ) -> None:
+        self._transactions = transactions
+        self._executor = executor
+        self._store = store
+        self._ledger_id = ledger_id
+        self._to = to
+        self._format = file_format
+        self._limits = limits
+
+    async def archive(
+        self, target: Batch, actor: str, progress: Callable[[int], None] = lambda _tasks: None
+    ) -> tuple[Archive, Manifest]:
+        """Archive a batch and mark it; return the archive and its manifest.
+
+        `progress` hears how many tasks were written, then how many were compared, in one count.
+        Raises UnsafeStateError if the batch is not final or changes meanwhile, ArchiveAlteredError
+        if a file is not what was written, and ObjectError.
+        """
+        formats.require_library(self._format)
+        while True:
+            made = await self._transactions.write(
+                archives.begin,
+                target,
+                folder=f"{self._to}{folder_name(target.name, self._ledger_id)}-",
+                file_format=self._format.value,
+                made_by=(own_revision(), VERSION),
+            )
+            crash.reach("archive.begun")
+            manifest = await self._write(target, made, progress)
+            if manifest is not None:
+                break
+            await self._transactions.write(archives.give_up, made.id)
+        await self._verify(target, made, manifest, progress)
+        crash.reach("archive.verified")
+        contents = manifest.contents()
+        if not await self._transactions.write(archives.finish, target, made, contents, actor):
+            raise UnsafeStateError(
+                f"batch {target.name!r} changed while it was archived; archive it again"
+            )
+        crash.reach("archive.marked")
+        return made, manifest
+
+    async def _write(
+        self, target: Batch, made: Archive, progress: Callable[[int], None]
+    ) -> Manifest | None:
+        """Write files and manifest; None if the folder has a file with other content."""
+        files: list[ArchiveFile] = []
+        lines = self._lines(target.id)
+        done = 0
+        while part := await self._executor(lambda: next(parts_of(lines, self._limits), None)):
+            content, file = await self._executor(
+                partial(encoded, self._format, part, len(files) + 1)
+            )
+            if not await self._put(f"{made.uri}{file.name}", content):
+                return None
+            crash.reach("archive.file_written")
+            files.append(file)
+            done += file.tasks
+            progress(done)
+        manifest = Manifest(
+            group=target.group,
+            batch=target.name,
+            batch_id=target.id,
+            ledger=self._ledger_id,
+            archive=made.id,
+            format=self._format.value,
+            schema=own_revision(),
+            docllm=VERSION,
+            created_at=f"{made.created_at.isoformat()}Z",
+            files=tuple(files),
+        )
+        if not await self._put(f"{made.uri}{NAME}", manifest.stored()):
+            return None
+        crash.reach("archive.manifest_written")
+        return manifest
+
+    async def _put(self, uri: str, content: bytes) -> bool:
+        """Write a file; return False if there is one with other content."""
+        try:
+            await self._store.put_new(uri, content)
+        except ObjectError as error:
+            if error.fault is not ObjectFault.EXISTS:
+                raise
+            return await self._is_same(uri, content)
+        return True
+
+    async def _is_same(self, uri: str, content: bytes) -> bool:
+        try:
+            return await self._store.get(uri, limit=len(content)) == content
+        except ObjectError as error:
+            if error.fault is not ObjectFault.TOO_LARGE:
+                raise
+            return False
+
+    async def _verify(
+        self, target: Batch, made: Archive, manifest: Manifest, progress: Callable[[int], None]
+    ) -> None:
+        """Read all files back and compare them with the ledger. Raises ArchiveAlteredError."""
+        stored = manifest.stored()
+        if await self._store.get(f"{made.uri}{NAME}", limit=len(stored)) != stored:
+            raise ArchiveAlteredError(f"{made.uri}{NAME} is not as it was written")
+        done = manifest.contents().tasks
+        for file in manifest.files:
+            uri = f"{made.uri}{file.name}"
+            content = await self._store.get(uri, limit=file.bytes)
+            lines = self._lines(target.id, (file.first_task, file.last_task))
+            fault = await self._executor(partial(difference, file, self._format, content, lines))
+            if fault:
+                raise ArchiveAlteredError(
+                    f"{uri} {fault}; nothing is marked as archived; archive the batch again"
+                )
+            done += file.tasks
+            progress(done)
+
+    def _lines(self, batch_id: int, within: tuple[int, int] | None = None) -> Iterator[ArchiveLine]:
+        read = self._transactions.database.auto
+        for ids in id_groups(read, batch_id, within):
+            yield from read(partial(archive_lines.read, ids=ids))
+
+
+def folder_name(batch: str, ledger_id: str) -> str:
+    """Return a name that is safe in paths and keys; the ledger's id keeps ledgers apart."""
+    safe = _UNSAFE.sub("_", batch)[:_NAME_CHARS].lstrip(".") or "batch"
+    return f"{safe}-{ledger_id[:12]}"
+
+
+def parts_of(lines: Iterator[ArchiveLine], limits: ArchiveLimits) -> Iterator[list[ArchiveLine]]:
+    """Yield the lines of one file after the other; the iterator is not read further than needed."""
+    part: list[ArchiveLine] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line.raw)
+        if len(part) >= limits.tasks or size >= limits.bytes:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def encoded(
+    file_format: ArchiveFormat, part: list[ArchiveLine], number: int
+) -> tuple[bytes, ArchiveFile]:
+    """Return the bytes of a file, and its entry in the manifest."""
+    writer, digest = formats.writer(file_format), hashlib.sha256()
+    for line in part:
+        writer.add(line.raw)
+        digest.update(line.raw)
+    content = writer.content()
+    return content, ArchiveFile(
+        name=f"part-{number:05}.{formats.suffix(file_format)}",
+        bytes=len(content),
+        tasks=len(part),
+        results=sum(line.status is Status.SUCCEEDED for line in part),
+        dead=sum(line.status is Status.DEAD for line in part),
+        first_task=part[0].task_id,
+        last_task=part[-1].task_id,
+        sha256=hashlib.sha256(content).hexdigest(),
+        lines_sha256=digest.hexdigest(),
+    )
+
+
+def difference(
+    file: ArchiveFile, file_format: ArchiveFormat, content: bytes, ledger: Iterator[ArchiveLine]
+) -> str:
+    """Return how a file differs from what was written and from the ledger; empty if it does not."""
+    if (len(content), hashlib.sha256(content).hexdigest()) != (file.bytes, file.sha256):
+        return "has other bytes than were written"
+    count, digest = 0, hashlib.sha256()
+    try:
+        with contained():
+            for line in formats.lines_of(file_format, content):
+                count += 1
+                digest.update(line)
+    except Exception as error:  # noqa: BLE001 - the file may be damaged in any way
+        return f"cannot be decoded: {describe_error(error)}"
+    expected, tasks = hashlib.sha256(), 0
+    for task in ledger:
+        tasks += 1
+        expected.update(task.raw)
+    if count != tasks:
+        return f"has {count} tasks, the ledger has {tasks}"
+    return "" if digest.digest() == expected.digest() else "has other content than the ledger"

@@ -1,0 +1,160 @@
+"""The formats of an archive's files: lines of JSON by gzip, or Parquet.
+
+Equal lines make equal bytes, so that a file is known again that an interrupted run has written.
+
+Tested by tests/contract/test_archiver.py.
+"""
+
+import gzip
+import importlib
+import io
+from collections.abc import Iterator
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import orjson
+
+from schemas.errors import ConfigError
+
+_LEVEL = 6
+_ROWS = 10_000  # rows of a group in a Parquet file
+_PARQUET = "needs the extra `archive`; run: pip install 'docllm[archive]'"
+
+
+class ArchiveFormat(StrEnum):
+    """The format of an archive's files."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+class ArchiveWriter(Protocol):
+    """Makes one file of lines."""
+
+    def add(self, line: bytes) -> None:
+        """Add a line, which ends with a line end."""
+        ...
+
+    def content(self) -> bytes:
+        """Return the whole file; nothing is added after it."""
+        ...
+
+
+def suffix(file_format: ArchiveFormat) -> str:
+    """Return the end of the names of files."""
+    return {ArchiveFormat.JSONL: "jsonl.gz", ArchiveFormat.PARQUET: "parquet"}[file_format]
+
+
+def require_library(file_format: ArchiveFormat) -> None:
+    """Raise ConfigError if the library of the format is not installed."""
+    if file_format is ArchiveFormat.PARQUET and find_spec("pyarrow") is None:
+        raise ConfigError(f"the format parquet {_PARQUET}")
+
+
+def writer(file_format: ArchiveFormat) -> ArchiveWriter:
+    """Return a writer for a new file."""
+    return _ParquetWriter() if file_format is ArchiveFormat.PARQUET else _JsonLines()
+
+
+def lines_of(file_format: ArchiveFormat, content: bytes) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises an error of the format's library if it is damaged."""
+    if file_format is ArchiveFormat.PARQUET:
+        yield from _parquet_lines(content)
+    else:
+        yield from gzip.GzipFile(fileobj=io.BytesIO(content))
+
+
+class _JsonLines:
+    def __init__(self) -> None:
+        self._raw = io.BytesIO()
+        # A file name and a time in it would make equal lines differ.
+        self._file = gzip.GzipFile(
+            filename="", mode="wb", fileobj=self._raw, compresslevel=_LEVEL, mtime=0
+        )
+
+    def add(self, line: bytes) -> None:
+        self._file.write(line)
+
+    def content(self) -> bytes:
+        self._file.close()
+        return self._raw.getvalue()
+
+
+# The columns of a Parquet file before `line`, with the field of the line and its Arrow type.
+_COLUMNS: tuple[tuple[str, tuple[str, str], str], ...] = (
+    ("task_id", ("task", "id"), "int64"),
+    ("type", ("task", "type"), "string"),
+    ("tenant", ("task", "tenant"), "string"),
+    ("created_at", ("task", "created_at"), "string"),
+    ("input", ("input", "body"), "string"),
+    ("model", ("result", "model"), "string"),
+    ("route", ("result", "route"), "string"),
+    ("tokens_in", ("result", "tokens_in"), "int64"),
+    ("tokens_out", ("result", "tokens_out"), "int64"),
+    ("cost_micro", ("result", "cost_micro"), "int64"),
+    ("answered_at", ("result", "created_at"), "string"),
+    ("error_class", ("dead_letter", "error_class"), "string"),
+    ("error_text", ("dead_letter", "error_text"), "string"),
+    ("died_at", ("dead_letter", "died_at"), "string"),
+)
+
+
+def _arrow() -> tuple[Any, Any]:
+    """Return the modules of the library, which is an extra."""
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ConfigError(f"the format parquet {_PARQUET}") from None
+
+
+class _ParquetWriter:
+    """A column for what people ask for, and `line` with the whole line."""
+
+    def __init__(self) -> None:
+        self._arrow, parquet = _arrow()
+        texts = ("id", "status", "answer")
+        named = [(name, self._arrow.string()) for name in texts]
+        named += [(name, getattr(self._arrow, kind)()) for name, _, kind in _COLUMNS]
+        self._schema = self._arrow.schema([*named, ("line", self._arrow.large_binary())])
+        self._raw = io.BytesIO()
+        self._file = parquet.ParquetWriter(self._raw, self._schema, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, line: bytes) -> None:
+        self._rows.append(_row(line))
+        if len(self._rows) == _ROWS:
+            self._flush()
+
+    def content(self) -> bytes:
+        self._flush()
+        self._file.close()
+        return self._raw.getvalue()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._file.write_table(self._arrow.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows = []
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """Return a row; of a line that nests too deep to be read, only the line itself."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return {"line": line}
+    answer = value["answer"]
+    row = {"id": value["id"], "status": value["status"], "line": line}
+    row["answer"] = answer if answer is None else orjson.dumps(answer).decode()
+    for name, (table, column), kind in _COLUMNS:
+        found = (value[table] or {}).get(column)
+        fits = isinstance(found, int if kind == "int64" else str)
+        row[name] = found if fits else None
+    return row
+
+
+def _parquet_lines(content: bytes) -> Iterator[bytes]:
+    _, parquet = _arrow()
+    for group in parquet.ParquetFile(io.BytesIO(content)).iter_batches(_ROWS, columns=["line"]):
+        for line in group.column(0):
+            yield line.as_py()

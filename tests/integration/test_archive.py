@@ -1,0 +1,98 @@
+"""`archive` through whole programs: to a folder and to an object store, and what follows it."""
+
+import gzip
+
+import orjson
+import pytest
+
+from producer.retention.manifest import Manifest
+from tests.integration import documents
+from tests.integration.deployment import BATCH, Deployment
+from tests.servers import ObjectStore
+
+TASKS = 7
+
+
+def finished(deployment: Deployment) -> None:
+    deployment.llm("--latency", "0", "--faults", "413=0.3")
+    deployment.load(TASKS)
+    deployment.until_done()
+
+
+def archived(deployment: Deployment, *options: str) -> dict[str, object]:
+    """Archive the batch, and return what the command says of it."""
+    said = deployment.producer("archive", "--batch", BATCH, "--json", *options)
+    value: dict[str, object] = orjson.loads(said)
+    assert documents.faults("archive", value) == []
+    return value
+
+
+def test_an_archived_batch_is_put_away(embedded: Deployment) -> None:
+    """It is in a folder, out of `status`, still exported, and takes nothing more."""
+    finished(embedded)
+    to = embedded.folder / "old batches"
+    refused = embedded.run("producer", "archive", "--batch", BATCH, "--to", str(to))
+    assert refused.code == 2
+    assert "does not exist; make it" in refused.err
+    to.mkdir()
+    exported = embedded.producer("export", "--batch", BATCH)
+
+    said = archived(embedded, "--to", str(to))
+
+    (folder,) = to.iterdir()
+    assert said["uri"] == f"{folder.as_uri()}/"
+    manifest = Manifest.of_stored((folder / "manifest.json").read_bytes())
+    lines = [
+        orjson.loads(line)
+        for file in manifest.files
+        for line in gzip.decompress((folder / file.name).read_bytes()).splitlines()
+    ]
+    results = [orjson.loads(line) for line in exported.splitlines()]
+    assert [(line["id"], line["status"], line["answer"]) for line in lines] == [
+        (result["id"], result["status"], result["result"]) for result in results
+    ]
+    assert archived(embedded, "--to", str(to))["archived_before"] is True
+
+    assert orjson.loads(embedded.producer("status", "--json"))["batches"] == []
+    for option in (["--archived"], ["--batch", BATCH]):
+        (shown,) = orjson.loads(embedded.producer("status", "--json", *option))["batches"]
+        assert documents.faults("status", orjson.loads(embedded.producer("status", "--json"))) == []
+        assert shown["archived"]["uri"] == said["uri"]
+    assert f"archived at {said['uri']}" in embedded.producer("status", "--archived")
+    assert embedded.producer("export", "--batch", BATCH) == exported
+    again = embedded.run("producer", "load", str(embedded.write_lines([])), "--batch", BATCH)
+    assert (again.code, said["uri"] in again.err) == (4, True)
+    plan = orjson.loads(embedded.producer("replay", "--all", "--dry-run", "--json"))["plan"]
+    assert (plan["tasks"], plan["closed"]) == (0, said["dead"])
+
+
+def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
+    """Nothing is written."""
+    embedded.load(TASKS)
+
+    refused = embedded.run("producer", "archive", "--batch", BATCH, "--to", str(embedded.folder))
+
+    assert refused.code == 4
+    assert "some of its tasks are not final" in refused.err
+    assert list(embedded.folder.glob("*/manifest.json")) == []
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_an_archive_in_an_object_store(
+    embedded: Deployment, object_store: ObjectStore, file_format: str
+) -> None:
+    """A missing bucket marks nothing; with it, the same command archives the batch."""
+    bucket = f"archive-{file_format}"
+    embedded.environ |= object_store.environ
+    finished(embedded)
+    options = ("--to", f"s3://{bucket}/docllm", "--format", file_format)
+    refused = embedded.run("producer", "archive", "--batch", BATCH, *options)
+    assert refused.code == 3
+    assert "bucket that does not exist" in refused.err
+    object_store.make_bucket(bucket)
+
+    said = archived(embedded, *options)
+
+    assert str(said["uri"]).startswith(f"s3://{bucket}/docllm/{BATCH}-")
+    assert said["tasks"] == TASKS
+    assert object_store.environ["AWS_SECRET_ACCESS_KEY"] not in refused.err
