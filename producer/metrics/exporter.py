@@ -19,7 +19,7 @@ from producer.metrics.families import Reading, families
 from producer.metrics.http_server import JSON, HttpAnswer, HttpPage, health
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Scale, ScaleLimits, scale
-from producer.metrics.workload import account_limits, workload
+from producer.metrics.workload import ProviderAccounts, workload
 from producer.ports import Backlog, TopicAdmin
 from schemas.codes import Code
 from schemas.errors import UnreachableError
@@ -56,7 +56,7 @@ class Exporter(Collector):
         self._admin = admin
         self._topics = topics
         self._routes = RouteLabels(config.routes)
-        self._slots, self._limits = config.agent.slots, account_limits(config)
+        self._slots, self._accounts = config.agent.slots, ProviderAccounts(config)
         self._wanted = wanted
         self._clock = clock
         self._schema = schema
@@ -141,7 +141,7 @@ class Exporter(Collector):
             yield from families(self._reading, self._routes, self._scaled(self._reading))
 
     def _scaled(self, reading: Reading) -> Scale:
-        load = workload(reading, slots=self._slots, limits=self._limits)
+        load = workload(reading, slots=self._slots, accounts=self._accounts)
         return scale(load, self._wanted)
 
     def _scale(self) -> HttpAnswer:

@@ -4,12 +4,12 @@ Lag alone misleads: records of retry topics wait by design, a provider's limits 
 agents, and in an outage more agents finish nothing. So the number follows what binds.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, floor, inf
 
-from schemas.settings.quota import QuotaLimits
+from schemas.settings.quota import NO_LIMITS, QuotaLimits
 
 USUAL_TASK_S = 5.0  # while nothing is known of them
 # Kubernetes changes nothing for a difference of a tenth or less: one agent more would never come.
@@ -21,12 +21,26 @@ class Bound(StrEnum):
     """What decides the number of agents."""
 
     IDLE = "idle"  # nothing is to be done
-    CLOSED = "closed"  # no route with work takes calls: more agents would finish nothing
+    BUS = "bus"  # the bus does not answer: nobody knows what waits in the inbox
+    CLOSED = "closed"  # routes with work take no calls: more agents would finish nothing
+    WAITS = "waits"  # work waits on purpose: for its hours, a guard or a lock
     NEED = "need"
-    QUOTA = "quota"  # the limits of the providers feed no more
+    QUOTA = "quota"  # the limits that a person set for the providers feed no more
+    LEARNED = "learned"  # the providers refused more calls than these agents make
     PARTITIONS = "partitions"  # a further agent would read nothing
     LEAST = "min"
     MOST = "max"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAccount:
+    """An account of a provider, with the limits that a person set.
+
+    `learned` is how many calls at once the agents found that it takes; None if it has refused none.
+    """
+
+    limits: QuotaLimits = NO_LIMITS
+    learned: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +56,14 @@ class ScaleLimits:
 class Workload:
     """What a group has to do, and what does it.
 
-    `waiting` counts tasks that are due or run, and records of the inbox. `unfinished` are all open
-    tasks. `agents` are alive and have `slots` each. `busy` slots end `ended_per_s` tasks; both are
-    of the last minute. `partitions` is None while the bus does not answer. `closed` tells that no
-    route with work takes calls. `limits` are those of the accounts that the tasks can use, None if
-    one of them has none. `tokens_in` and `tokens_out` are those of a usual task, 0 if unknown.
+    - `waiting` counts tasks that are due or run, and records of the inbox. `unfinished` are all
+      open tasks. `waits` tells that some wait on purpose.
+    - `agents` are alive and have `slots` each. `busy` slots end `ended_per_s` tasks. The oldest
+      attempt that runs is `oldest_s` old.
+    - `partitions` is None while the bus does not answer.
+    - `closed_routes` of the `routes` that have work take no calls.
+    - `accounts` are those of the routes with work. `tokens_in` and `tokens_out` are those of a
+      usual task, 0 if unknown.
     """
 
     waiting: int
@@ -55,11 +72,26 @@ class Workload:
     slots: int
     busy: int = 0
     ended_per_s: float = 0.0
+    oldest_s: float = 0.0
     partitions: int | None = None
-    closed: bool = False
-    limits: Collection[QuotaLimits] | None = None
+    routes: int = 0
+    closed_routes: int = 0
+    waits: bool = False
+    accounts: Collection[ProviderAccount] = ()
     tokens_in: float = 0.0
     tokens_out: float = 0.0
+
+    @property
+    def task_s(self) -> float:
+        """Return how long a task takes; a guess until one has ended."""
+        if self.busy and self.ended_per_s:
+            return self.busy / self.ended_per_s
+        return max(USUAL_TASK_S, self.oldest_s)
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether most slots of the agents are free, though work waits."""
+        return 2 * self.busy < self.agents * self.slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +103,7 @@ class Scale:
     need: int
     quota: int | None
     partitions: int | None
+    learned: int | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return the answer to a program."""
@@ -80,51 +113,86 @@ class Scale:
             "because": self.because,
             "need": self.need,
             "quota": self.quota,
+            "learned": self.learned,
             "partitions": self.partitions,
         }
 
 
 def scale(load: Workload, wanted: ScaleLimits) -> Scale:
     """Return how many agents a group can use now."""
-    task_s = load.busy / load.ended_per_s if load.busy and load.ended_per_s else USUAL_TASK_S
-    need, quota = _need(load, wanted, task_s), _quota(load, task_s)
-
-    def found(desired: int, because: Bound) -> Scale:
-        return Scale(desired, because, need, quota, load.partitions)
-
-    if not load.waiting and not load.unfinished:
-        return found(wanted.least, Bound.IDLE)
-    if load.closed:
-        return found(max(load.agents, wanted.least, 1), Bound.CLOSED)
-    others = {Bound.QUOTA: quota, Bound.PARTITIONS: load.partitions, Bound.MOST: wanted.most}
+    need = _need(load, wanted)
+    quota = _fed(load)
+    learned = _learned(load)
+    others = {
+        Bound.QUOTA: quota,
+        Bound.LEARNED: learned,
+        Bound.PARTITIONS: load.partitions,
+        Bound.MOST: wanted.most,
+    }
     ceilings = {bound: agents for bound, agents in others.items() if agents is not None}
+    desired, because = _bound(load, need, ceilings)
+    if desired < wanted.least:
+        desired = wanted.least
+        because = because if because in _HOLDS else Bound.LEAST
+    return Scale(desired, because, need, quota, load.partitions, learned)
+
+
+_HOLDS = (Bound.IDLE, Bound.BUS, Bound.CLOSED, Bound.WAITS)
+
+
+def _bound(load: Workload, need: int, ceilings: Mapping[Bound, int]) -> tuple[int, Bound]:
+    if load.partitions is None:
+        return load.agents, Bound.BUS
+    if not load.waiting and not load.unfinished:
+        return 0, Bound.IDLE
+    if load.closed_routes and (load.closed_routes == load.routes or load.has_room):
+        return max(load.agents, 1), Bound.CLOSED
     because = min(ceilings, key=lambda bound: ceilings[bound])
-    if need <= ceilings[because]:
-        desired, because = _noticed(need, load.agents, ceilings[because]), Bound.NEED
-    else:
-        desired = ceilings[because]
-    return found(wanted.least, Bound.LEAST) if desired < wanted.least else found(desired, because)
+    desired = ceilings[because]
+    if need <= desired:
+        desired, because = _noticed(need, load.agents, desired), Bound.NEED
+    if load.waits and load.has_room and desired > load.agents:
+        # At the end of the wait it is seen how many agents its tasks need.
+        return max(load.agents, 1), Bound.WAITS
+    return desired, because
 
 
-def _need(load: Workload, wanted: ScaleLimits, task_s: float) -> int:
+def _need(load: Workload, wanted: ScaleLimits) -> int:
     """Return how many agents do the work in time; at least one, to call up what will be due.
 
-    Until agents have shown how long tasks take, one is enough.
+    One agent shows how long tasks take, and what the providers accept.
     """
-    if not load.agents and not load.ended_per_s:
+    if not load.agents:
         return 1
-    return max(1, ceil(load.waiting * task_s / (load.slots * wanted.target_s)))
+    return max(1, ceil(load.waiting * load.task_s / (load.slots * wanted.target_s)))
 
 
-def _quota(load: Workload, task_s: float) -> int | None:
-    """Return how many agents the accounts keep busy; None if some account has no known limit."""
-    if load.limits is None:
+def _fed(load: Workload) -> int | None:
+    """Return how many agents the limits feed; None if some account feeds any number."""
+    slots = sum(_slots_fed(account.limits, load) for account in load.accounts)
+    return None if not load.accounts or slots == inf else max(1, ceil(slots / load.slots))
+
+
+def _learned(load: Workload) -> int | None:
+    """Return how many agents the accounts feed as the agents found; None if nothing was found.
+
+    What they find moves all the time. So the present number stays while it is about right.
+    """
+    if all(account.learned is None for account in load.accounts):
         return None
-    fed = [_slots_fed(limits, load, task_s) for limits in load.limits]
-    return None if inf in fed else max(1, ceil(sum(fed) / load.slots))
+    slots = sum(
+        min(_slots_fed(account.limits, load), inf if account.learned is None else account.learned)
+        for account in load.accounts
+    )
+    if slots == inf:
+        return None
+    least, most = (
+        max(1, ceil(slots * part / load.slots)) for part in (1 - TOLERANCE, 1 + TOLERANCE)
+    )
+    return min(max(load.agents, least), most)
 
 
-def _slots_fed(limits: QuotaLimits, load: Workload, task_s: float) -> float:
+def _slots_fed(limits: QuotaLimits, load: Workload) -> float:
     """Return how many slots an account keeps busy.
 
     A limit of a day binds at its end only, so it says nothing of the present.
@@ -133,7 +201,7 @@ def _slots_fed(limits: QuotaLimits, load: Workload, task_s: float) -> float:
     per_task = {"rpm": 1.0, "tpm": tokens, "itpm": load.tokens_in, "otpm": load.tokens_out}
     slots = [float(limits.in_flight)] if limits.in_flight is not None else []
     slots += [
-        limits.given[name] / used / MINUTE_S * task_s
+        limits.given[name] / used / MINUTE_S * load.task_s
         for name, used in per_task.items()
         if name in limits.given and used
     ]

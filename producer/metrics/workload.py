@@ -1,37 +1,83 @@
-"""What a group has to do and what does it, from one reading.
-
-Tested by tests/unit/producer/metrics/test_scale.py and tests/integration/test_exporter.py.
-"""
+"""What a group has to do and what does it, from one reading."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 from producer.metrics.families import Reading
-from producer.metrics.scale import Workload
+from producer.metrics.scale import ProviderAccount, Workload
+from producer.text.urgency import Urgency
 from schemas.settings.account import account, quota_key
 from schemas.settings.config import Config
-from schemas.settings.quota import QuotaLimits
+from schemas.settings.quota import NO_LIMITS, QuotaLimits
 from schemas.settings.routing import configured_routes
+from schemas.task.agent_report import AgentReport, RouteFacts
 from schemas.task.route_state import RouteState
 
-
-def account_limits(config: Config) -> Collection[QuotaLimits] | None:
-    """Return the limits of all accounts; None if one has none, so that it feeds any number."""
-    accounts = {
-        quota_key(llm): llm.limits
-        for llm in (account(config, route) for route in configured_routes(config))
-    }
-    return list(accounts.values()) if all(each.given for each in accounts.values()) else None
+# For these a task waits in an agent that has free slots, and more agents would wait too.
+ON_PURPOSE = frozenset({Urgency.GUARD_RAISED, Urgency.TYPE_ASLEEP, Urgency.LOCK_HELD})
 
 
-def workload(reading: Reading, *, slots: int, limits: Collection[QuotaLimits] | None) -> Workload:
+class ProviderAccounts:
+    """The providers' accounts of the configured routes. Routes of one account share its limits."""
+
+    def __init__(self, config: Config) -> None:
+        llms = {route: account(config, route) for route in configured_routes(config)}
+        self._keys = {route: quota_key(llm) for route, llm in llms.items()}
+        self._limits: Mapping[str, QuotaLimits] = {
+            quota_key(llm): llm.limits for llm in llms.values()
+        }
+
+    def with_work(self, facts: Iterable[RouteFacts]) -> Collection[ProviderAccount]:
+        """Return the accounts of routes that take calls and have some; all if none has.
+
+        An account whose routes are all closed is left out.
+        """
+        facts = tuple(facts)
+        of_route: dict[str, list[RouteFacts]] = {}
+        for fact in facts:
+            of_route.setdefault(fact.name, []).append(fact)
+        learned: dict[str, float | None] = {}
+        for route, found in of_route.items():
+            if all(map(is_closed, found)):
+                continue
+            key, calls = self._keys.get(route, route), learned_calls(found)
+            others = learned.get(key, 0.0)
+            learned[key] = None if calls is None or others is None else others + calls
+        if not learned:
+            return [ProviderAccount(limits=limits) for limits in self._limits.values()]
+        return [
+            ProviderAccount(limits=self._limits.get(key, NO_LIMITS), learned=calls)
+            for key, calls in learned.items()
+        ]
+
+
+def is_closed(facts: RouteFacts) -> bool:
+    """Return whether a route takes no calls in an agent: it is stopped, parked or paused."""
+    return facts.state != RouteState.OPEN or bool(facts.since)
+
+
+def learned_calls(facts: Collection[RouteFacts]) -> float | None:
+    """Return how many calls at once a route takes, by its level in each agent; None if unknown.
+
+    An agent that has just started has no level yet, and a route that pauses has none for a moment.
+    Each of these counts as much as the others, as long as most agents have a level.
+    """
+    levels = [float(each.allowed or 0) for each in facts if each.allowed and not is_closed(each)]
+    free = sum(each.allowed is None and not is_closed(each) for each in facts)
+    if not levels or free >= len(levels):
+        return None
+    return sum(levels) / len(levels) * len(facts)
+
+
+def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Workload:
     """Return what there is to do. `slots` are those of an agent, as long as none is alive."""
     status, sums = reading.snapshot.status, reading.snapshot.sums
     reports = [agent.report for agent in status.agents if agent.works and agent.report is not None]
-    working = sum(agent.works for agent in status.agents)
+    facts = [each for report in reports for each in report.routes]
+    open_routes = {each.name for each in facts if not is_closed(each)}
+    routes = {each.name for each in facts}
     inbox = reading.backlogs.get("inbox")
     retrying = sum(batch.counts["retrying"] for batch in status.batches)
-    states = [route.state for report in reports for route in report.routes]
     succeeded = sum(count for key, count in sums.attempts.items() if key[1] == "succeeded")
     tokens: Counter[str] = Counter()
     for (_, direction), count in sums.tokens.items():
@@ -39,13 +85,28 @@ def workload(reading: Reading, *, slots: int, limits: Collection[QuotaLimits] | 
     return Workload(
         waiting=max(0, sums.open - retrying) + (0 if inbox is None else inbox.lag),
         unfinished=sums.open,
-        agents=working,
+        agents=sum(agent.works for agent in status.agents),
         slots=max((report.slots for report in reports), default=0) or slots,
         busy=sum(report.running for report in reports),
-        ended_per_s=sum(batch.rate_per_s for batch in status.batches),
-        partitions=reading.partitions,
-        closed=bool(states) and all(state != RouteState.OPEN for state in states),
-        limits=limits,
+        ended_per_s=_ended_per_s(reading),
+        oldest_s=max(map(_oldest_s, reports), default=0.0),
+        partitions=None if inbox is None else reading.partitions,
+        routes=len(routes),
+        closed_routes=len(routes - open_routes),
+        waits=any(wait.urgency in ON_PURPOSE for wait in status.waits),
+        accounts=accounts.with_work(facts),
         tokens_in=tokens["in"] / succeeded if succeeded else 0.0,
         tokens_out=tokens["out"] / succeeded if succeeded else 0.0,
     )
+
+
+def _ended_per_s(reading: Reading) -> float:
+    """Return how many tasks end in a second of the last minute, or of ten if none has in one."""
+    batches = reading.snapshot.status.batches
+    lately = sum(batch.rate_per_s for batch in batches)
+    minutes = [batch.per_minute for batch in batches if batch.per_minute]
+    return lately or sum(map(sum, minutes)) / (60 * max(map(len, minutes), default=1))
+
+
+def _oldest_s(report: AgentReport) -> float:
+    return 0.0 if report.oldest_call is None else report.oldest_call.running_s

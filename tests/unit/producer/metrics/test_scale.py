@@ -1,15 +1,18 @@
 """How many agents are useful: what binds decides, and an autoscaler that follows does not flap."""
 
 from math import ceil
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from producer.metrics.scale import Bound, Scale, ScaleLimits, Workload, scale
-from producer.metrics.workload import account_limits
-from schemas.settings.config import Config, LLMConfig, RouteConfig
+from producer.metrics.scale import Bound, ProviderAccount, Scale, ScaleLimits, Workload, scale
 from schemas.settings.quota import QuotaLimits
+from tests.support.autoscaler import Autoscaler, Group, follow, turns
 
 TEN_MINUTES = ScaleLimits(most=50, target_s=600)
+HOUR = 240  # looks
 
 
 def load(waiting: int, agents: int = 2, **more: object) -> Workload:
@@ -23,8 +26,13 @@ def load(waiting: int, agents: int = 2, **more: object) -> Workload:
         "busy": busy,
         "ended_per_s": busy / 5,
         "partitions": 100,
+        "routes": 1,
     }
     return Workload(**(given | more))  # type: ignore[arg-type]
+
+
+def limited(**limits: int) -> ProviderAccount:
+    return ProviderAccount(limits=QuotaLimits(**limits))  # type: ignore[arg-type]
 
 
 def shown(found: Scale) -> tuple[int, str]:
@@ -40,23 +48,59 @@ def shown(found: Scale) -> tuple[int, str]:
         (load(12_000), 10, "need"),
         (load(1_000_000), 50, "max"),
         (load(1_000_000, partitions=12), 12, "partitions"),
-        (load(1_000_000, partitions=None), 50, "max"),
         # 60 calls a minute of 5 s keep five slots busy; 25 at once need three agents.
-        (load(1_000_000, limits=[QuotaLimits(rpm=60)]), 1, "quota"),
-        (load(1_000_000, limits=[QuotaLimits(in_flight=25)]), 3, "quota"),
-        (load(1_000_000, limits=[QuotaLimits(rpm=60), QuotaLimits(in_flight=25)]), 3, "quota"),
+        (load(1_000_000, accounts=[limited(rpm=60)]), 1, "quota"),
+        (load(1_000_000, accounts=[limited(in_flight=25)]), 3, "quota"),
+        (load(1_000_000, accounts=[limited(rpm=60), limited(in_flight=25)]), 3, "quota"),
         # 1,200 tokens a minute are 12 tasks of 100 tokens: one slot.
-        (load(1_000_000, limits=[QuotaLimits(tpm=1200)], tokens_in=60, tokens_out=40), 1, "quota"),
+        (load(1_000_000, accounts=[limited(tpm=1200)], tokens_in=60, tokens_out=40), 1, "quota"),
         # Nothing is known of the tokens, or the limit is one of a day: neither binds now.
-        (load(1_000_000, limits=[QuotaLimits(tpm=1200)]), 50, "max"),
-        (load(1_000_000, limits=[QuotaLimits(rpd=1000)]), 50, "max"),
+        (load(1_000_000, accounts=[limited(tpm=1200)]), 50, "max"),
+        (load(1_000_000, accounts=[limited(rpd=1000)]), 50, "max"),
+        # One account without limits feeds any number.
+        (load(1_000_000, accounts=[limited(rpm=60), ProviderAccount()]), 50, "max"),
+        # The agents found that 34 calls at once are taken: four agents of 10 slots.
+        (load(1_000_000, 6, accounts=[ProviderAccount(learned=34.0)]), 4, "learned"),
+        (
+            load(1_000_000, 6, accounts=[ProviderAccount(learned=34.0), limited(in_flight=9)]),
+            5,
+            "learned",
+        ),
+        (
+            load(1_000_000, 6, accounts=[ProviderAccount(learned=34.0), ProviderAccount()]),
+            50,
+            "max",
+        ),
+        # What was found never raises what a person has set.
+        (
+            load(
+                1_000_000,
+                6,
+                accounts=[ProviderAccount(limits=QuotaLimits(in_flight=20), learned=34.0)],
+            ),
+            2,
+            "quota",
+        ),
         # In an outage no agent is added, and none is taken away.
-        (load(1_000_000, agents=7, closed=True, ended_per_s=0.0), 7, "closed"),
-        (load(5, agents=0, closed=True), 1, "closed"),
+        (load(1_000_000, 7, closed_routes=1, ended_per_s=0.0), 7, "closed"),
+        (load(5, 7, closed_routes=1), 7, "closed"),
+        (load(5, 0, closed_routes=1), 1, "closed"),
+        # One route of two is closed: the other one has work for all agents, or it has not.
+        (load(1_000_000, 7, routes=2, closed_routes=1), 50, "max"),
+        (load(1_000_000, 7, routes=2, closed_routes=1, busy=20), 7, "closed"),
+        # Tasks that wait for their hours need no agents now; other tasks do.
+        (load(1_000_000, 7, waits=True, busy=0), 7, "waits"),
+        (load(1_000_000, 7, waits=True), 50, "max"),
+        (load(1200, 7, waits=True, busy=0), 1, "need"),
+        # A bus that does not answer: more agents would read nothing, and the inbox is unknown.
+        (load(1_000_000, 7, partitions=None), 7, "bus"),
+        (load(0, 1, partitions=None), 1, "bus"),
         # Work that waits in retry topics needs an agent to call it up.
         (load(0, unfinished=40), 1, "need"),
         # The first task after a pause wakes one agent, which shows how long tasks take.
-        (load(1_000_000, agents=0, busy=0, ended_per_s=0.0), 1, "need"),
+        (load(1_000_000, 0), 1, "need"),
+        # Nothing has ended yet: tasks take as long as the oldest runs, at least.
+        (load(1200, 2, ended_per_s=0.0, oldest_s=60.0), 12, "need"),
     ],
 )
 def test_what_binds_decides(workload: Workload, desired: int, because: str) -> None:
@@ -70,6 +114,7 @@ def test_a_person_sets_the_least_and_the_most() -> None:
     assert shown(scale(load(0), wanted)) == (2, "idle")
     assert shown(scale(load(1), wanted)) == (2, "min")
     assert shown(scale(load(1_000_000), wanted)) == (3, "max")
+    assert shown(scale(load(1_000_000, 1, closed_routes=1), wanted)) == (2, "closed")
 
 
 def test_one_agent_more_is_enough_more_to_be_noticed() -> None:
@@ -79,68 +124,116 @@ def test_one_agent_more_is_enough_more_to_be_noticed() -> None:
     assert shown(scale(load(25_000, agents=20, partitions=21), TEN_MINUTES)) == (21, "need")
 
 
-def test_an_account_without_limits_feeds_any_number() -> None:
-    """Only if all accounts have limits do these bind; routes of one account count once."""
-    limited = LLMConfig(base_url="http://a/v1", limits=QuotaLimits(rpm=60))
-    assert account_limits(Config()) is None
-    assert account_limits(Config(llm=limited)) == [QuotaLimits(rpm=60)]
-    open_route = {"other": RouteConfig(base_url="http://b/v1")}
-    assert account_limits(Config(llm=limited, routes=open_route)) is None
+# ---- with an autoscaler
 
 
-class Autoscaler:
-    """Kubernetes' rule: a tolerance, and no fewer agents than any time in the last ten minutes."""
-
-    def __init__(self, agents: int) -> None:
-        self.agents = agents
-        self.changes: list[int] = []
-        self._wanted: list[int] = []
-
-    def follow(self, desired: int | None) -> None:
-        """Look once, each 15 s; None is an answer that did not come."""
-        if desired is None:
-            return
-        self._wanted = [*self._wanted, desired][-40:]
-        target = desired if desired > self.agents else max(self._wanted)
-        is_near = self.agents and abs(target / self.agents - 1) <= 0.1
-        if target != self.agents and not is_near:
-            doubled = max(2 * self.agents, 1)
-            target = min(target, doubled)
-            self.changes.append(target - self.agents)
-            self.agents = target
+def answer(workload: Workload) -> Scale:
+    return scale(workload, TEN_MINUTES)
 
 
-@pytest.mark.parametrize("lost_answers", [False, True])
-def test_a_group_that_is_scaled_does_not_flap(*, lost_answers: bool) -> None:
+@pytest.mark.parametrize("lost", [0.0, 0.3])
+def test_a_group_that_is_scaled_does_not_flap(lost: float) -> None:
     """120,000 tasks come at once: agents come, stay, and leave once, when the work is done."""
-    left, scaler = 120_000.0, Autoscaler(0)
-    for look in range(400):
-        busy = min(10 * scaler.agents, ceil(left))
-        workload = load(
-            ceil(left), scaler.agents, busy=busy, ended_per_s=busy / 5, unfinished=ceil(left)
-        )
-        is_lost = lost_answers and look % 3 == 1
-        scaler.follow(None if is_lost else scale(workload, TEN_MINUTES).desired)
-        left = max(0.0, left - 15 * busy / 5)
+    group, scaler = Group(Random(1), waiting=120_000.0, slots=10, task_s=5), Autoscaler()  # noqa: S311
+    follow(group, scaler, answer=answer, looks=4 * HOUR, lost=lost)
+    assert group.waiting == 0
+    assert scaler.pods == 0
+    assert max(difference for _, difference in scaler.changes) > 1
+    assert turns(scaler.changes) == 1
 
-    assert left == 0
-    assert scaler.agents == 0
-    turns = sum(
-        (first > 0) != (second > 0)
-        for first, second in zip(scaler.changes, scaler.changes[1:], strict=False)
-    )
-    assert turns == 1
-    assert max(scaler.changes) > 0
+
+@settings(max_examples=30, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    feeds=st.integers(10, 3000),
+    task_s=st.floats(2, 120),
+    limited=st.booleans(),
+    lost=st.sampled_from([0.0, 0.1, 0.5]),
+)
+def test_agents_stay_within_what_the_provider_feeds(
+    *, seed: int, feeds: int, task_s: float, limited: bool, lost: float
+) -> None:
+    """A backlog without end: the number settles at the provider's limit, and stays there.
+
+    A limit that a person has set is never passed. One that agents must find is passed while they
+    look for it, by one doubling at most.
+    """
+    group = Group(Random(seed), waiting=endless(feeds, task_s), task_s=task_s)  # noqa: S311
+    group.feeds, group.limited = feeds, limited
+    scaler, fed = Autoscaler(), max(1, ceil(feeds / group.slots))
+    answers = follow(group, scaler, answer=answer, looks=HOUR, lost=lost)
+    most = min(fed, TEN_MINUTES.most)
+    assert max(each.desired for each in answers if each) <= (most if limited else 50)
+    assert peak(scaler) <= (most if limited else max(2 * most + 2, 3))
+
+    before = len(scaler.changes)
+    answers = follow(group, scaler, answer=answer, looks=2 * HOUR, began_s=15 * HOUR, lost=lost)
+    later = scaler.changes[before:]
+    assert turns(later) <= 1
+    # A tenth is hidden from the autoscaler, and a tenth of what was learned is no reason to act.
+    assert most / 1.2 <= scaler.pods <= (1.1 if limited else 1.25) * (most + 1)
+
+
+def endless(feeds: int, task_s: float) -> float:
+    """Return more tasks than can be done in the time of a test."""
+    return 2.0 * feeds / task_s * 15 * 6 * HOUR + 1e6
+
+
+def peak(scaler: Autoscaler) -> int:
+    pods = most = 0
+    for _, difference in scaler.changes:
+        pods += difference
+        most = max(most, pods)
+    return most
+
+
+@settings(max_examples=30, derandomize=True)
+@given(seed=st.integers(0, 2**32), task_s=st.floats(2, 60), before=st.integers(20, 120))
+def test_an_outage_changes_no_number(*, seed: int, task_s: float, before: int) -> None:
+    """While the provider is down, no agent is started and none is stopped."""
+    group, scaler = Group(Random(seed), waiting=3e6, task_s=task_s), Autoscaler()  # noqa: S311
+    follow(group, scaler, answer=answer, looks=before)
+    group.is_down = True
+    follow(group, scaler, answer=answer, looks=2, began_s=15 * before)  # until it is known
+    pods = scaler.pods
+    answers = follow(group, scaler, answer=answer, looks=HOUR, began_s=15 * (before + 2))
+    assert {each.because for each in answers if each} == {Bound.CLOSED}
+    assert scaler.pods == pods
+
+
+@settings(max_examples=30, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    bursts=st.lists(st.tuples(st.integers(1, 200_000), st.integers(10, 300)), max_size=6),
+    task_s=st.floats(2, 60),
+    lost=st.sampled_from([0.0, 0.3]),
+)
+def test_each_burst_of_work_turns_the_number_once(
+    *, seed: int, bursts: list[tuple[int, int]], task_s: float, lost: float
+) -> None:
+    """Whatever comes and goes, agents turn twice for each burst at most, and none is left over."""
+    group, scaler, now_s = Group(Random(seed), task_s=task_s), Autoscaler(), 0  # noqa: S311
+    for tasks, looks in bursts:
+        group.waiting += tasks
+        follow(group, scaler, answer=answer, looks=looks, began_s=now_s, lost=lost)
+        now_s += 15 * looks
+    follow(group, scaler, answer=answer, looks=12 * HOUR, began_s=now_s, lost=lost)
+    assert group.waiting == 0
+    assert scaler.pods == 0
+    assert turns(scaler.changes) <= 2 * len(bursts)
 
 
 def test_each_bound_has_one_word() -> None:
     """The words are labels of a metric."""
     assert sorted(map(str, Bound)) == [
+        "bus",
         "closed",
         "idle",
+        "learned",
         "max",
         "min",
         "need",
         "partitions",
         "quota",
+        "waits",
     ]
