@@ -20,6 +20,7 @@ from producer.screen.output import note, say, say_json, say_styled
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
+from schemas.task.trace import trace_of
 
 PIPED_WIDTH = 500
 GROUPS_SHOWN = 40
@@ -56,9 +57,15 @@ async def show(config: Config, options: argparse.Namespace) -> int:
     if isinstance(subject, list):
         return _complain_not_one(subject, options)
     if isinstance(subject, history.Story):
-        document, lines = dead_letters.story_json(subject), dead_letters.story_lines(subject)
+        trace_id = trace_of(parts.ledger_id, subject.number).hex()
+        link, is_traced = config.otel.link(trace_id), config.otel.endpoint is not None
+        document = dead_letters.story_json(subject) | {"otel_trace_id": trace_id, "otel_link": link}
+        lines = [*dead_letters.story_lines(subject)]
+        if link or is_traced:
+            lines.append(dead_letters.trace_line(trace_id, link))
     else:
-        document, lines = dead_letters.record_json(subject), dead_letters.record_lines(subject)
+        document = dead_letters.record_json(subject)
+        lines = [*dead_letters.record_lines(subject)]
     if options.json:
         say_json(document)
     else:

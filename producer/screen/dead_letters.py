@@ -202,6 +202,11 @@ def story_lines(story: Story) -> Iterator[str]:
         yield f"  input, {len(story.input)} bytes: {_preview(story.input)}"
 
 
+def trace_line(trace_id: str, link: str) -> str:
+    """Return the line that names a task's trace, and where a person reads it."""
+    return f"  OpenTelemetry trace {trace_id}" + (f": {shown(link)}" if link else "")
+
+
 def _children_lines(children: Sequence[Child]) -> Iterator[str]:
     """Yield the tasks that a task ordered: how many of each state, and the first of them."""
     if not children:

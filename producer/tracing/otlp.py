@@ -3,8 +3,6 @@
 Nobody waits for a collector: while it is away, slow or refuses, spans are dropped and counted. The
 exporter of OpenTelemetry reads the variables of its own that people know, such as
 OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE.
-
-Tested by tests/integration/test_traces.py.
 """
 
 import logging
@@ -55,6 +53,7 @@ class OtlpSpans:
         self._most = most
         self._waiting: deque[Span] = deque()
         self._changed = threading.Condition()
+        self._sending: list[Span] = []
         self._closing = False
         self._dropped = 0
         self._failing = False
@@ -85,16 +84,16 @@ class OtlpSpans:
             self._closing = True
             self._changed.notify()
         self._thread.join(CLOSE_S)
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]  # ends a wait for another try
         with self._changed:
-            left = len(self._waiting)
+            left = len(self._waiting) + len(self._sending)
             self._waiting.clear()
+            self._sending = []
             self._dropped += left
         if left:
             log.warning(
                 "%d spans were not sent before the end", left, extra={"code": Code.SPANS_DROPPED}
             )
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
-        logging.getLogger(_SDK_LOG).removeHandler(self._told)
 
     def _run(self) -> None:
         while page := self._page():
@@ -112,7 +111,8 @@ class OtlpSpans:
                     break
                 self._changed.wait(left_s)
             count = min(PAGE, len(self._waiting))
-            return [self._waiting.popleft() for _ in range(count)]
+            self._sending = [self._waiting.popleft() for _ in range(count)]
+            return self._sending
 
     def _send(self, page: Sequence[Span]) -> None:
         try:
@@ -121,13 +121,15 @@ class OtlpSpans:
         except Exception as error:  # noqa: BLE001 - tracing must end nothing
             failed = True
             self._told.reason = type(error).__name__
+        with self._changed:
+            # Once the end has counted them as dropped, they are no longer here.
+            lost, self._sending = len(self._sending) if failed else 0, []
+            self._dropped += lost
         if not failed:
             if self._failing:
                 log.info("the collector takes spans again; %d were dropped so far", self._dropped)
             self._failing = False
             return
-        with self._changed:
-            self._dropped += len(page)
         if not self._failing:
             self._failing = True
             log.warning(

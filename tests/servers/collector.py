@@ -80,6 +80,8 @@ class Collector:
                     collector._spans += _decoded(body)
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
+                if 300 <= status < 400:
+                    self.send_header("Location", f"{collector.url}{PATH}")
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

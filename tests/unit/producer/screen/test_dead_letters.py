@@ -17,6 +17,7 @@ from producer.screen.dead_letters import (
     record_lines,
     story_json,
     story_lines,
+    trace_line,
 )
 from schemas.task.states import Status
 
@@ -348,6 +349,12 @@ def test_cut_headers_are_marked_as_cut() -> None:
 
     (line,) = (printed for printed in lines if "headers: " in printed)
     assert line.endswith("v ... (--json shows all of it)")
+
+
+def test_a_trace_is_named_with_its_link() -> None:
+    """A link is the settings', and made inert all the same."""
+    assert trace_line("4b", "") == "  OpenTelemetry trace 4b"
+    assert trace_line("4b", "https://j/4b\x1b") == "  OpenTelemetry trace 4b: https://j/4b "
 
 
 def test_the_json_of_a_story_is_whole() -> None:

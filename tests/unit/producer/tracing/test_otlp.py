@@ -1,0 +1,123 @@
+"""The sending of spans: what a collector gets, and that nobody waits for one."""
+
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from producer.tracing import otlp
+from producer.tracing.otlp import OtlpSpans
+from producer.tracing.spans import Span, SpanKind
+from schemas.settings.config import OtelConfig, Secret
+from schemas.task.trace import SpanId
+from tests.servers.collector import Collector, collecting
+
+TRACE = b"t" * 16
+SPAN = Span(
+    SpanId(TRACE, b"s" * 8),
+    "chat m",
+    SpanKind.CLIENT,
+    10.0,
+    12.5,
+    {"docllm.batch": "b", "http.response.status_code": 500},
+    (SpanId(b"u" * 16, b"l" * 8),),
+    parent=b"p" * 8,
+    error="SERVER",
+)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as made:
+        yield made
+
+
+def sender(collector: Collector, **headers: str) -> OtlpSpans:
+    secrets = {name: Secret(value) for name, value in headers.items()}
+    return OtlpSpans(OtelConfig(endpoint=f"{collector.url}/", named=True, headers=secrets))
+
+
+def test_a_span_arrives_as_it_is(collector: Collector) -> None:
+    """With ids of our own, times, links, and the error's class."""
+    spans = sender(collector, key="k1")
+    spans.emit(SPAN)
+    spans.close()
+
+    (seen,) = collector.spans()
+    assert (seen.trace, seen.id, seen.parent) == (TRACE.hex(), "73" * 8, "70" * 8)
+    assert (seen.name, seen.start_s, seen.end_s) == ("chat m", 10.0, 12.5)
+    assert seen.links == (("75" * 16, "6c" * 8),)
+    assert (seen.error, seen.is_error) == ("SERVER", True)
+    assert seen.attributes["http.response.status_code"] == 500
+    assert seen.service == "docllm"
+    assert collector.requests[0][0]["key"] == "k1"
+    assert spans.dropped == 0
+
+
+def test_a_hanging_collector_holds_nobody_up(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spans beyond the bound are dropped; the end waits for a few seconds only."""
+    monkeypatch.setattr(otlp, "CLOSE_S", 0.5)
+    monkeypatch.setattr(otlp, "GATHER_S", 0.0)
+    collector.delay_s = 4.0
+    spans = sender(collector)
+    for _ in range(2 * otlp.MOST):
+        spans.emit(SPAN)
+    assert otlp.MOST - otlp.PAGE <= spans.dropped <= otlp.MOST
+
+    began_s = time.monotonic()
+    spans.close()
+
+    assert time.monotonic() - began_s < 10
+    assert spans.dropped == 2 * otlp.MOST
+    spans.emit(SPAN)  # after the end
+    spans._thread.join(30)
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 302])
+def test_a_refusal_is_told_once_with_its_reason(
+    collector: Collector, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    """The spans of the request are lost, and counted; so is the end of it."""
+    collector.status = status
+    spans = sender(collector)
+    with caplog.at_level(logging.INFO):
+        for number in range(1, 4):
+            spans.emit(SPAN)
+            _wait(lambda number=number: spans.dropped == number)
+        collector.status = 200
+        spans.emit(SPAN)
+        _wait(lambda: bool(collector.spans()))
+        spans.close()
+    ours = (record for record in caplog.records if record.name == otlp.__name__)
+    said = [record.getMessage() for record in ours]
+    assert [text.partition(" spans ")[0] for text in said] == [
+        "the collector takes no",
+        "the collector takes",
+    ]
+    assert ("TooManyRedirects" if status == 302 else f"HTTP {status}") in said[0]
+    assert (spans.dropped, len(collector.requests)) == (3, 4)
+
+
+def test_a_collector_that_is_away_is_named_by_the_kind_of_error(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The text of the error could hold a password of the address."""
+    monkeypatch.setattr(otlp, "CLOSE_S", 0.5)
+    spans = OtlpSpans(OtelConfig(endpoint="http://user:hunter2@127.0.0.1:1/x", named=True))
+    spans.emit(SPAN)
+    spans.close()
+    assert spans.dropped == 1
+    assert "ConnectionError" in caplog.text
+    ours = (record for record in caplog.records if record.name == otlp.__name__)
+    assert not any("hunter2" in record.getMessage() for record in ours)
+
+
+def _wait(true: object) -> None:
+    until = time.monotonic() + 30
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < until
+        time.sleep(0.02)
