@@ -25,7 +25,7 @@ from producer.cli.arguments import (
     written,
 )
 from producer.cli.parsing import Imported, Parser
-from producer.cli.retention_options import add_purge
+from producer.cli.retention_options import add_dead_trim, add_purge
 from producer.ledger.selection import DISPOSITIONS
 from producer.limits import CAP, MAX_REJECTS
 from schemas.task.hooks import HookEvent
@@ -42,6 +42,10 @@ _DEAD_SHOW = (
 _DEAD_HOOKS = (
     "Show the hooks that failed too often, and why. With --retry, agents run them again; their "
     "tasks stay as they are."
+)
+_DEAD_TRIM = (
+    "Delete the beginning of the topic of dead letters, up to the first letter of each partition "
+    "that is neither archived nor replayed."
 )
 _GUARD = (
     "Show which batches are held back because nearly all their tasks failed, or let them run again."
@@ -386,6 +390,14 @@ def _add_dead(parser: Parser, shared: Parser) -> None:
     hooks.add_argument("--retry", action="store_true", help="run them again, five times at most")
     _add_json(hooks)
     hooks.set_defaults(run=Imported("producer.cli.dead_hooks:given_up"))
+    add_dead_trim(
+        actions.add_parser(
+            "trim",
+            parents=[shared],
+            help="delete letters from their topic that were archived or replayed",
+            description=_DEAD_TRIM,
+        )
+    )
 
 
 def _add_guard(parser: Parser, shared: Parser) -> None:

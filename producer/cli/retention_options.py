@@ -36,3 +36,11 @@ def add_purge(parser: Parser) -> None:
     add("--yes", action="store_true", help="do not ask; needed without a terminal")
     add("--json", action="store_true", help="for scripts")
     parser.set_defaults(run=Imported("producer.cli.purge:purge"))
+
+
+def add_dead_trim(parser: Parser) -> None:
+    """Add the options of `dead trim`."""
+    parser.add_argument("--dry-run", action="store_true", help="show it, delete nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.set_defaults(run=Imported("producer.cli.dead_trim:trim"))

@@ -1,4 +1,4 @@
-"""Deaths of the commands that delete: purge."""
+"""Deaths of the commands that delete: purge, trim of dead letters."""
 
 from tests.faults.installation import Installation
 from tests.integration.deployment import BATCH
@@ -7,11 +7,13 @@ TASKS = 600  # more than the first page of a purge
 
 
 def purging(installation: Installation) -> None:
-    """The same command completes a cut-off purge, and agents find nothing to do."""
+    """The same command completes a cut-off deletion, and agents find nothing to do."""
     deployment = installation.deployment
-    llm = deployment.llm("--latency", "0")
+    llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
     installation.recover("--slots", "200")
+    topic = deployment.topics.name("dlq")
+    assert len(deployment.bus.copies(topic)) == TASKS
     options = ("--batch", BATCH, "--unarchived", "--yes")
     installation.crash_producer("purge.marked", "purge", *options)
     assert sum(deployment.ledger.counts().values()) == TASKS
@@ -19,5 +21,9 @@ def purging(installation: Installation) -> None:
     assert 0 < sum(deployment.ledger.counts().values()) < TASKS
     deployment.producer("purge", *options)
     assert sum(deployment.ledger.counts().values()) == 0
+    installation.crash_producer("dead_trim.noted", "dead", "trim", "--yes")
+    assert len(deployment.bus.copies(topic)) == TASKS
+    deployment.producer("dead", "trim", "--yes")
+    assert deployment.bus.copies(topic) == []
     deployment.until_done()
     assert len(llm.calls()) == TASKS

@@ -1,0 +1,77 @@
+"""`dead trim`: deletes the dead letters from their topic that are needed no more.
+
+Tested by tests/contract/test_dead_trim.py and tests/faults/stories/keeping.py.
+"""
+
+import argparse
+
+from producer.app import Parts, make_reader, opened
+from producer.cli.cancel import actor
+from producer.cli.confirm import agreed, require_answer
+from producer.ledger import audit
+from producer.ledger.audit import AuditKind
+from producer.retention.dead_trim import TrimPlan, plan_trim
+from producer.screen.answer import answering
+from producer.text.printable import shown
+from schemas.ledger.database import Connection
+from schemas.runtime import crash
+from schemas.settings.config import Config
+from schemas.task.wording import counted
+
+
+async def trim(config: Config, options: argparse.Namespace) -> int:
+    """Delete each partition up to the first letter that is neither archived nor replayed."""
+    if not options.dry_run:
+        require_answer(options)
+    async with opened(config, options.group) as parts:
+        topic = parts.topics.name("dlq")
+        with answering(options) as answer:
+            states = await parts.admin.describe([topic])
+            plan = await plan_trim(
+                parts.transactions,
+                make_reader(config, parts.clock),
+                group=options.group,
+                ledger_id=parts.ledger_id,
+                topic=topic,
+                partitions=states[topic].partitions,
+            )
+            ends = [{"partition": part, "below": end} for part, end in sorted(plan.ends.items())]
+            answer.say(
+                f"{topic}: {counted(plan.letters, 'letter')} at the beginning of "
+                f"{counted(len(ends), 'partition')} are archived or replayed",
+                topic=topic,
+                dry_run=options.dry_run,
+                letters=plan.letters,
+                partitions=ends,
+                deleted=0,
+            )
+            for part, words in sorted(plan.needed.items()):
+                answer.say(f"  partition {part} is kept from {shown(words)} on")
+            question = (
+                "delete them? A ledger that is lost cannot be rebuilt from them, only from its "
+                "backup and archives"
+            )
+            if options.dry_run or not ends or not await agreed(options, question):
+                answer.say("nothing is deleted")
+                return 0
+            await _trim(parts, topic, plan)
+            answer.say(f"deleted {counted(plan.letters, 'letter')}", deleted=plan.letters)
+    return 0
+
+
+async def _trim(parts: Parts, topic: str, plan: TrimPlan) -> None:
+    def note(connection: Connection) -> None:
+        audit.write(
+            connection,
+            group=parts.topics.group,
+            actor=actor(),
+            action="dead trim",
+            kind=AuditKind.TOPIC,
+            target=topic,
+            detail=f"topic {topic}: {counted(plan.letters, 'letter')} below {plan.ends}",
+            items=plan.letters,
+        )
+
+    await parts.transactions.write(note)
+    crash.reach("dead_trim.noted")
+    await parts.admin.trim({(topic, part): end for part, end in plan.ends.items()})
