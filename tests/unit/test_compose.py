@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.cli.parser import run_parser
+from producer.cli.parser import parser
+from producer.metrics.http_server import HttpPage, HttpServer, health
+from schemas.runtime.address import Address
 from schemas.settings.config import AgentConfig
 from schemas.settings.sources import load_config
 from schemas.task.envelope import MAX_TASK_BYTES
@@ -19,6 +23,7 @@ from tests.servers import kafka
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.kafka.yml"
+PROGRAMS = ["migrate", "topics", "agents", "exporter"]
 
 
 @pytest.fixture
@@ -91,6 +96,7 @@ def test_agents_wait_for_schema_and_topics(services: dict[str, Any]) -> None:
     assert services["agents"]["depends_on"]["topics"] == {
         "condition": "service_completed_successfully"
     }
+    assert services["agents"]["depends_on"]["redis"] == {"condition": "service_healthy"}
 
 
 def test_container_runs_the_agent_itself_and_not_as_root() -> None:
@@ -148,7 +154,7 @@ def test_variables_that_name_a_provider_reach_the_agents(
     ] * len(given)
 
 
-@pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
+@pytest.mark.parametrize("service", PROGRAMS)
 def test_files_of_programs_are_shared_with_the_person(
     services: dict[str, Any], service: str
 ) -> None:
@@ -158,6 +164,72 @@ def test_files_of_programs_are_shared_with_the_person(
     assert definition["volumes"] == ["./work:/work"]
     assert definition["working_dir"] == "/work"
     assert definition["environment"]["DOCLLM_DOCUMENT_ROOTS"] == "/work"
+
+
+@pytest.mark.parametrize("service", PROGRAMS)
+def test_programs_understand_their_arguments(services: dict[str, Any], service: str) -> None:
+    """Every command and option exists."""
+    program, *arguments = services[service]["command"]
+    {"agent": run_parser, "producer": parser}[program]().parse_args(arguments)
+
+
+@pytest.mark.parametrize(("service", "page"), [("agents", "/livez"), ("exporter", "/readyz")])
+def test_health_checks_ask_the_port_of_the_program(
+    services: dict[str, Any], service: str, page: str
+) -> None:
+    """The check is run here as it stands, on another port: it fails when the page answers 503."""
+    definition, wrong = services[service], ["still starting"]
+    listens = (
+        definition["environment"].get("DOCLLM_AGENT_HTTP")
+        or definition["command"][definition["command"].index("--listen") + 1]
+    )
+    pages = {page: HttpPage(lambda: health(wrong[0]), is_open=True)}
+    server = HttpServer(address=Address("127.0.0.1", 0), pages=pages, token=None)
+    try:
+        _, python, option, code = definition["healthcheck"]["test"]
+        assert (python, code.count(listens.replace("0.0.0.0", "127.0.0.1"))) == ("python", 1)  # noqa: S104 - what it says
+        code = code.replace(listens.rpartition(":")[2], str(server.port))
+
+        def check() -> int:
+            command = [sys.executable, option, code]
+            return subprocess.run(command, capture_output=True, check=False).returncode
+
+        assert check() != 0
+        wrong[0] = ""
+        assert check() == 0
+    finally:
+        server.close()
+
+
+def test_prometheus_reads_agents_and_exporter(services: dict[str, Any]) -> None:
+    """Its targets, token and files are those of the other services; rules go along."""
+    prometheus = services["prometheus"]
+    folder, inside, _ = prometheus["volumes"][0].split(":")
+    name = prometheus["command"][0].removeprefix("--config.file=")
+    assert Path(name).parent == Path(inside)
+    file = ROOT / folder / Path(name).name
+    configuration = yaml.safe_load(file.read_text())
+    by_job = {job["job_name"]: job for job in configuration["scrape_configs"]}
+    (exporter,) = by_job["docllm-exporter"]["static_configs"][0]["targets"]
+    (agents,) = by_job["docllm-agents"]["dns_sd_configs"]
+    assert exporter == "exporter:9465"
+    assert f":{agents['port']}" in services["agents"]["environment"]["DOCLLM_AGENT_HTTP"]
+    assert set(agents["names"]) <= services.keys()
+    for job in by_job.values():
+        assert job["authorization"]["credentials_file"] in prometheus["entrypoint"][2]
+    for rules in configuration["rule_files"]:
+        assert (file.parent / rules).exists()
+    tokens = {
+        services[each]["environment"]["DOCLLM_HTTP_TOKEN"]
+        for each in ("agents", "exporter", "prometheus")
+    }
+    assert len(tokens) == 1
+
+
+def test_every_container_has_a_limit_of_memory(services: dict[str, Any]) -> None:
+    """No container takes what the others need."""
+    for name, service in services.items():
+        assert service["deploy"]["resources"]["limits"]["memory"], name
 
 
 KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
@@ -172,7 +244,7 @@ def test_keys_go_to_the_agents_alone(services: dict[str, Any]) -> None:
     assert have == {"agents"}
 
 
-@pytest.mark.parametrize("service", ["migrate", "topics", "agents", "redis"])
+@pytest.mark.parametrize("service", [*PROGRAMS, "redis", "prometheus"])
 def test_programs_have_no_more_rights_than_they_need(
     services: dict[str, Any], service: str
 ) -> None:
@@ -193,7 +265,7 @@ def test_no_server_gains_privileges(services: dict[str, Any], service: str) -> N
     assert services[service]["security_opt"] == ["no-new-privileges:true"]
 
 
-@pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
+@pytest.mark.parametrize("service", PROGRAMS)
 def test_programs_run_as_the_person_whose_folder_they_share(
     services: dict[str, Any], service: str
 ) -> None:
