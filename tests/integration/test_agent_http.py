@@ -117,4 +117,4 @@ def test_the_log_of_all_agents_can_be_json(embedded: Deployment) -> None:
     refused = embedded.run("agent", DOCLLM_LOG_FORMAT="json", DOCLLM_LLM_BASE_URL="")
     (line,) = [orjson.loads(line) for line in refused.err.splitlines()]
     assert refused.code == 2
-    assert line["level"] == "ERROR"
+    assert (line["level"], line["code"]) == ("ERROR", "settings_wrong")

@@ -27,6 +27,8 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
         ),
         "status to say so",
     )
+    assert "[route_parked]" in agents[0].err
+    assert [wait["code"] for wait in deployment.status()["waits"]] == ["route_parked"]
     called = len(llm.calls())
 
     llm.dial()

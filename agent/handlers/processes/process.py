@@ -194,7 +194,7 @@ class HandlerProcess:
         while True:
             message = await self._receive()
             if message.kind == "log":
-                _log(message.fields)
+                _log(message.fields, run.context)
             elif message.fields.get("run") != run.number:
                 continue  # from a thread that an earlier attempt left behind
             elif message.kind == "call":
@@ -323,8 +323,10 @@ def _error_fields(error: BaseException) -> dict[str, Any]:
     return {"name": kind.__name__, "text": described(error), "class": error_class.name}
 
 
-def _log(fields: Mapping[str, Any]) -> None:
+def _log(fields: Mapping[str, Any], context: Context) -> None:
+    """Log what the process has logged; lines of the attempt's own log get its facts."""
     level, text = fields.get("level"), fields.get("text")
     if isinstance(level, int) and isinstance(text, str):
         trace = str(fields.get("trace") or "")[:_TRACE_CHARS]
-        log_of_handlers.log(level, "%s", text[:_LOG_CHARS], extra={FRAMES: trace})
+        facts = context.log.facts if text.startswith(f"{context.name}: ") else {}
+        log_of_handlers.log(level, "%s", text[:_LOG_CHARS], extra={**facts, FRAMES: trace})

@@ -6,9 +6,13 @@ from contextlib import closing
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
+
 from producer.metrics.exporter import Exporter
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
+from producer.ports import TopicState
+from schemas.codes import Code
 from schemas.errors import UnreachableError
 from schemas.runtime.address import Address
 from schemas.settings.config import Config
@@ -31,16 +35,20 @@ class Ledger:
 
 
 class Bus:
-    """A bus that does not answer."""
+    """A bus that does not answer, or has no topics."""
 
-    async def describe(self, _names: object) -> object:
-        raise UnreachableError("away")
+    is_away = True
+
+    async def describe(self, _names: object) -> dict[str, TopicState]:
+        if self.is_away:
+            raise UnreachableError("away")
+        return {}
 
 
-def exporter(ledger: Any) -> Exporter:
+def exporter(ledger: Any, bus: Any) -> Exporter:
     return Exporter(
         transactions=ledger,
-        admin=Bus(),  # type: ignore[arg-type]
+        admin=bus,
         topics=Topics("g", ()),
         config=Config(),
         wanted=ScaleLimits(),
@@ -52,7 +60,7 @@ def exporter(ledger: Any) -> Exporter:
 def test_fifty_watchers_at_once_cost_one_reading() -> None:
     """They all get the same page; a page never reads the ledger."""
     ledger = Ledger()
-    metrics = exporter(ledger)
+    metrics = exporter(ledger, Bus())
     asyncio.run(metrics.read())
     address = Address("127.0.0.1", 0)
     with (
@@ -70,3 +78,17 @@ def test_fifty_watchers_at_once_cost_one_reading() -> None:
     assert len(pages) == 1
     assert b'docllm_tasks_open{group="g"}' in pages.pop()
     assert ledger.readings == 1
+
+
+def test_a_bus_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not at each reading; and again when it was back meanwhile."""
+    ledger, bus = Ledger(), Bus()
+    metrics = exporter(ledger, bus)
+
+    for is_away in (True, True, False, True, True):
+        bus.is_away = is_away
+        asyncio.run(metrics.read())
+
+    assert ledger.readings == 5
+    assert caplog.messages == ["the bus does not answer, its metrics are missing: away"] * 2
+    assert {vars(record)["code"] for record in caplog.records} == {Code.SERVER_AWAY}

@@ -191,6 +191,8 @@ def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
     assert [call.request_id for call in harness.llm.calls] == ["b/a%2F1#1"]
     assert "task 7 (b/a/1): 100 % of a/1" in caplog.text
     assert "from a library" in caplog.text
+    batches = {record.getMessage()[:4]: getattr(record, "batch", None) for record in caplog.records}
+    assert (batches["task"], batches["from"]) == ("b", None)
 
 
 def test_an_answer_is_stored_as_the_provider_sent_it(folder: Path) -> None:
