@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, case, func, select
 
 from producer.ledger import tally
 from schemas.ledger.tables import batch
@@ -35,7 +35,8 @@ _WORDS = {
 class GroupSums:
     """What happened in a group since its first batch.
 
-    - `ended` counts tasks that entered a final state; `final` those that are in it now.
+    - `ended` counts tasks that entered a final state; `final` those that are in it now. Of these,
+      `kept` still have rows, and `dead_letters` a dead letter: a purge changes no count.
     - `dead` is by class and disposition.
     - `attempts` is by route, outcome and class; the class of a success is "".
     - `tokens` is by route and direction: `in`, of which `cached`, and `out`.
@@ -44,8 +45,10 @@ class GroupSums:
 
     loaded: int = 0
     replayed: int = 0
+    dead_letters: int = 0
     ended: Counter[Status] = field(default_factory=Counter)
     final: Counter[Status] = field(default_factory=Counter)
+    kept: Counter[Status] = field(default_factory=Counter)
     dead: Counter[tuple[str, str]] = field(default_factory=Counter)
     attempts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -73,7 +76,17 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
     keys = [of_group.c[name] for name in ("route", "state", "outcome", "disposition")]
     names = ("delta", "entered", "tokens_in", "tokens_cached", "tokens_out", "cost_micro")
     sums = [func.sum(of_group.c[name]).label(name) for name in names]
-    loaded = replayed = 0
+    is_purged, is_without_letters = (
+        batch.c.purged_at.is_not(None),
+        batch.c.dead_purged_at.is_not(None),
+    )
+    without_rows = select(batch.c.id).where(is_purged)
+    without_letters = select(batch.c.id).where(is_purged | is_without_letters)
+    sums += [
+        func.sum(case((of_group.c.batch_id.in_(purged), 0), else_=of_group.c.delta)).label(name)
+        for name, purged in (("kept", without_rows), ("letters", without_letters))
+    ]
+    loaded = replayed = dead_letters = 0
     found = GroupSums()
     for row in connection.execute(select(*keys, *sums).group_by(*keys)):
         route, outcome, entered = route_name(row.route), row.outcome, int(row.entered)
@@ -90,11 +103,13 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
         if status in FINAL:
             found.ended[status] += entered
             found.final[status] += int(row.delta)
+            found.kept[status] += int(row.kept)
         if status is Status.DEAD:
             known = row.disposition in _DISPOSITIONS
+            dead_letters += int(row.letters)
             found.dead[error_class, row.disposition if known else OTHER] += entered
         found.tokens[route, "in"] += int(row.tokens_in)
         found.tokens[route, "cached"] += int(row.tokens_cached)
         found.tokens[route, "out"] += int(row.tokens_out)
         found.cost_micro[route, _WORDS[status]] += int(row.cost_micro)
-    return replace(found, loaded=loaded, replayed=replayed)
+    return replace(found, loaded=loaded, replayed=replayed, dead_letters=dead_letters)

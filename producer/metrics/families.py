@@ -90,7 +90,7 @@ def _of_tasks(snapshot: Snapshot) -> Iterator[Metric]:
     counts: Counter[str] = Counter()
     for batch in snapshot.status.batches:
         counts.update({name: batch.counts[name] for name in ("processing", "retrying")})
-    of_state = {status: max(0, sums.final[status]) for status in FINAL}
+    of_state = {status: max(0, sums.kept[status]) for status in FINAL}
     of_state[Status.PROCESSING], of_state[Status.RETRYING] = (
         counts["processing"],
         counts["retrying"],
@@ -98,7 +98,7 @@ def _of_tasks(snapshot: Snapshot) -> Iterator[Metric]:
     of_state[Status.PENDING] = max(0, sums.open - counts["processing"] - counts["retrying"])
     yield _gauge(
         "docllm_tasks",
-        "Tasks by state.",
+        "Tasks by state, without those that were purged.",
         ("group", "state"),
         {(group, status.name.lower()): count for status, count in of_state.items()},
     )
@@ -125,9 +125,9 @@ def _of_tasks(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield _gauge(
         "docllm_dead_letters",
-        "Tasks that are dead now.",
+        "Tasks that are dead now, without those whose dead letters were purged.",
         ("group",),
-        {(group,): of_state[Status.DEAD]},
+        {(group,): max(0, sums.dead_letters)},
     )
     yield _gauge(
         "docllm_quarantined_records",

@@ -14,7 +14,7 @@ from producer.ledger.group_sums import OTHER
 from producer.ledger.snapshot import Snapshot
 from producer.metrics.route_labels import RouteLabels
 from schemas.ledger import tables
-from schemas.ledger.sql import utc_after
+from schemas.ledger.sql import utc_after, utc_now
 from schemas.task.states import FINAL, Status
 from tests.contract.ledger_ends import Lives
 from tests.contract.ledger_parts import (
@@ -154,6 +154,23 @@ def test_attempts_that_were_given_back_after_a_call_are_counted(
         ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
 
     assert read(ledger_db).sums.abandoned.total() == 1
+
+
+def test_purged_tasks_are_tasks_no_more_and_stay_counted(ledger_db: LedgerDatabase) -> None:
+    """A gauge says what there is, a counter what has happened."""
+    for batch, key in (("kept", "a"), ("without letters", "b"), ("purged", "c")):
+        (task_id,) = ledger_db.load(key, into=batch)
+        owner = ledger_db.agent().next_owner()
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+    _, without_letters, purged = (row.id for row in ledger_db.rows(tables.batch))
+    before = counters(read(ledger_db))
+    ledger_db.set(tables.batch, without_letters, dead_purged_at=utc_now())
+    ledger_db.set(tables.batch, purged, purged_at=utc_now())
+
+    sums = read(ledger_db).sums
+
+    assert (sums.kept[Status.DEAD], sums.dead_letters, sums.open) == (2, 1, 0)
+    assert counters(read(ledger_db)) == before
 
 
 def test_the_last_verified_archive_of_the_group_is_seen(ledger_db: LedgerDatabase) -> None:
