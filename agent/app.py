@@ -44,6 +44,7 @@ from agent.routes.sharing.board import Board
 from agent.routes.sharing.sync import BoardSync
 from agent.wiring.agent import Chosen, agent
 from agent.wiring.live_settings import Rereading
+from agent.wiring.retention import retention_rounds
 from producer.app import Parts, bus_path, make_relay
 from producer.bus.embedded.lock import AGENTS
 from producer.ledger.agent_status import REAPER
@@ -193,7 +194,7 @@ async def built(
         ThreadExecutor("outputs", 4),
         ChildExecutor(),
     )
-    starting = ThreadExecutor("processes")
+    starting, retaining = ThreadExecutor("processes"), ThreadExecutor("retention")
     starter = ProcessStarter(thread=starting, clock=parts.clock)
     processes = HandlerProcesses(check=check, start=starter, most=parts.config.agent.slots)
     converters = Converters(thread=starting, most=_converters())
@@ -232,6 +233,7 @@ async def built(
             closing.callback(executor.close)
         closing.callback(child.close)
         closing.callback(starting.close)
+        closing.callback(retaining.close)
         closing.push_async_callback(starter.close)
         closing.push_async_callback(converters.close)
         closing.callback(parts.transactions.database.abandon)
@@ -262,7 +264,10 @@ async def built(
             heartbeat=heartbeat,
             locks=locks,
             reply_limit_bytes=reply_limit_bytes,
-            duties=_duties(parts, progress, routes, ids, board),
+            duties=(
+                *_duties(parts, progress, routes, ids, board),
+                *retention_rounds(parts, retaining),
+            ),
             membership=beating,
             form=_form(parts.config, rehearsal=rehearsal),
             latest=latest,
@@ -387,7 +392,7 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
     heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
-    relay = make_relay(parts)
+    relay, retaining = make_relay(parts), ThreadExecutor("retention")
     repairing = repair_rounds(
         parts,
         relay=relay,
@@ -403,11 +408,17 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=known)
     try:
         yield Reaper(
-            duties=(*repairing, ids.run, data_folder(parts).run),
+            duties=(
+                *repairing,
+                *retention_rounds(parts, retaining),
+                ids.run,
+                data_folder(parts).run,
+            ),
             membership=beating,
         )
     finally:
         child.close()
+        retaining.close()
         beats.close()
 
 

@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+from functools import partial
 
 from producer.app import open_database, opened
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
+from producer.retention import check as retention_check
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.output import note
 from schemas.errors import ConfigError, UnsafeStateError
@@ -102,12 +104,15 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     Returns the worst exit code.
     """
     # This loads the Redis client, which no other command needs.
-    from producer.checks.checks import Checks, outcome  # noqa: PLC0415
+    from producer.checks.checks import Check, Checks, outcome  # noqa: PLC0415
 
-    tests = Checks(config, options.group)
+    tests = Checks(config, options.group).all()
+    if config.retention.archive is not None:
+        run = partial(retention_check.told, config, options.group)
+        tests.append(Check("retention", run, needed=False, after=("database", "schema")))
     worst, failed = 0, set[str]()
     with answering(options) as answer:
-        for test in tests.all():
+        for test in tests:
             code, word, message = await outcome(test, failed)
             if word != "ok":
                 failed.add(test.name)

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, RowMapping, Table, select
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.answer import answer_of, readable, stored_json
-from schemas.task.codec import POINTER, plain
+from schemas.task.codec import EXPIRED, POINTER, plain
 from schemas.task.states import Status
 from schemas.task.untrusted import contained
 
@@ -90,8 +90,8 @@ def _line(
 
 
 def _answer(of_input: RowMapping | None, result: RowMapping) -> Any:
-    """Return the answer as an export writes it; None if it lies elsewhere or cannot be read."""
-    if result["codec"] == POINTER:
+    """Return the answer as an export writes it; None if it lies elsewhere, or is not there."""
+    if result["codec"] in {POINTER, EXPIRED}:
         return None
     try:
         with contained():

@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 from producer.ledger import audit, tally
 from producer.ledger.audit import AuditKind
 from producer.ledger.batch_ids import id_range
-from producer.ledger.store import Batch, Origin, direct_batch
+from producer.ledger.store import Batch, Origin, direct_batch, find_batch
 from schemas.errors import UnsafeStateError
 from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import LONG_AGO_TIME, utc_now
+from schemas.ledger.sql import LONG_AGO_TIME, utc_after, utc_now
 from schemas.ledger.tables import archive, batch, guard, hook, replay_item, replay_run, task
 from schemas.task.hooks import HookState
 from schemas.task.states import OPEN
@@ -195,6 +195,33 @@ def _time(value: Any) -> datetime:
     if value is None:
         return LONG_AGO_TIME
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+def quiet(connection: Connection, group: str, *, age_s: float, mark: str) -> list[Batch]:
+    """Return the batches that lack a mark and have not changed for `age_s`, the oldest first.
+
+    `mark` is a column of `batch`. Batches with work, without tasks, or purged are left out; so are
+    batches that are not archived, unless that is the mark.
+    """
+    before = connection.execute(select(utc_after(-age_s))).scalar_one()
+    wanted = [batch.c.group_name == group, batch.c[mark].is_(None), batch.c.purged_at.is_(None)]
+    wanted += [batch.c.created_at < utc_after(-age_s)]
+    if mark != batch.c.archived_at.name:
+        wanted += [batch.c.archived_at.is_not(None)]
+    names = connection.execute(select(batch.c.name).where(*wanted).order_by(batch.c.id)).scalars()
+    found = [target for name in names.all() if (target := find_batch(connection, name))]
+    return [
+        target
+        for target in found
+        if LONG_AGO_TIME < last_change(connection, target.id) < _time(before)
+        and not obstacle(connection, target)
+    ]
+
+
+def alive(connection: Connection, group: str) -> list[str]:
+    """Return the names of the group's batches that are not archived, oldest first."""
+    query = select(batch.c.name).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+    return list(connection.execute(query.order_by(batch.c.id)).scalars())
 
 
 def newest(connection: Connection, batch_ids: Iterable[int]) -> dict[int, Archive]:

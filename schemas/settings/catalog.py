@@ -430,13 +430,13 @@ SETTINGS = {
                 f"retention.{kind}",
                 None,
                 kinds.seconds,
-                f"time after which an agent deletes the {what} of an archived batch, from its last "
-                "change on, such as `30d`; by default never",
+                "time from the last change of an archived batch after which an agent deletes "
+                f"{what}, such as `30d`; by default never",
             )
             for kind, what in (
-                ("inputs", "inputs"),
-                ("results", "results"),
-                ("dead", "dead letters"),
+                ("inputs", "the inputs of its tasks that are not dead"),
+                ("results", "their results too"),
+                ("dead", "its dead letters too, and with them all rows of its tasks"),
             )
         ),
         Setting(

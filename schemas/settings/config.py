@@ -200,9 +200,9 @@ class InboxConfig:
 class RetentionConfig:
     """What agents do with batches that have been final for long enough; None: nothing.
 
-    `inputs_s`, `results_s` and `dead_s`: the time after which inputs, results and dead letters are
-    deleted. `archive`: the folder to which a batch is archived before, a URI with a slash at its
-    end.
+    `inputs_s`, `results_s` and `dead_s`: the time after which the inputs of tasks that are not dead
+    are deleted, then their results, then everything. `archive`: the folder to which a batch is
+    archived before, a URI with a slash at its end.
     """
 
     inputs_s: int | None = None

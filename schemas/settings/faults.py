@@ -56,11 +56,16 @@ def route_faults(config: Config) -> list[str]:
 
 
 def retention_faults(config: Config) -> list[str]:
-    """Return a fault if something would be deleted that is archived nowhere."""
+    """Return a fault if something would be deleted that is archived nowhere, or in no order."""
     settings = config.retention
     ages_s = {"inputs": settings.inputs_s, "results": settings.results_s, "dead": settings.dead_s}
     named = [name for name, age_s in ages_s.items() if age_s is not None]
-    if not named or settings.archive is not None:
+    if not named:
+        return []
+    rising = [age_s for age_s in ages_s.values() if age_s is not None]
+    if rising != sorted(rising):
+        return ["retention: inputs may not be longer than results, and results not than dead"]
+    if settings.archive is not None:
         return []
     return [
         (

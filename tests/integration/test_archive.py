@@ -1,13 +1,18 @@
 """`archive` through whole programs: to a folder and to an object store, and what follows it."""
 
 import gzip
+import shutil
+import sqlite3
+from pathlib import Path
 
 import orjson
 import pytest
+from sqlalchemy import select
 
 from producer.retention.manifest import Manifest
+from schemas.ledger import tables
 from tests.integration import documents
-from tests.integration.deployment import BATCH, Deployment
+from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.servers import ObjectStore
 
 TASKS = 7
@@ -75,6 +80,38 @@ def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
     assert refused.code == 4
     assert "some of its tasks are not final" in refused.err
     assert list(embedded.folder.glob("*/manifest.json")) == []
+
+
+def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
+    """It archives what is old enough; a backup from before is noticed by `check`."""
+    finished(embedded)
+    (embedded.folder / "old").mkdir()
+    ledger = embedded.folder / "docllm-data" / "ledger.sqlite"
+    (embedded.folder / "docllm.toml").write_text(
+        f'[retention]\narchive = "{embedded.folder}/old"\ninputs = "1s"\n'
+    )
+    embedded.producer("load", str(embedded.write_lines([task_line(0)], "other")))
+    with sqlite3.connect(ledger) as source, sqlite3.connect(embedded.folder / "backup") as backup:
+        source.backup(backup)
+
+    agent = embedded.agent()
+    embedded.until(lambda: purged(embedded, BATCH), "the batch is archived and purged")
+    agent.end()
+
+    exported = embedded.producer("export", "--batch", BATCH)
+    assert len(exported.splitlines()) == TASKS
+    for suffix in ("-wal", "-shm"):
+        Path(f"{ledger}{suffix}").unlink(missing_ok=True)
+    shutil.copy(embedded.folder / "backup", ledger)
+    checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
+    (check,) = [check for check in checked if check["name"] == "retention"]
+    assert check["result"] == "warning"
+    assert f"as after a backup was restored: {BATCH};" in check["message"]
+
+
+def purged(deployment: Deployment, batch: str) -> bool:
+    (row,) = deployment.ledger._all(select(tables.batch).where(tables.batch.c.name == batch))
+    return row.archived_at is not None and row.inputs_purged_at is not None
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])

@@ -1,0 +1,32 @@
+"""Turns: what one agent of all does for some time. A turn ends by itself, so none is ever stuck.
+
+Tested by tests/contract/test_ledger_retainer.py.
+"""
+
+import hashlib
+import secrets
+from datetime import UTC
+
+from sqlalchemy import Connection, or_, update
+
+from producer.ledger import selection_query
+from schemas.ledger.sql import insert_new
+from schemas.ledger.tables import id_block
+
+_MICRO = 1_000_000
+
+
+def take(connection: Connection, name: str, mine: int, length_s: float) -> int:
+    """Take the turn of this name, or renew it; return its number, 0 if another agent has it.
+
+    `mine` is the number of the caller's last turn, 0 for none. The number is the time at which the
+    turn ends, in microseconds, with some that are random, so that no two agents have the same.
+    """
+    key = f"turn:{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}"
+    now = selection_query.now(connection).replace(tzinfo=UTC)
+    now_us = int(now.timestamp() * _MICRO)
+    number = now_us + int(length_s * _MICRO) + secrets.randbelow(_MICRO)
+    connection.execute(insert_new(connection, id_block), {"name": key, "next": 0})
+    is_free = or_(id_block.c.next < now_us, id_block.c.next == mine)
+    taken = update(id_block).where(id_block.c.name == key, is_free).values(next=number)
+    return number if connection.execute(taken).rowcount else 0

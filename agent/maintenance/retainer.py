@@ -1,0 +1,95 @@
+"""The duty that archives batches that have been final for long, and purges what is too old.
+
+One agent of the group does it at a time, for an hour after its last batch. If two do, nothing goes
+wrong: they write the same files, and each step of a purge may be done twice.
+
+Tested by tests/contract/test_ledger_retainer.py.
+"""
+
+from functools import partial
+
+from agent.ledger import turns
+from producer.ledger import archives, purgeable
+from producer.ledger.audit import AGENT
+from producer.ledger.purgeable import Keep
+from producer.ledger.store import Batch
+from producer.retention.archiver import Archiver
+from producer.retention.purge import purge
+from schemas.errors import DocllmError, UnreachableError
+from schemas.ledger.transactions import Transactions
+from schemas.objects.errors import ObjectError
+from schemas.runtime.clock import Clock
+from schemas.settings.config import RetentionConfig
+
+TURN_S = 3600.0
+
+
+class Retainer:
+    """Archives and purges the batches of a group, the oldest first."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        clock: Clock,
+        group: str,
+        settings: RetentionConfig,
+        archiver: Archiver,
+    ) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._group = group
+        self._settings = settings
+        self._archiver = archiver
+        self._turn = 0
+
+    async def retain(self) -> int:
+        """Archive and purge what is due; return how many batches that were.
+
+        A batch that fails does not hold up the others. Raises the first failure at the end.
+        """
+        failures: list[Exception] = []
+        done = 0
+        for mark, age_s, keep in self._steps():
+            if not await self._take_turn():
+                break
+            quiet = partial(archives.quiet, age_s=age_s, mark=mark)
+            for target in await self._transactions.read(quiet, self._group):
+                if not await self._take_turn():
+                    break
+                try:
+                    await self._put_away(target, keep)
+                except ObjectError as error:
+                    failures.append(UnreachableError(f"batch {target.name!r}: {error}"))
+                except DocllmError as error:
+                    failures.append(error)
+                else:
+                    done += 1
+        if failures:
+            raise failures[0]
+        return done
+
+    def _steps(self) -> list[tuple[str, int, Keep | None]]:
+        """Return the steps: the mark that a batch lacks, its age, and what is kept; None: all."""
+        settings = self._settings
+        ages_s = (
+            ("archived_at", settings.least_s, None),
+            ("purged_at", settings.dead_s, Keep.NOTHING),
+            ("results_purged_at", settings.results_s, Keep.DEAD),
+            ("inputs_purged_at", settings.inputs_s, Keep.RESULTS),
+        )
+        return [(mark, age_s, keep) for mark, age_s, keep in ages_s if age_s is not None]
+
+    async def _put_away(self, target: Batch, keep: Keep | None) -> None:
+        if keep is None:
+            await self._archiver.archive(target, AGENT)
+            return
+        found = await self._transactions.read(purgeable.find, self._group, target.name)
+        if found is not None:
+            await purge(self._transactions, self._clock, found, keep, actor=AGENT)
+
+    async def _take_turn(self) -> bool:
+        self._turn = await self._transactions.write(
+            turns.take, f"retention of {self._group}", self._turn, TURN_S
+        )
+        return self._turn != 0

@@ -1,0 +1,42 @@
+"""Builds the duty that archives and purges old batches, if the settings ask for it.
+
+Tested by tests/integration/test_archive.py.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from agent.maintenance.duty import Duty, Round, repeat
+from agent.maintenance.retainer import Retainer
+from producer.app import Parts
+from producer.retention.archiver import Archiver
+from schemas.objects.store import ObjectStores
+from schemas.outputs.stores import OutputStores
+from schemas.runtime.executors import Executor
+
+LOOK_S = 60.0
+
+
+def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
+    """Return the round of the retention; none without the setting `retention.archive`.
+
+    `executor` is a thread of its own, since a file takes seconds to make.
+    """
+    settings, clock = parts.config.retention, parts.clock
+    if settings.archive is None:
+        return ()
+    retainer = Retainer(
+        transactions=parts.transactions,
+        clock=clock,
+        group=parts.topics.group,
+        settings=settings,
+        archiver=Archiver(
+            transactions=parts.transactions,
+            executor=executor,
+            store=OutputStores(executor=executor, objects=ObjectStores(), allow=[settings.archive]),
+            ledger_id=parts.ledger_id,
+            to=settings.archive,
+        ),
+    )
+    duty = Duty(name="the retention", work=retainer.retain, clock=clock)
+    return (partial(repeat, (duty,), partial(clock.sleep, LOOK_S)),)

@@ -1,0 +1,120 @@
+"""The duty of retention: what is due, in which order, and one agent at a time."""
+
+from typing import Any
+
+import pytest
+
+from agent.ledger import turns
+from agent.maintenance.retainer import Retainer
+from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.ledger import tables
+from schemas.settings.config import RetentionConfig
+from tests.contract.ledger_parts import BATCH, GROUP, LedgerDatabase
+from tests.contract.test_archiver import Memory, archiver, ended
+from tests.support.clock import HandClock
+
+DAY_S = 86_400
+SETTINGS = RetentionConfig(
+    inputs_s=7 * DAY_S, results_s=30 * DAY_S, dead_s=90 * DAY_S, archive="s3://bucket/archive/"
+)
+
+
+def retainer(
+    ledger_db: LedgerDatabase, memory: Memory, settings: RetentionConfig = SETTINGS
+) -> Retainer:
+    return Retainer(
+        transactions=ledger_db.transactions,
+        clock=HandClock(),
+        group=GROUP,
+        settings=settings,
+        archiver=archiver(ledger_db, memory),
+    )
+
+
+def old(ledger_db: LedgerDatabase) -> list[int]:
+    """End a batch, whose dead letters then reach their topic."""
+    ids = ended(ledger_db)
+    ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
+    return ids
+
+
+def aged(ledger_db: LedgerDatabase, days: float) -> None:
+    """Let all have happened so many days ago, the archive a moment after the batch's end."""
+    for column in (tables.batch.c.created_at, tables.tally.c.created_at):
+        ledger_db.ago(column, days * DAY_S)
+    if ledger_db.count(tables.archive):
+        ledger_db.ago(tables.archive.c.created_at, days * DAY_S - 60)
+
+
+def batch(ledger_db: LedgerDatabase) -> Any:
+    return ledger_db.rows(tables.batch)[0]
+
+
+async def test_a_batch_is_archived_and_then_goes_piece_by_piece(ledger_db: LedgerDatabase) -> None:
+    """First the archive, then inputs, results, and at last everything; counts stay."""
+    memory = Memory()
+    old(ledger_db)
+    duty = retainer(ledger_db, memory)
+
+    aged(ledger_db, 6)
+    assert await duty.retain() == 0
+    assert memory.objects == {}
+
+    aged(ledger_db, 8)
+    assert await duty.retain() == 2
+    assert batch(ledger_db).archived_at is not None
+    assert len(memory.named("manifest.json")) == 1
+    assert ledger_db.count(tables.task_input) == 1  # the dead task's
+    assert ledger_db.count(tables.task_result) == 3
+
+    aged(ledger_db, 31)
+    assert await duty.retain() == 1
+    assert {bytes(row.body) for row in ledger_db.rows(tables.task_result)} == {b""}
+
+    aged(ledger_db, 91)
+    tally = len(ledger_db.rows(tables.tally))
+    assert await duty.retain() == 1
+    assert batch(ledger_db).purged_at is not None
+    assert ledger_db.count(tables.task) == ledger_db.count(tables.dead_letter) == 0
+    assert len(ledger_db.rows(tables.tally)) == tally
+    assert await duty.retain() == 0
+
+
+async def test_a_store_that_is_away_keeps_everything(ledger_db: LedgerDatabase) -> None:
+    """Nothing is deleted of a batch that no archive has, however old it is."""
+    memory = Memory()
+    memory.puts_left = 0
+    ids = old(ledger_db)
+    aged(ledger_db, 400)
+
+    with pytest.raises(UnreachableError, match=f"batch '{BATCH}'"):
+        await retainer(ledger_db, memory).retain()
+
+    assert ledger_db.count(tables.task) == ledger_db.count(tables.task_input) == len(ids)
+
+
+async def test_a_batch_that_changed_after_its_archive_is_kept(ledger_db: LedgerDatabase) -> None:
+    """As if a program of an older version had replayed a task there."""
+    ids = old(ledger_db)
+    duty = retainer(ledger_db, Memory())
+    aged(ledger_db, 8)
+    await duty.retain()
+    aged(ledger_db, 100)
+    ledger_db.ago(tables.archive.c.created_at, 200 * DAY_S)
+
+    with pytest.raises(UnsafeStateError, match="not archived since it changed"):
+        await duty.retain()
+
+    assert ledger_db.count(tables.task) == len(ids)
+
+
+def test_one_agent_has_the_turn(ledger_db: LedgerDatabase) -> None:
+    """Others wait until it has ended; its owner renews it."""
+    first = ledger_db.call(turns.take, "a", 0, 60.0)
+    assert first
+    assert ledger_db.call(turns.take, "a", 0, 60.0) == 0
+    assert ledger_db.call(turns.take, "b", 0, 60.0)
+    renewed = ledger_db.call(turns.take, "a", first, -60.0)
+    assert renewed
+    assert ledger_db.call(turns.take, "a", 0, 60.0)
+    assert ledger_db.call(turns.take, "a", renewed, 60.0) == 0
