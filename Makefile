@@ -66,7 +66,7 @@ seeds: $(READY) ## 2,000 new simulations
 
 MINUTES ?= 120
 
-faults: servers ## hours with every kind of fault, then one judge of six ledgers (MINUTES=120 SEED=1)
+faults: servers ## hours with every kind of fault, then one judge of seven ledgers (MINUTES=120 SEED=1)
 	$(FAULTS) --minutes $(MINUTES)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
-from tests.faults import causes, exported
+from tests.faults import causes, exported, traced
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life
 from tests.faults.run_evidence import RunEvidence
@@ -54,6 +54,7 @@ def judge(evidence: RunEvidence, *, figures: Mapping[str, Any]) -> Judgement:
         *_ended_wrong(evidence),
         *(f"P9 {line}" for line in evidence.bugs),
         *_exported(evidence),
+        *(traced.violations(evidence.traced, evidence.agents) if evidence.traced else ()),
     ]
     missed = [fault for fault in evidence.faults if not fault["bit"] and not fault["again"]]
     void = [
@@ -124,6 +125,10 @@ def _figures(
         "records_checked": sum(record.lost is None for record in run.records),
         "moves_checked": len(run.moves or ()),
         **_scraped(evidence),
+        "traces_wrong": _of(broken, "TRACES "),
+        "traces_checked": traced.checked(evidence.traced, evidence.agents)
+        if evidence.traced
+        else 0,
         "metrics_wrong": _of(broken, "METRICS "),
         "kill_to_rerun_s": _rerun(evidence),
         "other_violations": sum(not line.startswith(("P1 ", "P2 ", "P3 ")) for line in broken),

@@ -82,6 +82,10 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"{figures.get('scrapes', 0):,} scrapes"
         ),
     )
+    yield (
+        "attempts missing in their traces",
+        f"{figures.get('traces_wrong', 0)} of {figures.get('traces_checked', 0):,}",
+    )
     yield "other broken promises", str(figures["other_violations"])
     yield "calls", f"{figures['calls']:,}, of which repeated {figures['repeated_calls']:,}"
     yield "repeated calls by cause", _counts(figures["repeated_by_cause"])

@@ -1,18 +1,21 @@
-"""The evidence of a run, put together from six independent records.
+"""The evidence of a run, put together from seven independent records.
 
 Topics and offsets come from the watch, rows and attempts from the database, calls from the LLM's
-own log, faults from the fault log, programs from their output, and what they counted from their
-pages of metrics. Every time is in seconds since 1970.
+own log, faults from the fault log, programs from their output, what they counted from their pages
+of metrics, and traces from a collector. Every time is in seconds since 1970.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 
+from schemas.ledger import tables
 from schemas.task.lanes import DESTINATIONS
-from tests.faults import exported, history, lives, rows
+from schemas.task.trace import TRACEPARENT
+from tests.faults import exported, history, lives, rows, traced
 from tests.faults.claims import ROUTE, Claims
 from tests.faults.exported import Exported, Samples, Series
 from tests.faults.faultlog import Event
@@ -21,6 +24,7 @@ from tests.faults.kinds_llm import OUTAGES
 from tests.faults.lives import Life
 from tests.faults.received_calls import ReceivedCall, received_calls
 from tests.faults.site import SLOTS, Site
+from tests.faults.traced import Traced
 from tests.faults.watch import Watch
 from tests.invariants.evidence import Death, Evidence, Letter, Task
 from tests.invariants.happened import Commit, Move, Outage, Stored
@@ -42,6 +46,7 @@ class RunEvidence:
     agents: Mapping[int, Life]
     bugs: Sequence[str]
     exported: Exported | None = None
+    traced: Traced | None = None
 
 
 def gather(site: Site, watch: Watch, series: Mapping[str, Series], last: Samples) -> RunEvidence:
@@ -92,6 +97,30 @@ def gather(site: Site, watch: Watch, series: Mapping[str, Series], last: Samples
         agents,
         lives.bugs(site.deployment.programs),
         Exported(series, last, exported.rows(lambda sql: list(history.rows(url, text(sql))))),
+        _traced(site, watch, moves),
+    )
+
+
+def _traced(site: Site, watch: Watch, moves: Sequence[Move]) -> Traced:
+    url, inbox = site.ledger_url, site.deployment.topics.name("inbox")
+    settled_s = {(move.task_id, move.old_owner): move.at_s for move in moves if move.ends}
+    query = text("SELECT task_id, owner, outcome, error_class FROM task_attempt")
+    ends: Iterable[Any] = history.rows(url, query)
+    ((ledger,),) = history.rows(url, select(tables.ledger.c.ledger_id))
+    return Traced(
+        ledger=ledger.hex(),
+        spans=traced.seen(site.collector),
+        records=[
+            (int(record.headers["docllm-task"]), record.headers.get(TRACEPARENT, b"").decode())
+            for record in watch.records
+            if "docllm-task" in record.headers and record.topic != inbox
+        ],
+        attempts=traced.failed(
+            (row.task_id, row.owner, row.outcome, row.error_class, at_s)
+            for row in ends
+            if (at_s := settled_s.get((row.task_id, row.owner))) is not None
+        ),
+        silent=traced.silent(site.deployment.programs),
     )
 
 

@@ -24,6 +24,7 @@ from tests.integration.buses import KafkaBus
 from tests.integration.installations import group_on
 from tests.integration.programs import Program, RehearsalLLM
 from tests.servers import MariaDB, Redis
+from tests.servers.collector import collecting
 from tests.servers.process import free_port
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Site:
         self.disk = Disk(folder / "mariadb" / "data") if can_mount() else None
         self.mariadb = MariaDB(folder=folder / "mariadb")
         self.redis = Redis(folder=folder / "redis")
+        self.collector = self._stack.enter_context(collecting())
         self.llms: list[RehearsalLLM] = []
         self._llm_port = free_port()
         self.pages = {seat: free_port() for seat in (*AGENTS, EXPORTER)}  # of metrics
@@ -101,7 +103,8 @@ class Site:
             self.kafka, self.mariadb, self.redis, folder=self.folder / "programs"
         )
         self._stack.callback(lambda: self.spawn(self.deployment.close).result())
-        (self.deployment.folder / "docllm.toml").write_text(TOML)
+        otel = f'[otel]\nendpoint = "{self.collector.url}"\n'
+        (self.deployment.folder / "docllm.toml").write_text(TOML + otel)
         self.start_llm()
         for command in (
             ["migrate"],

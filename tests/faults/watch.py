@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
+from schemas.task.trace import TRACEPARENT
 from tests.integration.buses import headers_of
 
 OFFSETS = "__consumer_offsets"
@@ -24,7 +25,8 @@ COMMIT_KEYS = (0, 1)  # versions of a key of a commit; others are members and gr
 class SeenRecord:
     """A record.
 
-    `key` and `value` are kept if `keep` has the topic, and of the headers only docllm's.
+    `key` and `value` are kept if `keep` has the topic, and of the headers only docllm's and
+    the one that names a span.
     """
 
     topic: str
@@ -141,7 +143,9 @@ class Watch:
             self.commits += _commit(message.key(), message.value(), at_s)
             return
         headers = {
-            name: value or b"" for name, value in headers_of(message) if name.startswith("docllm-")
+            name: value or b""
+            for name, value in headers_of(message)
+            if name.startswith("docllm-") or name == TRACEPARENT
         }
         kept = (message.key(), message.value()) if topic in self._keep else (None, None)
         self.records.append(SeenRecord(topic, number, offset, at_s, headers, *kept))
