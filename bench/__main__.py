@@ -2,8 +2,9 @@
 
 The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measures instead what a
 ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
-for-loop, `python -m bench limits` how well a limit is used that the agent is not told, and
-`python -m bench quotas` what it costs Redis that many agents share a limit.
+for-loop, `python -m bench limits` how well a limit is used that the agent is not told,
+`python -m bench quotas` what it costs Redis that many agents share a limit, and
+`python -m bench traces` what traces cost an agent.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import limits, loading, peers, quotas, rows, slots, starts, takeover, throughput
+from bench import limits, loading, peers, quotas, rows, slots, starts, takeover, throughput, traces
 from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
@@ -26,7 +27,7 @@ MEASUREMENTS = {
     "starts": starts.measure,
 }
 # Each the only name: it has a table of its own, or needs none of the servers.
-ROWS, PEERS, LIMITS, QUOTAS = "rows", "peers", "limits", "quotas"
+ROWS, PEERS, LIMITS, QUOTAS, TRACES = "rows", "peers", "limits", "quotas", "traces"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}; {LIMITS}; {QUOTAS}",
+        help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}; {LIMITS}; {QUOTAS}; {TRACES}",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
@@ -52,8 +53,9 @@ def main(argv: Sequence[str]) -> int:
         with sites() as place:
             sys.stdout.write(peers.measure(place, quick=options.quick) + "\n")
         return 0
-    if options.names in ([LIMITS], [QUOTAS]):
-        measure = limits.measure if options.names == [LIMITS] else quotas.measure
+    alone = {LIMITS: limits.measure, QUOTAS: quotas.measure, TRACES: traces.measure}
+    if len(options.names) == 1 and options.names[0] in alone:
+        measure = alone[options.names[0]]
         with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
             return _shown(list(_told(measure(Path(name), quick=options.quick))))
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
