@@ -1,12 +1,12 @@
 """The digest of all settings of a program, by which agents with other settings are found."""
 
 import hashlib
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import orjson
 
-from schemas.settings.config import Config, Secret
+from schemas.settings.config import Config, OtelConfig, Secret
 
 _CHARS = 16
 
@@ -14,9 +14,10 @@ _CHARS = 16
 def settings_digest(config: Config) -> str:
     """Return 16 hexadecimal digits that are equal for equal settings.
 
-    Of secrets, only whether they are set counts. The path of the configuration file does not count.
+    Of secrets, only whether they are set counts. The path of the configuration file does not count,
+    nor where traces go: each machine may have a collector of its own.
     """
-    raw = orjson.dumps(_plain(config), option=orjson.OPT_SORT_KEYS)
+    raw = orjson.dumps(_plain(replace(config, otel=OtelConfig())), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(raw).hexdigest()[:_CHARS]
 
 

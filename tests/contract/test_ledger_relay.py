@@ -3,16 +3,23 @@
 from collections.abc import Callable, Sequence
 
 import pytest
+from sqlalchemy import delete, update
 
+from agent.ledger import reaping
 from producer.ledger import outbox
+from producer.ledger.quarantine import headers_blob
 from producer.ports import Order, Refusal
 from producer.relay.relay import CROWDED, SLICE, Relay
+from producer.tracing.publications import PublicationTraces
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
-from schemas.task.envelope import Outgoing
+from schemas.task.envelope import Outgoing, decode
 from schemas.task.topics import Topics
-from tests.contract.ledger_parts import DEAD, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase
+from schemas.task.trace import attempt_span, trace_of
+from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SUCCEEDED, TOO_LONG, LedgerDatabase
+from tests.support.spans import KeptSpans
 
+FOREIGN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 LOST = Refusal("timed out", permanent=False)
 TOO_LARGE = Refusal("message too large", permanent=True)
 
@@ -41,12 +48,15 @@ class FakePublisher:
         return
 
 
-def relay(ledger_db: LedgerDatabase, publisher: FakePublisher) -> Relay:
+def relay(
+    ledger_db: LedgerDatabase, publisher: FakePublisher, traces: PublicationTraces | None = None
+) -> Relay:
     return Relay(
         transactions=ledger_db.transactions,
         publisher=publisher,
         topics=Topics(GROUP),
         clock=SystemClock(),
+        traces=traces,
     )
 
 
@@ -88,6 +98,46 @@ async def test_delivered_records_leave_their_order(ledger_db: LedgerDatabase) ->
     assert await relay(ledger_db, publisher).relay_once() == 2 * outbox.MAX_TAKEN + 2
     assert [record.key for record in publisher.delivered] == [b"a", b"b"] * (outbox.MAX_TAKEN + 1)
     assert ledger_db.count(tables.outbox) == 0
+
+
+async def test_a_record_names_its_trace_and_what_came_before(ledger_db: LedgerDatabase) -> None:
+    """A retry follows the attempt that failed, and is told of; a first record is not."""
+    failed, fresh, killed = ledger_db.load("a", "b", "c")
+    owner, lost = ledger_db.agent().next_owner(), ledger_db.lost_agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(failed, owner), owner, RETRY)
+    ledger_db.claimed(killed, lost)
+    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [killed]))
+    ledger_db.run(
+        lambda c: c.execute(
+            update(tables.task_input)
+            .where(tables.task_input.c.task_id == fresh)
+            .values(headers=headers_blob([("traceparent", FOREIGN.encode())]))
+        )
+    )
+    ledger_db.run(lambda c: c.execute(delete(tables.outbox)))
+    for task_id, fence in ((failed, 1), (fresh, 0), (killed, 0)):
+        item = (outbox.TASK, task_id, fence)
+        (order,) = ledger_db.run(lambda c, item=item: outbox.place(c, GROUP, "tasks", [item]))
+        ledger_db.ago(tables.outbox.c.due_at, 1, order.id)
+    publisher = FakePublisher()
+    traces = PublicationTraces(spans=KeptSpans(), ledger="ledger", ratio=0.0, system="kafka")
+
+    await relay(ledger_db, publisher, traces).relay_once()
+
+    found = {record.key: decode(record.headers).trace for record in publisher.delivered}
+    published = [found[key].publication for key in (b"a", b"b", b"c")]
+    assert [span and span.sampled for span in published] == [True, False, True]
+    assert [span and span.trace for span in published] == [
+        trace_of("ledger", task_id) for task_id in (failed, fresh, killed)
+    ]
+    assert [found[key].after for key in (b"a", b"b", b"c")] == [
+        attempt_span(failed, owner),
+        None,
+        attempt_span(killed, lost),
+    ]
+    link = found[b"b"].link
+    assert link is not None
+    assert link.traceparent == FOREIGN
 
 
 async def test_an_order_in_its_grace_is_left_to_its_writer(ledger_db: LedgerDatabase) -> None:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,12 @@ async def test_a_call_is_a_post_with_request_id_key_and_body() -> None:
 
     async with server(serve) as url, client(f"{url}/") as llm:
         await llm.complete(call(request_id="a%20b/t#2"))
+        await llm.complete(replace(call(), traceparent="00-aa-bb-01"))
         shown = repr(vars(llm))
 
     assert heads[0].startswith("post /v1/chat/completions http/1.1")
     assert "x-client-request-id: a%20b/t#2" in heads[0]
+    assert ["traceparent: 00-aa-bb-01" in head for head in heads] == [False, True]
     assert f"authorization: bearer {KEY.reveal()}" in heads[0]
     assert KEY.reveal() not in shown
 

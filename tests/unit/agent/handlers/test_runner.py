@@ -9,6 +9,7 @@ import pytest
 
 from agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
 from agent.handlers.resource_locks import FreeLocks
+from agent.handlers.turns import CallEnd
 from agent.judge import Effect
 from agent.outcome import (
     VALUE,
@@ -328,6 +329,45 @@ def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, mes
     assert [type(outcome) for outcome in ended] == [Retry, Dead]
     assert failure_of(ended[0]) == Failure("HANDLER", message.strip())
     assert [outcome.spent.tokens_in for outcome in ended] == [10, 10]
+
+
+class Traced:
+    """A trace of an attempt and of its calls, which says what it was told."""
+
+    trace_id, traceparent = "4bf9", "00-4bf9-01"
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def call(self, route: str, model: str) -> "Traced":
+        self.told.append((route, model))
+        return self
+
+    def ended(self, end: CallEnd) -> None:
+        self.told.append(end)
+
+
+def test_calls_are_told_to_the_trace_and_the_log_names_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The provider gets what the trace says is to be sent."""
+
+    async def handler(context: Context) -> object:
+        context.log.warning("look")
+        return await context.complete({"model": "m", "messages": []})
+
+    trace = Traced()
+    harness = handlers_harness(t=handler)
+
+    outcome = harness.run(TASK | {"type": "t"}, trace=trace)
+
+    assert isinstance(outcome, Succeeded)
+    began, end = trace.told
+    assert began == ("default", "m")
+    assert isinstance(end, CallEnd)
+    assert isinstance(end.outcome, Succeeded)
+    assert harness.llm.calls[0].traceparent == "00-4bf9-01"
+    assert {getattr(record, "trace_id", None) for record in caplog.records} == {"4bf9"}
 
 
 def test_the_log_says_once_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -> None:

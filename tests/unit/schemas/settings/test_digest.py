@@ -10,6 +10,7 @@ from schemas.settings.config import (
     Config,
     KafkaConfig,
     LLMConfig,
+    OtelConfig,
     Price,
     RouteConfig,
     Secret,
@@ -37,13 +38,14 @@ CONFIG = Config(
         replace(CONFIG, llm=replace(CONFIG.llm, api_key=Secret("another"))),
         replace(CONFIG, llm=replace(CONFIG.llm, headers={"api-key": Secret("another")})),
         replace(CONFIG, database_url=Secret("mysql://user:new@host/db")),
+        replace(CONFIG, otel=OtelConfig(endpoint="http://this-machine:4318")),
         replace(
             CONFIG, kafka=replace(CONFIG.kafka, client=CONFIG.kafka.client | {"sasl.password": "x"})
         ),
     ],
 )
 def test_equal_settings_have_equal_digests(same: Config) -> None:
-    """Neither the file, the order nor the value of a secret counts."""
+    """Neither the file, the order, the value of a secret nor a collector counts."""
     assert settings_digest(same) == settings_digest(CONFIG)
     assert len(settings_digest(same)) == 16
 
