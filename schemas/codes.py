@@ -44,6 +44,7 @@ class Code(StrEnum):
     EXPORTER_DOWN = "exporter_down"
     RETRY_LATE = "retry_late"
     COST_HIGH = "cost_high"
+    ARCHIVE_LATE = "archive_late"
 
     # What only the log tells: servers and topics.
     SERVER_AWAY = "server_away"

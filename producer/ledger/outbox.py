@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
 from producer.ports import Order
-from schemas.ledger.sql import seconds_until, utc_after, utc_now
+from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import outbox, task
 from schemas.task.lanes import Lane, known_lane
 from schemas.task.states import FINAL
@@ -188,13 +188,12 @@ def _all_final(connection: Connection, items: bytes) -> bool:
     return connection.execute(still_open).first() is None
 
 
-def waiting(connection: Connection, group: str) -> tuple[int, float]:
-    """Return how many orders a group has, and the oldest order's age beyond its grace.
+def waiting(connection: Connection, group: str) -> tuple[int, int]:
+    """Return how many orders a group has, and the id of the oldest; 0 if there is none.
 
-    The age is in seconds, 0 if no order has outlived its grace.
+    No id is used twice. How late an order is cannot be told by its `due_at`: each relay that takes
+    it in vain sets a new one.
     """
-    query = select(func.count(), func.min(seconds_until(outbox.c.due_at))).where(
-        outbox.c.group_name == group
-    )
+    query = select(func.count(), func.min(outbox.c.id)).where(outbox.c.group_name == group)
     count, oldest = connection.execute(query).one()
-    return count, max(0.0, -float(oldest or 0.0))
+    return count, oldest or 0

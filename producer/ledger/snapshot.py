@@ -38,17 +38,17 @@ class Snapshot:
 
     `oldest_due_s` is how long the task that has waited longest has been due, by the state in which
     it waits; 0 if none is due.
-    `orders_oldest_s` is the same for publish orders beyond their grace. `quarantined` are records
-    that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of unfinished
-    replays, by state. `rows` is the server's estimate of how many rows each table has, of all
-    groups; SQLite makes none. `archived_s` is how long ago an archive was last verified, None if
-    none was.
+    `oldest_order` is the id of the oldest publish order, 0 if there is none. `quarantined` are
+    records that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of
+    unfinished replays, by state. `rows` is the server's estimate of how many rows each table has,
+    of all groups; SQLite makes none. `archived_s` is how long ago an archive was last verified,
+    None if none was.
     """
 
     status: GroupStatus
     sums: GroupSums
     oldest_due_s: Mapping[Status, float]
-    orders_oldest_s: float
+    oldest_order: int
     quarantined: int
     replaying: Counter[ItemState]
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -61,12 +61,12 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
     replaying: Counter[ItemState] = Counter()
     for run in status.replays:
         replaying.update(run.counts)
-    _, orders_oldest_s = outbox.waiting(connection, group)
+    _, oldest_order = outbox.waiting(connection, group)
     return Snapshot(
         status,
         group_sums.read(connection, group, route_name),
         _oldest_due_s(connection, group),
-        orders_oldest_s,
+        oldest_order,
         _quarantined(connection, group),
         replaying,
         _rows(connection),

@@ -63,6 +63,7 @@ class Exporter(Collector):
         self._reading: Reading | None = None
         self._read_s = 0.0
         self._told: set[Code] = set()  # what is wrong, and was logged
+        self._order, self._order_since_s = 0, 0.0  # the oldest publish order, and its first reading
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -96,7 +97,16 @@ class Exporter(Collector):
         backlogs, partitions = await self._of_bus()
         self._read_s = self._clock.now_s()
         took_s = self._read_s - began_s
-        self._reading = Reading(found, self._clock.utc_s(), took_s, backlogs, partitions)
+        if found.oldest_order != self._order or not self._order:
+            self._order, self._order_since_s = found.oldest_order, self._read_s
+        self._reading = Reading(
+            found,
+            self._clock.utc_s(),
+            took_s,
+            backlogs,
+            partitions,
+            order_seen_s=self._read_s - self._order_since_s,
+        )
 
     async def _of_bus(self) -> tuple[dict[str, Backlog], int | None]:
         """Return what waits by destination, and how many partitions the topic of tasks has.

@@ -47,7 +47,8 @@ class Reading:
     """What one look found: the ledger's snapshot, and the bus's backlogs by destination.
 
     `at_s` is Unix time, `took_s` how long the look took. A bus that does not answer has no
-    backlogs, and no known `partitions` of the topic of tasks.
+    backlogs, and no known `partitions` of the topic of tasks. `order_seen_s` is how long the oldest
+    publish order has been seen, 0 if there is none.
     """
 
     snapshot: Snapshot
@@ -55,6 +56,7 @@ class Reading:
     took_s: float
     backlogs: Mapping[str, Backlog] = field(default_factory=dict)
     partitions: int | None = None
+    order_seen_s: float = 0.0
 
 
 def families(reading: Reading, routes: RouteLabels, scaled: Scale) -> Iterator[Metric]:
@@ -64,7 +66,7 @@ def families(reading: Reading, routes: RouteLabels, scaled: Scale) -> Iterator[M
     yield from _of_tables(reading)
     yield from _of_attempts(reading.snapshot)
     yield from _of_agents(reading.snapshot.status.agents, reading.snapshot.status.group, routes)
-    yield from _of_waits(reading.snapshot)
+    yield from _of_waits(reading)
     yield from _of_bus(reading)
     yield from _of_scale(reading.snapshot.status.group, scaled)
 
@@ -253,8 +255,8 @@ def _unix(since: str) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def _of_waits(snapshot: Snapshot) -> Iterator[Metric]:
-    status = snapshot.status
+def _of_waits(reading: Reading) -> Iterator[Metric]:
+    snapshot, status = reading.snapshot, reading.snapshot.status
     urgencies = {wait.urgency for wait in status.waits}
     yield _gauge(
         "docllm_group_waiting",
@@ -283,9 +285,9 @@ def _of_waits(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield _gauge(
         "docllm_publish_order_oldest_seconds",
-        "How long the oldest of these orders has been late.",
+        "For how long the exporter has seen the oldest of these orders.",
         ("group",),
-        {(status.group,): snapshot.orders_oldest_s},
+        {(status.group,): reading.order_seen_s},
     )
 
 

@@ -15,12 +15,17 @@ from producer.metrics.families import WAITS, Reading, families
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Bound, Scale
 from schemas.codes import Code
+from tests.faults.plan import KINDS
+from tests.integration.alert_scenes import PAGES, TICKETS
+from tests.servers.alertmanager import PACKAGE as ALERTMANAGER
 from tests.servers.process import program
 from tests.servers.prometheus import PACKAGE, faster
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/docllm.rules.yml"
+EXAMPLE = ROOT / "deploy/prometheus/alertmanager.yml"
 UNIT_TESTS = Path(__file__).parent / "docllm.test.yml"
+PAGE = ROOT / "docs/how-to/alert.md"
 RUNBOOK = ROOT / "docs/how-to/runbook.md"
 ALERTS = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
 NAMES = [alert["alert"] for alert in ALERTS]
@@ -56,6 +61,33 @@ def test_the_unit_tests_notice_each_rule_that_never_fires(tmp_path: Path) -> Non
     assert set(re.findall(r"alertname: (\w+), time: ", done.stdout + done.stderr)) == set(NAMES)
 
 
+def amtool(*arguments: str) -> str:
+    tool = program("amtool", package=ALERTMANAGER)
+    done = subprocess.run([tool, *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def test_the_example_for_alertmanager_sends_pages_and_tickets_apart() -> None:
+    """It is valid, and each alert goes to the receiver of its severity."""
+    amtool("check-config", str(EXAMPLE))
+    for alert in ALERTS:
+        severity = alert["labels"]["severity"]
+        labels = (f"severity={severity}", f"alertname={alert['alert']}")
+        routed = amtool("config", "routes", "test", f"--config.file={EXAMPLE}", *labels)
+        assert routed == f"{severity}s"
+
+
+def test_alertmanager_keeps_back_only_alerts_that_exist() -> None:
+    """A rule of the example about an alert of another name would keep nothing back."""
+    rules = yaml.safe_load(EXAMPLE.read_text())["inhibit_rules"]
+    named = {
+        name for rule in rules for name in re.findall(r"Docllm\w+", str(rule)) if name != "Docllm"
+    }
+    assert named <= set(NAMES)
+    assert all(rule["equal"] == ["group"] for rule in rules)
+
+
 def test_each_alert_has_its_section_in_the_runbook() -> None:
     """An alert has a code, its link leads to the code's section, and that names the alert."""
     sections = dict(re.findall(r"^## (\w+)\n\n(.*)$", RUNBOOK.read_text(), re.MULTILINE))
@@ -69,21 +101,49 @@ def test_each_alert_has_its_section_in_the_runbook() -> None:
         assert alert["labels"]["severity"] in {"page", "ticket"}
 
 
-def test_each_metric_of_a_rule_is_exported() -> None:
-    """A rule about a metric that nobody exports would never fire."""
-    nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), {}, 0.0, 0, Counter())
+def exported() -> set[str]:
+    """Return the names of all metrics, without the endings of histograms."""
+    nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), {}, 0, 0, Counter())
     one = Scale(1, Bound.NEED, 1, None, None)
-    exported = {
+    of_exporter = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in families(Reading(nothing, 1.0, 1.0), RouteLabels([]), one)
     }
     agent = AgentMetrics(
-        group="g", routes=[], counters=[("docllm_leases_lost", "Lost.", float)], gauges=[]
+        group="g",
+        routes=[],
+        counters=[(name, "Read.", float) for name in ("docllm_leases_lost", "docllm_fenced")],
+        gauges=[("docllm_event_loop_lag_seconds", "Read.", float)],
     )
-    exported |= set(re.findall(r"^# TYPE (\S+)", agent.text().decode(), re.MULTILINE))
+    return of_exporter | set(re.findall(r"^# TYPE (\S+)", agent.text().decode(), re.MULTILINE))
+
+
+def test_each_metric_of_a_rule_is_exported() -> None:
+    """A rule about a metric that nobody exports would never fire."""
     for alert in ALERTS:
         named = set(re.findall(r"\bdocllm_\w+", alert["expr"]))
-        assert named <= exported, (alert["alert"], named - exported)
+        assert named <= exported(), (alert["alert"], named - exported())
+
+
+_ROW = re.compile(r"^\| `(Docllm\w+)` \| (\w+) \|.*\|([^|]*)\|$", re.MULTILINE)
+# Alerts that only promtool tests, each with the reason.
+NO_SCENE = {"DocllmArchiveLate": "it takes days that no test can make shorter"}
+
+
+def test_each_alert_has_a_scene_that_raises_it_on_real_programs() -> None:
+    """A new alert needs a scene, or a line in NO_SCENE that says why it has none."""
+    raised = {alert for scene in (*PAGES, *TICKETS) for alert in scene.raises}
+    assert raised.isdisjoint(NO_SCENE)
+    assert raised | NO_SCENE.keys() == set(NAMES)
+
+
+def test_the_page_about_alerts_lists_each_with_its_severity() -> None:
+    """And the faults that it names are kinds of the fault runs."""
+    rows = _ROW.findall(PAGE.read_text())
+    assert {(name, severity) for name, severity, _ in rows} == {
+        (alert["alert"], alert["labels"]["severity"]) for alert in ALERTS
+    }
+    assert {fault.strip(" `") for _, _, fault in rows if fault.strip()} <= set(KINDS)
 
 
 def test_rules_exclude_only_reasons_that_exist() -> None:

@@ -10,12 +10,12 @@ from tests.servers import Kafka, MariaDB, Redis
 PARTITIONS = "4"
 
 
-def embedded_in(folder: Path) -> Deployment:
+def embedded_in(folder: Path, group: str = "docllm") -> Deployment:
     """Return an empty installation on the embedded parts."""
     data = folder / "docllm-data"
     return Deployment(
         folder=folder,
-        group="docllm",
+        group=group,
         bus=EmbeddedBus(data / "bus.sqlite"),
         ledger_url=f"sqlite:///file:{data}/ledger.sqlite?mode=ro&uri=true",
         settings={},

@@ -22,6 +22,7 @@ PROGRAMS = {
     "mvn": "maven",
     "docker-compose": "docker-compose",  # reads the compose file; starts nothing
     "prometheus": "prometheus",  # evaluates the alert rules; its promtool tests them
+    "amtool": "prometheus-alertmanager",  # groups and routes them
     "faketime": "faketime",  # fault runs give an agent a clock that jumps
     "cc": "build-essential",  # builds the waits that faketime's clock lacks
 }

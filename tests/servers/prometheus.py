@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,23 +29,41 @@ class Prometheus(Server):
 
     name = "prometheus"
 
-    def __init__(self, *, folder: Path, rules: str, targets: Sequence[str]) -> None:
+    def __init__(
+        self, *, folder: Path, rules: str, targets: Sequence[str] = (), alertmanager: str = ""
+    ) -> None:
         super().__init__(folder=folder)
         self._rules = rules
-        self._targets = targets
+        self._targets = list(targets)
+        self._alertmanagers = [alertmanager] if alertmanager else []
 
     def prepare(self) -> None:
         """Write the configuration; Prometheus makes its data itself."""
         program("prometheus", package=PACKAGE)
         (self.folder / "rules.yml").write_text(self._rules)
+        self._watch()
         configuration = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": ["rules.yml"],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": self._alertmanagers}]}]},
             "scrape_configs": [
-                {"job_name": "docllm", "static_configs": [{"targets": list(self._targets)}]}
+                {
+                    "job_name": "docllm",
+                    "file_sd_configs": [{"files": ["targets.json"], "refresh_interval": "1s"}],
+                }
             ],
         }
         (self.folder / "prometheus.yml").write_text(json.dumps(configuration))
+
+    def watch(self, *targets: str) -> None:
+        """Scrape more addresses from now on."""
+        self._targets += targets
+        self._watch()
+
+    def _watch(self) -> None:
+        part = self.folder / "targets.part"
+        part.write_text(json.dumps([{"targets": self._targets}]))
+        part.replace(self.folder / "targets.json")
 
     def command(self) -> Sequence[str]:
         """Return the server's command line."""
@@ -63,14 +82,33 @@ class Prometheus(Server):
         except (URLError, OSError):
             return False
 
-    def firing(self) -> set[str]:
-        """Return the names of the alerts that burn now."""
+    def firing(self, group: str) -> set[str]:
+        """Return the names of a group's alerts that burn now."""
         alerts = self._get("alerts")["alerts"]
-        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+        return {
+            alert["labels"]["alertname"]
+            for alert in alerts
+            if alert["state"] == "firing" and alert["labels"].get("group") == group
+        }
+
+    def fired(self, group: str) -> set[str]:
+        """Return the names of all alerts of a group that have ever burned."""
+        query = f'count_over_time(ALERTS{{alertstate="firing",group="{group}"}}[1h])'
+        return {found["metric"]["alertname"] for found in self.query(query)}
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an expression, as they are now."""
+        found: list[dict[str, Any]] = self._get(f"query?query={quote(expression)}")["result"]
+        return found
+
+    def has_had(self, expression: str, since_s: float) -> bool:
+        """Return whether an expression had a value at any second since a Unix time."""
+        span = f"start={since_s}&end={time.time()}&step=1"
+        return bool(self._get(f"query_range?query={quote(expression)}&{span}")["result"])
 
     def value(self, query: str) -> float | None:
         """Return the value of a query; None if it has none."""
-        found = self._get(f"query?query={quote(query)}")["result"]
+        found = self.query(query)
         return float(found[0]["value"][1]) if found else None
 
     def _get(self, path: str) -> Any:

@@ -26,7 +26,7 @@ from schemas.task.states import Status
 
 ROUTES = RouteLabels(["fast"])
 ONE = Scale(1, Bound.NEED, 1, None, None)
-NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), {}, 0.0, 0, Counter())
+NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), {}, 0, 0, Counter())
 
 
 def shown(snapshot: Snapshot, **of_reading: object) -> dict[tuple[str, ...], float]:
