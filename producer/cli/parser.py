@@ -25,7 +25,7 @@ from producer.cli.arguments import (
     written,
 )
 from producer.cli.parsing import Imported, Parser
-from producer.cli.retention_options import add_dead_trim, add_purge
+from producer.cli.retention_options import add_dead_trim, add_erase, add_purge
 from producer.ledger.selection import DISPOSITIONS
 from producer.limits import CAP, MAX_REJECTS
 from schemas.task.hooks import HookEvent
@@ -59,7 +59,6 @@ examples:
   python -m producer status                              --json for scripts
   python -m producer export --batch tasks results.jsonl  --format openai
   python -m producer cancel --batch tasks                end waiting tasks
-  python -m producer purge --older-than 30d --dry-run    what could be deleted
   python -m producer dead list                           why tasks died
   python -m producer replay --batch tasks --dry-run      what would run again
   python -m producer migrate                             prepare a database
@@ -129,6 +128,13 @@ def add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
             "purge",
             "delete what is kept of archived batches",
             "In small steps beside running agents; the same command goes on after it was stopped.",
+        )
+    )
+    add_erase(
+        command(
+            "erase",
+            "erase what is stored of a tenant or an id",
+            "For requests by law. Counts stay; open tasks are cancelled.",
         )
     )
     _add_dead(

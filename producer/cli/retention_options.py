@@ -3,7 +3,7 @@
 Tested by tests/unit/producer/cli/test_parser.py.
 """
 
-from producer.cli.arguments import named, per_second
+from producer.cli.arguments import named, per_second, tenant_name
 from producer.cli.parsing import Imported, Parser
 
 KEPT = ("results", "dead", "rows", "nothing")
@@ -36,6 +36,18 @@ def add_purge(parser: Parser) -> None:
     add("--yes", action="store_true", help="do not ask; needed without a terminal")
     add("--json", action="store_true", help="for scripts")
     parser.set_defaults(run=Imported("producer.cli.purge:purge"))
+
+
+def add_erase(parser: Parser) -> None:
+    """Add the options of `erase`."""
+    add = parser.add_argument
+    add("--tenant", type=tenant_name, metavar="NAME", help="all tasks of this tenant")
+    add("--id", type=named, metavar="ID", help="the tasks of this id, and what they ordered")
+    add("--batch", type=named, metavar="NAME", help="only in this batch (all of the group)")
+    add("--dry-run", action="store_true", help="count, and say what cannot be reached")
+    add("--yes", action="store_true", help="do not ask; needed without a terminal")
+    add("--json", action="store_true", help="for scripts")
+    parser.set_defaults(run=Imported("producer.cli.erase:erase"))
 
 
 def add_dead_trim(parser: Parser) -> None:

@@ -61,7 +61,7 @@ def cancel_page(connection: Connection, batch_id: int) -> tuple[int, bool]:
         return 0, False
     waiting = select(task.c.id).where(task.c.batch_id == batch_id, task.c.status.in_(WAITING))
     rows = connection.execute(along_open(waiting).limit(PAGE)).all()
-    return _cancel(connection, rows), len(rows) == PAGE
+    return cancel_waiting(connection, rows), len(rows) == PAGE
 
 
 def cancel_one(
@@ -87,7 +87,7 @@ def cancel_one(
     )
     rows = connection.execute(tasks_to_lock.with_for_update()).all()
     if len(rows) == 1 and rows[0].status in WAITING:
-        _cancel(connection, rows)
+        cancel_waiting(connection, rows)
         audit.write(
             connection,
             group=group,
@@ -103,7 +103,8 @@ def cancel_one(
     return [(names[row.batch_id], Status(row.status)) for row in rows]
 
 
-def _cancel(connection: Connection, rows: Sequence[Any]) -> int:
+def cancel_waiting(connection: Connection, rows: Sequence[Any]) -> int:
+    """Cancel those of these tasks that still wait; return how many."""
     ids = sorted(row.id for row in rows)
     if not ids:
         return 0

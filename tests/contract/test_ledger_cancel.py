@@ -176,13 +176,13 @@ def test_a_task_that_is_claimed_between_reading_and_locking_is_left(
     first, second = ledger_db.load("a", "b")
     owner = ledger_db.agent().next_owner()
     ledger_db.cancel()
-    lock = cancel._cancel
+    lock = cancel.cancel_waiting
 
     def claimed_meanwhile(*rest: Any) -> int:
         assert ledger_db.claim(first, owner) is ClaimAnswer.CLAIMED
         return lock(*rest)
 
-    monkeypatch.setattr(cancel, "_cancel", claimed_meanwhile)
+    monkeypatch.setattr(cancel, "cancel_waiting", claimed_meanwhile)
 
     assert cancel_all(ledger_db) == [1]
     assert (ledger_db.status(first), ledger_db.status(second)) == (

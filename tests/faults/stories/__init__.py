@@ -53,7 +53,10 @@ STORIES = (
         "archive.marked",
     ),
     Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
-    Story(keeping.purging, "purge.marked purge.page_deleted dead_trim.noted"),
+    Story(
+        keeping.purging,
+        "purge.marked purge.page_deleted dead_trim.noted erase.noted erase.page_erased",
+    ),
     Story(
         producing.preparing,
         "migrate.step_taken migrate.revision migrate.upgraded topics.created topics.grown "

@@ -1,4 +1,4 @@
-"""Deaths of the commands that delete: purge, trim of dead letters."""
+"""Deaths of the commands that delete: erase, purge, trim of dead letters."""
 
 from tests.faults.installation import Installation
 from tests.integration.deployment import BATCH
@@ -12,6 +12,10 @@ def purging(installation: Installation) -> None:
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
     installation.recover("--slots", "200")
+    erased = ("--id", "t3", "--yes")
+    installation.crash_producer("erase.noted", "erase", *erased)
+    installation.crash_producer("erase.page_erased", "erase", *erased)
+    deployment.producer("erase", *erased)
     topic = deployment.topics.name("dlq")
     assert len(deployment.bus.copies(topic)) == TASKS
     options = ("--batch", BATCH, "--unarchived", "--yes")

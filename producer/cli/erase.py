@@ -1,0 +1,103 @@
+"""`erase`: deletes what a person asks to be erased, and says what it cannot reach.
+
+Tested by tests/unit/producer/cli/test_erase.py.
+"""
+
+import argparse
+from collections.abc import Iterator
+
+from producer.app import opened_ledger
+from producer.cli.cancel import actor
+from producer.cli.confirm import agreed, require_answer
+from producer.ledger import erasures
+from producer.ledger.erasures import Erased, Subject
+from producer.retention.erasure import Erasure
+from producer.screen.answer import CommandAnswer, answering
+from producer.screen.live import bar
+from producer.text.printable import shown
+from schemas.errors import ConfigError
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+from schemas.task.wording import counted
+
+OUTPUTS_SHOWN = 20
+
+
+async def erase(config: Config, options: argparse.Namespace) -> int:
+    """Erase a tenant or an id; return 1 if tasks of it still run."""
+    if (options.tenant is None) == (options.id is None):
+        raise ConfigError("name what to erase: either --tenant NAME or --id ID")
+    if not options.dry_run:
+        require_answer(options)
+    subject = Subject(options.tenant, options.id, options.batch)
+    async with opened_ledger(config) as parts:
+        with answering(options) as answer:
+            read, group = parts.transactions.read, options.group
+            batches = await read(erasures.batches, group, subject)
+            tasks = await read(erasures.count, subject, list(batches))
+            answer.say(
+                f"{counted(tasks, 'task')} in {len(batches)} batches",
+                dry_run=options.dry_run,
+                batches=list(batches.values()),
+                tasks=tasks,
+                erased=0,
+                records=0,
+                running=0,
+                outputs=[],
+                unread=[],
+                archives=await read(erasures.archives, list(batches)),
+            )
+            question = "erase their inputs, results, errors and ids? Open tasks are cancelled"
+            if options.dry_run or not await agreed(options, question):
+                _tell_limits(Erased(), answer, options)
+                answer.say("nothing is erased")
+                return 0
+            with bar("erasing") as progress:
+                erasure = Erasure(
+                    transactions=parts.transactions,
+                    clock=SystemClock(),
+                    group=group,
+                    subject=subject,
+                    progress=lambda done: progress.show(done, tasks),
+                )
+                erased = await erasure.run(batches, actor=actor(), tasks=tasks)
+            answer.say(
+                f"erased {counted(erased.tasks, 'task')} and "
+                f"{counted(erased.records, 'quarantined record')}",
+                erased=erased.tasks,
+                records=erased.records,
+                running=len(erased.running),
+                outputs=erased.outputs,
+                unread=erased.unread,
+            )
+            _tell_limits(erased, answer, options)
+    return 1 if erased.running else 0
+
+
+def _tell_limits(erased: Erased, answer: CommandAnswer, options: argparse.Namespace) -> None:
+    """Say what is left, and who can delete it."""
+    for line in _limits(erased, answer.document(options.group)["archives"], options.group):
+        answer.say(with_config(line, options.config))
+
+
+def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
+    if erased.running:
+        yield f"{counted(len(erased.running), 'task')} still running: run the same command again"
+    for number in erased.unread[:OUTPUTS_SHOWN]:
+        yield (
+            f"quarantine:{number} cannot be read and may be meant; look: "
+            f"python -m producer dead show quarantine:{number} --group {group}"
+        )
+    yield "not reached, delete it yourself:"
+    for uri in erased.outputs[:OUTPUTS_SHOWN]:
+        yield f"  result: {shown(uri)}"
+    if len(erased.outputs) > OUTPUTS_SHOWN:
+        yield f"  ... and {len(erased.outputs) - OUTPUTS_SHOWN} results more (--json has all)"
+    for uri in archives:
+        yield f"  archive: {shown(uri)}"
+    yield (
+        "  records on topics: agents trim tasks that are done within minutes; dead letters: "
+        f"python -m producer dead trim --group {group}"
+    )
+    yield "  backups and binary logs of the database, logs, the LLM's provider"

@@ -1,0 +1,260 @@
+"""Erases what is stored of one person: of all tasks of a tenant, or of the tasks of one id.
+
+A task's row stays, final, with a made-up id and the digest of its line: so a record of it that
+comes late is `done` and is not quarantined. Counts, times and costs stay too.
+
+Tested by tests/contract/test_ledger_erase.py.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from producer.ledger import cancel, purges, tally
+from producer.ledger.audit import AuditKind
+from producer.ledger.audit import write as write_audit
+from schemas.ledger.sql import utc_now
+from schemas.ledger.tables import (
+    archive,
+    batch,
+    dead_letter,
+    dead_line,
+    follow_up,
+    hook,
+    quarantine,
+    task,
+    task_attempt,
+    task_result,
+)
+from schemas.task.codec import POINTER
+from schemas.task.failures import TallyOutcome
+from schemas.task.output_pointer import OutputPointer
+from schemas.task.states import FINAL, OPEN
+from schemas.task.untrusted import contained
+from schemas.task.wording import counted
+
+ERASED = b"erased:"  # how the made-up id of an erased task begins
+RECORDS = 50  # of the quarantine, in memory at once
+_NEW_KEY = update(task).where(task.c.id == bindparam("of_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose data is erased: a tenant's, or that of one id, which several batches may have."""
+
+    tenant: str | None = None
+    key: str | None = None
+    batch: str | None = None
+
+
+@dataclass(slots=True)
+class Erased:
+    """What was erased: tasks and quarantined records.
+
+    `outputs` are the URIs of results that lie outside of the ledger, and are still there.
+
+    `running` are tasks that run and keep their data until they have ended. `unread` are numbers of
+    quarantined records that are no JSON and contain the name or id: a person must look.
+    """
+
+    tasks: int = 0
+    records: int = 0
+    outputs: list[str] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)
+
+
+def batches(connection: Connection, group: str, subject: Subject) -> dict[int, str]:
+    """Return the batches that have or had tasks of the subject, by id; purged ones included.
+
+    For an id these are the batches that have a task of it now.
+    """
+    query = select(batch.c.id, batch.c.name).where(batch.c.group_name == group)
+    if subject.batch is not None:
+        query = query.where(batch.c.name == subject.batch)
+    if subject.tenant is not None:
+        of_tenant = tally.counts(lambda column: [column["tenant"] == subject.tenant])
+        query = query.where(batch.c.id.in_(select(of_tenant.c.batch_id)))
+    else:
+        key = (subject.key or "").encode()
+        has = select(task.c.id).where(task.c.batch_id == batch.c.id, task.c.task_key == key)
+        query = query.where(has.exists())
+    return {row.id: row.name for row in connection.execute(query.order_by(batch.c.id))}
+
+
+def count(connection: Connection, subject: Subject, batch_ids: Sequence[int]) -> int:
+    """Return how many tasks of the subject were ever loaded; of an id, how many there are."""
+    if subject.key is not None:
+        return len(ids_of_key(connection, subject, batch_ids))
+    loaded = tally.counts(
+        lambda column: [
+            column["batch_id"].in_(batch_ids),
+            column["tenant"] == subject.tenant,
+            column["outcome"] == TallyOutcome.LOADED,
+        ]
+    )
+    return int(connection.execute(select(func.sum(loaded.c.delta))).scalar() or 0)
+
+
+def ids_of_key(connection: Connection, subject: Subject, batch_ids: Sequence[int]) -> list[int]:
+    """Return the tasks of an id and all that they ordered, the last one first.
+
+    A task comes after those that it ordered: if the erasure is cut off, it still leads to them.
+    """
+    key = (subject.key or "").encode()
+    query = select(task.c.id).where(task.c.batch_id.in_(batch_ids), task.c.task_key == key)
+    found = level = set(connection.execute(query).scalars())
+    while level:
+        ordered = select(follow_up.c.task_id).where(follow_up.c.parent_id.in_(sorted(level)))
+        level = set(connection.execute(ordered).scalars()) - found
+        found = found | level
+    return sorted(found, reverse=True)
+
+
+def ids_of_tenant(
+    connection: Connection, subject: Subject, batch_id: int, ids: tuple[int, int], most: int
+) -> tuple[int, list[int]]:
+    """Return the tenant's tasks among the next `most` tasks of any batch, and where to go on."""
+    first_id, last_id = ids
+    columns = (task.c.id, task.c.batch_id, task.c.tenant)
+    page = select(*columns).where(task.c.id.between(first_id, last_id)).order_by(task.c.id)
+    rows = connection.execute(page.limit(most)).all()
+    own = [row.id for row in rows if (row.batch_id, row.tenant) == (batch_id, subject.tenant)]
+    return (rows[-1].id + 1 if rows else last_id + 1), own
+
+
+def audit(connection: Connection, group: str, actor: str, subject: Subject, tasks: int) -> None:
+    """Record the erasure, without what is erased."""
+    kind = "one tenant" if subject.tenant is not None else "one id"
+    write_audit(
+        connection,
+        group=group,
+        actor=actor,
+        action="erase",
+        kind=AuditKind.TASK,
+        target=kind,
+        detail=f"erased {counted(tasks, 'task')} of {kind}",
+        items=tasks,
+    )
+
+
+def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: bool) -> Erased:
+    """Erase what is stored of these tasks; with `tenant`, the names of their tenants too.
+
+    Those that wait are cancelled. Those that run are left.
+    """
+    cancel.cancel_waiting(connection, [_Id(task_id) for task_id in ids])
+    lock = select(task.c.id, task.c.status, task.c.digest).where(task.c.id.in_(sorted(ids)))
+    rows = connection.execute(lock.order_by(task.c.id).with_for_update()).all()
+    final = [row for row in rows if row.status in FINAL]
+    running = [row.id for row in rows if row.status in OPEN]
+    if not final:
+        return Erased(running=running)
+    final_ids = [row.id for row in final]
+    outputs = _outputs(connection, final_ids)
+    purges.expire(connection, final_ids, results=True)
+    _forget(connection, group, final, tenant=tenant)
+    return Erased(tasks=len(final), outputs=outputs, running=running)
+
+
+def erase_records(
+    connection: Connection, group: str, subject: Subject, after: int
+) -> tuple[int | None, Erased]:
+    """Erase the subject's quarantined records among the next ones; return where to go on."""
+    query = (
+        select(quarantine.c.id, quarantine.c.record_key, quarantine.c.record_value)
+        .where(quarantine.c.group_name == group, quarantine.c.id > after)
+        .order_by(quarantine.c.id)
+        .limit(RECORDS)
+    )
+    rows = connection.execute(query).all()
+    erased = Erased()
+    own = []
+    for row in rows:
+        match = _is_of(subject, row.record_key, row.record_value)
+        if match:
+            own.append(row.id)
+        elif match is None:
+            erased.unread.append(row.id)
+    if own:
+        empty = {"record_key": None, "record_value": None, "headers": None, "error_text": ""}
+        of_record = update(quarantine).where(quarantine.c.id.in_(own))
+        connection.execute(of_record.values(**empty, value_digest=None, replayed_at=utc_now()))
+    erased.records = len(own)
+    return (rows[-1].id if len(rows) == RECORDS else None), erased
+
+
+def archives(connection: Connection, batch_ids: Sequence[int]) -> list[str]:
+    """Return where archives of these batches lie."""
+    query = select(archive.c.uri).where(archive.c.batch_id.in_(batch_ids)).distinct()
+    return sorted(connection.execute(query).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class _Id:
+    id: int
+
+
+def _outputs(connection: Connection, ids: Sequence[int]) -> list[str]:
+    pointers = select(task_result.c.body).where(
+        task_result.c.task_id.in_(ids), task_result.c.codec == POINTER
+    )
+    uris = []
+    for body in connection.execute(pointers).scalars():
+        try:
+            with contained():
+                uris.append(OutputPointer.of_stored(body).uri)
+        except Exception:  # noqa: BLE001, S112 - a damaged pointer leads nowhere
+            continue
+    return uris
+
+
+def _forget(connection: Connection, group: str, rows: Sequence[Any], *, tenant: bool) -> None:
+    """Empty the texts of tasks, and give them made-up ids."""
+    ids = [row.id for row in rows]
+    no_tenant = {"tenant": ""} if tenant else {}
+    no_text = {"error_text": "", "trace_id": ""}
+    connection.execute(
+        update(task_result).where(task_result.c.task_id.in_(ids)).values(trace_id="")
+    )
+    connection.execute(update(task_attempt).where(task_attempt.c.task_id.in_(ids)).values(no_text))
+    letters = update(dead_letter).where(dead_letter.c.task_id.in_(ids))
+    connection.execute(
+        letters.values(error_text="", traceback=None, provider_error=None, **no_tenant)
+    )
+    lines = delete(dead_line).where(
+        dead_line.c.group_name == group, dead_line.c.digest.in_([row.digest for row in rows])
+    )
+    connection.execute(lines)
+    connection.execute(delete(hook).where(hook.c.task_id.in_(ids)))
+    keys = [
+        {"of_id": task_id, "new_key": ERASED + b"%d:%s" % (task_id, secrets.token_hex(4).encode())}
+        for task_id in ids
+    ]
+    connection.execute(_NEW_KEY.values(task_key=bindparam("new_key"), **no_tenant), keys)
+
+
+def _is_of(subject: Subject, key: bytes | None, value: bytes | None) -> bool | None:
+    """Return whether a record is the subject's; None if it may be, and cannot be read."""
+    names = ("tenant",) if subject.key is None else ("id", "custom_id")
+    wanted = subject.tenant if subject.key is None else subject.key
+    sought = (wanted or "").encode()
+    if subject.key is not None and key == sought:
+        return True
+    line = _json(value)
+    if isinstance(line, dict):
+        return any(line.get(name) == wanted for name in names)
+    return None if sought in (value or b"") else False
+
+
+def _json(value: bytes | None) -> Any:
+    """Return the value as JSON; None if it is none, or too much for the parser."""
+    try:
+        with contained():
+            return orjson.loads(value or b"null")
+    except Exception:  # noqa: BLE001 - strangers wrote it
+        return None

@@ -1,0 +1,108 @@
+"""Erases a tenant or an id from the ledger, page by page, until nothing of it runs any more.
+
+It may be killed at any moment. The same call goes on with what is left.
+
+Tested by tests/contract/test_ledger_erase.py.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from producer.ledger import erasures
+from producer.ledger.batch_ids import id_range
+from producer.ledger.erasures import Erased, Subject
+from producer.retention.pages import Pages
+from schemas.ledger.transactions import Transactions
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+
+WAIT_S = 60.0  # for tasks that run
+LOOK_S = 1.0
+
+
+class Erasure:
+    """One erasure. `progress` is told how many tasks are erased."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        clock: Clock,
+        group: str,
+        subject: Subject,
+        progress: Callable[[int], None] = lambda _done: None,
+    ) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._group = group
+        self._subject = subject
+        self._progress = progress
+        self._pages = Pages(clock)
+        self._erased = Erased()
+
+    async def run(self, batches: Mapping[int, str], *, actor: str, tasks: int) -> Erased:
+        """Erase the subject's data in these batches and in the quarantine; return what was there.
+
+        Tasks that run are waited for, a minute at most.
+        """
+        write = self._transactions.write
+        await write(erasures.audit, self._group, actor, self._subject, tasks)
+        crash.reach("erase.noted")
+        if self._subject.key is not None:
+            read = self._transactions.read
+            await self._all(await read(erasures.ids_of_key, self._subject, list(batches)))
+        else:
+            for batch_id in batches:
+                await self._of_tenant(batch_id)
+        await self._records()
+        until_s = self._clock.now_s() + WAIT_S
+        while self._erased.running and self._clock.now_s() < until_s:
+            await self._clock.sleep(LOOK_S)
+            running, self._erased.running = self._erased.running, []
+            await self._all(running)
+        return self._erased
+
+    async def _all(self, ids: Sequence[int]) -> None:
+        place = 0
+        while place < len(ids):
+            place = await self._pages.run(partial(self._page, ids, place))
+
+    async def _page(self, ids: Sequence[int], place: int, most: int) -> tuple[int, int]:
+        await self._erase(ids[place : place + most])
+        return place + most, min(most, len(ids) - place)
+
+    async def _of_tenant(self, batch_id: int) -> None:
+        next_id, last_id = await self._transactions.read(id_range, batch_id)
+
+        async def page(first_id: int, most: int) -> tuple[int, int]:
+            ids = (first_id, last_id)
+            after, own = await self._transactions.read(
+                erasures.ids_of_tenant, self._subject, batch_id, ids, most
+            )
+            await self._erase(own)
+            return after, len(own)
+
+        while next_id <= last_id:
+            next_id = await self._pages.run(partial(page, next_id))
+
+    async def _erase(self, ids: Sequence[int]) -> None:
+        if not ids:
+            return
+        tenant = self._subject.tenant is not None
+        erased = await self._transactions.write_once(
+            erasures.erase, self._group, ids, tenant=tenant
+        )
+        crash.reach("erase.page_erased")
+        self._erased.tasks += erased.tasks
+        self._erased.outputs += erased.outputs
+        self._erased.running += erased.running
+        self._progress(self._erased.tasks)
+
+    async def _records(self) -> None:
+        after: int | None = 0
+        while after is not None:
+            after, erased = await self._transactions.write(
+                erasures.erase_records, self._group, self._subject, after
+            )
+            self._erased.records += erased.records
+            self._erased.unread += erased.unread

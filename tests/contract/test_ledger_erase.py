@@ -1,0 +1,173 @@
+"""An erasure leaves nothing of a person in the ledger, and all counts as they were."""
+
+from dataclasses import replace
+
+import orjson
+import pytest
+from sqlalchemy import insert, update
+
+from agent.ports import ClaimAnswer
+from producer.ledger import erasures, group_sums, outbox
+from producer.ledger.erasures import Erased, Subject
+from producer.relay import record_builder
+from producer.retention.erasure import WAIT_S, Erasure
+from schemas.ledger import tables
+from schemas.task.codec import POINTER
+from schemas.task.output_pointer import OutputPointer
+from schemas.task.states import Status
+from schemas.task.topics import Topics
+from tests.contract.ledger_dead import dead, killed, set_aside
+from tests.contract.ledger_parts import (
+    BATCH,
+    GROUP,
+    RETRY,
+    SUCCEEDED,
+    LedgerDatabase,
+    new_task,
+)
+from tests.contract.test_ledger_follow_ups import follow_up, ordering
+from tests.support.clock import HandClock
+
+MARK = "Zebediah"  # in everything that is stored of the person
+TENANT = Subject(tenant=MARK)
+
+
+async def erased(ledger_db: LedgerDatabase, subject: Subject, clock: HandClock) -> Erased:
+    batches = ledger_db.call(erasures.batches, GROUP, subject)
+    erasure = Erasure(
+        transactions=ledger_db.transactions, clock=clock, group=GROUP, subject=subject
+    )
+    return await erasure.run(batches, actor="ann", tasks=1)
+
+
+def load(ledger_db: LedgerDatabase, key: str, tenant: str = MARK) -> int:
+    task = replace(new_task(key, b"about " + MARK.encode()), tenant=tenant)
+    (task_id,) = ledger_db.accept([task], ledger_db.batch()).new.values()
+    return task_id
+
+
+def stored_texts(ledger_db: LedgerDatabase, *without: str) -> str:
+    """Return all that the ledger stores, as text."""
+    return "\n".join(
+        f"{table.name}: {row!r}"
+        for table in tables.metadata.tables.values()
+        if table.name not in without
+        for row in ledger_db.rows(table)
+    )
+
+
+async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -> None:
+    """Its tasks of all states end; no table has their texts, ids or tenant, the counts apart."""
+    succeeded, died, retried, waits = (load(ledger_db, f"{MARK}-{name}") for name in "abcd")
+    other = load(ledger_db, "other", "someone")
+    killed(ledger_db, succeeded, replace(SUCCEEDED, body=MARK.encode()))
+    failure = RETRY.failure
+    for task_id in (died, retried):
+        killed(ledger_db, task_id, replace(RETRY, failure=replace(failure, text=MARK)))
+    ledger_db.set(tables.task, died, status=int(Status.DEAD))
+    letter = {"task_id": died, "fence": 1, "fingerprint": bytes(16), "error_text": MARK}
+    ledger_db.run(lambda c: c.execute(insert(tables.dead_letter).values(tenant=MARK, **letter)))
+    hook = {"group_name": GROUP, "task_id": waits, "batch_id": 1, "error_text": MARK}
+    ledger_db.run(lambda c: c.execute(insert(tables.hook).values(**hook)))
+    line = orjson.dumps({"id": "x", "tenant": MARK})
+    set_aside(ledger_db, line, b"{" + MARK.encode(), b"other")
+    before = ledger_db.call(group_sums.read, GROUP, str)
+
+    done = await erased(ledger_db, TENANT, HandClock())
+
+    assert (done.tasks, done.records, len(done.unread), done.running) == (4, 1, 1, [])
+    texts = stored_texts(ledger_db, "tally", "tally_sum", "failure_group", "quarantine")
+    assert MARK not in texts.replace(repr(ledger_db.task(other)), "").replace(
+        repr(next(row for row in ledger_db.rows(tables.task_input))), ""
+    )
+    assert [row.task_id for row in ledger_db.rows(tables.task_input)] == [other]
+    assert [row.record_value for row in ledger_db.rows(tables.quarantine)] == [
+        None,
+        b"{" + MARK.encode(),
+        b"other",
+    ]
+    after = ledger_db.call(group_sums.read, GROUP, str)
+    assert (after.loaded, after.attempts, after.cost_micro) == (
+        before.loaded,
+        before.attempts,
+        before.cost_micro,
+    )
+    assert [ledger_db.status(task_id) for task_id in (retried, waits)] == [Status.CANCELLED] * 2
+    assert ledger_db.status(other) is Status.PENDING
+    (row,) = [row for row in ledger_db.rows(tables.audit) if row.action == "erase"]
+    assert MARK not in repr(row)
+    assert (await erased(ledger_db, TENANT, HandClock())).tasks == 0
+
+
+async def test_a_late_record_of_an_erased_task_is_done(ledger_db: LedgerDatabase) -> None:
+    """Its digest still fits, so it is not quarantined with the very text that was erased."""
+    task_id = load(ledger_db, MARK)
+    digest = ledger_db.task(task_id).digest
+
+    await erased(ledger_db, Subject(key=MARK), HandClock())
+
+    record = ledger_db.record(task_id, stamp=digest)
+    owner = ledger_db.agent().next_owner()
+    assert ledger_db.answers([record], owner)[task_id][0] is ClaimAnswer.DONE
+    assert ledger_db.task(task_id).task_key.startswith(erasures.ERASED)
+
+
+async def test_a_letter_of_an_erased_task_is_not_sent(ledger_db: LedgerDatabase) -> None:
+    """An order for it that waits finds no input, and is dropped."""
+    (task_id,) = dead(ledger_db, MARK)
+    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [(outbox.TASK, task_id, 0)]))
+
+    await erased(ledger_db, Subject(key=MARK), HandClock())
+
+    assert ledger_db.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)) == {}
+
+
+async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> None:
+    """Its follow-ups hold the person's data too; other tasks stay, also in other batches."""
+    parent, other = load(ledger_db, MARK), load(ledger_db, "other")
+    killed(ledger_db, parent, ordering(follow_up("child")))
+    ledger_db.load(MARK, into="elsewhere")
+
+    done = await erased(ledger_db, Subject(key=MARK, batch=BATCH), HandClock())
+
+    assert done.tasks == 2
+    keys = {bytes(row.task_key) for row in ledger_db.rows(tables.task)}
+    assert {key for key in keys if not key.startswith(erasures.ERASED)} == {
+        b"other",
+        MARK.encode(),
+    }
+    assert ledger_db.status(other) is Status.PENDING
+
+
+async def test_results_outside_of_the_ledger_are_named(ledger_db: LedgerDatabase) -> None:
+    """Their URIs would be lost with the erasure, and a person has to delete them."""
+    task_id = load(ledger_db, MARK)
+    pointer = OutputPointer("s3://bucket/a", 1, "00", 0, 0)
+    killed(ledger_db, task_id, SUCCEEDED)
+    of_task = update(tables.task_result).values(codec=POINTER, body=pointer.stored())
+    ledger_db.run(lambda c: c.execute(of_task))
+
+    assert (await erased(ledger_db, Subject(key=MARK), HandClock())).outputs == ["s3://bucket/a"]
+
+
+async def test_a_task_that_runs_is_waited_for(ledger_db: LedgerDatabase) -> None:
+    """It keeps its data until it has ended; then it is erased, or the command says that it runs."""
+    task_id = load(ledger_db, MARK)
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(task_id, owner)
+    clock = HandClock()
+    began_s = clock.at_s
+
+    done = await erased(ledger_db, TENANT, clock)
+    assert (done.tasks, done.running) == (0, [task_id])
+    assert clock.at_s - began_s == pytest.approx(WAIT_S, abs=2.0)
+
+    class Settling(HandClock):
+        async def sleep(self, delay_s: float) -> None:
+            await super().sleep(delay_s)
+            if ledger_db.status(task_id) is Status.PROCESSING and delay_s == 1.0:
+                ledger_db.settle(row, owner, RETRY)
+
+    done = await erased(ledger_db, TENANT, Settling())
+    assert (done.tasks, done.running) == (1, [])
+    assert ledger_db.status(task_id) is Status.CANCELLED

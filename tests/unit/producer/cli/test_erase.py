@@ -1,0 +1,48 @@
+"""`erase` as a command: it says what it cannot reach, and never what it erased."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from schemas.errors import ConfigError
+from tests.integration import documents
+from tests.unit.producer.cli.test_purge import folder, run  # noqa: F401 - its fixture
+
+LIMITS = ("records on topics", "dead trim", "backups and binary logs")
+
+
+def test_a_dry_run_counts_and_names_the_limits(
+    folder: Path,  # noqa: F811 - the fixture
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capsys.readouterr()
+    assert run(folder, "erase", "--id", "t1", "--dry-run") == 0
+
+    shown = capsys.readouterr().out
+    assert "1 task in 1 batches" in shown
+    assert all(limit in shown for limit in LIMITS)
+    assert "nothing is erased" in shown
+
+
+def test_an_id_is_gone_afterwards(
+    folder: Path,  # noqa: F811 - the fixture
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capsys.readouterr()
+    assert run(folder, "erase", "--id", "t1", "--yes", "--json") == 0
+    document = orjson.loads(capsys.readouterr().out)
+    assert documents.faults("erase", document) == []
+    assert (document["tasks"], document["erased"]) == (1, 1)
+
+    assert run(folder, "export", "--batch", "b") == 0
+    lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["id"][:7] for line in lines] == ["t0", "erased:", "t2"]
+    assert run(folder, "erase", "--id", "t1", "--dry-run", "--json") == 0
+    assert orjson.loads(capsys.readouterr().out)["tasks"] == 0
+
+
+def test_one_of_both_must_be_named(folder: Path) -> None:  # noqa: F811 - the fixture
+    for options in ((), ("--id", "a", "--tenant", "b")):
+        with pytest.raises(ConfigError, match="either --tenant NAME or --id ID"):
+            run(folder, "erase", *options)
