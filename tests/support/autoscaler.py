@@ -19,6 +19,7 @@ POD_START_S = 30
 TOLERANCE = 0.1
 LESS_WINDOW_S, MORE_WINDOW_S = 600, 30
 COOLDOWN_S = 600  # without work, until the last agent is stopped
+MORE_SHARE, MORE_PODS, LESS_SHARE, LESS_PODS = 1.0, 2, 0.25, 1  # in a minute, what is more of both
 MINUTE_S = 60
 LAG_S = 15  # of heartbeats and of the exporter
 
@@ -62,7 +63,8 @@ class Autoscaler:
         least = min(pods for at_s, pods in self._wanted if at_s >= now_s - MORE_WINDOW_S)
         steady = min(max(self.pods, least), most)
         fewest, highest = (rule(pods for _, pods in self._were) for rule in (min, max))
-        more, fewer = max(2 * fewest, fewest + 2), min(int(0.75 * highest), highest - 1)
+        more = max(int(fewest * (1 + MORE_SHARE)), fewest + MORE_PODS)
+        fewer = min(int(highest * (1 - LESS_SHARE)), highest - LESS_PODS)
         return max(min(steady, more), min(fewer, self.pods))
 
 
@@ -70,7 +72,9 @@ class Autoscaler:
 class Group:
     """Tasks, agents and a provider that takes `feeds` calls at once.
 
-    `limited` tells that a person has set this limit; otherwise agents find it, more or less.
+    `limited` tells that a person has set this limit; otherwise agents find it, more or less. At the
+    share `storms` of the looks, so many calls were refused that agents have just begun again with
+    one call each.
     """
 
     random: Random
@@ -79,6 +83,7 @@ class Group:
     slots: int = 64
     feeds: float = inf
     limited: bool = False
+    storms: float = 0.0
     is_down: bool = False  # the provider
     partitions: int = 100
     _started_s: list[int] = field(default_factory=list)
@@ -106,6 +111,8 @@ class Group:
 
     def _load(self, agents: int, busy: int) -> Workload:
         noisy = self.feeds * self.random.uniform(0.95, 1.05)
+        if self.random.random() < self.storms:
+            noisy = float(agents)
         is_found = agents * self.slots > self.feeds and not self.limited and not self.is_down
         limits = QuotaLimits(in_flight=int(self.feeds)) if self.limited else NO_LIMITS
         has_work = bool(busy or (self.is_down and agents and self.waiting))

@@ -30,6 +30,7 @@ from schemas.settings.sources import load_config
 from schemas.task.topics import Topics
 from tests.servers import kustomize
 from tests.servers.process import ServerMissingError
+from tests.support import autoscaler
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -295,6 +296,25 @@ def test_keda_and_the_exporter_have_the_same_bounds() -> None:
     topics = parser().parse_args(container("topics")["args"][1:])
     assert options.min_agents == scaled["minReplicaCount"]
     assert options.max_agents == scaled["maxReplicaCount"] == topics.partitions
+
+
+def test_the_rules_are_those_that_the_model_was_tried_with() -> None:
+    """What the property tests of `/scale` show holds for these numbers."""
+    scaled = one("ScaledObject", "docllm-agents")["spec"]
+    behaviour = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    more, less = behaviour["scaleUp"], behaviour["scaleDown"]
+    assert scaled["cooldownPeriod"] == autoscaler.COOLDOWN_S
+    assert more["stabilizationWindowSeconds"] == autoscaler.MORE_WINDOW_S
+    assert less["stabilizationWindowSeconds"] == autoscaler.LESS_WINDOW_S
+    percents, pods = {"type": "Percent", "periodSeconds": 60}, {"type": "Pods", "periodSeconds": 60}
+    assert more["policies"] == [
+        percents | {"value": 100 * autoscaler.MORE_SHARE},
+        pods | {"value": autoscaler.MORE_PODS},
+    ]
+    assert less["policies"] == [
+        percents | {"value": 100 * autoscaler.LESS_SHARE},
+        pods | {"value": autoscaler.LESS_PODS},
+    ]
 
 
 def test_monitors_find_the_programs() -> None:
