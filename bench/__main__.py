@@ -4,7 +4,7 @@ The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measu
 ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
 for-loop, `python -m bench limits` how well a limit is used that the agent is not told,
 `python -m bench quotas` what it costs Redis that many agents share a limit, and
-`python -m bench traces` what traces cost an agent.
+`python -m bench metrics` and `python -m bench traces` what metrics and traces cost an agent.
 """
 
 import argparse
@@ -14,7 +14,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import limits, loading, peers, quotas, rows, slots, starts, takeover, throughput, traces
+from bench import (
+    limits,
+    loading,
+    metrics,
+    peers,
+    quotas,
+    rows,
+    slots,
+    starts,
+    takeover,
+    throughput,
+    traces,
+)
 from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
@@ -27,7 +39,8 @@ MEASUREMENTS = {
     "starts": starts.measure,
 }
 # Each the only name: it has a table of its own, or needs none of the servers.
-ROWS, PEERS, LIMITS, QUOTAS, TRACES = "rows", "peers", "limits", "quotas", "traces"
+ROWS, PEERS, METRICS = "rows", "peers", "metrics"
+LIMITS, QUOTAS, TRACES = "limits", "quotas", "traces"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(MEASUREMENTS)} (all); {ROWS}; {PEERS}; {LIMITS}; {QUOTAS}; {TRACES}",
+        help=f"{', '.join(MEASUREMENTS)} (all); or one of "
+        f"{ROWS}; {PEERS}; {METRICS}; {LIMITS}; {QUOTAS}; {TRACES}",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
@@ -53,6 +67,9 @@ def main(argv: Sequence[str]) -> int:
         with sites() as place:
             sys.stdout.write(peers.measure(place, quick=options.quick) + "\n")
         return 0
+    if options.names == [METRICS]:
+        with sites() as place:
+            return _shown(list(_told(metrics.measure(place, quick=options.quick))))
     alone = {LIMITS: limits.measure, QUOTAS: quotas.measure, TRACES: traces.measure}
     if len(options.names) == 1 and options.names[0] in alone:
         measure = alone[options.names[0]]
