@@ -1,13 +1,14 @@
 """A purge deletes what is kept of final batches, and nothing else; agents see no change."""
 
 import io
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import Table, delete, insert
+from sqlalchemy import Connection, Table, delete, insert
 
 from agent.ledger.compaction import CompactionLimits, compact
 from agent.ports import ClaimAnswer
@@ -44,6 +45,7 @@ from tests.contract.ledger_parts import (
 )
 from tests.support.clock import HandClock
 
+GAUGES: dict[str, Any] = {"dead_letters": 0, "kept": Counter()}  # what the ledger holds now
 OF_TASKS = (
     tables.task,
     tables.task_input,
@@ -102,6 +104,10 @@ def sums(ledger_db: LedgerDatabase) -> group_sums.GroupSums:
     return ledger_db.call(group_sums.read, GROUP, str)
 
 
+def counters(ledger_db: LedgerDatabase) -> group_sums.GroupSums:
+    return replace(sums(ledger_db), **GAUGES)
+
+
 def lines(ledger_db: LedgerDatabase, line_of: Any = docllm_line) -> list[Any]:
     output = io.BytesIO()
     export(ledger_db.database.auto, [ledger_db.batch().id], line_of, output)
@@ -109,10 +115,13 @@ def lines(ledger_db: LedgerDatabase, line_of: Any = docllm_line) -> list[Any]:
 
 
 async def test_all_of_a_batch_goes_and_its_counts_stay(ledger_db: LedgerDatabase) -> None:
-    """No row of the batch's tasks is left, and no counter has moved; other batches are whole."""
+    """No row of the batch's tasks is left, and no counter has moved; other batches are whole.
+
+    Only the gauges of what the ledger holds leave the purged tasks out.
+    """
     gone, kept = final(ledger_db), final(ledger_db, "other")
     archived(ledger_db)
-    before = sums(ledger_db)
+    before = counters(ledger_db)
 
     assert await purged(ledger_db) == 3
 
@@ -120,9 +129,10 @@ async def test_all_of_a_batch_goes_and_its_counts_stay(ledger_db: LedgerDatabase
     for table in OF_TASKS[1:]:
         ids = {getattr(row, "task_id", 0) for row in ledger_db.rows(table)}
         assert ids.isdisjoint(gone), table.name
-    assert sums(ledger_db) == before
+    assert counters(ledger_db) == before
     ledger_db.run(lambda c: compact(c, CompactionLimits(after_s=0.0)))
-    assert sums(ledger_db) == before
+    assert counters(ledger_db) == before
+    assert sums(ledger_db).dead_letters == 1
     row = next(row for row in ledger_db.rows(tables.batch) if row.name == BATCH)
     assert None not in (row.archived_at, row.purging_at, row.purged_at, row.results_purged_at)
     assert [found.example.batch for found in ledger_db.call(listed, GROUP, Selection())] == [
@@ -323,3 +333,65 @@ async def test_the_old_batches_are_those_that_have_not_changed(ledger_db: Ledger
 
     await purged(ledger_db, unarchived=True)
     assert ledger_db.call(purgeable.unchanged_since, GROUP, now - timedelta(minutes=30)) == []
+
+
+async def late_record_is_done(ledger_db: LedgerDatabase) -> bool:
+    """Purge a batch; return whether its records are done after each step."""
+    ids = final(ledger_db)
+    archived(ledger_db)
+    owner = ledger_db.agent().next_owner()
+    answers = []
+
+    def look(_done: int) -> None:
+        answers.extend(ledger_db.claim(task_id, owner) for task_id in ids)
+
+    await purged(ledger_db, progress=look)
+    look(0)
+    return set(answers) == {ClaimAnswer.DONE}
+
+
+def without_a_mark(patch: pytest.MonkeyPatch) -> None:
+    """Delete rows of a batch that is not marked yet."""
+    patch.setattr(purges, "mark", lambda *_given, **_named: None)
+
+
+def marked_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Mark the batch when its rows are gone."""
+    mark, finish = purges.mark, purges.finish
+
+    def finished(connection: Connection, which: Purgeable, keep: Keep) -> bool:
+        mark(connection, which, keep, "ann", unarchived=True)
+        return finish(connection, which, keep)
+
+    patch.setattr(purges, "finish", finished)
+    without_a_mark(patch)
+
+
+@pytest.mark.parametrize("bug", [without_a_mark, marked_at_the_end])
+async def test_a_purge_before_its_mark_is_caught(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch, bug: Any
+) -> None:
+    """Without the mark, a late record would be quarantined; this planted bug shows it."""
+    bug(monkeypatch)
+
+    assert not await late_record_is_done(ledger_db)
+
+
+async def test_late_records_are_done_at_each_moment(ledger_db: LedgerDatabase) -> None:
+    """The same without a planted bug."""
+    assert await late_record_is_done(ledger_db)
+
+
+async def test_a_planted_page_that_asks_for_no_state_loses_a_task(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that deletes tasks of any state would lose one that runs again."""
+    _, died, _ = final(ledger_db)
+    archived(ledger_db)
+    which = target(ledger_db)
+    ledger_db.set(tables.task, died, status=int(Status.PENDING), fence=1)
+    monkeypatch.setattr(purges, "FINAL", tuple(Status))
+
+    ledger_db.call(purges.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
+
+    assert ledger_db.count(tables.task) == 0
