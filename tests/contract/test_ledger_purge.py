@@ -340,7 +340,7 @@ async def late_record_is_done(ledger_db: LedgerDatabase) -> bool:
     ids = final(ledger_db)
     archived(ledger_db)
     owner = ledger_db.agent().next_owner()
-    answers = []
+    answers: list[ClaimAnswer] = []
 
     def look(_done: int) -> None:
         answers.extend(ledger_db.claim(task_id, owner) for task_id in ids)
