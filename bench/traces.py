@@ -13,7 +13,7 @@ from bench.table import Figure
 from bench.tasks import answer_of_1_kb, write_tasks
 from tests.servers.collector import collecting
 
-LINE_BYTES, SLOTS, TASKS, ROUNDS = 2048, 256, 6_000, 3
+LINE_BYTES, SLOTS, TASKS, ROUNDS = 2048, 256, 2_000, 3
 OFF, FEW, ALL = "off", "ratio 0.01", "ratio 1"
 RATIOS = {OFF: None, FEW: 0.01, ALL: 1.0}
 

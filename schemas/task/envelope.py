@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from schemas.task.trace import NO_TRACE, TraceHeaders, trace_headers
+from schemas.task.trace import NO_TRACE, TRACEPARENT, TraceHeaders, trace_headers
 
 VERSION = "1"
 MAX_TASK_BYTES = 3 << 20
@@ -145,7 +145,7 @@ def decode(headers: RawHeaders | None) -> Publication:
         due_ms=_number(own, "docllm-due-ms", 0),
         origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
         tenant=own.get(_TENANT_HEADER, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),
-        trace=trace_headers(headers or ()),
+        trace=trace_headers(list(own.items())) if TRACEPARENT in own else NO_TRACE,
     )
 
 
@@ -162,6 +162,8 @@ def _own_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes
         if name.startswith("docllm-"):
             if name in own:
                 raise NotOursError(f"header {name[:40]} occurs twice")
+            own[name] = value or b""
+        elif name == TRACEPARENT:
             own[name] = value or b""
     return own
 
