@@ -17,9 +17,9 @@ from rich.text import Text
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.dead import width
 from producer.cli.outputs import LostOutputs, OutputReader
+from producer.ledger import archives, store
 from producer.ledger import export as exports
 from producer.ledger import status as statuses
-from producer.ledger import store
 from producer.ledger.result_lines import Ended, LineOf, docllm_line, openai_line
 from producer.screen.group_status import status_text
 from producer.screen.output import note, say_json, say_styled
@@ -85,6 +85,11 @@ async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int,
     """Return the names of the selected batches by id. Raises ConfigError if there are none."""
     names = await parts.transactions.read(store.batches_of, options.group, options.batch)
     if not names and options.batch is None:
+        if count := await parts.transactions.read(archives.archived, options.group):
+            raise ConfigError(
+                f"all batches of group {options.group} are archived ({count:,}); name one with "
+                f"--batch, see: python -m producer status --archived --group {options.group}"
+            )
         raise ConfigError(
             f"group {options.group} has no batch yet; load one: "
             f"python -m producer load FILE --group {options.group}"
@@ -125,6 +130,8 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         line_of = _escaped(line_of)
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         names = await _batches(parts, options)
+        if options.batch is not None:
+            await parts.transactions.read(archives.require_rows, *names)
         counts: dict[int, Counter[Status]] = {}
         with _output(output) as file:
             read = parts.transactions.database.auto
@@ -134,11 +141,19 @@ async def export(config: Config, options: argparse.Namespace) -> int:
             )
             outputs.close()
         _report_export([(names[batch_id], states) for batch_id, states in counts.items()], output)
+        if options.batch is None:
+            _report_archived(await parts.transactions.read(archives.archived, options.group))
         half_loaded = await parts.transactions.read(store.half_loaded, options.group)
         for name in half_loaded:
             if name in names.values():
                 note(f"incomplete: {store.half_loaded_message(name)}")
     return lost.report()
+
+
+def _report_archived(count: int) -> None:
+    if count:
+        batches = "1 archived batch is" if count == 1 else f"{count:,} archived batches are"
+        note(f"{batches} left out; name one with --batch, as status --archived shows them")
 
 
 def _escaped(line_of: LineOf) -> LineOf:

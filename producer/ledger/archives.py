@@ -224,6 +224,24 @@ def alive(connection: Connection, group: str) -> list[str]:
     return list(connection.execute(query.order_by(batch.c.id)).scalars())
 
 
+def archived(connection: Connection, group: str) -> int:
+    """Return how many batches of the group are archived."""
+    query = select(func.count()).where(
+        batch.c.group_name == group, batch.c.archived_at.is_not(None)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def require_rows(connection: Connection, batch_id: int) -> None:
+    """Raise UnsafeStateError if the rows of a batch are purged; it says where its archive lies."""
+    row = connection.execute(select(batch).where(batch.c.id == batch_id)).one()
+    if row.purged_at is None:
+        return
+    found = newest(connection, [batch_id]).get(batch_id)
+    where = f"its results are in the archive {found.uri}" if found else "it has no archive"
+    raise UnsafeStateError(f"batch {row.name!r} was purged, so nothing can be exported; {where}")
+
+
 def newest(connection: Connection, batch_ids: Iterable[int]) -> dict[int, Archive]:
     """Return the newest verified archive of each of these batches that has one."""
     query = select(archive).where(

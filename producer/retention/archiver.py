@@ -8,6 +8,7 @@ Tested by tests/contract/test_archiver.py.
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +38,7 @@ _NAME_CHARS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """Most tasks, and most bytes of lines, in one file; a file is in memory as a whole."""
+    """Most tasks, and most bytes of lines, in one file, which is in memory as it is written."""
 
     tasks: int = 250_000
     bytes: int = 64 << 20
@@ -121,10 +122,10 @@ class Archiver:
         files: list[ArchiveFile] = []
         lines = self._lines(target.id)
         done = 0
-        while part := await self._executor(lambda: next(parts_of(lines, self._limits), None)):
-            content, file = await self._executor(
-                partial(encoded, self._format, part, len(files) + 1)
-            )
+        while made_file := await self._executor(
+            partial(encoded, self._format, lines, self._limits, len(files) + 1)
+        ):
+            content, file = made_file
             if not await self._put(f"{made.uri}{file.name}", content):
                 return None
             crash.reach("archive.file_written")
@@ -198,37 +199,35 @@ def folder_name(batch: str, ledger_id: str) -> str:
     return f"{safe}-{ledger_id[:12]}"
 
 
-def parts_of(lines: Iterator[ArchiveLine], limits: ArchiveLimits) -> Iterator[list[ArchiveLine]]:
-    """Yield the lines of one file after the other; the iterator is not read further than needed."""
-    part: list[ArchiveLine] = []
-    size = 0
-    for line in lines:
-        part.append(line)
-        size += len(line.raw)
-        if len(part) >= limits.tasks or size >= limits.bytes:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
 def encoded(
-    file_format: ArchiveFormat, part: list[ArchiveLine], number: int
-) -> tuple[bytes, ArchiveFile]:
-    """Return the bytes of a file, and its entry in the manifest."""
+    file_format: ArchiveFormat, lines: Iterator[ArchiveLine], limits: ArchiveLimits, number: int
+) -> tuple[bytes, ArchiveFile] | None:
+    """Return the bytes of the next file and its entry in the manifest; None if no line is left.
+
+    No more lines are read than the file has, and none of them is kept.
+    """
     writer, digest = formats.writer(file_format), hashlib.sha256()
-    for line in part:
+    statuses: Counter[Status] = Counter()
+    size = first_id = last_id = 0
+    for line in lines:
         writer.add(line.raw)
         digest.update(line.raw)
+        statuses[line.status] += 1
+        size += len(line.raw)
+        first_id, last_id = first_id or line.task_id, line.task_id
+        if statuses.total() >= limits.tasks or size >= limits.bytes:
+            break
+    if not statuses:
+        return None
     content = writer.content()
     return content, ArchiveFile(
         name=f"part-{number:05}.{formats.suffix(file_format)}",
         bytes=len(content),
-        tasks=len(part),
-        results=sum(line.status is Status.SUCCEEDED for line in part),
-        dead=sum(line.status is Status.DEAD for line in part),
-        first_task=part[0].task_id,
-        last_task=part[-1].task_id,
+        tasks=statuses.total(),
+        results=statuses[Status.SUCCEEDED],
+        dead=statuses[Status.DEAD],
+        first_task=first_id,
+        last_task=last_id,
         sha256=hashlib.sha256(content).hexdigest(),
         lines_sha256=digest.hexdigest(),
     )

@@ -65,10 +65,30 @@ def test_an_archived_batch_is_put_away(embedded: Deployment) -> None:
         assert shown["archived"]["uri"] == said["uri"]
     assert f"archived at {said['uri']}" in embedded.producer("status", "--archived")
     assert embedded.producer("export", "--batch", BATCH) == exported
+    everything = embedded.run("producer", "export", "--group", embedded.group)
+    assert (everything.code, everything.out) == (2, "")
+    assert "are archived (1); name one with --batch" in everything.err
     again = embedded.run("producer", "load", str(embedded.write_lines([])), "--batch", BATCH)
     assert (again.code, said["uri"] in again.err) == (4, True)
     plan = orjson.loads(embedded.producer("replay", "--all", "--dry-run", "--json"))["plan"]
     assert (plan["tasks"], plan["closed"]) == (0, said["dead"])
+
+
+def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) -> None:
+    """Its results are nowhere else."""
+    finished(embedded)
+    said = archived(embedded, "--to", str(embedded.folder))
+    embedded.producer("purge", "--batch", BATCH, "--yes")
+
+    refused = embedded.run("producer", "export", "--batch", BATCH)
+
+    assert (refused.code, refused.out) == (4, "")
+    assert f"its results are in the archive {said['uri']}" in refused.err
+    embedded.producer("load", str(embedded.write_lines([task_line(0)], "other")))
+    left_out = embedded.run("producer", "export", "--group", embedded.group).err
+    assert "1 archived batch is left out" in left_out
+    shown, _ = orjson.loads(embedded.producer("status", "--json", "--archived"))["batches"]
+    assert (shown["archived"]["purged"], shown["counts"]["total"]) == (True, TASKS)
 
 
 def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
