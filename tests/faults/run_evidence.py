@@ -113,7 +113,8 @@ def _traced(site: Site, watch: Watch, moves: Sequence[Move]) -> Traced:
         records=[
             (int(record.headers["docllm-task"]), record.headers.get(TRACEPARENT, b"").decode())
             for record in watch.records
-            if "docllm-task" in record.headers and record.topic != inbox
+            # A foreign record that only claims to be a task's names no ledger.
+            if {"docllm-ledger", "docllm-task"} <= record.headers.keys() and record.topic != inbox
         ],
         attempts=traced.failed(
             (row.task_id, row.owner, row.outcome, row.error_class, at_s)
