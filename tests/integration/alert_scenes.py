@@ -89,6 +89,12 @@ class Stage:
         with path.open("a") as file:
             file.write(f"[{name}]\n{text}")
 
+    def load_with_schema(self, count: int) -> None:
+        """Load tasks whose answers must fit a schema."""
+        schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+        path = self.group.write_lines(task_line(number, schema=schema) for number in range(count))
+        self.group.producer("load", str(path))
+
     @contextmanager
     def locked(self, database: str) -> Iterator[None]:
         """Keep all others from writing into a SQLite file."""
@@ -232,10 +238,7 @@ def answers_of_no_use(stage: Stage) -> None:
     stage.group.use_tiers("1s", max_attempts=1)
     llm = stage.group.llm("--latency", "0.05", "--faults", "wrong_schema=0.4")
     stage.agent("--slots", "8")
-    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-    stage.group.producer(
-        "load", str(stage.group.write_lines(task_line(n, schema=schema) for n in range(3000)))
-    )
+    stage.load_with_schema(3000)
     stage.burn("DocllmDeadBurst")
     stage.burn("DocllmCostBurn")
     stage.burn("DocllmWaste")
@@ -257,14 +260,17 @@ def batch_refused(stage: Stage) -> None:
 
 @scene(TICKETS, "InboxUnread", "QuarantineGrows", "VersionsMixed")
 def strangers(stage: Stage) -> None:
-    """Others write into the inbox: lines that must wait, and garbage; and two versions run."""
+    """Garbage waits in the inbox while a task of the group runs, and two versions run."""
     group = stage.group
-    stage.agent("--rehearsal", DOCLLM_INBOX_MAX_BACKLOG="1")
+    stage.write("inbox", max_backlog="1")
+    group.llm("--latency", "25")
+    stage.agent()
     other = stage.exporter(EXPORTER_VERSION="0.0.1")
-    inbox = group.topics.name("inbox")
     group.load(1)
-    group.until_settled(1)
+    group.until(lambda: group.ledger.counts()["processing"], "the call to begin")
+    inbox = group.topics.name("inbox")
     group.bus.write([Outgoing(inbox, None, b"garbage", []) for _ in range(20)])
+    stage.burn("DocllmInboxUnread")
     stage.burn("DocllmQuarantineGrows")
     stage.burn("DocllmVersionsMixed")
     other.end()
@@ -276,9 +282,9 @@ def attempts_that_wait(stage: Stage) -> None:
     """All tasks have failed once, and the only slot has a call that hangs."""
     stage.write("llm", timeout_s="40")
     stage.group.use_tiers("1s")
-    llm = stage.group.llm("--latency", "0.1", "--faults", "503=1")
+    llm = stage.group.llm("--latency", "0.1", "--faults", "wrong_schema=1")
     stage.agent("--slots", "1")
-    stage.group.load(3)
+    stage.load_with_schema(3)
     stage.group.until(lambda: stage.group.ledger.counts()["retrying"] == 3, "three failures")
     llm.dial("hang=1")
     stage.burn("DocllmTierLate", "DocllmStalled")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.integration.alert_scenes import PAGES, TICKETS, Scene, Stage
 from tests.integration.installations import embedded_in
@@ -70,26 +71,31 @@ def played(scenes: Sequence[Scene], watch: Watch, folder: Path) -> None:
 
     with ThreadPoolExecutor(len(scenes)) as pool:
         errors = [done.exception() for done in [pool.submit(play, scene) for scene in scenes]]
-        wrong = {
-            scene.name: sorted(fired ^ scene.raises)
+        faults = [str(error) for error in errors if error]
+        fired = {scene: watch.prometheus.fired(scene.name) for scene in scenes}
+        faults += [
+            f"{scene.name} raised too much or too little: {sorted(fired[scene] ^ scene.raises)}"
             for scene in scenes
-            if (fired := watch.prometheus.fired(scene.name)) != scene.raises
-        }
+            if fired[scene] != scene.raises
+        ]
         for group in groups.values():
             group.close()
-    assert not any(errors), "\n\n".join(str(error) for error in errors if error)
-    assert not wrong
+    assert not faults, "\n\n".join(faults)
 
 
-def told(watch: Watch, scenes: Sequence[Scene], receiver: str) -> None:
-    """Wait until each alert of the scenes was told to its receiver, and its end too."""
+def told(watch: Watch, scenes: Sequence[Scene]) -> None:
+    """Wait until each alert of the scenes was told to the receiver of its kind, and its end too."""
+    rules = yaml.safe_load((DEPLOY / "docllm.rules.yml").read_text())["groups"][0]["rules"]
+    receivers = {rule["alert"]: f"{rule['labels']['severity']}s" for rule in rules}
     wanted = {
-        Message(receiver, alert, scene.name, burns)
+        Message(receivers[alert], alert, scene.name, burns)
         for scene in scenes
         for alert in scene.raises
         for burns in (True, False)
     }
-    until(lambda: wanted <= set(watch.receiver.messages), f"messages to {receiver}", 60)
+    until(lambda: wanted <= set(watch.receiver.messages), "each alert to be told", 60)
+    messages = watch.receiver.messages
+    assert all(receivers[message.alert] == message.receiver for message in messages)
 
 
 def empty(prometheus: Prometheus, since_s: float) -> Iterator[str]:
@@ -106,7 +112,7 @@ def test_each_page_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) 
     """Each cause is one page, which ends with it; a group that works raises nothing."""
     began_s = time.time()
     played(PAGES, watch, tmp_path)
-    told(watch, PAGES, "pages")
+    told(watch, PAGES)
 
     assert set(empty(watch.prometheus, began_s)) <= EMPTY
 
@@ -115,3 +121,4 @@ def test_each_page_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) 
 def test_each_ticket_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) -> None:
     """The same for what can wait; two of the alerts are pages that take long to come."""
     played(TICKETS, watch, tmp_path)
+    told(watch, TICKETS)
