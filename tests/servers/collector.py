@@ -5,6 +5,7 @@ It takes OTLP over HTTP and decodes it by OpenTelemetry's own messages.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Collector:
     def __init__(self) -> None:
         self.status = 200
         self.delay_s = 0.0
-        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.requests: deque[tuple[dict[str, str], bytes]] = deque(maxlen=1000)  # the newest
         self._spans: list[SeenSpan] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
