@@ -57,6 +57,7 @@ class OtlpSpans:
         self._closing = False
         self._dropped = 0
         self._failing = False
+        self._overflowed = self._told_overflow = False
         self._told = _LastReason()
         logging.getLogger(_SDK_LOG).addHandler(self._told)
         logging.getLogger(_SDK_LOG).propagate = False  # it would repeat itself for each request
@@ -73,6 +74,7 @@ class OtlpSpans:
         with self._changed:
             if self._closing or len(self._waiting) >= self._most:
                 self._dropped += 1
+                self._overflowed = self._overflowed or not self._closing
                 return
             self._waiting.append(span)
             if len(self._waiting) in {1, PAGE}:
@@ -90,6 +92,7 @@ class OtlpSpans:
             self._waiting.clear()
             self._sending = []
             self._dropped += left
+        self._tell_overflow()
         if left:
             log.warning(
                 "%d spans were not sent before the end", left, extra={"code": Code.SPANS_DROPPED}
@@ -98,6 +101,18 @@ class OtlpSpans:
     def _run(self) -> None:
         while page := self._page():
             self._send(page)
+            self._tell_overflow()
+
+    def _tell_overflow(self) -> None:
+        """Tell once that spans come faster than they are sent."""
+        if self._overflowed and not self._told_overflow:
+            self._told_overflow = True
+            log.warning(
+                "spans come faster than the collector takes them, and %d were dropped so far; "
+                "lower otel.ratio",
+                self._dropped,
+                extra={"code": Code.SPANS_DROPPED},
+            )
 
     def _page(self) -> list[Span]:
         """Wait for spans and return some; none once there are none and the program ends."""

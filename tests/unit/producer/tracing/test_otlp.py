@@ -27,6 +27,12 @@ SPAN = Span(
 )
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no span wait for others for long."""
+    monkeypatch.setattr(otlp, "GATHER_S", 0.02)
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     with collecting() as made:
@@ -56,11 +62,10 @@ def test_a_span_arrives_as_it_is(collector: Collector) -> None:
 
 
 def test_a_hanging_collector_holds_nobody_up(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spans beyond the bound are dropped; the end waits for a few seconds only."""
     monkeypatch.setattr(otlp, "CLOSE_S", 0.5)
-    monkeypatch.setattr(otlp, "GATHER_S", 0.0)
     collector.delay_s = 4.0
     spans = sender(collector)
     for _ in range(2 * otlp.MOST):
@@ -74,6 +79,7 @@ def test_a_hanging_collector_holds_nobody_up(
     assert spans.dropped == 2 * otlp.MOST
     spans.emit(SPAN)  # after the end
     spans._thread.join(30)
+    assert caplog.text.count("lower otel.ratio") == 1
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 302])
