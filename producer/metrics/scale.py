@@ -143,7 +143,7 @@ _HOLDS = (Bound.IDLE, Bound.BUS, Bound.CLOSED, Bound.WAITS)
 def _bound(load: Workload, need: int, ceilings: Mapping[Bound, int]) -> tuple[int, Bound]:
     if load.partitions is None:
         return load.agents, Bound.BUS
-    if not load.waiting and not load.unfinished:
+    if not need:
         return 0, Bound.IDLE
     if load.closed_routes and (load.closed_routes == load.routes or load.has_room):
         return max(load.agents, 1), Bound.CLOSED
@@ -162,6 +162,8 @@ def _need(load: Workload, wanted: ScaleLimits) -> int:
 
     One agent shows how long tasks take, and what the providers accept.
     """
+    if not load.waiting and not load.unfinished:
+        return 0
     if not load.agents:
         return 1
     return max(1, ceil(load.waiting * load.task_s / (load.slots * wanted.target_s)))
