@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from producer.ledger import archives, cancel, store
+from producer.replay import tasks as replay_tasks
 from producer.retention import formats
 from producer.retention.archiver import ArchiveLimits, Archiver, folder_name
 from producer.retention.formats import ArchiveFormat
@@ -23,7 +24,7 @@ from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.allowed_uris import folder_uri
 from schemas.task.codec import COMPLETION, POINTER
-from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase
+from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase, new_task
 
 FOLDER = "s3://bucket/archive/"
 HOSTILE = 'a"\n\x1b[2J<script>'
@@ -318,3 +319,30 @@ def test_the_folder_for_files_is_a_path_or_a_uri(tmp_path: Path) -> None:
     assert folder_uri("s3://bucket/a") == "s3://bucket/a/"
     with pytest.raises(ValueError, match="written to folders"):
         folder_uri("https://host/a/")
+
+
+def test_an_archived_batch_takes_nothing_new(ledger_db: LedgerDatabase, memory: Memory) -> None:
+    """Tasks that it has are known; others are refused, with the place of the archive."""
+    ended(ledger_db)
+    run(archiver(ledger_db, memory), ledger_db)
+    into = ledger_db.batch()
+
+    accepted = ledger_db.accept([new_task("a"), new_task("b")], into)
+
+    assert (accepted.new, accepted.known, accepted.orders) == ({}, (0, 1), ())
+    with pytest.raises(UnsafeStateError, match=rf"is archived at {FOLDER}.*--batch"):
+        ledger_db.accept([new_task("a"), new_task("other")], into)
+    with pytest.raises(UnsafeStateError, match="is archived"):
+        ledger_db.call(store.begin_load, into)
+    assert ledger_db.count(tables.task) == 5
+
+
+def test_dead_letters_of_an_archived_batch_stay_dead(
+    ledger_db: LedgerDatabase, memory: Memory
+) -> None:
+    """A replay skips them, even one that was ordered before."""
+    ids = ended(ledger_db)
+    ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
+    run(archiver(ledger_db, memory), ledger_db)
+
+    assert ledger_db.call(replay_tasks._closed, ids) == {ledger_db.batch().id}
