@@ -32,6 +32,7 @@ OUTCOMES = {
     "dead": "dead",
 }
 
+START = "#"  # between the name of an agent and the number of its start, in the name of a source
 Key = tuple[str, ...]  # the name, and the values of the labels in the order of their names
 Samples = Mapping[Key, float]
 
@@ -218,12 +219,16 @@ def _calls_unseen(series: Mapping[str, Series], received: Sequence[ReceivedCall]
     for source, of_source in series.items():
         if source == EXPORTER or not of_source.scrapes_s:
             continue
-        seen_s = of_source.scrapes_s[-1]
-        old = sum(start_s < seen_s - CALL_OVER_S for start_s in made[source])
+        first_s, last_s = of_source.scrapes_s[0], of_source.scrapes_s[-1]
+        program = source.partition(START)[0]
+        old = sum(first_s < start_s < last_s - CALL_OVER_S for start_s in made[program])
         known = sum(
-            points[-1][1]
+            points[-1][1] - (points[0][1] if points[0][0] == first_s else 0)
             for key, points in of_source.points.items()
             if key[0] == "docllm_call_duration_seconds_count"
         )
         if known < old:
-            yield f"{source} knew of {known:g} calls at {seen_s:.1f}, and had made {old} before"
+            yield (
+                f"{source} counted {known:g} calls from {first_s:.1f} to {last_s:.1f}, and had "
+                f"made {old} of them {CALL_OVER_S:g} s before"
+            )

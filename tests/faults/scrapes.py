@@ -12,12 +12,13 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.faults.exported import Samples, Series
+from tests.faults.exported import START, Samples, Series
 from tests.faults.site import EXPORTER, Site, wait_for
 
 EVERY_S, ANSWER_S = 2.0, 2.0
 LAST_S = 120.0  # for a reading after the end
 _COUNTED = {"counter", "histogram"}
+_LISTENS = "health and metrics: http"  # what an agent logs whenever it starts
 _SNAPSHOT = "docllm_snapshot_timestamp_seconds"
 
 
@@ -70,12 +71,20 @@ class Scrapes:
 
     def _look(self, seat: str) -> None:
         """Keep what the program in a seat shows, if the same one sits there afterwards."""
-        before = self._site.seats.program_in(seat)
+        before = self._source(seat)
         page = self._page(seat)
-        if before is None or before is not self._site.seats.program_in(seat):
-            return
-        source = seat if seat == EXPORTER else before.name
-        self._series[source].add(time.time(), samples(page, counted=True))
+        if before and before == self._source(seat):
+            self._series[before].add(time.time(), samples(page, counted=True))
+
+    def _source(self, seat: str) -> str:
+        """Return what the counters of a seat belong to; empty while nobody sits there.
+
+        An agent whose clock was set back starts anew within its process, and counts anew.
+        """
+        program = self._site.seats.program_in(seat)
+        if program is None or seat == EXPORTER:
+            return seat if program is not None else ""
+        return f"{program.name}{START}{program.err.count(_LISTENS)}"
 
     def _page(self, seat: str) -> str:
         url = f"http://127.0.0.1:{self._site.pages[seat]}/metrics"

@@ -110,13 +110,16 @@ def test_a_paid_call_that_was_lost_with_its_agent_is_no_lie() -> None:
 
 
 def test_an_agent_that_forgets_calls_is_found() -> None:
-    """Calls that ended long before the last scrape must be counted."""
+    """Calls that ended long before the last scrape must be counted; each start counts anew."""
     name = "docllm_call_duration_seconds_count"
     series = shown(0, 1, key=(name, "default"))
     series.scrapes_s.append(90.0)
-    assert "had made 2 before" in judged(**{"03-agent": series})[0]
+    assert "had made 2 of them" in judged(**{"03-agent#1": series})[0]
     series.add(91.0, {(name, "default"): 2})
-    assert judged(**{"03-agent": series}) == []
+    again = Series()
+    again.add(92.0, {(name, "default"): 0})
+    again.add(200.0, {(name, "default"): 0})
+    assert judged(**{"03-agent#1": series, "03-agent#2": again}) == []
 
 
 def test_a_page_is_read_by_names_and_labels() -> None:
