@@ -3,8 +3,9 @@
 The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measures instead what a
 ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
 for-loop, `python -m bench limits` how well a limit is used that the agent is not told,
-`python -m bench quotas` what it costs Redis that many agents share a limit, and
-`python -m bench metrics` and `python -m bench traces` what metrics and traces cost an agent.
+`python -m bench quotas` what it costs Redis that many agents share a limit,
+`python -m bench metrics` and `python -m bench traces` what metrics and traces cost an agent, and
+`python -m bench purge` what a purge costs the group beside it.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench import (
@@ -19,6 +21,7 @@ from bench import (
     loading,
     metrics,
     peers,
+    purge,
     quotas,
     rows,
     slots,
@@ -41,6 +44,7 @@ MEASUREMENTS = {
 # Each the only name: it has a table of its own, or needs none of the servers.
 ROWS, PEERS, METRICS = "rows", "peers", "metrics"
 LIMITS, QUOTAS, TRACES = "limits", "quotas", "traces"
+PURGE = "purge"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,13 +55,17 @@ def main(argv: Sequence[str]) -> int:
         nargs="*",
         metavar="NAME",
         help=f"{', '.join(MEASUREMENTS)} (all); or one of "
-        f"{ROWS}; {PEERS}; {METRICS}; {LIMITS}; {QUOTAS}; {TRACES}",
+        f"{ROWS}; {PEERS}; {METRICS}; {LIMITS}; {QUOTAS}; {TRACES}; {PURGE}",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
     )
     parser.add_argument(
-        "--tasks", type=int, default=rows.MILLION, metavar="N", help="tasks for rows (1000000)"
+        "--tasks",
+        type=int,
+        default=rows.MILLION,
+        metavar="N",
+        help="tasks for rows and purge (1000000)",
     )
     options = parser.parse_args(argv)
     if options.names == [ROWS]:
@@ -71,6 +79,7 @@ def main(argv: Sequence[str]) -> int:
         with sites() as place:
             return _shown(list(_told(metrics.measure(place, quick=options.quick))))
     alone = {LIMITS: limits.measure, QUOTAS: quotas.measure, TRACES: traces.measure}
+    alone |= {PURGE: partial(purge.measure, tasks=options.tasks)}
     if len(options.names) == 1 and options.names[0] in alone:
         measure = alone[options.names[0]]
         with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
