@@ -117,6 +117,23 @@ def test_each_page_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) 
     assert set(empty(watch.prometheus, began_s)) <= EMPTY
 
 
+def test_what_follows_from_a_page_is_no_message_of_its_own(watch: Watch) -> None:
+    """While a group has no agent, nobody is told that its inbox is not read; others are."""
+    post, messages = watch.alertmanager.post, watch.receiver.messages
+
+    def raised(alert: str, group: str, severity: str) -> dict[str, str]:
+        return {"alertname": alert, "group": group, "severity": severity}
+
+    post(raised("DocllmNoAgent", "one", "page"))
+    until(lambda: Message("pages", "DocllmNoAgent", "one", burns=True) in messages, "the page", 60)
+    post(raised("DocllmInboxUnread", "one", "ticket"), raised("DocllmCostBurn", "one", "ticket"))
+    until(lambda: any(it.alert == "DocllmCostBurn" for it in messages), "what does not follow", 60)
+    post(raised("DocllmInboxUnread", "two", "ticket"))
+    until(lambda: any(it.group == "two" for it in messages), "another group's ticket", 60)
+
+    assert not [it for it in messages if it.alert == "DocllmInboxUnread" and it.group == "one"]
+
+
 @pytest.mark.proof
 def test_each_ticket_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) -> None:
     """The same for what can wait; two of the alerts are pages that take long to come."""
