@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import quote
@@ -35,6 +36,7 @@ class Prometheus(Server):
         super().__init__(folder=folder)
         self._rules = rules
         self._targets = list(targets)
+        self._watching = Lock()
         self._alertmanagers = [alertmanager] if alertmanager else []
 
     def prepare(self) -> None:
@@ -56,9 +58,10 @@ class Prometheus(Server):
         (self.folder / "prometheus.yml").write_text(json.dumps(configuration))
 
     def watch(self, *targets: str) -> None:
-        """Scrape more addresses from now on."""
-        self._targets += targets
-        self._watch()
+        """Scrape more addresses from now on; any thread may ask for it."""
+        with self._watching:
+            self._targets += targets
+            self._watch()
 
     def _watch(self) -> None:
         part = self.folder / "targets.part"
