@@ -114,6 +114,7 @@ def make_heartbeat(
         locks=locks,
         revision=migrations.own_revision(),
         report=report,
+        release=parts.config.agent.release,
     )
 
 

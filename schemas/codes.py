@@ -19,6 +19,7 @@ class Code(StrEnum):
     ROUTE_REFUSED = "route_refused"  # tasks may take no route of the agent
     SETTINGS_REFUSED = "settings_refused"  # changed settings are not used
     HOOKS_GIVEN_UP = "hooks_given_up"
+    RELEASE_WORSE = "release_worse"
     LOOP_BLOCKED = "loop_blocked"
     AGENT_LOST = "agent_lost"
     ROUTE_STOPPED = "route_stopped"

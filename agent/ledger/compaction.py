@@ -7,13 +7,14 @@ writes the roll-ups.
 Tested by tests/contract/test_ledger_compaction.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, bindparam, delete, func, select
+from sqlalchemy import Connection, Row, bindparam, delete, func, select
 
+from agent.ledger import release_counts
 from producer.ledger.tally import OTHER_FINGERPRINTS
 from schemas.errors import DocllmError
 from schemas.ledger.bulk import merge_rows
@@ -132,6 +133,7 @@ def compact(connection: Connection, limits: CompactionLimits) -> int:
                 f"{len(rows)} counts were read to be rolled up and {deleted} were there to be "
                 "deleted; another program deletes from the table tally"
             )
+    release_counts.roll_up(connection)
     _forget(connection)
     return len(rows)
 
@@ -148,25 +150,12 @@ def _take_turn(connection: Connection) -> bool:
 
 
 def _add(connection: Connection, rows: Sequence[Row[Any]], limits: CompactionLimits) -> None:
-    _write(connection, tally_sum, map(_count, rows), _COUNTS)
-    _write(connection, failure_group, _failures(connection, rows, limits.groups), _FAILURES)
+    merge_rows(connection, tally_sum, map(_count, rows), _COUNTS)
+    merge_rows(connection, failure_group, _failures(connection, rows, limits.groups), _FAILURES)
     ids = sorted({row.batch_id for row in rows})
     groups = {row.id: row.group_name for row in connection.execute(_GROUPS_OF, {"ids": ids})}
     series = (_part(row, groups.get(row.batch_id, ""), width) for row in rows for width in _WIDTHS)
-    _write(connection, tally_series, series, _SERIES)
-
-
-def _write(connection: Connection, table: Table[Any], rolls: Iterable[Roll], merge: Merge) -> None:
-    """Add the rows to the roll-up, after those of one key have joined."""
-    key_names = [column.name for column in table.primary_key]
-    by_key: dict[Key, Roll] = {}
-    for roll in rolls:
-        key = tuple([roll[name] for name in key_names])
-        if key in by_key:
-            merge.join(by_key[key], roll)
-        else:
-            by_key[key] = roll
-    merge_rows(connection, table, [by_key[key] for key in sorted(by_key)], merge)
+    merge_rows(connection, tally_series, series, _SERIES)
 
 
 def _count(row: Row[Any]) -> Roll:

@@ -78,11 +78,17 @@ _CANCELLED = select(batch.c.id, batch.c.name, batch.c.cancelled_at).where(
 
 
 def register(
-    connection: Connection, name: str, group: str, version: str, revision: str = ""
+    connection: Connection,
+    name: str,
+    group: str,
+    version: str,
+    revision: str = "",
+    release: str = "",
 ) -> int:
     """Write a row for a new incarnation; return its id.
 
-    `revision` is the schema revision that its program works with.
+    `revision` is the schema revision that its program works with, `release` the label under which
+    its attempts are counted.
     The id is drawn at random, so that a restored database never repeats one.
     """
     agent_id = _draw()
@@ -94,6 +100,7 @@ def register(
         "group_name": group,
         "version": version[:32],
         "revision": revision,
+        "release_name": release,
     }
     connection.execute(insert(agent), row)
     return agent_id

@@ -61,13 +61,14 @@ _HOOKS: dict[type[Outcome], tuple[HookEvent, str]] = {
 }
 
 
-def result(settlement: Settlement, outcome: Succeeded) -> dict[str, Any]:
+def result(settlement: Settlement, outcome: Succeeded, release: str) -> dict[str, Any]:
     """Return the row of a task's result."""
     return {
         "task_id": settlement.row.task_id,
         "owner": settlement.owner,
         "codec": outcome.codec,
         "body": outcome.body,
+        "release_name": release,
     } | _spent(settlement, outcome.spent)
 
 
@@ -75,6 +76,7 @@ def attempt(
     settlement: Settlement,
     outcome: Retry | Snooze | Moved | Dead | Released | Cancelled,
     now_utc_s: float,
+    release: str,
 ) -> dict[str, Any]:
     """Return the row of an attempt that did not succeed."""
     failure = uncounted_ends.failure_of(outcome)
@@ -88,6 +90,7 @@ def attempt(
         "error_class": failure.error_class[:64],
         "error_text": _text(failure.text, _TEXT_CHARS),
         "started_at": ended - timedelta(milliseconds=outcome.spent.duration_ms),
+        "release_name": release,
     } | _spent(settlement, outcome.spent)
 
 

@@ -16,7 +16,14 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
 
 from agent.judge import Tier
-from agent.ledger import dead_letters, follow_ups, loss_deaths, settlement_rows, uncounted_ends
+from agent.ledger import (
+    dead_letters,
+    follow_ups,
+    loss_deaths,
+    release_counts,
+    settlement_rows,
+    uncounted_ends,
+)
 from agent.ledger.guard_decisions import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
@@ -118,19 +125,21 @@ def settle(
     longest_tier: Tier,
     first_id: int = 0,
     hooked: Hooked = NO_HOOKS,
+    *,
+    release: str = "",
 ) -> tuple[list[Verdict], list[Order]]:
     """Write the accepted outcomes; return a verdict for each settlement, and the publish orders.
 
     The task ids from `first_id` on are free for the follow-ups of the settlements. `hooked` are the
-    hooks that these ends order.
+    hooks that these ends order. `release` is the label of this agent's release.
     """
     cancelled = follow_ups.lock_batches(connection, settlements)
     accepted, family = follow_ups.insert(
         connection, group, _accepted(connection, settlements), cancelled, first_id
     )
     chosen = _final_outcomes(connection, group, accepted, longest_tier)
-    _write_states(connection, chosen)
-    _write_attempts(connection, chosen, now_utc_s)
+    _write_states(connection, chosen, release)
+    _write_attempts(connection, chosen, now_utc_s, release)
     letters = dead_letters.write(
         connection,
         [settlement_rows.letter(settlement, outcome) for settlement, outcome in _of(chosen, Dead)],
@@ -139,6 +148,7 @@ def settle(
     orders += follow_ups.complete(connection, group, family)
     hooks.place(connection, settlement_rows.hook_orders(group, chosen, hooked))
     tally.write(connection, settlement_rows.changes(chosen, letters))
+    release_counts.write(connection, group, chosen, release)
     return _verdicts(connection, settlements, chosen), orders
 
 
@@ -213,13 +223,18 @@ def _fit_to_batch(outcome: Outcome, *, cancelled: bool) -> Outcome:
     return outcome
 
 
-def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
+def _write_states(
+    connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], release: str
+) -> None:
     succeeded = _of(chosen, Succeeded)
     if succeeded:
         insert_rows(
             connection,
             task_result,
-            [settlement_rows.result(settlement, outcome) for settlement, outcome in succeeded],
+            [
+                settlement_rows.result(settlement, outcome, release)
+                for settlement, outcome in succeeded
+            ],
         )
         _update_all(connection, _SUCCEED, succeeded)
     _die(connection, _of(chosen, Dead))
@@ -302,7 +317,10 @@ def _update_all(
 
 
 def _write_attempts(
-    connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float
+    connection: Connection,
+    chosen: Sequence[tuple[Settlement, Outcome]],
+    now_utc_s: float,
+    release: str,
 ) -> None:
     untried = [
         settlement.row.task_id
@@ -311,7 +329,7 @@ def _write_attempts(
     ]
     _forget_moves(connection, sorted(untried))
     rows = [
-        settlement_rows.attempt(settlement, outcome, now_utc_s)
+        settlement_rows.attempt(settlement, outcome, now_utc_s, release)
         for settlement, outcome in chosen
         if (isinstance(outcome, Ended) and not settlement_rows.waits_for_output(outcome))
         or (isinstance(outcome, UncountedEnd) and outcome.spent.called)

@@ -62,11 +62,13 @@ class SqlLedger:
         executors: Executors,
         longest_tier: Tier,
         hooked: Callable[[], Hooked] = lambda: NO_HOOKS,
+        release: str = "",
     ) -> None:
         self._database = database
         self._group = group
         self._longest_tier = longest_tier
         self._hooked = hooked
+        self._release = release
         self._clock = clock
         self._has_pointers = False  # whether older programs are refused for it
         self._claiming = Transactions(database=database, executor=executors.claim)
@@ -164,7 +166,14 @@ class SqlLedger:
         first_id = self._follow_up_ids(settlements)
         return self._database.run(
             lambda c: settle(
-                c, self._group, settlements, now_s, self._longest_tier, first_id, self._hooked()
+                c,
+                self._group,
+                settlements,
+                now_s,
+                self._longest_tier,
+                first_id,
+                self._hooked(),
+                release=self._release,
             ),
             tries=1,
         )

@@ -33,7 +33,7 @@ class Heartbeat:
     """The leases of one agent. Claims are made under the `current` one.
 
     `revision` is the schema revision of this version. `report` returns what is stored with each
-    heartbeat: the agent's report as JSON, or nothing.
+    heartbeat: the agent's report as JSON, or nothing. `release` is stored with each incarnation.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Heartbeat:
         locks: AgentLocks | None,
         revision: str,
         report: Callable[[], str],
+        release: str = "",
     ) -> None:
         self._transactions = transactions
         self._clock = clock
@@ -56,6 +57,7 @@ class Heartbeat:
         self._locks = locks
         self._revision = revision
         self._report = report
+        self._release = release
         self._leases: list[Lease] = []
         self.losses = 0  # leases that were declared lost, or were late for too long
         self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
@@ -72,7 +74,12 @@ class Heartbeat:
         """Register a new incarnation."""
         before_s = self._clock.now_s()
         agent_id = await self._transactions.write(
-            leases.register, self._name, self._group, self._version, self._revision
+            leases.register,
+            self._name,
+            self._group,
+            self._version,
+            self._revision,
+            self._release,
         )
         crash.reach("lease.registered")
         if self._locks is not None:

@@ -257,6 +257,7 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
         executors=chosen.executors,
         longest_tier=longest_tier,
         hooked=lambda: parts.config.hooked,
+        release=parts.config.agent.release,
     )
     if chosen.metrics is not None:
         ledger = MeasuredLedger(ledger, chosen.metrics, parts.clock)

@@ -54,6 +54,7 @@ class AgentStatus:
     report: AgentReport | None = None
     reasons: tuple[Sentence, ...] = ()
     holds_tasks: bool | None = None
+    release: str = ""
 
     @property
     def works(self) -> bool:
@@ -76,6 +77,7 @@ class AgentStatus:
             "silent_s": self.silent_s,
             "notice": self.notice,
             "version": self.version,
+            "release": self.release,
             "slots": None if report is None else report.slots,
             "running": None if report is None else report.running,
             "report": None if report is None else asdict(report),
@@ -114,7 +116,16 @@ def _agent_status(row: Row[Any]) -> AgentStatus:
         # Of an agent that is not alive, the last report says nothing about its loop now.
         loop = blocked(report, row.name) if state is AgentState.ALIVE else []
         reasons = [*loop, *sentences(report, row.group_name)]
-    return AgentStatus(row.id, row.name, state, silent_s, row.version, report, tuple(reasons))
+    return AgentStatus(
+        row.id,
+        row.name,
+        state,
+        silent_s,
+        row.version,
+        report,
+        tuple(reasons),
+        release=row.release_name,
+    )
 
 
 def reasons(agents: Sequence[AgentStatus]) -> list[Sentence]:

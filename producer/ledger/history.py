@@ -38,7 +38,7 @@ class PastAttempt:
 
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
     `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
-    of it. Attempts that an older version stored have no route and no model.
+    of it. Attempts that an older version stored have no route, no model and no release.
     """
 
     attempt: int
@@ -56,6 +56,7 @@ class PastAttempt:
     unsure_micro: int = 0
     route: str = ""
     model: str = ""
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class StoredResult:
     tokens_cached: int = 0
     unsure_micro: int = 0
     route: str = ""
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,7 @@ def _result(connection: Connection, task_id: int) -> StoredResult | None:
         "tokens_cached",
         "unsure_micro",
         "route",
+        "release_name",
     )
     row = connection.execute(
         select(*(task_result.c[name] for name in names)).where(task_result.c.task_id == task_id)
@@ -327,6 +330,7 @@ def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
         "unsure_micro",
         "route",
         "model",
+        "release_name",
     )
     columns = [task_attempt.c[name] for name in names]
     query = select(*columns).where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)

@@ -9,9 +9,18 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from producer.ledger import agent_status, batch_status, guards, hooks, outbox, replay_runs
+from producer.ledger import (
+    agent_status,
+    batch_status,
+    guards,
+    hooks,
+    outbox,
+    releases,
+    replay_runs,
+)
 from producer.ledger.agent_status import AgentStatus
 from producer.ledger.batch_status import BatchStatus
+from producer.ledger.releases import ReleaseStatus
 from producer.ledger.replay_runs import Run
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
@@ -31,6 +40,7 @@ class GroupStatus:
     waits: tuple[Sentence, ...] = ()  # why work waits, the worst first
     guards: tuple[Guard, ...] = ()
     replays: tuple[Run, ...] = ()  # stored, and not ended
+    releases: tuple[ReleaseStatus, ...] = ()  # of its agents, the newest work first
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -64,6 +74,7 @@ class GroupStatus:
         return head | {
             "agents": [agent.as_json() for agent in self.agents],
             "batches": [asdict(row) for row in self.batches],
+            "releases": [release.as_json() for release in self.releases],
         }
 
 
@@ -78,9 +89,23 @@ def read(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )
     waits = _waits(group, agents, batches, raised, hooks.given_up(connection, group))
+    of_releases = releases.read(connection, group)
+    waits += tuple(
+        Sentence(Urgency.RELEASE_WORSE, ("release", release.name), release.verdict)
+        for release in of_releases
+        if release.is_worse
+    )
     replays = tuple(replay_runs.unfinished(connection, group))
     return GroupStatus(
-        group, ledger_id(connection), agents, batches, orders, waits, raised, replays
+        group,
+        ledger_id(connection),
+        agents,
+        batches,
+        orders,
+        tuple(sorted(waits, key=lambda wait: wait.urgency)),
+        raised,
+        replays,
+        of_releases,
     )
 
 
@@ -91,7 +116,7 @@ def _waits(
     raised: Sequence[Guard],
     hooks_given_up: Sequence[str],
 ) -> tuple[Sentence, ...]:
-    """Return why work waits, for a person, the worst first.
+    """Return why work waits, for a person.
 
     What agents report is included even if no batch is open, since inbox lines that nobody reads are
     in no batch yet. Types are not, since an agent learns late that no task of a type waits; nor are
@@ -116,4 +141,4 @@ def _waits(
             text = f"guard of {guard.key}: {guard.reason}; {guard.ahead}"
             waits.append(Sentence(Urgency.GUARD_RAISED, ("guard", guard.key), text))
     waits += [Sentence(Urgency.HOOKS_GIVEN_UP, ("hook", text), text) for text in hooks_given_up]
-    return tuple(sorted(waits, key=lambda wait: wait.urgency))
+    return tuple(waits)

@@ -15,6 +15,7 @@ from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.group_sums import OTHER
 from producer.ledger.replay_runs import ItemState
 from producer.ledger.snapshot import Snapshot
+from producer.ledger.status import GroupStatus
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Bound, Scale
 from producer.ports import Backlog
@@ -65,6 +66,7 @@ def families(reading: Reading, routes: RouteLabels, scaled: Scale) -> Iterator[M
     yield from _of_tasks(reading.snapshot)
     yield from _of_tables(reading)
     yield from _of_attempts(reading.snapshot)
+    yield from _of_releases(reading.snapshot.status)
     yield from _of_agents(reading.snapshot.status.agents, reading.snapshot.status.group, routes)
     yield from _of_waits(reading)
     yield from _of_bus(reading)
@@ -187,6 +189,37 @@ def _of_attempts(snapshot: Snapshot) -> Iterator[Metric]:
         "Cost of calls in the currency of the prices, by what became of the attempt.",
         ("group", "route", "outcome"),
         {(group, *key): micro / _MICRO for key, micro in sums.cost_micro.items()},
+    )
+
+
+def _of_releases(status: GroupStatus) -> Iterator[Metric]:
+    """Yield the releases that worked last; of the others there is no series."""
+    group, releases = status.group, status.releases
+    attempts: dict[Labels, float] = {
+        (group, release.name, outcome): count
+        for release in releases
+        for outcome, count in (
+            ("succeeded", release.total.succeeded),
+            ("failed", release.total.failed),
+        )
+    }
+    yield _counter(
+        "docllm_release_attempts",
+        "Attempts that succeeded, or failed and counted, of the releases that worked last.",
+        ("group", "release", "outcome"),
+        attempts,
+    )
+    yield _counter(
+        "docllm_release_cost_units",
+        "Cost of these attempts in the currency of the prices.",
+        ("group", "release"),
+        {(group, release.name): release.total.cost_micro / _MICRO for release in releases},
+    )
+    yield _gauge(
+        "docllm_release_worse",
+        "1 if a release fails more often than the others on the same routes in the same minutes.",
+        ("group", "release"),
+        {(group, release.name): int(release.is_worse) for release in releases},
     )
 
 

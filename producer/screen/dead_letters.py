@@ -250,7 +250,7 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
 
 def _result_line(result: StoredResult) -> str:
     spent = f"{result.tokens_in}+{result.tokens_out} tokens, cost {_cost(result)}"
-    trace = f", trace {shown(result.trace_id, 191)}" if result.trace_id else ""
+    trace = f", {_traced(result)}" if result.trace_id else ""
     answered = f"{written(result.created_at)}{_by(result.model, result.route)}"
     return f"  succeeded {answered}, {spent}{trace}"
 
@@ -259,6 +259,12 @@ def _by(model: str, route: str) -> str:
     """Return which model and route answered, as far as it is known."""
     model_text = f" by {shown(model, 191)}" if model else ""
     return model_text + (f" on route {shown(route, 64)}" if route else "")
+
+
+def _traced(called: StoredResult | PastAttempt) -> str:
+    """Return the id of a call, and the release that made it, if that is known."""
+    release = f", release {shown(called.release, 64)}" if called.release else ""
+    return f"trace {shown(called.trace_id, 191)}{release}"
 
 
 def _cost(paid: StoredResult | PastAttempt) -> str:
@@ -277,7 +283,7 @@ def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
         f"{_by(attempt.model, attempt.route)}: {attempt.error_class}, {spent}"
     )
     if attempt.trace_id:
-        yield f"      trace {shown(attempt.trace_id, 191)}"
+        yield f"      {_traced(attempt)}"
     yield f"      {shown(attempt.error, ERROR_SHOWN)}"
 
 

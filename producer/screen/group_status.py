@@ -13,6 +13,7 @@ from rich.text import Text
 from producer.ledger import agent_status
 from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.batch_status import BatchStatus
+from producer.ledger.releases import ReleaseStatus, ReleaseSums
 from producer.ledger.status import GroupStatus
 from producer.ledger.store import half_loaded_message
 from producer.screen.replays import unfinished_line
@@ -21,6 +22,7 @@ from producer.text.columns import Column, fitted, folded
 from producer.text.pace import duration
 from producer.text.printable import shown
 from producer.text.sparkline import sparkline
+from producer.text.urgency import Urgency
 from schemas.task.agent_report import AgentReport
 from schemas.task.wording import counted
 
@@ -90,8 +92,9 @@ def status_text(
 def _reasons(status: GroupStatus) -> Iterator[tuple[str, str]]:
     for wait in status.waits:
         style = "bold red" if wait.urgency.needs_person else "yellow"
+        waiting = "" if wait.urgency is Urgency.RELEASE_WORSE else "waiting: "
         code = f" [{wait.code}]" if wait.code else ""
-        yield f"waiting: {wait.text}{_whose(wait, status.agents)}{code}", style
+        yield f"{waiting}{wait.text}{_whose(wait, status.agents)}{code}", style
 
 
 def _whose(wait: Sentence, agents: Sequence[AgentStatus]) -> str:
@@ -278,6 +281,7 @@ def _below(status: GroupStatus) -> Iterator[tuple[str, str]]:
     """Yield the lines below the agents."""
     for line in agent_status.outliers(status.agents):
         yield line, "yellow"
+    yield from _releases(status.releases)
     if lag := agent_status.lag(status.agents):
         behind = ", ".join(f"{count:,} in {name}" for name, count in lag.items())
         yield f"records that wait: {behind}", ""
@@ -289,3 +293,22 @@ def _below(status: GroupStatus) -> Iterator[tuple[str, str]]:
     if not status.batches:
         advice = f"load one: python -m producer load FILE --group {status.group}"
         yield f"no batch yet; {advice}", ""
+
+
+def _releases(releases: Sequence[ReleaseStatus]) -> Iterator[tuple[str, str]]:
+    """Yield a line for each release, if several worked in the last hour."""
+    if sum(bool(release.lately.attempts) for release in releases) < 2:  # noqa: PLR2004 - several
+        return
+    for release in releases:
+        style = "bold red" if release.is_worse else ""
+        lately, total = _attempts(release.lately), _attempts(release.total)
+        yield f"release {release.name}: in the last hour {lately}; in all {total}", style
+
+
+def _attempts(sums: ReleaseSums) -> str:
+    attempts = counted(sums.attempts, "attempt")
+    if sums.failure_rate is None:
+        return attempts
+    price = sums.cost_per_success
+    cost = "" if price is None else f", {price:.4f} for each success"
+    return f"{attempts}, {sums.failure_rate:.1%} failed{cost}"

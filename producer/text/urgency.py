@@ -19,18 +19,19 @@ class Urgency(IntEnum):
     ROUTE_REFUSED = 5
     SETTINGS_REFUSED = 6
     HOOKS_GIVEN_UP = 7
-    LOOP_BLOCKED = 8
-    AGENT_LOST = 9  # it still holds tasks
-    ROUTE_STOPPED = 10
-    CALLS_HANG = 11
-    SUSPECT_RUNS = 12
-    AGENT_SILENT = 13
-    ROUTE_PAUSED = 14
-    ROUTE_LIMITED = 15
-    TYPE_ASLEEP = 16
-    LOCK_HELD = 17
-    ROUTES_LEFT_OUT = 18
-    OTHER = 19  # what an agent of another version says
+    RELEASE_WORSE = 8
+    LOOP_BLOCKED = 9
+    AGENT_LOST = 10  # it still holds tasks
+    ROUTE_STOPPED = 11
+    CALLS_HANG = 12
+    SUSPECT_RUNS = 13
+    AGENT_SILENT = 14
+    ROUTE_PAUSED = 15
+    ROUTE_LIMITED = 16
+    TYPE_ASLEEP = 17
+    LOCK_HELD = 18
+    ROUTES_LEFT_OUT = 19
+    OTHER = 20  # what an agent of another version says
 
     @property
     def code(self) -> str:

@@ -5,7 +5,7 @@ that needs no escaping: bytes and texts are hexadecimal digits, which no content
 and numbers are digits.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -41,15 +41,27 @@ def insert_rows(
 
 
 def merge_rows(
-    connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], merge: Merge
+    connection: Connection, table: Table[Any], rows: Iterable[Mapping[str, Any]], merge: Merge
 ) -> None:
-    """Insert rows with the same columns and different keys; a row joins the row with its key."""
-    if not rows:
+    """Insert rows with the same columns, by key; a row joins the row with its key, if there is one.
+
+    Rows of one key join each other first.
+    """
+    names = [column.name for column in table.primary_key]
+    by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple([row[name] for name in names])
+        if key in by_key:
+            merge.join(by_key[key], row)
+        else:
+            by_key[key] = dict(row)
+    joined = [by_key[key] for key in sorted(by_key)]
+    if not joined:
         return
     if connection.dialect.name == "sqlite":
-        connection.execute(merge.sqlite_insert(table), list(rows))
+        connection.execute(merge.sqlite_insert(table), joined)
         return
-    _write(connection, table, rows, merge.server_clause(table))
+    _write(connection, table, joined, merge.server_clause(table))
 
 
 def _write(

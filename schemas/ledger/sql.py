@@ -88,6 +88,13 @@ class utc_after(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function
         super().__init__(seconds if isinstance(seconds, ColumnElement) else literal(float(seconds)))
 
 
+class utc_minute(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+    """The beginning of the present minute by the database's time, UTC."""
+
+    type = UtcTime
+    inherit_cache = True
+
+
 class seconds_until(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
     """The seconds from the database's time to a column's time; negative when it has passed."""
 
@@ -132,6 +139,16 @@ def _utc_after(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
 def _utc_after_sqlite(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
     seconds = f"printf('%+.3f seconds', {compiler.process(element.clauses, **kw)})"
     return f"(strftime({_SQLITE_FORMAT}, 'now', {seconds}) || '000')"
+
+
+@compiles(utc_minute)
+def _utc_minute(_element: utc_minute, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "(UTC_TIMESTAMP() - INTERVAL SECOND(UTC_TIMESTAMP()) SECOND)"
+
+
+@compiles(utc_minute, "sqlite")
+def _utc_minute_sqlite(_element: utc_minute, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "strftime('%Y-%m-%d %H:%M:00.000000', 'now')"
 
 
 @compiles(seconds_until)

@@ -118,6 +118,7 @@ agent = _table(
     Column("lost_at", UtcTime, doc="when another agent declared it lost"),
     Column("report", LongText, doc="what it said with its last heartbeat, as JSON"),
     _word("revision", 32, doc="schema revision that it works with"),
+    _word("release_name", 64, doc="label of its release, empty in rows of older versions"),
     Index("ix_agent_group", "group_name", "seen_at"),
 )
 
@@ -269,6 +270,7 @@ task_result = _table(
     _word("route", 64, doc="the route"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _word("release_name", 64, doc="release of the agent, empty in rows of older versions"),
 )
 
 task_attempt = _table(
@@ -297,6 +299,7 @@ task_attempt = _table(
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
     _word("model", 191, doc="the model that was called"),
+    _word("release_name", 64, doc="release of the agent, empty in rows of older versions"),
     Index("ix_attempt_task", "task_id", "owner"),
 )
 
@@ -508,6 +511,27 @@ tally_series = _table(
     _big("tokens_out", doc="tokens of the answer"),
     _big("cost_micro", doc="cost in millionths of the currency"),
     Index("ix_series_time", "width_s", "starts_at"),
+)
+
+release_count = _table(
+    "release_count",
+    "attempts of each release in each minute; an agent writes rows of its own, and compaction adds "
+    "them up",
+    # First, so that a search for past minutes meets, and locks, no row that a settle changes.
+    Column(
+        "starts_at",
+        UtcTime,
+        primary_key=True,
+        doc="when the minute begins; the year 2000 for the sum of all minutes",
+    ),
+    _key_word("group_name", 100, doc="the group"),
+    _key("agent_id", doc="the agent that counted, 0 for a sum of agents"),
+    _key_word("release_name", 64, doc="label of the release"),
+    _key_word("route", 64, doc="the route"),
+    _big("succeeded", doc="attempts that succeeded"),
+    _big("failed", doc="attempts that failed and counted"),
+    _big("cost_micro", doc="cost of all attempts, in millionths of the currency"),
+    _at("last_at", LONG_AGO, doc="the newest minute in this row"),
 )
 
 audit = _table(

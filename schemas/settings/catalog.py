@@ -12,6 +12,7 @@ from schemas.settings.headers import headers
 from schemas.settings.quota import ChargeRule
 from schemas.settings.schedule import schedule
 from schemas.settings.schema_file import schema_file
+from schemas.version import VERSION
 
 MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
@@ -330,6 +331,15 @@ SETTINGS = {
             kinds.address,
             "address on which an agent shows `/metrics`, `/livez` and `/readyz`, such as "
             "`127.0.0.1:9464`; with `--processes`, each further one takes the next port",
+        ),
+        Setting(
+            "agent.release",
+            "DOCLLM_AGENT_RELEASE",
+            kinds.release,
+            "label under which an agent's attempts are counted, so that two releases can be "
+            "[compared](../how-to/upgrade.md#compare-two-releases): 1 to 64 letters, digits, dots, "
+            "dashes, underscores and plus signs; by default the version of docllm",
+            VERSION,
         ),
         Setting(
             "http.token",

@@ -16,6 +16,7 @@ from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantD
 from schemas.task.hooks import Hooked, HookEvent
 from schemas.task.task_types import BUILT_IN
 from schemas.task.topics import DEFAULT_TIERS
+from schemas.version import VERSION
 
 DEFAULT_ROUTE = "default"
 MAX_ROUTE_CHARS = 64
@@ -137,7 +138,8 @@ class AgentConfig:
     `slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond
     its topic's oldest record. `park_probe_s`: how often one call is tried on a route that waits for
     a person. `compact_after_s`: the age of a count from which on it is rolled up. `http`: where it
-    shows its health and metrics, None for nowhere.
+    shows its health and metrics, None for nowhere. `release`: under which label its attempts are
+    counted; agents with different releases have equal settings.
     """
 
     slots: int = 64
@@ -146,6 +148,7 @@ class AgentConfig:
     park_probe_s: float = 60.0
     compact_after_s: float = 900.0
     http: Address | None = None
+    release: str = field(default=VERSION, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

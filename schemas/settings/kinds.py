@@ -41,6 +41,7 @@ FIXED_CLIENT_SETTINGS = (
     "transactional.id",
 )
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _UNDOTTED = ("debug", "log_level")  # other names without a dot, such as `error_cb`, take no text
 # The form that SQLAlchemy reads. An address of another form would end up in its errors, including
 # the password.
@@ -71,6 +72,13 @@ def secret(value: Any) -> Secret:
 def address(value: Any) -> Address:
     """Return an address to listen on."""
     return Address.read(text(value))
+
+
+def release(value: Any) -> str:
+    """Return the label of a release."""
+    if not isinstance(value, str) or _RELEASE.fullmatch(value) is None:
+        raise ValueError("write 1 to 64 letters, digits, dots, dashes, underscores and plus signs")
+    return value
 
 
 def truth(value: Any) -> bool:

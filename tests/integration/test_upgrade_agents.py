@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import Connection, select, table, text, update
+from sqlalchemy import Connection, inspect, select, table, text, update
 
 from agent.ledger import leases
 from schemas.errors import UnsafeStateError
@@ -145,6 +145,31 @@ def test_agents_that_know_the_schema_run_on(
 
     expected = BEFORE_FACTS if refused else migrations.own_revision()
     assert migrations.present_revision(database) == expected
+
+
+def test_what_agents_of_versions_before_write_still_fits(database: Database) -> None:
+    """Their statements name no newer column: each has a default, and no older one is gone."""
+
+    def columns(connection: Connection) -> dict[tuple[str, str], bool]:
+        """Return whether each column may be left out of an INSERT."""
+        inspector = inspect(connection)
+        return {
+            (title, column["name"]): column["nullable"] or column["default"] is not None
+            for title in inspector.get_table_names()
+            for column in inspector.get_columns(title)
+        }
+
+    with database.engine.connect() as connection:
+        older_ledger.migrate_to(connection, migrations.COMPATIBLE_FROM)
+        older = columns(connection)
+    migrations.migrate(database)
+    now = database.run(columns)
+
+    tables_then = {title for title, _ in older}
+    added = {name for name in now.keys() - older.keys() if name[0] in tables_then}
+    assert older.keys() <= now.keys()
+    assert ("task_result", "release_name") in added
+    assert [name for name in sorted(added) if not now[name]] == []
 
 
 def test_agents_do_not_matter_when_there_is_nothing_to_do(database: Database) -> None:

@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.reporting.metrics import AgentMetrics
 from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.group_sums import OTHER, GroupSums
+from producer.ledger.release_comparison import Comparison
+from producer.ledger.releases import ReleaseStatus, ReleaseSums
 from producer.ledger.snapshot import Snapshot
 from producer.ledger.status import GroupStatus
 from producer.metrics.families import Reading, families
@@ -177,3 +179,19 @@ def test_a_backlog_has_an_age_only_if_there_is_one() -> None:
     assert found["docllm_topic_oldest_seconds", "g", "tasks"] == 10
     assert found["docllm_topic_oldest_seconds", "g", "inbox"] == 0
     assert found["docllm_topic_lag_records", "g", "tasks"] == 3
+
+
+def test_releases_are_counted_and_compared() -> None:
+    """A label is a stranger's text; only the few releases that the ledger names have series."""
+    label = 'a"\n{}'
+    sums = ReleaseSums(90, 10, 2_500_000)
+    bad = ReleaseStatus(label, ReleaseSums(), sums, Comparison(100, 0.1, 0.02, 9.0))
+    status = replace(NOTHING.status, releases=(bad, replace(bad, name="1.0", comparison=None)))
+
+    found = shown(replace(NOTHING, status=status))
+
+    assert found["docllm_release_attempts_total", "g", label, "succeeded"] == 90
+    assert found["docllm_release_attempts_total", "g", label, "failed"] == 10
+    assert found["docllm_release_cost_units_total", "g", label] == 2.5
+    assert found["docllm_release_worse", "g", label] == 1
+    assert found["docllm_release_worse", "g", "1.0"] == 0

@@ -385,6 +385,7 @@ def test_the_json_of_a_story_is_whole() -> None:
         "unsure": 0,
         "route": "",
         "model": "",
+        "release": "",
     }
     assert document["result"] is None
 

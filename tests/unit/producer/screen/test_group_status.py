@@ -10,6 +10,8 @@ from rich.text import Text
 
 from producer.ledger.agent_status import AgentState, AgentStatus
 from producer.ledger.batch_status import BatchStatus
+from producer.ledger.release_comparison import Comparison
+from producer.ledger.releases import ReleaseStatus, ReleaseSums
 from producer.ledger.status import GroupStatus
 from producer.screen.group_status import status_text
 from producer.text.agent_report import Sentence
@@ -263,7 +265,7 @@ def test_colours_have_a_meaning() -> None:
 
     for urgency in Urgency:
         colour = "bold red" if urgency.needs_person else "yellow"
-        assert colour in styled(text, f"waiting: {urgency.name} "), urgency
+        assert colour in styled(text, f"{urgency.name} "), urgency
     for part, colour in (
         ("1001", "green"),
         ("31", "red"),
@@ -394,3 +396,22 @@ def test_a_batch_that_never_had_a_task_is_not_shown() -> None:
     shown = group.without_empty_batches().batches
 
     assert [batch.name for batch in shown] == ["b", "c"]
+
+
+def test_releases_that_work_beside_each_other_are_shown() -> None:
+    """One alone is not; a worse one is red, and its name is a stranger's text."""
+    worked, idle = ReleaseSums(90, 10, 450_000), ReleaseSums()
+    bad = Comparison(100, 0.1, 0.02, 9.0)
+    first = ReleaseStatus("1.0", worked, ReleaseSums(1800, 200, 9_000_000))
+    second = ReleaseStatus("[red]\x1b[2J", worked, worked, bad)
+
+    both = status_text(replace(large_group(), releases=(first, second)), 200)
+    alone = status_text(
+        replace(large_group(), releases=(first, replace(second, lately=idle))), 200
+    ).plain
+
+    line = "release 1.0: in the last hour 100 attempts, 10.0% failed, 0.0050 for each success"
+    assert f"{line}; in all 2,000 attempts, 10.0% failed, 0.0050 for each success" in both.plain
+    assert "bold red" in styled(both, "release [red]")
+    assert "\x1b" not in both.plain
+    assert "release" not in alone

@@ -1,0 +1,130 @@
+"""Counts the attempts of each release by minute and route, as SQL.
+
+An agent adds to rows of its own, in the transaction of the settle, so agents never wait for each
+other. Compaction adds rows up once their minutes are past: to a row of the minute for all agents,
+which is kept for two hours, and to the sum of all minutes. A row is in one place at a time, so a
+reader sees each attempt once. Agents of older versions neither write nor roll up these rows.
+
+Tested by tests/contract/test_ledger_releases.py.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Insert, RowMapping, Select, and_, bindparam, delete, select
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.mysql import Insert as MysqlInsert
+
+from agent.lease import OWNER_BITS
+from agent.outcome import Dead, Outcome, Retry, Succeeded
+from agent.ports import Settlement
+from schemas.ledger.bulk import merge_rows
+from schemas.ledger.sql import LONG_AGO_TIME, Merge, utc_after, utc_minute
+from schemas.ledger.tables import release_count
+from schemas.task.failures import UNTRIED
+
+# A minute is added up once no settle of it can be under way.
+PAST_S = 300.0
+KEPT_S = 7200.0
+PAGE = 500  # rows of agents in one transaction
+_NUMBERS = ("succeeded", "failed", "cost_micro")
+_MERGE = Merge(added=_NUMBERS, greatest=("last_at",))
+_NOW = {"starts_at": utc_minute(), "last_at": utc_minute()}
+_KEY = tuple(column.name for column in release_count.primary_key)
+_KEYS = [release_count.c[name] for name in _KEY]
+_PAST = (
+    select(*_KEYS)
+    .where(release_count.c.agent_id > 0, release_count.c.starts_at < utc_after(-PAST_S))
+    .order_by(*_KEYS)
+    .limit(PAGE)
+)
+_OLD = (
+    select(*_KEYS)
+    .where(
+        release_count.c.agent_id == 0,
+        release_count.c.starts_at > LONG_AGO_TIME,
+        release_count.c.starts_at < utc_after(-KEPT_S),
+    )
+    .order_by(*_KEYS)
+    .limit(PAGE)
+)
+# By the whole key: a search along the key would lock the row behind the last one it wants, which
+# may be one that a settle changes.
+_IS = and_(*(column == bindparam(f"of_{column.name}") for column in _KEYS))
+_DELETE = delete(release_count).where(_IS)
+
+
+def write(
+    connection: Connection,
+    group: str,
+    chosen: Iterable[tuple[Settlement, Outcome]],
+    release: str,
+) -> None:
+    """Count the attempts that succeeded, or failed and counted; `release` is this agent's."""
+    rows: dict[tuple[int, str], dict[str, Any]] = {}
+    for settlement, outcome in chosen if release else ():
+        if not _counts(outcome):
+            continue
+        agent_id = settlement.owner >> OWNER_BITS
+        row = rows.setdefault(
+            (agent_id, settlement.route),
+            {
+                "group_name": group,
+                "agent_id": agent_id,
+                "release_name": release,
+                "route": settlement.route,
+                **dict.fromkeys(_NUMBERS, 0),
+            },
+        )
+        row["succeeded" if isinstance(outcome, Succeeded) else "failed"] += 1
+        row["cost_micro"] += outcome.spent.cost_micro
+    for key in sorted(rows):
+        connection.execute(_INSERTS[connection.dialect.name], rows[key])
+
+
+def _counts(outcome: Outcome) -> bool:
+    """Return whether an attempt was made, and counts as a success or as a failure."""
+    if isinstance(outcome, Retry | Dead):
+        return outcome.failure.error_class not in UNTRIED
+    return isinstance(outcome, Succeeded)
+
+
+def _server_insert() -> MysqlInsert:
+    statement = mysql.insert(release_count).values(_NOW)
+    added = {name: release_count.c[name] + statement.inserted[name] for name in _NUMBERS}
+    return statement.on_duplicate_key_update(added)
+
+
+_INSERTS: dict[str, Insert] = {
+    "sqlite": _MERGE.sqlite_insert(release_count).values(_NOW),
+    "mysql": _server_insert(),
+}
+
+
+def roll_up(connection: Connection) -> int:
+    """Add up a page of the agents' rows whose minutes are past; return how many rows.
+
+    Only one agent at a time may do so: the caller has the turn of compaction. A row that a settle
+    has locked, because its agent was frozen, is left for a later round.
+    """
+    lock = select(release_count).where(_IS).with_for_update(skip_locked=True)
+    rows = [
+        row
+        for key in _keys(connection, _PAST)
+        for row in connection.execute(lock, key).mappings().all()
+    ]
+    merge_rows(connection, release_count, (roll for row in rows for roll in _rolls(row)), _MERGE)
+    moved = [{f"of_{name}": row[name] for name in _KEY} for row in rows]
+    if gone := [*moved, *_keys(connection, _OLD)]:
+        connection.execute(_DELETE, gone)
+    return len(rows)
+
+
+def _keys(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
+    rows = connection.execute(query).mappings()
+    return [{f"of_{name}": row[name] for name in _KEY} for row in rows]
+
+
+def _rolls(row: RowMapping) -> Iterable[dict[str, Any]]:
+    for starts_at in (row["starts_at"], LONG_AGO_TIME):
+        yield {**row, "agent_id": 0, "starts_at": starts_at}

@@ -1,0 +1,103 @@
+"""Says which release fails more often than the others, beyond chance. Pure.
+
+A release is compared with all others in the same minutes and on the same routes, so that an outage,
+which hits all of them, blames none. In each minute and route the others tell how many attempts
+would have failed (the test of Mantel and Haenszel). A burst of failures in one minute is one event,
+however many attempts it hits: so the spread is that of whole minutes, if that is larger.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from math import sqrt
+from typing import Any
+
+MARGIN = 0.02  # a release is named for a difference of two points or more,
+DEVIATIONS = 3.0  # which is so many standard deviations or more
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """The attempts of one release on one route in one minute; cost in millionths."""
+
+    release: str
+    route: str
+    began: datetime
+    succeeded: int
+    failed: int
+    cost_micro: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """Return how many there were."""
+        return self.succeeded + self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A release beside all others, in the minutes and on the routes that they share.
+
+    `failure_rate` is that of the release, `others_rate` what it would be, had the others made its
+    attempts. `deviations` is the difference in standard deviations.
+    """
+
+    attempts: int
+    failure_rate: float
+    others_rate: float
+    deviations: float
+
+    @property
+    def is_worse(self) -> bool:
+        """Return whether the release fails more often, beyond chance and by more than a little."""
+        margin = self.failure_rate - self.others_rate
+        return margin >= MARGIN and self.deviations >= DEVIATIONS
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `status --json`, version 1."""
+        return {
+            "attempts": self.attempts,
+            "failure_rate": self.failure_rate,
+            "others_rate": self.others_rate,
+            "deviations": self.deviations,
+            "worse": self.is_worse,
+        }
+
+
+def compared(minutes: Iterable[Minute]) -> dict[str, Comparison]:
+    """Return how each release compares with the others; none that shares no minute with them."""
+    places: dict[tuple[str, datetime], dict[str, Minute]] = defaultdict(dict)
+    for minute in minutes:
+        if minute.attempts:
+            places[minute.route, minute.began][minute.release] = minute
+    shared = {place: of_place for place, of_place in places.items() if len(of_place) > 1}
+    releases = sorted({release for of_place in shared.values() for release in of_place})
+    return {release: _comparison(release, shared) for release in releases}
+
+
+def _comparison(
+    release: str, shared: Mapping[tuple[str, datetime], Mapping[str, Minute]]
+) -> Comparison:
+    attempts = failed = 0
+    by_others = variance = 0.0
+    excess: dict[datetime, float] = defaultdict(float)
+    for (_, began), of_place in shared.items():
+        if release not in of_place:
+            continue
+        mine = of_place[release]
+        total = sum(minute.attempts for minute in of_place.values())
+        all_failed = sum(minute.failed for minute in of_place.values())
+        others = total - mine.attempts
+        attempts += mine.attempts
+        failed += mine.failed
+        by_others += mine.attempts * (all_failed - mine.failed) / others
+        excess[began] += mine.failed - mine.attempts * all_failed / total
+        parts = mine.attempts * others * all_failed * (total - all_failed)
+        variance += parts / (total * total * (total - 1))
+    spread = sqrt(max(variance, sum(minute * minute for minute in excess.values())))
+    return Comparison(
+        attempts,
+        failed / attempts,
+        by_others / attempts,
+        sum(excess.values()) / spread if spread else 0.0,
+    )
