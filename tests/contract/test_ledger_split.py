@@ -192,13 +192,17 @@ def failing(
     real = settlements.settle
 
     def fail(
-        connection: object, group: str, settlements: list[Settlement], *rest: object
+        connection: object,
+        group: str,
+        settlements: list[Settlement],
+        *rest: object,
+        **named: object,
     ) -> object:
         sizes.append(len(settlements))
         raised = error(settlements)
         if raised is not None:
             raise raised
-        return real(connection, group, settlements, *rest)
+        return real(connection, group, settlements, *rest, **named)
 
     monkeypatch.setattr("agent.ledger.sql_ledger.settle", fail)
     return sizes
