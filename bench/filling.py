@@ -38,6 +38,7 @@ from schemas.ledger.tables import (
     tally_sum,
     task,
     task_attempt,
+    task_input,
 )
 from schemas.ledger.tables import ledger as ledger_row
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
@@ -93,6 +94,7 @@ def fill(database: Database, size: Size) -> None:
     database.run(lambda c: _write_open(c, size.tasks + 1))
     for first, rows in _chunks(1, size.dead):
         database.run(lambda c, first=first, rows=rows: _write_dead(c, size, first, rows))  # type: ignore[misc]
+    database.run(_write_inputs)
     database.run(_write_attempts)
     database.run(_write_counts)
     if not database.sqlite:
@@ -206,6 +208,12 @@ def _write_dead(connection: Connection, size: Size, first: int, rows: int) -> No
         prints, prints.c.i == place % ERRORS
     )
     connection.execute(insert(dead_letter).from_select(list(columns), source))
+
+
+def _write_inputs(connection: Connection) -> None:
+    """Write the inputs of the dead tasks, without which none could be replayed."""
+    columns = {"task_id": dead_letter.c.task_id, "body": literal(b"{}")}
+    _copy(connection, task_input, columns)
 
 
 def _write_attempts(connection: Connection) -> None:
