@@ -14,10 +14,11 @@ _CHARS = 16
 def settings_digest(config: Config) -> str:
     """Return 16 hexadecimal digits that are equal for equal settings.
 
-    Of secrets, only whether they are set counts. The path of the configuration file does not count,
-    nor where traces go: each machine may have a collector of its own.
+    Of secrets, only whether they are set counts. What may differ between machines does not count:
+    the path of the configuration file, where traces go, and where an agent shows its metrics.
     """
-    raw = orjson.dumps(_plain(replace(config, otel=OtelConfig())), option=orjson.OPT_SORT_KEYS)
+    shared = replace(config, otel=OtelConfig(), agent=replace(config.agent, http=None))
+    raw = orjson.dumps(_plain(shared), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(raw).hexdigest()[:_CHARS]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.runtime.address import Address
 from schemas.settings.config import (
     AgentConfig,
     Config,
@@ -39,13 +40,14 @@ CONFIG = Config(
         replace(CONFIG, llm=replace(CONFIG.llm, headers={"api-key": Secret("another")})),
         replace(CONFIG, database_url=Secret("mysql://user:new@host/db")),
         replace(CONFIG, otel=OtelConfig(endpoint="http://this-machine:4318")),
+        replace(CONFIG, agent=AgentConfig(http=Address("127.0.0.1", 9464))),
         replace(
             CONFIG, kafka=replace(CONFIG.kafka, client=CONFIG.kafka.client | {"sasl.password": "x"})
         ),
     ],
 )
 def test_equal_settings_have_equal_digests(same: Config) -> None:
-    """Neither the file, the order, the value of a secret nor a collector counts."""
+    """Neither the file, the order, the value of a secret nor an address of a machine counts."""
     assert settings_digest(same) == settings_digest(CONFIG)
     assert len(settings_digest(same)) == 16
 
