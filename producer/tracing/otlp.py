@@ -35,6 +35,7 @@ MOST = 4096  # spans that wait; more are dropped
 PAGE = 512  # in one request
 GATHER_S = 1.0  # the longest that a span waits for others
 CLOSE_S = 3.0  # the longest that a program's end waits
+LATEST_S = 9e9  # in the year 2255; OTLP's times end later
 _KINDS = {
     SpanKind.PRODUCER: OtelKind.PRODUCER,
     SpanKind.CONSUMER: OtelKind.CONSUMER,
@@ -99,9 +100,12 @@ class OtlpSpans:
             )
 
     def _run(self) -> None:
-        while page := self._page():
-            self._send(page)
-            self._tell_overflow()
+        try:
+            while page := self._page():
+                self._send(page)
+                self._tell_overflow()
+        finally:
+            logging.getLogger(_SDK_LOG).removeHandler(self._told)
 
     def _tell_overflow(self) -> None:
         """Tell once that spans come faster than they are sent."""
@@ -166,8 +170,8 @@ class OtlpSpans:
             links=[Link(_context(link)) for link in span.links],
             kind=_KINDS[span.kind],
             status=Status(StatusCode.ERROR) if span.error else Status(),
-            start_time=round(span.start_s * 1e9),
-            end_time=round(max(span.start_s, span.end_s) * 1e9),
+            start_time=_nanoseconds(span.start_s),
+            end_time=_nanoseconds(max(span.start_s, span.end_s)),
             instrumentation_scope=_SCOPE,
         )
 
@@ -190,6 +194,14 @@ class _LastReason(logging.Handler):
                 self.reason = type(value).__name__
             elif isinstance(value, int) and not isinstance(value, bool):
                 self.reason = f"HTTP {value}"
+
+
+def _nanoseconds(utc_s: float) -> int:
+    """Return a time in OTLP's form, which holds no other.
+
+    Anybody may have written a record's timestamp, and one bad time would drop its whole page.
+    """
+    return round(min(max(0.0, utc_s), LATEST_S) * 1e9)
 
 
 def _context(span: SpanId) -> SpanContext:

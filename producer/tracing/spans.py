@@ -3,17 +3,23 @@
 Tested by tests/unit/producer/tracing/test_publications.py.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from schemas.codes import Code
 from schemas.task.trace import SpanId
+
+log = logging.getLogger(__name__)
 
 TEXT_CHARS = 191  # of an attribute
 _REPLACEMENT = "\ufffd"
 
 Attribute = str | int | float | bool
+_TOLD: set[type[Exception]] = set()
 
 
 class SpanKind(Enum):
@@ -66,3 +72,19 @@ def inert(text: str, limit: int = TEXT_CHARS) -> str:
     if cut.isprintable():
         return cut
     return "".join(letter if letter.isprintable() else _REPLACEMENT for letter in cut)
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Keep an error of tracing from whoever is traced: a claim, an answer that was paid for.
+
+    Each kind of error is logged once, since it may come with every task.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error) not in _TOLD:
+            _TOLD.add(type(error))
+            log.exception(
+                "something is not traced; tasks go on", extra={"code": Code.INTERNAL_ERROR}
+            )

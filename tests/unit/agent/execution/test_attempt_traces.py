@@ -61,6 +61,20 @@ class Setting:
         return [span.name for span in self.spans.kept]
 
 
+def test_an_error_of_tracing_ends_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim, a call that was paid for and a settle go on."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(attempt_traces, "inert", fail)
+    setting = Setting(ratio=1.0)
+    setting.call(CallEnd(reply=Reply(200, {}, b"{}"), outcome=SUCCESS))
+    setting.settle(SUCCESS)
+    monkeypatch.setattr(attempt_traces, "trace_of", fail)
+    Setting()
+
+
 def test_a_failed_attempt_is_told_of_with_its_calls() -> None:
     """What sent its record could not know that it would fail, so the agent tells of it too."""
     setting = Setting()

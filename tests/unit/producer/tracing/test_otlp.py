@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,24 @@ def test_a_span_arrives_as_it_is(collector: Collector) -> None:
     assert seen.service == "docllm"
     assert collector.requests[0][0]["key"] == "k1"
     assert spans.dropped == 0
+
+
+@pytest.mark.parametrize("at_s", [-0.001, 9.3e15, float("nan")])
+def test_a_time_that_cannot_be_drops_no_other_span(collector: Collector, at_s: float) -> None:
+    """Whoever writes to a topic chooses the times of records."""
+    spans = sender(collector)
+    spans.emit(replace(SPAN, start_s=at_s, end_s=at_s))
+    spans.emit(SPAN)
+    spans.close()
+    assert spans.dropped == 0
+    assert len(collector.spans()) == 2
+
+
+def test_the_end_leaves_nothing_behind(collector: Collector) -> None:
+    """A program may open its servers more than once."""
+    before = list(logging.getLogger("opentelemetry").handlers)
+    sender(collector).close()
+    assert logging.getLogger("opentelemetry").handlers == before
 
 
 def test_a_hanging_collector_holds_nobody_up(

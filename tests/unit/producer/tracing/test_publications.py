@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from producer.ports import Refusal
 from producer.tracing.publications import Headers, PublicationTraces, TracedPublisher
-from producer.tracing.spans import inert
+from producer.tracing.spans import Span, inert
 from schemas.task.envelope import Outgoing, Publication, decode, encode
 from schemas.task.trace import SpanId, attempt_span, trace_of
 from tests.support.clock import HandClock
@@ -95,6 +97,24 @@ def test_a_record_without_a_trace_is_not_told_of() -> None:
     spans = KeptSpans()
     traces(spans, ratio=1.0).sent([record([])], 1.0, 2.0)
     assert spans.kept == []
+
+
+def test_an_error_of_tracing_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Records that have arrived count as arrived; each kind of error is logged once."""
+
+    class PlantedError(Exception):
+        pass
+
+    class FailingSpans(KeptSpans):
+        def emit(self, _span: Span) -> None:
+            raise PlantedError
+
+    told = traces(FailingSpans(), ratio=1.0)
+    publisher = TracedPublisher(HalfPublisher(), told, HandClock())
+    for _ in range(3):
+        answers = asyncio.run(publisher.publish([record(told.headers(7, "tasks", 0, 1))]))
+        assert answers == [None]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_text_from_outside_is_inert() -> None:
