@@ -26,8 +26,7 @@ from schemas.task.guard import GuardCause
 from schemas.task.route_state import RouteState
 from schemas.task.states import FINAL, Status
 
-# On purpose a group waits for these; alerts about work that stands still leave it alone.
-# Work that waits on purpose; the reasons are the codes of these kinds.
+# Work waits on purpose; alerts about work that stands still leave it alone.
 WAITS = (
     Urgency.GUARD_RAISED,
     Urgency.ROUTE_PARKED,
