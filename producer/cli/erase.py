@@ -70,6 +70,7 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
                 running=len(erased.running),
                 outputs=erased.outputs,
                 unread=erased.unread,
+                archives=await read(erasures.archives, list(batches)),  # one may have begun
             )
             _tell_limits(erased, answer, options)
     return 1 if erased.running else 0
@@ -100,4 +101,5 @@ def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
         "  records on topics: agents trim tasks that are done within minutes; dead letters: "
         f"python -m producer dead trim --group {group}"
     )
+    yield "  the audit and the list of replays, if a person named the tenant or id to a replay"
     yield "  backups and binary logs of the database, logs, the LLM's provider"

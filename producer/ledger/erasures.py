@@ -33,7 +33,7 @@ from schemas.ledger.tables import (
 from schemas.task.codec import POINTER
 from schemas.task.failures import TallyOutcome
 from schemas.task.output_pointer import OutputPointer
-from schemas.task.states import FINAL, OPEN
+from schemas.task.states import OPEN
 from schemas.task.untrusted import contained
 from schemas.task.wording import counted
 
@@ -145,13 +145,17 @@ def audit(connection: Connection, group: str, actor: str, subject: Subject, task
 def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: bool) -> Erased:
     """Erase what is stored of these tasks; with `tenant`, the names of their tenants too.
 
-    Those that wait are cancelled. Those that run are left.
+    Those that wait are cancelled. Those that run are left. Without `tenant`, so are tasks that lead
+    to others that are not erased yet: all these are returned among those that run.
     """
     cancel.cancel_waiting(connection, [_Id(task_id) for task_id in ids])
     lock = select(task.c.id, task.c.status, task.c.digest).where(task.c.id.in_(sorted(ids)))
     rows = connection.execute(lock.order_by(task.c.id).with_for_update()).all()
-    final = [row for row in rows if row.status in FINAL]
-    running = [row.id for row in rows if row.status in OPEN]
+    left = {row.id for row in rows if row.status in OPEN}
+    if not tenant:
+        left = _leading(connection, ids, left)
+    final = [row for row in rows if row.id not in left]
+    running = sorted(left, reverse=True)
     if not final:
         return Erased(running=running)
     final_ids = [row.id for row in final]
@@ -159,6 +163,23 @@ def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: boo
     purges.expire(connection, final_ids, results=True)
     _forget(connection, group, final, tenant=tenant)
     return Erased(tasks=len(final), outputs=outputs, running=running)
+
+
+def _leading(connection: Connection, ids: Sequence[int], running: set[int]) -> set[int]:
+    """Return the tasks that run, those of this page that lead to a task that stays, and the latter.
+
+    The caller has locked the tasks, so the settle in which one ordered others has committed.
+    """
+    query = (
+        select(follow_up.c.parent_id, task.c.id, task.c.task_key)
+        .join(task, task.c.id == follow_up.c.task_id)
+        .where(follow_up.c.parent_id.in_(sorted(ids)))
+    )
+    rows = [row for row in connection.execute(query) if not row.task_key.startswith(ERASED)]
+    left = running.union(row.id for row in rows if row.id not in ids)
+    while parents := {row.parent_id for row in rows if row.id in left} - left:
+        left |= parents
+    return left
 
 
 def erase_records(

@@ -48,19 +48,29 @@ class Erasure:
         write = self._transactions.write
         await write(erasures.audit, self._group, actor, self._subject, tasks)
         crash.reach("erase.noted")
+        await self._tasks(batches)
+        await self._records()
+        until_s = self._clock.now_s() + WAIT_S
+        ran = bool(self._erased.running)
+        while self._erased.running and self._clock.now_s() < until_s:
+            await self._clock.sleep(LOOK_S)
+            running, self._erased.running = set(self._erased.running), []
+            await self._all(sorted(running, reverse=True))
+        if ran and self._subject.tenant is not None:
+            await self._tasks(batches)  # what they ordered before they ended
+        self._erased.running = sorted(set(self._erased.running))
+        return self._erased
+
+    async def _tasks(self, batches: Mapping[int, str]) -> None:
         if self._subject.key is not None:
             read = self._transactions.read
             await self._all(await read(erasures.ids_of_key, self._subject, list(batches)))
-        else:
-            for batch_id in batches:
+            return
+        for batch_id in batches:
+            before = None
+            while self._erased.tasks != before:  # until no task has ordered more meanwhile
+                before = self._erased.tasks
                 await self._of_tenant(batch_id)
-        await self._records()
-        until_s = self._clock.now_s() + WAIT_S
-        while self._erased.running and self._clock.now_s() < until_s:
-            await self._clock.sleep(LOOK_S)
-            running, self._erased.running = self._erased.running, []
-            await self._all(running)
-        return self._erased
 
     async def _all(self, ids: Sequence[int]) -> None:
         place = 0

@@ -1,5 +1,6 @@
 """An erasure leaves nothing of a person in the ledger, and all counts as they were."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import orjson
@@ -10,7 +11,7 @@ from agent.ports import ClaimAnswer
 from producer.ledger import erasures, group_sums, outbox
 from producer.ledger.erasures import Erased, Subject
 from producer.relay import record_builder
-from producer.retention.erasure import WAIT_S, Erasure
+from producer.retention.erasure import LOOK_S, WAIT_S, Erasure
 from schemas.ledger import tables
 from schemas.task.codec import POINTER
 from schemas.task.output_pointer import OutputPointer
@@ -171,3 +172,51 @@ async def test_a_task_that_runs_is_waited_for(ledger_db: LedgerDatabase) -> None
     done = await erased(ledger_db, TENANT, Settling())
     assert (done.tasks, done.running) == (1, [])
     assert ledger_db.status(task_id) is Status.CANCELLED
+
+
+class Meanwhile(HandClock):
+    """A clock by which something happens in the first second that the erasure waits."""
+
+    def __init__(self, happen: Callable[[], object]) -> None:
+        super().__init__()
+        self._happen: Callable[[], object] | None = happen
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(delay_s)
+        if delay_s == LOOK_S and self._happen:
+            self._happen()
+            self._happen = None
+
+
+@pytest.mark.parametrize("subject", [TENANT, Subject(key=MARK)])
+async def test_what_a_running_task_orders_goes_with_it(
+    ledger_db: LedgerDatabase, subject: Subject
+) -> None:
+    """It orders another task as it ends, after the erasure has read which tasks there are."""
+    parent = load(ledger_db, MARK)
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(parent, owner)
+    child = replace(follow_up("child", MARK.encode()), tenant=MARK)
+
+    done = await erased(
+        ledger_db, subject, Meanwhile(lambda: ledger_db.settle(row, owner, ordering(child)))
+    )
+
+    assert (done.tasks, done.running) == (2, [])
+    assert ledger_db.count(tables.task_input) == 0
+    assert {bytes(row.task_key)[:7] for row in ledger_db.rows(tables.task)} == {erasures.ERASED}
+
+
+async def test_a_task_leads_to_those_that_still_run(ledger_db: LedgerDatabase) -> None:
+    """It is erased after what it ordered, so that the same command finds all of it again."""
+    parent = load(ledger_db, MARK)
+    killed(ledger_db, parent, ordering(follow_up("child")))
+    child = max(row.id for row in ledger_db.rows(tables.task))
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(child, owner)
+
+    done = await erased(ledger_db, Subject(key=MARK), HandClock())
+    assert (done.tasks, done.running) == (0, [parent, child])
+    ledger_db.settle(row, owner, SUCCEEDED)
+
+    assert (await erased(ledger_db, Subject(key=MARK), HandClock())).tasks == 2

@@ -9,7 +9,7 @@ from schemas.errors import ConfigError
 from tests.integration import documents
 from tests.unit.producer.cli.test_purge import folder, run  # noqa: F401 - its fixture
 
-LIMITS = ("records on topics", "dead trim", "backups and binary logs")
+LIMITS = ("records on topics", "dead trim", "the list of replays", "backups and binary logs")
 
 
 def test_a_dry_run_counts_and_names_the_limits(
