@@ -12,11 +12,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from producer.ledger import outbox, tally
+from producer.ledger.archives import last_change
 from producer.ledger.batch_ids import id_range
 from producer.ledger.replay_runs import ItemState
 from producer.ledger.store import Origin, direct_batch
 from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import LONG_AGO_TIME
 from schemas.ledger.tables import (
     archive,
     batch,
@@ -24,10 +24,8 @@ from schemas.ledger.tables import (
     hook,
     replay_item,
     replay_run,
-    tally_sum,
     task,
 )
-from schemas.ledger.tables import tally as change
 from schemas.task.hooks import HookState
 from schemas.task.states import FINAL, OPEN, Status
 from schemas.task.wording import counted
@@ -108,7 +106,7 @@ def refusals(
 def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Purgeable]:
     query = select(batch).where(*of_batch).order_by(batch.c.id)
     for row in connection.execute(query).all():
-        changed_at = max(_changed_at(connection, row.id), row.created_at)
+        changed_at = max(last_change(connection, row.id), row.created_at)
         newest = _newest_archive(connection, row.id)
         yield Purgeable(
             id=row.id,
@@ -121,17 +119,6 @@ def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Pu
             is_archived=newest is not None and newest.created_at >= changed_at,
             purged_at=row.purged_at,
         )
-
-
-def _changed_at(connection: Connection, batch_id: int) -> datetime:
-    times = (
-        connection.execute(select(func.max(column)).where(of_batch == batch_id)).scalar()
-        for column, of_batch in (
-            (tally_sum.c.newest_at, tally_sum.c.batch_id),
-            (change.c.created_at, change.c.batch_id),
-        )
-    )
-    return max((time for time in times if time is not None), default=LONG_AGO_TIME)
 
 
 def _newest_archive(connection: Connection, batch_id: int) -> Any:

@@ -395,3 +395,30 @@ async def test_a_planted_page_that_asks_for_no_state_loses_a_task(
     ledger_db.call(purges.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
 
     assert ledger_db.count(tables.task) == 0
+
+
+def test_a_change_that_is_rolled_up_meanwhile_is_seen(ledger_db: LedgerDatabase) -> None:
+    """A batch would count as archived if its last change were looked for in two places in turn."""
+    final(ledger_db)
+
+    class Compacting:
+        """A connection that rolls up the counts as soon as it has read the roll-ups."""
+
+        def __init__(self, connection: Connection) -> None:
+            self._connection = connection
+
+        def execute(self, query: Any) -> Any:
+            found = self._connection.execute(query).freeze()
+            if "tally_sum" in str(query):
+                compact(self._connection, CompactionLimits(after_s=0.0))
+            return found()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
+    before = ledger_db.call(purgeable.find, GROUP, BATCH)
+    seen: Any = ledger_db.run(lambda c: purgeable.find(Compacting(c), GROUP, BATCH))  # type: ignore[arg-type]
+
+    assert before is not None
+    assert before.changed_at > ledger_db.rows(tables.batch)[0].created_at
+    assert seen.changed_at == before.changed_at
