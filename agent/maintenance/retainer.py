@@ -84,7 +84,11 @@ class Retainer:
         if keep is None:
             await self._archiver.archive(target, AGENT)
             return
-        found = await self._transactions.read(purgeable.find, self._group, target.name)
+        find = partial(self._transactions.read, purgeable.find, self._group, target.name)
+        found = await find()
+        if found is not None and not found.is_archived:
+            await self._archiver.archive(target, AGENT)  # a program before this one changed it
+            found = await find()
         if found is not None:
             await purge(self._transactions, self._clock, found, keep, actor=AGENT)
 

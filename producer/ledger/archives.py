@@ -68,7 +68,7 @@ def obstacle(connection: Connection, target: Batch) -> str:
         (_waiting_hook(connection, target.id), "hooks of its tasks have not run yet; wait"),
         (
             _waiting_replay(connection, target),
-            "a replay has not ended; see: python -m producer replay --list",
+            "a replay has not ended; run: python -m producer replay --resume",
         ),
     )
     found = (reason for query, reason in hindrances if connection.execute(query).first())

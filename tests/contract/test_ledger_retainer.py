@@ -8,6 +8,7 @@ from agent.ledger import turns
 from agent.maintenance.retainer import Retainer
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger import tables
+from schemas.ledger.sql import utc_now
 from schemas.settings.config import RetentionConfig
 from tests.contract.ledger_parts import BATCH, GROUP, LedgerDatabase
 from tests.contract.test_archiver import Memory, archiver, ended
@@ -93,16 +94,40 @@ async def test_a_store_that_is_away_keeps_everything(ledger_db: LedgerDatabase) 
     assert ledger_db.count(tables.task) == ledger_db.count(tables.task_input) == len(ids)
 
 
-async def test_a_batch_that_changed_after_its_archive_is_kept(ledger_db: LedgerDatabase) -> None:
+async def test_a_batch_that_changed_after_its_archive_is_archived_again(
+    ledger_db: LedgerDatabase,
+) -> None:
     """As if a program of an older version had replayed a task there."""
+    memory = Memory()
+    old(ledger_db)
+    duty = retainer(ledger_db, memory)
+    aged(ledger_db, 8)
+    await duty.retain()
+    aged(ledger_db, 100)
+    ledger_db.ago(tables.archive.c.created_at, 200 * DAY_S)
+    memory.puts_left = 0
+
+    with pytest.raises(UnreachableError, match=f"batch '{BATCH}'"):
+        await duty.retain()
+    assert ledger_db.count(tables.task)
+
+    memory.puts_left = 10
+    assert await duty.retain() == 1
+    assert len(memory.named("manifest.json")) == 2
+    assert ledger_db.count(tables.task) == 0
+
+
+async def test_a_batch_whose_rows_a_person_purges_is_told(ledger_db: LedgerDatabase) -> None:
+    """It changed after its archive, and rows of it may be gone: a person must end that purge."""
     ids = old(ledger_db)
     duty = retainer(ledger_db, Memory())
     aged(ledger_db, 8)
     await duty.retain()
     aged(ledger_db, 100)
     ledger_db.ago(tables.archive.c.created_at, 200 * DAY_S)
+    ledger_db.run(lambda c: c.execute(tables.batch.update().values(purging_at=utc_now())))
 
-    with pytest.raises(UnsafeStateError, match="not archived since it changed"):
+    with pytest.raises(UnsafeStateError, match="rows of it are purged"):
         await duty.retain()
 
     assert ledger_db.count(tables.task) == len(ids)
