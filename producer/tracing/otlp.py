@@ -35,6 +35,7 @@ MOST = 4096  # spans that wait; more are dropped
 PAGE = 512  # in one request
 GATHER_S = 1.0  # the longest that a span waits for others
 CLOSE_S = 3.0  # the longest that a program's end waits
+ANSWER_BYTES = 1 << 16  # of a collector's answer that are read
 LATEST_S = 9e9  # in the year 2255; OTLP's times end later
 _KINDS = {
     SpanKind.PRODUCER: OtelKind.PRODUCER,
@@ -216,11 +217,18 @@ def _context(span: SpanId) -> SpanContext:
 def _exporter(otel: OtelConfig) -> OTLPSpanExporter:
     session = requests.Session()
     session.max_redirects = 0  # a redirect would take the headers elsewhere
+    session.hooks["response"].append(_bound)
     return OTLPSpanExporter(
         endpoint=f"{otel.endpoint.rstrip('/')}/v1/traces" if otel.endpoint and otel.named else None,
         headers={name: value.reveal() for name, value in otel.headers.items()},
         session=session,
     )
+
+
+def _bound(answer: requests.Response, **_options: object) -> None:
+    """Read a bounded part of an answer, which nobody needs and which may have no end."""
+    answer.raw.read(ANSWER_BYTES)
+    answer.close()  # keeps the connection if that was all
 
 
 def _resource() -> Resource:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -40,11 +40,12 @@ class SeenSpan:
 
 
 class Collector:
-    """Takes spans. It answers with `status`, after `delay_s`."""
+    """Takes spans. It answers with `status`, after `delay_s`, and with so many `mebibytes`."""
 
     def __init__(self) -> None:
         self.status = 200
         self.delay_s = 0.0
+        self.mebibytes = self.taken_mebibytes = 0
         self.requests: deque[tuple[dict[str, str], bytes]] = deque(maxlen=1000)  # the newest
         self._spans: list[SeenSpan] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -80,10 +81,14 @@ class Collector:
                 if status == 200:
                     collector._spans += _decoded(body)
                 self.send_response(status)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(collector.mebibytes << 20))
                 if 300 <= status < 400:
                     self.send_header("Location", f"{collector.url}{PATH}")
                 self.end_headers()
+                with suppress(OSError):  # the reader has had enough
+                    for _ in range(collector.mebibytes):
+                        self.wfile.write(bytes(1 << 20))
+                        collector.taken_mebibytes += 1
 
             def log_message(self, *_: object) -> None:
                 """Print nothing."""

@@ -73,6 +73,16 @@ def test_a_time_that_cannot_be_drops_no_other_span(collector: Collector, at_s: f
     assert len(collector.spans()) == 2
 
 
+def test_an_answer_without_end_is_not_read(collector: Collector) -> None:
+    """It would fill the agent's memory. The spans were taken all the same."""
+    collector.mebibytes = 64
+    spans = sender(collector)
+    spans.emit(SPAN)
+    spans.close()
+    assert (len(collector.spans()), spans.dropped) == (1, 0)
+    assert collector.taken_mebibytes < collector.mebibytes
+
+
 def test_the_end_leaves_nothing_behind(collector: Collector) -> None:
     """A program may open its servers more than once."""
     before = list(logging.getLogger("opentelemetry").handlers)
