@@ -21,7 +21,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy/prometheus"
 # fit into thirty; and an agent slows down when it is refused, so twenty refusals do not either.
 REAL = {
     "docllm_leases_lost_total[30s]": "docllm_leases_lost_total[75s]",
-    '{class="RATE"}[30s])) > 20': '{class="RATE"}[30s])) > 2',
+    ") > 20": ") > 2",
 }
 # SQLite estimates no rows, and no call of these scenes is given up.
 EMPTY = {"Rows of the database, all groups", "Calls whose answer was given up, in a second"}
