@@ -26,8 +26,8 @@ from schemas.settings.config import Secret
 
 log = logging.getLogger(__name__)
 
-MOST_REQUESTS = 32  # at once; a further connection waits for its place for a moment
-PLACE_S = 1.0  # after which such a connection is closed
+MOST_REQUESTS = 32  # at once; a further connection takes the place of the oldest
+PLACE_S = 1.0  # the longest that it waits for that place
 REQUEST_S = 10.0  # of silence, after which a connection is closed
 WHOLE_S = 30.0  # after which it is closed though it is not silent
 TEXT = "text/plain; charset=utf-8"
@@ -112,7 +112,7 @@ class _Server(ThreadingMixIn, TCPServer):
         super().__init__((address.host, address.port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(timeout=PLACE_S):
+        if not self._room.acquire(blocking=False) and not self._take_oldest_place():
             self.shutdown_request(request)
             return
         self._until_s[request] = time.monotonic() + WHOLE_S
@@ -128,6 +128,15 @@ class _Server(ThreadingMixIn, TCPServer):
         finally:
             self._free(request)
 
+    def _take_oldest_place(self) -> bool:
+        """Close the oldest connection: those that only wait must not hide that a program is well.
+
+        A cluster would start it again.
+        """
+        for request in list(self._until_s)[:1]:
+            _end(request)
+        return self._room.acquire(timeout=PLACE_S)
+
     def _free(self, request: Any) -> None:
         self._until_s.pop(request, None)
         self._room.release()
@@ -137,11 +146,15 @@ class _Server(ThreadingMixIn, TCPServer):
         now_s = time.monotonic()
         for request, until_s in list(self._until_s.items()):
             if until_s < now_s:
-                with suppress(OSError):  # it has ended by itself
-                    request.shutdown(SHUT_RDWR)
+                _end(request)
 
     def handle_error(self, *_connection: Any) -> None:
         log.debug("a connection failed", exc_info=sys.exception())
+
+
+def _end(request: Any) -> None:
+    with suppress(OSError):  # it has ended by itself
+        request.shutdown(SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -104,6 +104,17 @@ def test_silent_clients_do_not_keep_the_place_of_others(monkeypatch: pytest.Monk
             one.close()
 
 
+def test_a_new_request_takes_the_place_of_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever only connects must not make a cluster start a program again that is well."""
+    monkeypatch.setattr(http_server, "MOST_REQUESTS", 2)
+    server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+    with closing(server):
+        assert [livez(server.port) for _ in range(3)] == [200] * 3
+        for one in silent:
+            one.close()
+
+
 def test_slow_clients_keep_neither_the_place_of_others_nor_the_server_from_closing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,6 +134,9 @@ def test_slow_clients_keep_neither_the_place_of_others_nor_the_server_from_closi
     dripping = threading.Thread(target=drip)
     dripping.start()
     try:
+        slow[-1].settimeout(30)
+        with suppress(ConnectionResetError):
+            assert slow[-1].recv(1) == b""
         answers = (livez(server.port) for _ in range(100) if not ended.wait(0.2))
         assert next(answer for answer in answers if answer is not None) == 200
         closing_server = threading.Thread(target=server.close, daemon=True)
