@@ -269,9 +269,11 @@ def _require_final(connection: Connection, target: Batch) -> None:
 
 def _hindrance(connection: Connection, target: Batch) -> str:
     """Return why a batch cannot be archived now; empty if it can."""
-    purging_at = select(batch.c.purging_at).where(batch.c.id == target.id)
-    if connection.execute(purging_at).scalar() is not None:
+    row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
+    if row.purging_at is not None:
         return "rows of it are purged"
+    if row.inputs_purged_at is not None and (found := covering(connection, target.id)):
+        return f"its inputs are purged; the archive {found.uri} has them"
     return obstacle(connection, target)
 
 

@@ -71,6 +71,8 @@ class Manifest:
                 raise ManifestError(f"its version is not {VERSION}")
             fields = {name: value[name] for name in cls.__slots__}
             files = tuple(ArchiveFile(**file) for file in fields.pop("files"))
+            if not all(isinstance(fields[name], str) for name in ("group", "batch", "ledger")):
+                raise ManifestError("a name in it is no text")
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise ManifestError(f"it is no manifest: {type(error).__name__}") from None
         return cls(**fields, files=files)

@@ -20,6 +20,7 @@ from producer.retention.formats import ArchiveFormat
 from producer.retention.manifest import Manifest, ManifestError
 from schemas.errors import UnsafeStateError
 from schemas.ledger import tables
+from schemas.ledger.sql import utc_now
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.allowed_uris import folder_uri
@@ -346,3 +347,27 @@ def test_dead_letters_of_an_archived_batch_stay_dead(
     run(archiver(ledger_db, memory), ledger_db)
 
     assert ledger_db.call(replay_tasks._closed, ids) == {ledger_db.batch().id}
+
+
+def test_an_archive_is_not_made_of_what_is_left(ledger_db: LedgerDatabase, memory: Memory) -> None:
+    """It would be the newest archive of the batch, and lack what the one before has."""
+    ended(ledger_db)
+    run(archiver(ledger_db, memory), ledger_db)
+    of_batch = tables.batch.update().values(inputs_purged_at=utc_now())
+    ledger_db.run(lambda c: c.execute(of_batch))
+
+    with pytest.raises(UnsafeStateError, match=rf"are purged; the archive {FOLDER}\S+ has them"):
+        run(archiver(ledger_db, memory), ledger_db)
+
+    assert len(memory.named("manifest.json")) == 1
+
+
+def test_a_manifest_with_names_that_are_no_texts_is_none(
+    ledger_db: LedgerDatabase, memory: Memory
+) -> None:
+    """`check` compares them, and the folder may be anybody's."""
+    ended(ledger_db)
+    stored = orjson.loads(run(archiver(ledger_db, memory), ledger_db).stored())
+
+    with pytest.raises(ManifestError, match="no text"):
+        Manifest.of_stored(orjson.dumps({**stored, "batch": ["b"]}))
