@@ -4,33 +4,31 @@ Tested by tests/integration/test_archive.py.
 """
 
 import argparse
-from pathlib import Path
 
 from producer.app import LedgerParts, opened_ledger
+from producer.cli.adopt import OUTAGES, adopt
 from producer.cli.cancel import actor
 from producer.ledger import archives, store, tally
 from producer.ledger.store import Batch
 from producer.retention.archiver import Archiver
 from producer.retention.formats import ArchiveFormat
+from producer.retention.found import require_folder
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.text.pace import PaceMeter, left_text, rate_text
 from producer.text.printable import shown
 from schemas.errors import ConfigError, UnreachableError
-from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.errors import ObjectError
 from schemas.objects.store import ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.config import Config
-from schemas.task.allowed_uris import uri_parts
 from schemas.task.wording import counted
-
-_OUTAGES = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.NO_BUCKET})
 
 
 async def archive(config: Config, options: argparse.Namespace) -> int:
-    """Archive a batch."""
+    """Archive a batch, or adopt an archive that is there."""
     to = options.to or config.retention.archive
     if to is None:
         raise ConfigError(
@@ -38,6 +36,8 @@ async def archive(config: Config, options: argparse.Namespace) -> int:
             "[retention]"
         )
     require_folder(to)
+    if options.adopt:
+        return await adopt(config, to, options)
     async with opened_ledger(config, connections=2) as parts:
         target = await parts.transactions.read(store.require_batch, options.group, options.batch)
         with answering(options) as answer:
@@ -45,16 +45,6 @@ async def archive(config: Config, options: argparse.Namespace) -> int:
             if not await _was_archived(parts, target, to, options, answer):
                 await _archive(parts, target, to, options, answer)
     return 0
-
-
-def require_folder(to: str) -> None:
-    """Raise ConfigError if the URI names a folder of this machine that does not exist."""
-    parts = uri_parts(to)
-    if parts.scheme == "file" and not Path("/", *parts.segments).is_dir():
-        path = "/" + "/".join(parts.segments).removesuffix("/")
-        raise ConfigError(
-            f"the folder {path} for archives does not exist; make it, or name another"
-        )
 
 
 async def _was_archived(
@@ -98,7 +88,7 @@ async def _archive(
 
             made, manifest = await archiver.archive(target, actor(), show)
     except ObjectError as error:
-        raise (UnreachableError if error.fault in _OUTAGES else ConfigError)(
+        raise (UnreachableError if error.fault in OUTAGES else ConfigError)(
             f"{error}; nothing is marked as archived, run it again to go on"
         ) from None
     finally:

@@ -321,6 +321,11 @@ def _add_archive(parser: Parser) -> None:
     parser.add_argument(
         "--format", choices=["jsonl", "parquet"], default="jsonl", help="of the files (jsonl)"
     )
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help="after a restore: take the newest archive that is there, end what is open here",
+    )
     _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.archive:archive"))
 

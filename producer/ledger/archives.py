@@ -187,10 +187,10 @@ def last_change(connection: Connection, batch_id: int) -> datetime:
     """
     of_batch = tally.counts(lambda column: [column["batch_id"] == batch_id])
     changed_at = connection.execute(select(func.max(of_batch.c.newest_at))).scalar()
-    return _time(changed_at)
+    return as_time(changed_at)
 
 
-def _time(value: Any) -> datetime:
+def as_time(value: Any) -> datetime:
     """Return a time; SQLite returns the greatest of some times as a text."""
     if value is None:
         return LONG_AGO_TIME
@@ -213,14 +213,16 @@ def quiet(connection: Connection, group: str, *, age_s: float, mark: str) -> lis
     return [
         target
         for target in found
-        if LONG_AGO_TIME < last_change(connection, target.id) < _time(before)
+        if LONG_AGO_TIME < last_change(connection, target.id) < as_time(before)
         and not obstacle(connection, target)
     ]
 
 
-def alive(connection: Connection, group: str) -> list[str]:
-    """Return the names of the group's batches that are not archived, oldest first."""
-    query = select(batch.c.name).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+def names(connection: Connection, group: str, *, archived: bool) -> list[str]:
+    """Return the names of the group's batches that are archived, or that are not, oldest first."""
+    at = batch.c.archived_at
+    is_so = at.is_not(None) if archived else at.is_(None)
+    query = select(batch.c.name).where(batch.c.group_name == group, is_so)
     return list(connection.execute(query.order_by(batch.c.id)).scalars())
 
 

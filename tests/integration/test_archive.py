@@ -127,6 +127,12 @@ def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
     (check,) = [check for check in checked if check["name"] == "retention"]
     assert check["result"] == "warning"
     assert f"as after a backup was restored: {BATCH};" in check["message"]
+    said = archived(embedded, "--adopt")
+    assert (said["tasks"], said["ended"], said["archived_before"]) == (TASKS, 0, False)
+    again = archived(embedded, "--adopt")
+    assert (again["uri"], again["archived_before"]) == (said["uri"], True)
+    refused = embedded.run("producer", "archive", "--adopt", "--batch", "other")
+    assert (refused.code, "is no archive of batch 'other'" in refused.err) == (2, True)
 
 
 def purged(deployment: Deployment, batch: str) -> bool:

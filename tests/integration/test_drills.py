@@ -1,9 +1,13 @@
 """Drills: what a page tells a person to do after a loss is done as it says, and nothing is lost."""
 
+import gzip
+import re
 import secrets
 import signal
 from collections import Counter
+from pathlib import Path
 
+import orjson
 import pytest
 
 from schemas.task.states import Status
@@ -29,9 +33,9 @@ def site(on_kafka: Deployment) -> Deployment:
 
 
 def paid(site: Deployment) -> Counter[str]:
-    """Return how often each task got an answer."""
+    """Return how often each task got an answer; a call of `check` is for no task."""
     calls = (call for llm in site.llms for call in llm.calls())
-    return Counter(call.name for call in calls if call.status == 200)
+    return Counter(call.name for call in calls if call.status == 200 and call.name != "-")
 
 
 def test_a_restored_backup_loses_nothing(site: Deployment) -> None:
@@ -50,7 +54,7 @@ def test_a_restored_backup_loses_nothing(site: Deployment) -> None:
     kept = {task.name for task in site.ledger.tasks() if task.status == Status.SUCCEEDED}
     left = site.ledger.open()
     site.producer("load", "since.jsonl")
-    site.until_done(agents=2)
+    site.until_done()
 
     assert len(kept) >= BEFORE // 4
     assert left == BEFORE - len(kept) > 0
@@ -59,6 +63,50 @@ def test_a_restored_backup_loses_nothing(site: Deployment) -> None:
     assert {(task.status, task.results) for task in tasks} == {(Status.SUCCEEDED, 1)}
     assert site.ledger.quarantined() == []
     assert {name: 1 if name in kept else 2 for name in site.loaded} == paid(site)
+
+
+def test_an_archive_newer_than_the_backup_is_not_paid_again(site: Deployment) -> None:
+    """Its batch was alive in the backup, or not there at all; all results are in the archives."""
+    to = site.folder / "archives"
+    to.mkdir()
+    (site.folder / "docllm.toml").write_text(f'{TOML}[retention]\narchive = "{to}"\n')
+    site.load(BEFORE, "march")
+    agent = site.agent("--slots", "4")
+    site.until_settled(BEFORE // 4)
+    follow(site, PAGE, "Back up the ledger")
+    site.load(SINCE, "april")
+    site.until_settled(BEFORE + SINCE)
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0, agent.tail()
+    for batch in ("march", "april"):
+        site.producer("archive", "--batch", batch)
+    site.producer("purge", "--batch", "march", "--yes")
+
+    follow(site, PAGE, "Restore a backup")
+    left = site.ledger.open()
+    said = follow(site, PAGE, "Take over the archives made since the backup")
+    site.producer("archive", "--adopt", "--batch", "april")
+    site.producer("load", "april.jsonl", code=4)
+    site.until_done()
+
+    assert f"{left} open tasks ended here" in said
+    assert 0 < left < BEFORE
+    (warning,) = (line for line in said.splitlines() if line.startswith("WARNING retention:"))
+    assert {"march", "april"} <= set(re.findall(r"\w+", warning))
+    assert site.ledger.tasks() == []
+    assert paid(site) == dict.fromkeys(site.loaded, 1)
+    assert {f"{batch}/{key}" for batch in ("march", "april") for key in answered(to, batch)} == (
+        site.loaded
+    )
+    site.producer("export", "--batch", "march", code=4)
+
+
+def answered(to: Path, batch: str) -> set[str]:
+    """Return the ids of the tasks that have an answer in the only archive of a batch."""
+    (folder,) = to.glob(f"{batch}-*")
+    raw = b"".join(gzip.decompress(file.read_bytes()) for file in folder.glob("*.gz"))
+    lines = map(orjson.loads, raw.splitlines())
+    return {line["id"] for line in lines if line["status"] == "succeeded" and line["answer"]}
 
 
 def test_lost_topics_cost_nothing(site: Deployment) -> None:
@@ -80,7 +128,7 @@ def test_lost_topics_cost_nothing(site: Deployment) -> None:
 
     follow(site, PAGE, "Go on without the topics")
     site.producer("replay", "--all", "--yes")
-    site.until_done(agents=2)
+    site.until_done()
 
     assert left > 0
     assert site.ledger.counts()["succeeded"] == BEFORE + 2

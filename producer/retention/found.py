@@ -1,0 +1,78 @@
+"""Finds the archives that lie below a folder or a prefix, by their manifests.
+
+Tested by tests/integration/test_archive.py.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from producer.retention.manifest import MOST_BYTES, NAME, Manifest, ManifestError
+from schemas.errors import ConfigError
+from schemas.objects.address import is_object_uri
+from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.store import ObjectStores
+from schemas.outputs.stores import OutputStores
+from schemas.runtime.executors import ThreadExecutor
+from schemas.task.allowed_uris import uri_parts
+
+
+async def manifests(
+    to: str, ledger_id: str, group: str, wanted: Callable[[str], bool]
+) -> list[tuple[str, Manifest]]:
+    """Return URI and manifest of the group's archives of this ledger, the oldest first.
+
+    `wanted` is given the name of an archive's folder without its number, and says whether to read
+    its manifest. Raises ConfigError without the folder, and ObjectError.
+    """
+    folders = await asyncio.to_thread(lambda: list(_folders(to)))
+    found = [
+        (f"{to}{name}/", await _manifest(f"{to}{name}/{NAME}"))
+        for name in folders
+        if (stem := name.rpartition("-")[0]).endswith(f"-{ledger_id[:12]}") and wanted(stem)
+    ]
+    own = [
+        (uri, manifest)
+        for uri, manifest in found
+        if manifest is not None and (manifest.ledger, manifest.group) == (ledger_id, group)
+    ]
+    return sorted(own, key=lambda pair: str(pair[1].created_at))
+
+
+def require_folder(to: str) -> None:
+    """Raise ConfigError if the URI names a folder of this machine that does not exist."""
+    parts = uri_parts(to)
+    if parts.scheme == "file" and not Path("/", *parts.segments).is_dir():
+        path = "/" + "/".join(parts.segments).removesuffix("/")
+        raise ConfigError(
+            f"the folder {path} for archives does not exist; make it, or name another"
+        )
+
+
+def _folders(to: str) -> Iterator[str]:
+    """Yield the names of the folders with a manifest below `to`."""
+    if is_object_uri(to):
+        for entry in ObjectStores().entries(to):
+            folder, _, name = entry.name.rpartition("/")
+            if name == NAME:
+                yield folder
+        return
+    require_folder(to)
+    path = Path("/", *uri_parts(to).segments)
+    yield from (found.parent.name for found in path.glob(f"*/{NAME}"))
+
+
+async def _manifest(uri: str) -> Manifest | None:
+    """Return a manifest; None if it is not one, or has gone."""
+    executor = ThreadExecutor("manifests")
+    stores = OutputStores(executor=executor, objects=ObjectStores())
+    try:
+        return Manifest.of_stored(await stores.get(uri, limit=MOST_BYTES))
+    except ManifestError:
+        return None
+    except ObjectError as error:
+        if error.fault is ObjectFault.GONE:
+            return None
+        raise
+    finally:
+        executor.close()
