@@ -36,8 +36,9 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
             read, group = parts.transactions.read, options.group
             batches = await read(erasures.batches, group, subject)
             tasks = await read(erasures.count, subject, list(batches))
+            loaded = "" if subject.tenant is None else " loaded"
             answer.say(
-                f"{counted(tasks, 'task')} in {len(batches)} batches",
+                f"{counted(tasks, 'task')}{loaded} in {len(batches)} batches",
                 dry_run=options.dry_run,
                 batches=list(batches.values()),
                 tasks=tasks,

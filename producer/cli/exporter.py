@@ -13,12 +13,15 @@ from producer.metrics.exporter import Exporter
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.screen.output import note
+from schemas.errors import ConfigError
 from schemas.ledger import migrations
 from schemas.settings.config import Config
 
 
 async def exporter(config: Config, options: argparse.Namespace) -> int:
     """Read the group every few seconds, and serve what was read."""
+    if options.min_agents > options.max_agents:
+        raise ConfigError("--min-agents is above --max-agents; lower it, or raise the other")
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -131,6 +131,8 @@ def scale(load: Workload, wanted: ScaleLimits) -> Scale:
     }
     ceilings = {bound: agents for bound, agents in others.items() if agents is not None}
     desired, because = _bound(load, need, ceilings)
+    if because in _HOLDS:
+        desired = min(desired, wanted.most)
     if desired < wanted.least:
         desired = wanted.least
         because = because if because in _HOLDS else Bound.LEAST

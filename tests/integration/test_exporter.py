@@ -100,3 +100,10 @@ def test_a_wrong_address_is_a_usage_error(embedded: Deployment, listen: str) -> 
     done = embedded.run("producer", "exporter", "--listen", listen)
     assert done.code == 2
     assert "HOST:PORT" in done.err
+
+
+def test_bounds_that_contradict_each_other_are_a_usage_error(embedded: Deployment) -> None:
+    """The least number of agents is not above the most."""
+    done = embedded.run("producer", "exporter", "--min-agents", "5", "--max-agents", "2")
+    assert done.code == 2
+    assert "--min-agents is above --max-agents" in done.err

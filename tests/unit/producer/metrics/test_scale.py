@@ -238,3 +238,10 @@ def test_each_bound_has_one_word() -> None:
         "quota",
         "waits",
     ]
+
+
+def test_no_outage_keeps_more_agents_than_are_wanted() -> None:
+    """While nobody knows what is needed, the agents stay, but not beyond the most."""
+    outage = load(100, agents=30, routes=1, closed_routes=1)
+    found = scale(outage, ScaleLimits(most=10))
+    assert (found.desired, found.because) == (10, Bound.CLOSED)
