@@ -1,11 +1,12 @@
 """The duty that archives batches that have been final for long, and purges what is too old.
 
-One agent of the group does it at a time, for an hour after its last batch. If two do, nothing goes
-wrong: they write the same files, and each step of a purge may be done twice.
+One agent of the group does it at a time, as long as it lives and renews its turn. If two do,
+nothing goes wrong: they write the same files, and each step of a purge may be done twice.
 
 Tested by tests/contract/test_ledger_retainer.py.
 """
 
+import asyncio
 from functools import partial
 
 from agent.ledger import turns
@@ -21,7 +22,8 @@ from schemas.objects.errors import ObjectError
 from schemas.runtime.clock import Clock
 from schemas.settings.config import RetentionConfig
 
-TURN_S = 3600.0
+TURN_S = 300.0
+RENEW_S = 60.0
 
 
 class Retainer:
@@ -42,6 +44,7 @@ class Retainer:
         self._settings = settings
         self._archiver = archiver
         self._turn = 0
+        self._taking = asyncio.Lock()  # two renewals at once would take the turn from each other
 
     async def retain(self) -> int:
         """Archive and purge what is due; return how many batches that were.
@@ -69,6 +72,11 @@ class Retainer:
             raise failures[0]
         return done
 
+    async def keep_turn(self) -> None:
+        """Renew the turn if this agent has it: a batch may take longer than a turn."""
+        if self._turn:
+            await self._take_turn()
+
     def _steps(self) -> list[tuple[str, int, Keep | None]]:
         """Return the steps: the mark that a batch lacks, its age, and what is kept; None: all."""
         settings = self._settings
@@ -93,7 +101,8 @@ class Retainer:
             await purge(self._transactions, self._clock, found, keep, actor=AGENT)
 
     async def _take_turn(self) -> bool:
-        self._turn = await self._transactions.write(
-            turns.take, f"retention of {self._group}", self._turn, TURN_S
-        )
-        return self._turn != 0
+        async with self._taking:
+            self._turn = await self._transactions.write(
+                turns.take, f"retention of {self._group}", self._turn, TURN_S
+            )
+            return self._turn != 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from agent.maintenance.duty import Duty, Round, repeat
-from agent.maintenance.retainer import Retainer
+from agent.maintenance.retainer import RENEW_S, Retainer
 from producer.app import Parts
 from producer.retention.archiver import Archiver
 from schemas.objects.store import ObjectStores
@@ -18,7 +18,7 @@ LOOK_S = 60.0
 
 
 def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
-    """Return the round of the retention; none without the setting `retention.archive`.
+    """Return the rounds of the retention; none without the setting `retention.archive`.
 
     `executor` is a thread of its own, since a file takes seconds to make.
     """
@@ -39,4 +39,8 @@ def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
         ),
     )
     duty = Duty(name="the retention", work=retainer.retain, clock=clock)
-    return (partial(repeat, (duty,), partial(clock.sleep, LOOK_S)),)
+    renewal = Duty(name="keeping the retention's turn", work=retainer.keep_turn, clock=clock)
+    return (
+        partial(repeat, (duty,), partial(clock.sleep, LOOK_S)),
+        partial(repeat, (renewal,), partial(clock.sleep, RENEW_S)),
+    )

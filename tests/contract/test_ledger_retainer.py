@@ -1,5 +1,6 @@
 """The duty of retention: what is due, in which order, and one agent at a time."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -143,3 +144,22 @@ def test_one_agent_has_the_turn(ledger_db: LedgerDatabase) -> None:
     assert renewed
     assert ledger_db.call(turns.take, "a", 0, 60.0)
     assert ledger_db.call(turns.take, "a", renewed, 60.0) == 0
+
+
+async def test_a_turn_is_kept_while_a_batch_takes_long(ledger_db: LedgerDatabase) -> None:
+    """Only the agent that has the turn renews it, also while it looks for the next batch."""
+    mine, other = retainer(ledger_db, Memory()), retainer(ledger_db, Memory())
+    await mine.retain()
+
+    def turn() -> int:
+        rows = ledger_db.rows(tables.id_block)
+        return next(int(row.next) for row in rows if row.name.startswith("turn:"))
+
+    before = turn()
+    await other.keep_turn()
+    assert turn() == before
+    await asyncio.gather(mine.keep_turn(), mine.keep_turn(), mine.retain())
+    assert turn() != before
+    await other.retain()
+    await mine.keep_turn()
+    assert ledger_db.call(turns.take, f"retention of {GROUP}", 0, 60.0) == 0
