@@ -86,27 +86,28 @@ class AttemptTraces:
     def settled(
         self, settlements: Sequence[Settlement], verdicts: Sequence[Verdict], start_s: float
     ) -> None:
-        """Tell of the attempts that have ended, if they are of those that are told of."""
+        """Emit the spans of ended attempts that failed, or whose tasks are sampled."""
         end_s = self._clock.utc_s()
         members = []
         for settlement, verdict in zip(settlements, verdicts, strict=True):
             attempt = self._open.pop((settlement.row.task_id, settlement.owner), None)
-            if attempt is not None and self._is_kept(attempt, settlement.outcome, verdict):
+            if attempt is not None and self._is_kept(attempt, settlement, verdict):
                 members.append(attempt.span)
-                self._tell(attempt, settlement, verdict, start_s)
+                self._emit(attempt, settlement, verdict, start_s)
         if members:
             self._spans.emit(_settle(members, len(settlements), start_s, end_s))
 
-    def _is_kept(self, attempt: "_OpenAttempt", outcome: Outcome, verdict: Verdict) -> bool:
-        """Return whether the attempt failed, or its task is one of those that are traced."""
+    def _is_kept(self, attempt: "_OpenAttempt", settlement: Settlement, verdict: Verdict) -> bool:
+        """Return whether the attempt or one before it failed, or its task is sampled."""
         publication = attempt.headers.publication
         return (
-            _has_failed(outcome, verdict)
+            _has_failed(settlement.outcome, verdict)
+            or settlement.row.lease_losses > 0
             or is_sampled(attempt.span.trace, self._ratio)
             or (publication is not None and publication.sampled)
         )
 
-    def _tell(
+    def _emit(
         self, attempt: "_OpenAttempt", settlement: Settlement, verdict: Verdict, end_s: float
     ) -> None:
         publication, outcome = attempt.headers.publication, settlement.outcome

@@ -1,7 +1,7 @@
 """Takes over an archive that the ledger does not know, as after a backup was restored.
 
 The batch is marked as archived, and as one whose rows are to go, so nothing is loaded into it. Then
-its open tasks end, without hooks: the archive has how they ended, and what their hooks were.
+its open tasks end, without hooks: the archive has how they ended, and their hooks ran then.
 
 Tested by tests/contract/test_adopter.py.
 """

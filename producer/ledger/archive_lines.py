@@ -1,7 +1,8 @@
-"""Reads tasks for an archive: all that the ledger has of each, as a line of JSON.
+"""Reads tasks for an archive: what the ledger has of each, as a line of JSON.
 
-A line has the columns of the ledger by name, under the name of their table, so nothing is lost. The
-first fields are for readers who do not know the tables: `id`, `status` and `answer`.
+A line has the columns of five tables by name, under the name of their table. It has neither hooks
+nor what a task ordered. The first fields are for readers who do not know the tables: `id`, `status`
+and `answer`.
 
 Tested by tests/contract/test_archiver.py.
 """

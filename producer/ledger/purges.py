@@ -18,6 +18,7 @@ from producer.ledger import audit, purgeable
 from producer.ledger.audit import AuditKind
 from producer.ledger.purgeable import Keep, Purgeable
 from schemas.errors import UnsafeStateError
+from schemas.ledger import migrations
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import (
     batch,
@@ -36,6 +37,7 @@ from schemas.task.answer import has_schema
 from schemas.task.codec import EXPIRED, WITH_JSON
 from schemas.task.states import FINAL, Status
 
+ARCHIVES_FROM = "0010"  # the first revision whose programs know archives
 READ_MOST = 20  # inputs that are in memory at once
 # In the order in which transactions lock them; the rows of `task` itself are locked before.
 _OF_TASK: tuple[Column[Any], ...] = (
@@ -67,8 +69,15 @@ def mark(
 ) -> None:
     """Mark the batch, so that its rows may go; record it in the audit.
 
-    It may be marked again. Raises UnsafeStateError, with the reasons, if it may not be purged.
+    It may be marked again. Raises UnsafeStateError, with the reasons, if it may not be purged, or
+    while agents run that know no archives: these would replay its tasks.
     """
+    if older := migrations.agents_before(connection, ARCHIVES_FROM, target.group):
+        raise UnsafeStateError(
+            f"agents of an older version run ({', '.join(older)}), which could replay what is "
+            "deleted; stop them, or replace them by this version, and purge again"
+        )
+    migrations.serve_from(connection, ARCHIVES_FROM)
     lock = select(batch.c.id).where(batch.c.id == target.id).with_for_update()
     connection.execute(lock)
     if reasons := purgeable.refusals(connection, target, keep, unarchived=unarchived):

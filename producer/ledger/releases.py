@@ -77,9 +77,9 @@ class ReleaseStatus:
         return self.comparison is not None and self.comparison.is_worse
 
     @property
-    def verdict(self) -> str:
-        """Return how it compares with the other releases, for a person; empty if it does not."""
-        if self.comparison is None:
+    def warning(self) -> str:
+        """Return in words that it is worse than the other releases; empty if it is not."""
+        if self.comparison is None or not self.is_worse:
             return ""
         mine, others = self.comparison.failure_rate, self.comparison.others_rate
         return (

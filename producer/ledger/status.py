@@ -91,7 +91,7 @@ def read(
     waits = _waits(group, agents, batches, raised, hooks.given_up(connection, group))
     of_releases = releases.read(connection, group)
     waits += tuple(
-        Sentence(Urgency.RELEASE_WORSE, ("release", release.name), release.verdict)
+        Sentence(Urgency.RELEASE_WORSE, ("release", release.name), release.warning)
         for release in of_releases
         if release.is_worse
     )

@@ -367,6 +367,7 @@ def _gauge(name: str, text: str, labels: Labels, values: Mapping[Labels, float])
 
 
 def _counter(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    """Return a counter; the library shows `docllm_tasks_ended` as `docllm_tasks_ended_total`."""
     family = CounterMetricFamily(name, text, labels=labels)
     for of_labels, value in values.items():
         family.add_metric(of_labels, value)

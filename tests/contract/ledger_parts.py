@@ -109,7 +109,9 @@ class LedgerDatabase:
         return self.run(lambda c: store.accept(c, into, tasks, first))
 
     def agent(self, name: str = "agent", group: str = GROUP) -> Lease:
-        return Lease(self.run(lambda c: leases.register(c, name, group, "1")), 0.0)
+        """Register an agent of this version."""
+        revision = migrations.own_revision()
+        return Lease(self.run(lambda c: leases.register(c, name, group, "1", revision)), 0.0)
 
     def steady_agent(self) -> Lease:
         """Return an agent that has sent heartbeats for long enough to judge others."""

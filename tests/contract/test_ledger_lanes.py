@@ -68,6 +68,7 @@ def test_older_agents_are_known_and_older_programs_refused(ledger_db: LedgerData
     old, new = ledger_db.agent("old"), ledger_db.agent("new")
     ledger_db.set(tables.agent, old.agent_id, revision="0006")
     ledger_db.set(tables.agent, new.agent_id, revision=LANES_FROM)
+    ledger_db.run(lambda c: c.execute(tables.ledger.update().values(compatible_from="0001")))
 
     assert ledger_db.call(migrations.agents_before, LANES_FROM) == [f"old of group {GROUP}"]
 

@@ -53,8 +53,8 @@ class Setting:
         call.ended(end)
         return call.traceparent
 
-    def settle(self, outcome: Outcome, verdict: Verdict = Verdict.SETTLED) -> None:
-        settlement = Settlement(ROW, 5, outcome, "default", ("g.tasks", 2, 41, 900_000))
+    def settle(self, outcome: Outcome, verdict: Verdict = Verdict.SETTLED, row: Row = ROW) -> None:
+        settlement = Settlement(row, 5, outcome, "default", ("g.tasks", 2, 41, 900_000))
         self.traces.settled([settlement], [verdict], self.clock.utc_s())
 
     def names(self) -> list[str]:
@@ -111,6 +111,13 @@ def test_a_success_after_a_failure_is_told_of() -> None:
     setting = Setting(headers=TraceHeaders(publication=replace(SENT, sampled=True)))
     setting.settle(SUCCESS)
     assert setting.names() == ["process g.tasks", "settle"]
+
+
+def test_a_success_after_a_lost_agent_is_told_of() -> None:
+    """The record that is read again still says that nothing has failed."""
+    setting = Setting()
+    setting.settle(SUCCESS, row=replace(ROW, lease_losses=1))
+    assert "process g.tasks" in setting.names()
 
 
 @pytest.mark.parametrize(
