@@ -189,6 +189,8 @@ class Store:
         self._looks = True
 
     def _strftime(self, form: str, _now: str, *modifiers: str) -> str:
+        if form == "%Y-%m-%d %H:%M:00.000000":
+            return f"{stamp(self.utc_s())[: len('2026-01-01 12:00')]}:00.000000"
         if form != "%Y-%m-%d %H:%M:%f":
             raise ValueError(form)
         seconds = self.utc_s() + sum(
