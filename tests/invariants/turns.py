@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 # How many of 21 tasks start from each lane while all have work.
 TURNS = {"urgent": 16, "normal": 4, "bulk": 1}
-AT_ONCE = 8  # tasks of others that one claim of an agent may take, before it looks again
 LATE_S = 2.1  # seats of an agent that stood still may be given to others
 # Seats are asked for every half second, so a tenant with a cap is passed once in a second at most.
 ASKED_S = 1.0
@@ -73,7 +72,7 @@ def tenant_starved(run: "Evidence") -> list[str]:
 
     def most(kind: Kind, _routes: int) -> float:
         others = sum(ceil(rounds(tenant)) for tenant in tenants - {kind.tenant})
-        return 4 * (ceil(1 / rounds(kind.tenant)) + 1) * others + AT_ONCE
+        return 4 * (ceil(1 / rounds(kind.tenant)) + 1) * others + 4
 
     return list(
         _passed(
