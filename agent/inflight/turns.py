@@ -119,7 +119,8 @@ class TenantTurns:
     with each task.
 
     A tenant whose next delivery may not be taken loses this turn, and its deliveries keep their
-    order. It is set aside until `restore`, so that others use what it cannot.
+    order. It is set aside until `restore`, so that others use what it cannot. From then on it is
+    among the `next`, so that even an agent that asks for one place only asks for its place.
     """
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
@@ -129,6 +130,7 @@ class TenantTurns:
         self._new: dict[str, int] = {}  # by new tenant: tasks that go ahead of the round
         self._ahead = 0  # tasks that went ahead since the last turn of the round
         self._aside: list[str] = []
+        self._refused: list[str] = []  # those that were set aside in the last take
         self._size = 0
 
     def __len__(self) -> int:
@@ -224,13 +226,17 @@ class TenantTurns:
         """Let the tenants that were set aside take turns again, after the others."""
         self._round.extend(self._aside)
         self._size += sum(len(self._queues[tenant]) for tenant in self._aside)
-        self._aside.clear()
+        self._refused, self._aside = self._aside, []
 
     def next(self, limit: int) -> Iterator[Delivery]:
-        """Return the next deliveries, about in the order in which they are taken."""
-        in_order = chain(self._new, (name for name in self._round if name not in self._new))
+        """Return the deliveries for which a place is asked, the most urgent first."""
+        in_order = dict.fromkeys(chain(self._new, self._refused, self._round))
         # A tenant is still in the round, and may still be new, after its last task was taken.
-        tenants = (tenant for tenant in in_order if self._head(tenant) is not None)
+        tenants = (
+            tenant
+            for tenant in in_order
+            if tenant in self._queues and self._head(tenant) is not None
+        )
         return _in_turn(*(self._queues[tenant].next(limit) for tenant in islice(tenants, limit)))
 
     def forget_gone(self) -> None:

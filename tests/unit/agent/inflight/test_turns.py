@@ -164,6 +164,22 @@ def test_tenants_without_tasks_do_not_hide_those_with_tasks() -> None:
     assert [delivery.tenant for delivery in turns.next(1)] == ["big"]
 
 
+def test_a_tenant_without_a_place_is_the_next_for_which_one_is_asked() -> None:
+    """An agent whose only slot is busy asks for one place, and not always for the same tenant's."""
+    turns = queued({"big": 90, "small": 3, "poor": 3}, {"big": 0.5})
+    for _ in range(2 * FIRST_TASKS):  # until no tenant is new
+        turns.pop(lambda one: one.tenant == "big")
+        turns.restore()
+    order = []
+    for _ in range(60):
+        (asked,) = turns.next(1)
+        found = turns.pop(lambda one, asked=asked: one.tenant in {"big", asked.tenant})
+        turns.restore()
+        order.append(found.tenant if found is not None else "")
+    assert Counter(order) == {"big": 54, "small": 3, "poor": 3}
+    assert set(order[:20]) == {"big", "small", "poor"}
+
+
 def test_a_tenant_that_is_done_is_forgotten() -> None:
     """Tenants come from tasks, so their names must not pile up."""
     turns = queued({str(number): 1 for number in range(100)})
