@@ -11,15 +11,14 @@ for tasks that would write there, until an answer was written or none is left to
 import asyncio
 import logging
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from agent.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
 from agent.ports import Clock
 from schemas.codes import Code
 from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.write_once import WriteOnceStore, put_once, safe_name
 from schemas.runtime import crash
 from schemas.task.allowed_uris import allowed
 from schemas.task.codec import POINTER
@@ -36,22 +35,8 @@ WAITS_S = (1.0, 2.0)  # between the tries of one attempt
 QUIET_S = AGAIN_S + 2 * TRY_S
 _LEAST_LOG_S = 60.0
 _MOST_NAMES = 20
-_NAME_CHARS = 80
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 # Nobody can mend these: another try would fail alike.
 _FINAL = frozenset({ObjectFault.WRONG_NAME, ObjectFault.TOO_LARGE})
-
-
-class OutputStore(Protocol):
-    """Where results are written. Failures are ObjectErrors."""
-
-    async def put_new(self, uri: str, content: bytes) -> None:
-        """Write an object that does not exist yet."""
-        ...
-
-    async def get(self, uri: str, *, limit: int) -> bytes:
-        """Return an object of at most `limit` bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +53,7 @@ class Claimed:
 class Outputs:
     """Writes the answers of one agent below the prefixes `allow`."""
 
-    def __init__(self, *, store: OutputStore, allow: Sequence[str], clock: Clock) -> None:
+    def __init__(self, *, store: WriteOnceStore, allow: Sequence[str], clock: Clock) -> None:
         self._store = store
         self._allow = tuple(allow)
         self._clock = clock
@@ -138,21 +123,7 @@ class Outputs:
 
     async def _is_there(self, uri: str, content: bytes) -> bool:
         """Write an object; return False if another one has its name."""
-        try:
-            await self._store.put_new(uri, content)
-        except ObjectError as error:
-            if error.fault is not ObjectFault.EXISTS:
-                raise
-            return await self._is_same(uri, content)
-        return True
-
-    async def _is_same(self, uri: str, content: bytes) -> bool:
-        try:
-            return await self._store.get(uri, limit=len(content)) == content
-        except ObjectError as error:
-            if error.fault is not ObjectFault.TOO_LARGE:
-                raise
-            return False
+        return await put_once(self._store, uri, content)
 
     def _note_failed(self, folder: str, error: ObjectError) -> None:
         now_s = self._clock.now_s()
@@ -174,8 +145,7 @@ def names(claimed: Claimed) -> Iterator[str]:
 
     Its task and fence are in each; the task's id is there for people, as far as it is safe.
     """
-    safe = _UNSAFE.sub("_", claimed.key)[:_NAME_CHARS].lstrip(".")
-    name = f"{safe}-{claimed.task_id}-{claimed.fence}"
+    name = f"{safe_name(claimed.key)}-{claimed.task_id}-{claimed.fence}"
     yield f"{name}.json"
     yield f"{name}-{claimed.owner}.json"
     for number in range(2, _MOST_NAMES):

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent.execution.output_writer import OutputStore
 from agent.handlers.context import Attempt
 from agent.handlers.hooks import HookOutcome, HookReturn, Hooks
 from agent.handlers.resource_locks import LockError
@@ -26,6 +25,7 @@ from producer.ledger import hooks as orders
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.objects.errors import ObjectError
+from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.task.answer import answer_value
@@ -91,7 +91,7 @@ class HookRunner:
         leases: Leases,
         route_of: Callable[[bytes], str],
         turns_of: Callable[[bytes, str, HookRun], Turns],
-        outputs: OutputStore,
+        outputs: WriteOnceStore,
         limit_s: float,
         most: int = MOST,
     ) -> None:

@@ -12,7 +12,7 @@ from agent.agent import Agent, Membership
 from agent.dispatch.records import Wakeups
 from agent.documents.conversion.by_content import TextMaker
 from agent.execution.guard_gate import GuardGate
-from agent.execution.output_writer import Outputs, OutputStore
+from agent.execution.output_writer import Outputs
 from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
@@ -71,6 +71,7 @@ from agent.wiring.traced import TracedLedger, attempt_traces
 from producer.app import Parts, make_relay
 from producer.replay.applier import make_applier
 from schemas.ledger.transactions import Transactions
+from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.executors import Executor
 from schemas.settings.config import TypeConfig
 from schemas.task.agent_report import AgentReport
@@ -96,7 +97,7 @@ class Chosen:
     inbox: Source | None
     executors: Executors
     reading: Executor
-    outputs: OutputStore
+    outputs: WriteOnceStore
     apart: Executor
     jitter: Callable[[], float]
     counts: Counts

@@ -3,7 +3,6 @@
 Tested by tests/integration/test_hooks.py.
 """
 
-from agent.execution.output_writer import OutputStore
 from agent.execution.quota_gate import QuotaGate
 from agent.handlers.hooks import Hooks
 from agent.handlers.turns import Turns
@@ -13,6 +12,7 @@ from agent.quota.estimate import CallSize
 from agent.routes import Router, route_of
 from agent.wiring.core import Common
 from producer.app import Parts
+from schemas.objects.write_once import WriteOnceStore
 
 
 def make_hook_runner(
@@ -22,7 +22,7 @@ def make_hook_runner(
     hooks: Hooks,
     quotas: QuotaGate,
     routes: Router,
-    outputs: OutputStore,
+    outputs: WriteOnceStore,
 ) -> HookRunner:
     """Build the runner of the hooks that this agent's settings name."""
 

@@ -19,11 +19,12 @@ from producer.ledger.adoptions import Adoptable, LedgerTask
 from producer.ledger.batch_ids import id_range
 from producer.ledger.store import Batch
 from producer.retention import formats
-from producer.retention.archiver import ArchiveAlteredError, ArchiveStore
+from producer.retention.archiver import ArchiveAlteredError
 from producer.retention.formats import ArchiveFormat
 from producer.retention.manifest import ArchiveFile, Manifest
 from producer.text.printable import shown
 from schemas.ledger.transactions import Transactions
+from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.executors import Executor
 from schemas.task.answer import readable
 from schemas.task.states import Status
@@ -40,7 +41,7 @@ class Adopter:
     """Adopts the archives of one group's batches."""
 
     def __init__(
-        self, *, transactions: Transactions, executor: Executor, store: ArchiveStore
+        self, *, transactions: Transactions, executor: Executor, store: WriteOnceStore
     ) -> None:
         self._transactions = transactions
         self._executor = executor

@@ -7,12 +7,10 @@ Tested by tests/contract/test_archiver.py.
 """
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from producer.ledger import archive_lines, archives
 from producer.ledger.archive_lines import ArchiveLine
@@ -25,15 +23,12 @@ from producer.retention.manifest import NAME, ArchiveFile, Manifest
 from schemas.errors import UnsafeStateError
 from schemas.ledger.migrations import own_revision
 from schemas.ledger.transactions import Transactions
-from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.objects.write_once import WriteOnceStore, put_once, safe_name
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.task.states import Status
 from schemas.task.untrusted import contained, describe_error
 from schemas.version import VERSION
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_NAME_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +37,6 @@ class ArchiveLimits:
 
     tasks: int = 250_000
     bytes: int = 64 << 20
-
-
-class ArchiveStore(Protocol):
-    """Where archives are written. Failures are ObjectErrors."""
-
-    async def put_new(self, uri: str, content: bytes) -> None:
-        """Write an object that does not exist yet, whole."""
-        ...
-
-    async def get(self, uri: str, *, limit: int) -> bytes:
-        """Return an object of at most `limit` bytes."""
-        ...
 
 
 class ArchiveAlteredError(UnsafeStateError):
@@ -68,7 +51,7 @@ class Archiver:
         *,
         transactions: Transactions,
         executor: Executor,
-        store: ArchiveStore,
+        store: WriteOnceStore,
         ledger_id: str,
         to: str,
         file_format: ArchiveFormat = ArchiveFormat.JSONL,
@@ -126,7 +109,7 @@ class Archiver:
             partial(encoded, self._format, lines, self._limits, len(files) + 1)
         ):
             content, file = made_file
-            if not await self._put(f"{made.uri}{file.name}", content):
+            if not await put_once(self._store, f"{made.uri}{file.name}", content):
                 return None
             crash.reach("archive.file_written")
             files.append(file)
@@ -144,28 +127,10 @@ class Archiver:
             created_at=f"{made.created_at.isoformat()}Z",
             files=tuple(files),
         )
-        if not await self._put(f"{made.uri}{NAME}", manifest.stored()):
+        if not await put_once(self._store, f"{made.uri}{NAME}", manifest.stored()):
             return None
         crash.reach("archive.manifest_written")
         return manifest
-
-    async def _put(self, uri: str, content: bytes) -> bool:
-        """Write a file; return False if there is one with other content."""
-        try:
-            await self._store.put_new(uri, content)
-        except ObjectError as error:
-            if error.fault is not ObjectFault.EXISTS:
-                raise
-            return await self._is_same(uri, content)
-        return True
-
-    async def _is_same(self, uri: str, content: bytes) -> bool:
-        try:
-            return await self._store.get(uri, limit=len(content)) == content
-        except ObjectError as error:
-            if error.fault is not ObjectFault.TOO_LARGE:
-                raise
-            return False
 
     async def _verify(
         self, target: Batch, made: Archive, manifest: Manifest, progress: Callable[[int], None]
@@ -195,8 +160,7 @@ class Archiver:
 
 def folder_name(batch: str, ledger_id: str) -> str:
     """Return a name that is safe in paths and keys; the ledger's id keeps ledgers apart."""
-    safe = _UNSAFE.sub("_", batch)[:_NAME_CHARS].lstrip(".") or "batch"
-    return f"{safe}-{ledger_id[:12]}"
+    return f"{safe_name(batch) or 'batch'}-{ledger_id[:12]}"
 
 
 def encoded(

@@ -9,7 +9,6 @@ import orjson
 import pytest
 from sqlalchemy import insert
 
-from agent.execution.output_writer import OutputStore
 from agent.handlers import Context
 from agent.handlers.hooks import Hook, HookOutcome, Hooks
 from agent.handlers.turns import FreeTurns
@@ -17,6 +16,7 @@ from agent.lease import Lease
 from agent.maintenance.hook_runner import HookRunner
 from agent.process.containment import new_event_loop
 from schemas.ledger import tables
+from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.clock import SystemClock
 from schemas.task.hooks import HookEvent, HookState
 from tests.contract.ledger_parts import GROUP, LedgerDatabase, only_sqlite
@@ -54,7 +54,7 @@ class World:
             leases=self,
             route_of=lambda _value: "default",
             turns_of=lambda _value, _route, _run: FreeTurns(),
-            outputs=cast("OutputStore", None),
+            outputs=cast("WriteOnceStore", None),
             limit_s=limit_s,
         )
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent.execution.admission import Admission, Permit
 from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.output_writer import Claimed, Outputs, OutputStore
+from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.worker import Worker
 from agent.handlers import Attempt, Handlers, LockError
@@ -18,6 +18,7 @@ from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.ports import Partition, Row
 from agent.ports.lock_table import LockTable
 from agent.routes import Ticket
+from schemas.objects.write_once import WriteOnceStore
 from schemas.settings.config import Config
 from schemas.task.envelope import Publication
 from tests.support.slots import quota_gate_of
@@ -85,7 +86,7 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
     worker = Worker(
         handlers=cast("Handlers", handlers),
         locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock(at_s)),
-        outputs=Outputs(store=cast("OutputStore", None), allow=(), clock=StillClock(at_s)),
+        outputs=Outputs(store=cast("WriteOnceStore", None), allow=(), clock=StillClock(at_s)),
         clock=StillClock(at_s),
         deadline_s=DEADLINE_S,
     )
