@@ -19,6 +19,7 @@ from agent.ports import (
 )
 from agent.quota.provider_headers import left
 from agent.reporting.metrics import AgentMetrics
+from agent.wiring.around import LedgerAround
 from producer.ports import Order
 
 SAMPLE_S = 1.0  # the waits of one claim in this time are measured
@@ -59,7 +60,7 @@ class _TimedLLM:
         await self._llm.close()
 
 
-class MeasuredLedger:
+class MeasuredLedger(LedgerAround):
     """A ledger that times claims and settles, and samples how long tasks have waited.
 
     A claim overwrites the time from which a task was due. So the ledger is asked before, once in
@@ -67,15 +68,10 @@ class MeasuredLedger:
     """
 
     def __init__(self, ledger: Ledger, metrics: AgentMetrics, clock: Clock) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
         self._metrics = metrics
         self._clock = clock
         self._sampled_s = float("-inf")
-        self.ask = ledger.ask
-        self.bodies = ledger.bodies
-        self.relieve = ledger.relieve
-        self.join_look = ledger.join_look
-        self.quarantine = ledger.quarantine
 
     async def claim(
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
@@ -83,7 +79,7 @@ class MeasuredLedger:
         """Claim, and note how long it took."""
         before = await self._sample(records)
         began_s = self._clock.now_s()
-        answers = await self._ledger.claim(records, owner, deadline_s, suspects=suspects)
+        answers = await super().claim(records, owner, deadline_s, suspects=suspects)
         self._metrics.claimed(self._clock.now_s() - began_s)
         for task_id, (answer, row) in before.items():
             is_claimed = answers[task_id][0] is ClaimAnswer.CLAIMED
@@ -97,11 +93,11 @@ class MeasuredLedger:
         if now_s < self._sampled_s + SAMPLE_S:
             return {}
         self._sampled_s = now_s
-        return await self._ledger.ask(records)
+        return await self.ask(records)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle, and note how long it took and how many tasks it were."""
         began_s = self._clock.now_s()
-        settled = await self._ledger.settle(settlements)
+        settled = await super().settle(settlements)
         self._metrics.settled(self._clock.now_s() - began_s, len(settlements))
         return settled

@@ -7,29 +7,25 @@ from collections.abc import Sequence
 
 from agent.execution.attempt_traces import AttemptTraces
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Clock, Ledger, Settlement, Verdict
+from agent.wiring.around import LedgerAround
 from producer.app import Parts, messaging_system
 from producer.ports import Order
 
 
-class TracedLedger:
+class TracedLedger(LedgerAround):
     """A ledger that tells when attempts begin and end."""
 
     def __init__(self, ledger: Ledger, traces: AttemptTraces, clock: Clock) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
         self._traces = traces
         self._clock = clock
-        self.ask = ledger.ask
-        self.bodies = ledger.bodies
-        self.relieve = ledger.relieve
-        self.join_look = ledger.join_look
-        self.quarantine = ledger.quarantine
 
     async def claim(
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
     ) -> ClaimAnswers:
         """Claim, and begin the attempts at what was claimed."""
         start_s = self._clock.utc_s()
-        answers = await self._ledger.claim(records, owner, deadline_s, suspects=suspects)
+        answers = await super().claim(records, owner, deadline_s, suspects=suspects)
         publications = (record.publication for record in records)
         claimed = (
             publication
@@ -42,7 +38,7 @@ class TracedLedger:
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle, and tell of the attempts that ended."""
         start_s = self._clock.utc_s()
-        verdicts, orders = await self._ledger.settle(settlements)
+        verdicts, orders = await super().settle(settlements)
         self._traces.settled(settlements, verdicts, start_s)
         return verdicts, orders
 

@@ -1,0 +1,31 @@
+"""A ledger around another one, for what watches its claims and settles.
+
+Tested by tests/unit/agent/wiring/test_measured.py.
+"""
+
+from collections.abc import Sequence
+
+from agent.ports import Claimable, ClaimAnswers, Ledger, Settlement, Verdict
+from producer.ports import Order
+
+
+class LedgerAround:
+    """Passes everything on. A subclass adds what it does around a claim or a settle."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.ask = ledger.ask
+        self.bodies = ledger.bodies
+        self.relieve = ledger.relieve
+        self.join_look = ledger.join_look
+        self.quarantine = ledger.quarantine
+
+    async def claim(
+        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+    ) -> ClaimAnswers:
+        """Claim, as the ledger does."""
+        return await self._ledger.claim(records, owner, deadline_s, suspects=suspects)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
+        """Settle, as the ledger does."""
+        return await self._ledger.settle(settlements)
