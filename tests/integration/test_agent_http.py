@@ -2,6 +2,7 @@
 
 import signal
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -49,7 +50,14 @@ def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> N
         until(lambda port=port: answer(port, "/readyz")[0] == HTTPStatus.OK, "agents to be ready")
     deployment.until_settled(TASKS)
 
-    found = [samples(answer(port, "/metrics")[1]) for port in ports]
+    def measured() -> list[Counter[tuple[str, ...]]]:
+        return [samples(answer(port, "/metrics")[1]) for port in ports]
+
+    def settled() -> float:
+        return sum(one["docllm_settle_group_size_sum", group] for one in measured())
+
+    until(lambda: settled() >= TASKS, "the agents to note what the ledger has")  # just after it
+    found = measured()
 
     calls = sum(one["docllm_call_duration_seconds_count", group, "default"] for one in found)
     assert calls == len(llm.calls()) == TASKS
