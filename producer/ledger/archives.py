@@ -63,9 +63,9 @@ def obstacle(connection: Connection, target: Batch) -> str:
     if is_loading and row.cancelled_at is None:
         return "its load has not ended; if none is running, start the same load again"
     hindrances = (
-        (_open_task(target.id), "some of its tasks are not final; wait, or cancel the batch"),
-        (_raised_guard(target.id), "a guard holds it back; see: python -m producer guard list"),
-        (_waiting_hook(connection, target.id), "hooks of its tasks have not run yet; wait"),
+        (open_task(target.id), "some of its tasks are not final; wait, or cancel the batch"),
+        (raised_guard(target.id), "a guard holds it back; see: python -m producer guard list"),
+        (waiting_hook(connection, target.id), "hooks of its tasks have not run yet; wait"),
         (
             _waiting_replay(connection, target),
             "a replay has not ended; run: python -m producer replay --resume",
@@ -75,17 +75,20 @@ def obstacle(connection: Connection, target: Batch) -> str:
     return next(found, "")
 
 
-def _open_task(batch_id: int) -> Any:
+def open_task(batch_id: int) -> Any:
+    """Return the query for a task of the batch that is not final."""
     is_open = (task.c.batch_id == batch_id, task.c.status.in_(OPEN))
     return along_open(select(task.c.id).where(*is_open)).limit(1)
 
 
-def _raised_guard(batch_id: int) -> Any:
+def raised_guard(batch_id: int) -> Any:
+    """Return the query for a guard that holds the batch back, or calls up its tasks."""
     is_raised = guard.c.opened_at.is_(None) | guard.c.called_at.is_(None)
     return select(guard.c.id).where(guard.c.batch_id == batch_id, is_raised).limit(1)
 
 
-def _waiting_hook(connection: Connection, batch_id: int) -> Any:
+def waiting_hook(connection: Connection, batch_id: int) -> Any:
+    """Return the query for a hook of the batch that has neither run nor been given up."""
     of_batch = hook.c.task_id.between(*id_range(connection, batch_id))
     waits = (hook.c.batch_id == batch_id, hook.c.state != int(HookState.GAVE_UP))
     return select(hook.c.id).where(of_batch, *waits).limit(1)

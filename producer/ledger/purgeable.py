@@ -9,25 +9,20 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
-from producer.ledger import outbox, tally
-from producer.ledger.archives import last_change
+from producer.ledger import archives, outbox, tally
+from producer.ledger.archives import last_change, open_task, raised_guard, waiting_hook
 from producer.ledger.batch_ids import id_range
 from producer.ledger.replay_runs import ItemState
 from producer.ledger.store import Origin, direct_batch
-from schemas.ledger.query_plans import along_open
 from schemas.ledger.tables import (
-    archive,
     batch,
-    guard,
-    hook,
     replay_item,
     replay_run,
     task,
 )
-from schemas.task.hooks import HookState
-from schemas.task.states import FINAL, OPEN, Status
+from schemas.task.states import FINAL, Status
 from schemas.task.wording import counted
 
 
@@ -107,7 +102,7 @@ def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Pu
     query = select(batch).where(*of_batch).order_by(batch.c.id)
     for row in connection.execute(query).all():
         changed_at = max(last_change(connection, row.id), row.created_at)
-        newest = _newest_archive(connection, row.id)
+        newest = archives.newest(connection, [row.id]).get(row.id)
         yield Purgeable(
             id=row.id,
             name=row.name,
@@ -119,13 +114,6 @@ def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Pu
             is_archived=newest is not None and newest.created_at >= changed_at,
             purged_at=row.purged_at,
         )
-
-
-def _newest_archive(connection: Connection, batch_id: int) -> Any:
-    verified = select(archive).where(
-        archive.c.batch_id == batch_id, archive.c.verified_at.is_not(None)
-    )
-    return connection.execute(verified.order_by(archive.c.id.desc()).limit(1)).first()
 
 
 def _final_counts(connection: Connection, batch_id: int) -> dict[Status, int]:
@@ -146,16 +134,14 @@ def _busy(connection: Connection, target: Purgeable, keep: Keep) -> Iterator[str
         )
     if row.closed_at is None and row.note == Origin.LOAD.value and row.cancelled_at is None:
         yield "its load has not ended; if none is running, start the same load again"
-    is_open = select(task.c.id).where(task.c.batch_id == target.id, task.c.status.in_(OPEN))
-    if connection.execute(along_open(is_open).limit(1)).scalar() is not None:
+    if _any(connection, open_task(target.id)):
         yield f"not all of its tasks are final; see: python -m producer status --batch {row.name}"
-    holds = or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None))
-    if _any(connection, select(guard.c.id).where(guard.c.batch_id == target.id, holds)):
+    if _any(connection, raised_guard(target.id)):
         yield f"a guard holds it back; run: python -m producer guard open {row.name}"
     ids = id_range(connection, target.id)
     if _any(connection, _replayed(target, ids)):
         yield "a replay has tasks of it; run: python -m producer replay --resume"
-    if _any(connection, _hooked(target.id, ids)):
+    if _any(connection, waiting_hook(connection, target.id)):
         yield "hooks of its tasks have not run; agents whose settings name them run them"
     if unsent := _unsent(connection, target, ids):
         yield (
@@ -182,15 +168,6 @@ def _replayed(target: Purgeable, ids: tuple[int, int]) -> Any:
             replay_item.c.item_id.between(*ids),
             task.c.batch_id == target.id,
         )
-    )
-
-
-def _hooked(batch_id: int, ids: tuple[int, int]) -> Any:
-    """Return the query for hooks of the batch that have neither run nor been given up."""
-    return select(hook.c.id).where(
-        hook.c.task_id.between(*ids),
-        hook.c.batch_id == batch_id,
-        hook.c.state != int(HookState.GAVE_UP),
     )
 
 
