@@ -7,13 +7,13 @@ import pytest
 
 from schemas.errors import ConfigError
 from tests.integration import documents
-from tests.unit.producer.cli.test_purge import folder, run  # noqa: F401 - its fixture
+from tests.support.commands import run
 
 LIMITS = ("records on topics", "dead trim", "the list of replays", "backups and binary logs")
 
 
 def test_a_dry_run_counts_and_names_the_limits(
-    folder: Path,  # noqa: F811 - the fixture
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     capsys.readouterr()
@@ -26,7 +26,7 @@ def test_a_dry_run_counts_and_names_the_limits(
 
 
 def test_an_id_is_gone_afterwards(
-    folder: Path,  # noqa: F811 - the fixture
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     capsys.readouterr()
@@ -42,7 +42,7 @@ def test_an_id_is_gone_afterwards(
     assert orjson.loads(capsys.readouterr().out)["tasks"] == 0
 
 
-def test_one_of_both_must_be_named(folder: Path) -> None:  # noqa: F811 - the fixture
+def test_one_of_both_must_be_named(folder: Path) -> None:
     for options in ((), ("--id", "a", "--tenant", "b")):
         with pytest.raises(ConfigError, match="either --tenant NAME or --id ID"):
             run(folder, "erase", *options)

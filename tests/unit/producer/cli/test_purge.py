@@ -1,33 +1,13 @@
 """`purge` as a command: what it says before it deletes, and what it refuses."""
 
-import asyncio
 from pathlib import Path
 
 import orjson
 import pytest
 
-from producer.cli import load
-from producer.cli.parser import parser
 from schemas.errors import ConfigError, UnsafeStateError
-from schemas.settings.sources import load_config
 from tests.integration import documents
-
-
-def run(folder: Path, *arguments: str) -> int:
-    options = parser().parse_args(arguments)
-    config = load_config(flags={}, environ={}, cwd=folder)
-    return int(asyncio.run(options.run(config, options)))
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger with three cancelled tasks."""
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
-    lines = tmp_path / "b.jsonl"
-    lines.write_text("".join(f'{{"id":"t{number}","prompt":"x"}}\n' for number in range(3)))
-    assert run(tmp_path, "load", str(lines)) == 0
-    assert run(tmp_path, "cancel", "--batch", "b") == 0
-    return tmp_path
+from tests.support.commands import run
 
 
 def test_what_is_lost_is_told_before_it_is_deleted(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from producer.cli import load, replay
+from producer.cli import replay
 from producer.cli.parser import parser
 from producer.ledger import tally
 from producer.ledger.replay_runs import ReplayRequest
@@ -17,8 +17,9 @@ from schemas.errors import ConfigError
 from schemas.ledger.database import Database
 from schemas.ledger.tables import dead_letter, task
 from schemas.settings.config import Config
-from schemas.settings.sources import ledger_url, load_config
+from schemas.settings.sources import ledger_url
 from schemas.task.states import Status
+from tests.support.commands import config_of, run
 
 GROUP = "docllm"
 DIED = {
@@ -31,26 +32,6 @@ DIED = {
     "origin_partition": 0,
     "origin_offset": 0,
 }
-
-
-def config_of(folder: Path) -> Config:
-    return load_config(flags={}, environ={}, cwd=folder)
-
-
-def run(folder: Path, *arguments: str) -> int:
-    options = parser().parse_args(arguments)
-    return int(asyncio.run(options.run(config_of(folder), options)))
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger with three cancelled tasks."""
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
-    lines = tmp_path / "b.jsonl"
-    lines.write_text("".join(f'{{"id":"t{number}","prompt":"x"}}\n' for number in range(3)))
-    assert run(tmp_path, "load", str(lines)) == 0
-    assert run(tmp_path, "cancel", "--batch", "b") == 0
-    return tmp_path
 
 
 def interrupted(folder: Path, request: ReplayRequest) -> int:

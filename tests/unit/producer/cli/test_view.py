@@ -9,23 +9,13 @@ import pytest
 from sqlalchemy import update
 
 from producer.cli import load
-from producer.cli.parser import parser
 from producer.ledger.store import batches_of
 from schemas.errors import ConfigError
 from schemas.ledger.database import Database
 from schemas.ledger.tables import task
-from schemas.settings.config import Config
-from schemas.settings.sources import ledger_url, load_config
+from schemas.settings.sources import ledger_url
 from schemas.task.states import Status
-
-
-def config_of(folder: Path) -> Config:
-    return load_config(flags={}, environ={}, cwd=folder)
-
-
-def run(folder: Path, *arguments: str) -> int:
-    options = parser().parse_args(arguments)
-    return int(asyncio.run(options.run(config_of(folder), options)))
+from tests.support.commands import config_of, run
 
 
 async def interrupted(_: object, lines: Iterable[object]) -> None:
