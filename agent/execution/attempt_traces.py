@@ -12,7 +12,7 @@ from agent.outcome import Dead, Moved, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Clock, Reply, Settlement, Verdict
 from producer.tracing import names
 from producer.tracing.publications import send_span
-from producer.tracing.spans import Attribute, Span, SpanKind, Spans, contained, inert
+from producer.tracing.spans import Attribute, Span, SpanKind, Spans, inert, never_raising
 from schemas.task.envelope import Publication
 from schemas.task.trace import (
     SpanId,
@@ -60,7 +60,7 @@ class AttemptTraces:
         self._clock = clock
         self._open: dict[tuple[int, int], _OpenAttempt] = {}
 
-    @contained()
+    @never_raising()
     def claimed(self, publications: Iterable[Publication], owner: int, start_s: float) -> None:
         """Begin the attempts at the tasks that a claim got, whose records these were."""
         for publication in publications:
@@ -82,7 +82,7 @@ class AttemptTraces:
         attempt = self._open.get((task_id, owner))
         return NO_TRACE if attempt is None else attempt
 
-    @contained()
+    @never_raising()
     def settled(
         self, settlements: Sequence[Settlement], verdicts: Sequence[Verdict], start_s: float
     ) -> None:
@@ -225,7 +225,7 @@ class _OpenCall:
         self._clock = clock
         self._start_s = clock.utc_s()
 
-    @contained()
+    @never_raising()
     def ended(self, end: CallEnd) -> None:
         """Keep the call's span with its attempt."""
         model, outcome = inert(self._model), end.outcome

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agent.ledger.reaping import LostClaim
 from producer.tracing import names
-from producer.tracing.spans import Span, SpanKind, Spans, contained, inert
+from producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
 from schemas.runtime.clock import Clock
 from schemas.task.failures import ErrorClass
 from schemas.task.trace import SpanId, attempt_span, trace_of
@@ -22,7 +22,7 @@ class LostTraces:
         self._group = group
         self._clock = clock
 
-    @contained()
+    @never_raising()
     def tell(self, claims: Sequence[LostClaim]) -> None:
         """Tell of the attempts under these claims.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from producer.ports import Publisher, Refusal
 from producer.tracing import names
-from producer.tracing.spans import Span, SpanKind, Spans, contained
+from producer.tracing.spans import Span, SpanKind, Spans, never_raising
 from schemas.runtime.clock import Clock
 from schemas.task.envelope import TASK_HEADER, Outgoing
 from schemas.task.trace import (
@@ -65,7 +65,7 @@ class PublicationTraces:
             headers.append((TRACE_LINK, link.traceparent.encode()))
         return headers
 
-    @contained()
+    @never_raising()
     def sent(self, records: Iterable[Outgoing], start_s: float, end_s: float) -> None:
         """Tell of records that have arrived; times are UTC."""
         for record in records:

@@ -75,7 +75,7 @@ def inert(text: str, limit: int = TEXT_CHARS) -> str:
 
 
 @contextmanager
-def contained() -> Iterator[None]:
+def never_raising() -> Iterator[None]:
     """Keep an error of tracing from whoever is traced: a claim, an answer that was paid for.
 
     Each kind of error is logged once, since it may come with every task.

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from schemas.task.trace import NO_TRACE, TRACEPARENT, TraceHeaders, trace_headers
+from schemas.task.trace import NO_TRACE_HEADERS, TRACEPARENT, TraceHeaders, trace_headers
 
 VERSION = "1"
 MAX_TASK_BYTES = 3 << 20
@@ -67,7 +67,7 @@ class Publication:
     error_class: str = ""
     error: str = ""
     tenant: str = ""
-    trace: TraceHeaders = NO_TRACE
+    trace: TraceHeaders = NO_TRACE_HEADERS
 
 
 class NotOursError(ValueError):
@@ -145,7 +145,7 @@ def decode(headers: RawHeaders | None) -> Publication:
         due_ms=_number(own, "docllm-due-ms", 0),
         origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
         tenant=own.get(_TENANT_HEADER, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),
-        trace=trace_headers(list(own.items())) if TRACEPARENT in own else NO_TRACE,
+        trace=trace_headers(list(own.items())) if TRACEPARENT in own else NO_TRACE_HEADERS,
     )
 
 

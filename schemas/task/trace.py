@@ -96,7 +96,7 @@ class TraceHeaders:
     after: bytes | None = None
 
 
-NO_TRACE = TraceHeaders()
+NO_TRACE_HEADERS = TraceHeaders()
 
 
 def trace_headers(headers: Sequence[tuple[str, bytes | None]]) -> TraceHeaders:
@@ -107,7 +107,7 @@ def trace_headers(headers: Sequence[tuple[str, bytes | None]]) -> TraceHeaders:
         if name in {TRACEPARENT, TRACE_LINK, TRACE_AFTER}
     }
     if not texts:
-        return NO_TRACE
+        return NO_TRACE_HEADERS
     after = texts.get(TRACE_AFTER, "")
     return TraceHeaders(
         publication=parsed(texts.get(TRACEPARENT, "")),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.task.trace import (
-    NO_TRACE,
+    NO_TRACE_HEADERS,
     TRACE_AFTER,
     TRACE_LINK,
     TRACEPARENT,
@@ -82,7 +82,7 @@ def test_no_header_breaks_a_record(headers: list[tuple[str, bytes]]) -> None:
 
 def test_headers_of_a_record_without_a_trace_say_nothing() -> None:
     """Nearly all records have none where nothing is traced."""
-    assert trace_headers([("docllm-task", b"1"), ("x", None)]) is NO_TRACE
+    assert trace_headers([("docllm-task", b"1"), ("x", None)]) is NO_TRACE_HEADERS
 
 
 def test_the_share_of_traces_is_the_ratio() -> None:
