@@ -16,7 +16,7 @@ from pathlib import Path
 from schemas.task.envelope import Outgoing
 from tests.integration.deployment import Deployment, task_line
 from tests.integration.programs import Program, pause, until
-from tests.integration.test_agent_http import free_ports
+from tests.servers.process import free_ports
 from tests.servers.prometheus import Prometheus
 
 AWAY_S = 13.0  # a lease lasts nine seconds without a heartbeat, which is sent every three

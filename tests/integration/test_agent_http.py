@@ -3,33 +3,17 @@
 import signal
 import socket
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
 from http import HTTPStatus
 from urllib.error import URLError
 
 import orjson
 
 from tests.integration.deployment import Deployment
-from tests.integration.programs import until
+from tests.integration.programs import Program, until
 from tests.integration.test_exporter import page, samples
+from tests.servers.process import free_port, free_ports
 
 TASKS = 40
-
-
-def free_ports(count: int) -> Iterator[int]:
-    """Yield free ports that follow each other."""
-    while True:
-        with ExitStack() as open_sockets:
-            first = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port = first.getsockname()[1]
-            try:
-                for number in range(1, count):
-                    open_sockets.enter_context(socket.create_server(("127.0.0.1", port + number)))
-            except OSError:
-                continue
-        yield from range(port, port + count)
-        return
 
 
 def answer(port: int, path: str) -> tuple[int, str]:
@@ -42,12 +26,12 @@ def answer(port: int, path: str) -> tuple[int, str]:
 
 def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> None:
     """Each has a port of its own, and together they count what the provider has answered."""
-    ports, group = list(free_ports(2)), deployment.group
+    ports, group = free_ports(2), deployment.group
     llm = deployment.llm("--latency", "0")
     deployment.load(TASKS)
     agent = deployment.agent("--processes", "2", DOCLLM_AGENT_HTTP=f"127.0.0.1:{ports[0]}")
     for port in ports:
-        until(lambda port=port: answer(port, "/readyz")[0] == HTTPStatus.OK, "agents to be ready")
+        until(lambda port=port: _is_ready(agent, port), "agents to be ready")
     deployment.until_settled(TASKS)
 
     def measured() -> list[Counter[tuple[str, ...]]]:
@@ -71,7 +55,7 @@ def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> N
 
 def test_an_agent_that_drains_is_alive_and_not_ready(embedded: Deployment) -> None:
     """A call that is paid for ends; nobody may kill the agent meanwhile."""
-    (port,) = free_ports(1)
+    port = free_port()
     embedded.llm("--latency", "3")
     embedded.load(1)
     agent = embedded.agent(DOCLLM_AGENT_HTTP=f"127.0.0.1:{port}")
@@ -83,6 +67,11 @@ def test_an_agent_that_drains_is_alive_and_not_ready(embedded: Deployment) -> No
     assert answer(port, "/livez")[0] == HTTPStatus.OK
     assert agent.wait() == 0
     assert embedded.ledger.counts()["succeeded"] == 1
+
+
+def _is_ready(agent: Program, port: int) -> bool:
+    assert agent.running, agent.tail()
+    return answer(port, "/readyz")[0] == HTTPStatus.OK
 
 
 def _ready(port: int) -> str:

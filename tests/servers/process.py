@@ -38,11 +38,18 @@ def free_port() -> int:
     client that keeps connecting to a stopped server's ephemeral port ends up connected to itself,
     and the server cannot come back to that port.
     """
+    (port,) = free_ports(1)
+    return port
+
+
+def free_ports(count: int) -> Sequence[int]:
+    """Return `count` ports that follow each other, each as `free_port` returns one."""
     while True:
-        port = random.SystemRandom().randrange(20_000, 30_000)
-        if port not in _given and not listens(port):
-            _given.add(port)
-            return port
+        first = random.SystemRandom().randrange(20_000, 30_000)
+        ports = range(first, first + count)
+        if not any(port in _given or listens(port) for port in ports):
+            _given.update(ports)
+            return ports
 
 
 def program(name: str, *, package: str) -> str:
