@@ -56,6 +56,11 @@ class Documents:
     async def _text(self, uri: str, expected: Expected) -> str:
         source, name = self._source(uri), shown(uri)
         size = _USUAL_BYTES if expected.size is None else expected.size
+        if size > MAX_DOCUMENT_BYTES:  # else its line could stop all other documents meanwhile
+            raise refused(
+                f"the task's line says that {name} has {size} bytes; at most {MAX_DOCUMENT_BYTES} "
+                "are read"
+            )
         async with self._in_flight.hold(size):
             raw = await source.fetch(uri, expected)
             await self._require_digest(raw, name, expected.sha256)

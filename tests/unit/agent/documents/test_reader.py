@@ -54,6 +54,17 @@ def test_a_document_is_read_from_the_source_of_its_scheme() -> None:
     assert source.asked == [("MEM://a", Expected(size=4, etag="e"))]
 
 
+def test_a_size_that_is_never_read_holds_back_no_other_document() -> None:
+    """It is refused before it takes any of the memory that all documents share."""
+    source = Stored(b"text")
+
+    assert refused(source, size=(32 << 20) + 1) == (
+        "DOCUMENT_REFUSED",
+        "the task's line says that mem://a has 33554433 bytes; at most 33554432 are read",
+    )
+    assert not source.asked
+
+
 @pytest.mark.parametrize("uri", ["other://a", "mem", "", "/etc/hostname"])
 def test_a_uri_without_a_source_is_refused(uri: str) -> None:
     """A URI that no source reads is refused with the schemes that may be read."""
