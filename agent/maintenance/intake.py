@@ -30,10 +30,11 @@ from agent.ports import (
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from producer.ledger import quarantine, store
+from producer.ledger import batch_options, quarantine, store
 from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
 from producer.loading.backlog_limit import BacklogLimit
+from producer.loading.new_task import with_defaults
 from producer.loading.overflow import Overflow
 from schemas.codes import Code
 from schemas.errors import ConfigError, UnsafeStateError
@@ -255,7 +256,8 @@ class Intake:
             store.open_batch, batch_name, self._group, store.Origin.INBOX, joins=self._joins
         )
         crash.reach("intake.batch_made")
-        placed = await self._overflow.place(tasks)
+        defaults = await self._transactions.read(batch_options.task_defaults, batch.id)
+        placed = await self._overflow.place([with_defaults(task, defaults) for task in tasks])
         first = await self._transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
         return await self._transactions.write(store.accept, batch, placed, first)

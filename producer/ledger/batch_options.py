@@ -43,10 +43,16 @@ def set_defaults(connection: Connection, batch_id: int, given: TaskDefaults) -> 
     What is not given stays as an earlier load of the batch set it.
     """
     changes = {_TENANT: given.tenant, _PRIORITY: given.priority}
-    options = _change(
-        connection,
-        batch_id,
-        {name: value for name, value in changes.items() if value is not None},
+    given_changes = {name: value for name, value in changes.items() if value is not None}
+    if given_changes:
+        _change(connection, batch_id, given_changes)
+    return task_defaults(connection, batch_id)
+
+
+def task_defaults(connection: Connection, batch_id: int) -> TaskDefaults:
+    """Return what holds for a batch's new tasks whose lines do not say otherwise."""
+    options = _read(
+        connection.execute(select(batch.c.options).where(batch.c.id == batch_id)).scalar()
     )
     tenant, priority = options.get(_TENANT), options.get(_PRIORITY)
     return TaskDefaults(
@@ -54,15 +60,12 @@ def set_defaults(connection: Connection, batch_id: int, given: TaskDefaults) -> 
     )
 
 
-def _change(connection: Connection, batch_id: int, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write these options of a batch; return all of them."""
+def _change(connection: Connection, batch_id: int, changes: Mapping[str, Any]) -> None:
+    """Write these options of a batch; the others stay."""
     of_batch = batch.c.id == batch_id
-    query = select(batch.c.options).where(of_batch)
-    if not changes:
-        return _read(connection.execute(query).scalar())
-    options = _read(connection.execute(query.with_for_update()).scalar()) | dict(changes)
+    query = select(batch.c.options).where(of_batch).with_for_update()
+    options = _read(connection.execute(query).scalar()) | dict(changes)
     connection.execute(update(batch).where(of_batch).values(options=orjson.dumps(options).decode()))
-    return options
 
 
 @lru_cache(maxsize=1000)

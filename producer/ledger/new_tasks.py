@@ -29,7 +29,7 @@ class NewTask:
 
     `raw_key` is the key of the record that brought the task, `headers` that record's headers as
     JSON. `parent_id` is the task that ordered it, 0 for none, and `depth` how many ancestors it
-    has.
+    has. `names_tenant` and `names_priority` say whether its line does; if not, its batch may.
     """
 
     key: bytes
@@ -44,6 +44,8 @@ class NewTask:
     lane: Lane = Lane.NORMAL
     parent_id: int = 0
     depth: int = 0
+    names_tenant: bool = True
+    names_priority: bool = True
 
 
 def in_lanes(connection: Connection, group: str, tasks: Sequence[NewTask]) -> Sequence[NewTask]:

@@ -1,6 +1,7 @@
 """Turns a task line into the row that the ledger stores."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC
 
 from producer.ledger.batch_options import TaskDefaults
@@ -28,19 +29,27 @@ def new_task(
     it does not set.
     """
     key = line.key.encode()
-    tenant = line.tenant if "tenant" in line.given else defaults.tenant or line.tenant
-    priority = line.priority
-    if "priority" not in line.given and defaults.priority is not None:
-        priority = defaults.priority
-    return NewTask(
+    new = NewTask(
         key=key,
         digest=digest(key, value),
         value=value,
         type=line.type,
-        tenant=tenant,
+        tenant=line.tenant,
         max_attempts=line.max_attempts or max_attempts_of(line.type),
         expires_at=line.deadline and line.deadline.astimezone(UTC).replace(tzinfo=None),
         raw_key=raw_key,
         headers=headers,
-        lane=lane_for(priority),
+        lane=lane_for(line.priority),
+        names_tenant="tenant" in line.given,
+        names_priority="priority" in line.given,
     )
+    return with_defaults(new, defaults)
+
+
+def with_defaults(new: NewTask, defaults: TaskDefaults) -> NewTask:
+    """Return the task with its batch's tenant and priority where its line names none."""
+    if defaults.tenant is not None and not new.names_tenant:
+        new = replace(new, tenant=defaults.tenant)
+    if defaults.priority is not None and not new.names_priority:
+        new = replace(new, lane=lane_for(defaults.priority))
+    return new

@@ -12,12 +12,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from producer.ledger import store
+from producer.ledger import batch_options, store
 from producer.ledger.new_tasks import NewTask
 from producer.ledger.outbox import QUARANTINE
 from producer.ledger.replay_runs import ItemState
 from producer.loading import foreign_records
 from producer.loading.foreign_records import Line
+from producer.loading.new_task import with_defaults
 from producer.ports import Order
 from producer.replay import runs
 from producer.replay.runs import Page
@@ -99,9 +100,10 @@ def _accept(
     joins: bool = False,
 ) -> Sequence[Order]:
     """Accept tasks into their batch; note the records that the batch refuses."""
-    tasks = [task for _, task in of_batch]
     try:
         into = store.open_batch(connection, name, group, store.Origin.QUARANTINE, joins=joins)
+        defaults = batch_options.task_defaults(connection, into.id)
+        tasks = [with_defaults(task, defaults) for _, task in of_batch]
         accepted = store.accept(connection, into, tasks, first_id)
     except (ConfigError, UnsafeStateError) as error:
         reasons |= dict.fromkeys((number for number, _ in of_batch), str(error))

@@ -14,14 +14,16 @@ from agent.ports import Assigned, Partition, Record
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from producer.ledger import cancel, store
+from producer.ledger import batch_options, cancel, store
+from producer.ledger.batch_options import TaskDefaults
 from schemas.ledger import tables
 from schemas.ledger.migrations import ledger_id
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
-from schemas.settings.config import Config
+from schemas.settings.config import Config, InboxConfig
 from schemas.task.envelope import BATCH_HEADER
-from tests.contract.ledger_parts import GROUP, LedgerDatabase
+from schemas.task.lanes import Lane
+from tests.contract.ledger_parts import GROUP, LedgerDatabase, with_lanes
 
 INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)
 LINE, OTHER = b'{"id":"a","prompt":"Sum."}', b'{"id":"a","prompt":"Add."}'
@@ -42,7 +44,9 @@ class Source:
         """Accept the partitions that must not be read."""
 
 
-async def take_in(ledger_db: LedgerDatabase, *values: bytes) -> Source:
+async def take_in(
+    ledger_db: LedgerDatabase, *values: bytes, config: Config | None = None
+) -> Source:
     """Let an intake work off these lines; return its source."""
     source = Source(len(values))
     inbox = Intake(
@@ -60,7 +64,7 @@ async def take_in(ledger_db: LedgerDatabase, *values: bytes) -> Source:
         clock=SystemClock(),
         counts=Counts(),
         group=GROUP,
-        config=Config(),
+        config=config or Config(),
         publishing=MagicMock(),
         failures=Failures(),
         memory=MemoryWatch(SystemClock()),
@@ -112,6 +116,23 @@ def test_a_line_that_its_batch_refuses_is_quarantined(
     assert row.disposition == "rejected"
     assert source.marked == len(before) + 1
     assert len(ledger_db.rows(tables.task)) == len(before)
+
+
+def test_a_line_that_joins_a_loaded_batch_takes_its_tenant_and_priority(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """The batch has what `load --tenant --priority` set; a line that names its own keeps it."""
+    with_lanes(ledger_db)
+    into = ledger_db.batch("b", GROUP, store.Origin.LOAD)
+    ledger_db.call(batch_options.set_defaults, into.id, TaskDefaults(tenant="acme", priority=0))
+    named = b'{"id":"named","prompt":"Sum.","tenant":"bolt","priority":9}'
+
+    asyncio.run(
+        take_in(ledger_db, LINE, named, config=Config(inbox=InboxConfig(join_batches=True)))
+    )
+
+    tasks = {row.task_key: (row.tenant, Lane(row.lane)) for row in ledger_db.rows(tables.task)}
+    assert tasks == {b"a": ("acme", Lane.BULK), b"named": ("bolt", Lane.URGENT)}
 
 
 def test_a_line_that_makes_the_validator_panic_is_quarantined(ledger_db: LedgerDatabase) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from producer.ledger import replay_runs, store
+from producer.ledger import batch_options, replay_runs, store
+from producer.ledger.batch_options import TaskDefaults
 from producer.ledger.outbox import TASK, unpack
 from producer.ledger.replay_runs import ItemState, Run
 from producer.ledger.store import Origin
@@ -39,7 +40,7 @@ def read(ledger_db: LedgerDatabase, run: Run, after: int, size: int) -> dict[int
 
 
 def applied(
-    ledger_db: LedgerDatabase, run: Run | None, size: int = 50
+    ledger_db: LedgerDatabase, run: Run | None, size: int = 50, *, joins: bool = False
 ) -> tuple[list[Page], dict[ItemState, int]]:
     """Apply the records of a run; return its pages and its counts."""
     assert run is not None
@@ -47,7 +48,7 @@ def applied(
     after = 0
     while lines := read(ledger_db, run, after, size):
         first_id = ledger_db.call(store.take_ids, len(lines))
-        pages.append(ledger_db.call(records.apply, GROUP, run.id, lines, first_id))
+        pages.append(ledger_db.call(records.apply, GROUP, run.id, lines, first_id, joins=joins))
         after = pages[-1].last
     ledger_db.run(lambda c: stored_runs.end(c, run.id))
     stored_run = ledger_db.run(lambda c: replay_runs.find(c, run.id))
@@ -249,6 +250,17 @@ def test_a_page_whose_answer_was_lost_leaves_the_ids_to_its_tasks(
 
     assert (first.done, again.done, states) == (1, 0, {ItemState.REPLAYED: 2})
     assert [row.task_key for row in ledger_db.rows(tables.task)] == [b"a", b"b"]
+
+
+def test_a_record_that_joins_a_loaded_batch_takes_its_tenant(ledger_db: LedgerDatabase) -> None:
+    into = ledger_db.batch("loaded")
+    ledger_db.call(batch_options.set_defaults, into.id, TaskDefaults(tenant="acme"))
+    set_aside(ledger_db, line("a"), headers=[("docllm-batch", b"loaded")])
+    run = stored(ledger_db, request(dispositions=("undecodable",)))
+
+    applied(ledger_db, run, joins=True)
+
+    assert [row.tenant for row in ledger_db.rows(tables.task)] == ["acme"]
 
 
 def test_two_batches_of_one_page_share_its_ids(ledger_db: LedgerDatabase) -> None:
