@@ -25,7 +25,10 @@ from producer.retention.purge import purge
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from schemas.ledger.sql import NEVER_TIME, utc_now
+from schemas.objects.store import ObjectStores
+from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     GROUP,
@@ -116,7 +119,16 @@ async def _purge(ledger: LedgerDatabase, name: str) -> None:
     if target is None:
         raise RuntimeError(f"no batch {name}")
     transactions, clock = ledger.transactions, SystemClock()
-    await purge(transactions, clock, target, Keep.NOTHING, actor="bench", unarchived=True)
+    executor = InlineExecutor()
+    await purge(
+        transactions,
+        clock,
+        target,
+        Keep.NOTHING,
+        store=OutputStores(executor=executor, objects=ObjectStores()),
+        actor="bench",
+        unarchived=True,
+    )
 
 
 def _fill(ledger: LedgerDatabase, name: str, count: int) -> None:

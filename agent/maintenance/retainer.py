@@ -19,6 +19,7 @@ from producer.retention.purge import purge
 from schemas.errors import DocllmError, UnreachableError
 from schemas.ledger.transactions import Transactions
 from schemas.objects.errors import ObjectError
+from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.clock import Clock
 from schemas.settings.config import RetentionConfig
 
@@ -37,12 +38,14 @@ class Retainer:
         group: str,
         settings: RetentionConfig,
         archiver: Archiver,
+        store: WriteOnceStore,
     ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._group = group
         self._settings = settings
         self._archiver = archiver
+        self._store = store
         self._turn = 0
         self._taking = asyncio.Lock()  # two renewals at once would take the turn from each other
 
@@ -98,7 +101,9 @@ class Retainer:
             await self._archiver.archive(target, AGENT)  # a program before this one changed it
             found = await find()
         if found is not None:
-            await purge(self._transactions, self._clock, found, keep, actor=AGENT)
+            await purge(
+                self._transactions, self._clock, found, keep, store=self._store, actor=AGENT
+            )
 
     async def _take_turn(self) -> bool:
         async with self._taking:

@@ -25,6 +25,7 @@ def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
     settings, clock = parts.config.retention, parts.clock
     if settings.archive is None:
         return ()
+    store = OutputStores(executor=executor, objects=ObjectStores(), allow=[settings.archive])
     retainer = Retainer(
         transactions=parts.transactions,
         clock=clock,
@@ -33,10 +34,11 @@ def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
         archiver=Archiver(
             transactions=parts.transactions,
             executor=executor,
-            store=OutputStores(executor=executor, objects=ObjectStores(), allow=[settings.archive]),
+            store=store,
             ledger_id=parts.ledger_id,
             to=settings.archive,
         ),
+        store=store,
     )
     duty = Duty(name="the retention", work=retainer.retain, clock=clock)
     renewal = Duty(name="keeping the retention's turn", work=retainer.keep_turn, clock=clock)

@@ -13,6 +13,7 @@ from producer.ledger.store import Batch
 from producer.retention.archiver import Archiver
 from producer.retention.formats import ArchiveFormat
 from producer.retention.found import require_folder
+from producer.retention.presence import archive_fault
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.text.pace import PaceMeter, left_text, rate_text
@@ -20,9 +21,10 @@ from producer.text.printable import shown
 from schemas.errors import ConfigError, UnreachableError
 from schemas.objects.errors import ObjectError
 from schemas.objects.store import ObjectStores
+from schemas.objects.write_once import WriteOnceStore
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import ThreadExecutor
+from schemas.runtime.executors import Executor, ThreadExecutor
 from schemas.settings.config import Config
 from schemas.task.wording import counted
 
@@ -38,20 +40,41 @@ async def archive(config: Config, options: argparse.Namespace) -> int:
     require_folder(to)
     if options.adopt:
         return await adopt(config, to, options)
-    async with opened_ledger(config, connections=2) as parts:
-        target = await parts.transactions.read(store.require_batch, options.group, options.batch)
-        with answering(options) as answer:
-            answer.put(batch=target.name)
-            if not await _was_archived(parts, target, to, options, answer):
-                await _archive(parts, target, to, options, answer)
+    executor = ThreadExecutor("archive")
+    files = OutputStores(executor=executor, objects=ObjectStores(), allow=[to])
+    try:
+        async with opened_ledger(config, connections=2) as parts:
+            read = parts.transactions.read
+            target = await read(store.require_batch, options.group, options.batch)
+            with answering(options) as answer:
+                answer.put(batch=target.name)
+                if not await _was_archived(parts, target, to, files, options, answer):
+                    await _archive(
+                        parts, target, _archiver(parts, to, executor, files, options), answer
+                    )
+    except ObjectError as error:
+        raise (UnreachableError if error.fault in OUTAGES else ConfigError)(
+            f"{error}; nothing is marked as archived, run it again to go on"
+        ) from None
+    finally:
+        executor.close()
     return 0
 
 
 async def _was_archived(
-    parts: LedgerParts, target: Batch, to: str, options: argparse.Namespace, answer: CommandAnswer
+    parts: LedgerParts,
+    target: Batch,
+    to: str,
+    files: WriteOnceStore,
+    options: argparse.Namespace,
+    answer: CommandAnswer,
 ) -> bool:
+    """Return whether the batch has such an archive; it is looked for, and said to be there."""
     found = await parts.transactions.read(archives.covering, target.id)
     if found is None or not found.uri.startswith(to) or found.format != options.format:
+        return False
+    if fault := await archive_fault(files, found.uri, found.digest):
+        answer.warn(f"{fault}; batch {target.name} is archived again")
         return False
     answer.say(
         f"batch {shown(target.name)} is archived already: {counted(found.tasks, 'task')} "
@@ -64,35 +87,36 @@ async def _was_archived(
     return True
 
 
-async def _archive(
-    parts: LedgerParts, target: Batch, to: str, options: argparse.Namespace, answer: CommandAnswer
-) -> None:
-    total = await parts.transactions.read(tally.loaded, target.id)
-    executor = ThreadExecutor("archive")
-    archiver = Archiver(
+def _archiver(
+    parts: LedgerParts,
+    to: str,
+    executor: Executor,
+    files: WriteOnceStore,
+    options: argparse.Namespace,
+) -> Archiver:
+    return Archiver(
         transactions=parts.transactions,
         executor=executor,
-        store=OutputStores(executor=executor, objects=ObjectStores(), allow=[to]),
+        store=files,
         ledger_id=parts.ledger_id,
         to=to,
         file_format=ArchiveFormat(options.format),
     )
-    try:
-        with bar(f"archiving {target.name}") as shown_bar:
-            meter, clock = PaceMeter(), SystemClock()
 
-            def show(done: int) -> None:
-                meter.see(done, clock.now_s())
-                facts = (rate_text(meter.per_s), left_text(meter.left_s(max(0, 2 * total - done))))
-                shown_bar.show(done, 2 * total, "  ".join(filter(None, facts)))
 
-            made, manifest = await archiver.archive(target, actor(), show)
-    except ObjectError as error:
-        raise (UnreachableError if error.fault in OUTAGES else ConfigError)(
-            f"{error}; nothing is marked as archived, run it again to go on"
-        ) from None
-    finally:
-        executor.close()
+async def _archive(
+    parts: LedgerParts, target: Batch, archiver: Archiver, answer: CommandAnswer
+) -> None:
+    total = await parts.transactions.read(tally.loaded, target.id)
+    with bar(f"archiving {target.name}") as shown_bar:
+        meter, clock = PaceMeter(), SystemClock()
+
+        def show(done: int) -> None:
+            meter.see(done, clock.now_s())
+            facts = (rate_text(meter.per_s), left_text(meter.left_s(max(0, 2 * total - done))))
+            shown_bar.show(done, 2 * total, "  ".join(filter(None, facts)))
+
+        made, manifest = await archiver.archive(target, actor(), show)
     contents = manifest.contents()
     answer.say(
         f"batch {shown(target.name)} is archived at {made.uri}: "

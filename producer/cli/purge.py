@@ -5,18 +5,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from producer.app import LedgerParts, opened_ledger
+from producer.cli.adopt import OUTAGES
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.ledger import purgeable, selection_query
 from producer.ledger.purgeable import Keep, Purgeable
 from producer.ledger.store import no_batch
+from producer.retention.purge import lost_archive
 from producer.retention.purge import purge as purge_batch
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.text.printable import shown
 from producer.text.times import moment, written
-from schemas.errors import ConfigError, UnsafeStateError
+from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from schemas.objects.errors import ObjectError
+from schemas.objects.store import ObjectStores
+from schemas.objects.write_once import WriteOnceStore
+from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.config import Config
 from schemas.task.states import Status
 from schemas.task.wording import counted
@@ -40,30 +47,41 @@ async def purge(config: Config, options: argparse.Namespace) -> int:
         raise ConfigError("--unarchived loses results for ever; it needs the name of a --batch")
     if not options.dry_run:
         require_answer(options)
-    keep = Keep(options.keep)
-    async with opened_ledger(config) as parts:
-        with answering(options) as answer:
-            answer.put(dry_run=options.dry_run, keep=str(keep), batches=[])
-            targets = await _targets(parts, options, answer, keep)
-            documents = [_tell(target, keep, answer) for target in targets]
-            if options.dry_run or not targets:
-                answer.say("nothing is deleted")
-                return 0
-            tasks = sum(target.tasks for target in targets)
-            question = f"delete {_GOES[keep]} of {counted(tasks, 'task')}?"
-            if not await agreed(options, question):
-                answer.say("nothing is deleted")
-                return 0
-            for target, document in zip(targets, documents, strict=True):
-                document["purged"] = await _purge(parts, target, keep, options)
-                answer.say(
-                    f"batch {shown(target.name)}: purged {counted(document['purged'], 'task')}"
-                )
+    executor = ThreadExecutor("archives")
+    try:
+        async with opened_ledger(config) as parts:
+            await _purge_all(
+                parts, OutputStores(executor=executor, objects=ObjectStores()), options
+            )
+    except ObjectError as error:
+        raise (UnreachableError if error.fault in OUTAGES else ConfigError)(
+            f"an archive cannot be looked for: {error}; run it again to go on"
+        ) from None
+    finally:
+        executor.close()
     return 0
 
 
+async def _purge_all(
+    parts: LedgerParts, store: WriteOnceStore, options: argparse.Namespace
+) -> None:
+    keep = Keep(options.keep)
+    with answering(options) as answer:
+        answer.put(dry_run=options.dry_run, keep=str(keep), batches=[])
+        targets = await _targets(parts, store, options, answer)
+        documents = [_tell(target, keep, answer) for target in targets]
+        tasks = sum(target.tasks for target in targets)
+        question = f"delete {_GOES[keep]} of {counted(tasks, 'task')}?"
+        if options.dry_run or not targets or not await agreed(options, question):
+            answer.say("nothing is deleted")
+            return
+        for target, document in zip(targets, documents, strict=True):
+            document["purged"] = await _purge(parts, store, target, options)
+            answer.say(f"batch {shown(target.name)}: purged {counted(document['purged'], 'task')}")
+
+
 async def _targets(
-    parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer, keep: Keep
+    parts: LedgerParts, store: WriteOnceStore, options: argparse.Namespace, answer: CommandAnswer
 ) -> Sequence[Purgeable]:
     """Return the batches to purge; say which others are left, and why.
 
@@ -83,7 +101,11 @@ async def _targets(
         found = await read(purgeable.unchanged_since, group, before)
     targets = []
     for target in found:
-        reasons = await read(purgeable.refusals, target, keep, unarchived=options.unarchived)
+        reasons = await read(
+            purgeable.refusals, target, Keep(options.keep), unarchived=options.unarchived
+        )
+        if not options.unarchived and (lost := await lost_archive(store, target)):
+            reasons.append(lost)
         if reasons and options.batch is not None:
             raise UnsafeStateError(f"batch {shown(target.name)}: {reasons[0]}")
         if reasons:
@@ -117,14 +139,15 @@ def _tell(target: Purgeable, keep: Keep, answer: CommandAnswer) -> dict[str, Any
 
 
 async def _purge(
-    parts: LedgerParts, target: Purgeable, keep: Keep, options: argparse.Namespace
+    parts: LedgerParts, store: WriteOnceStore, target: Purgeable, options: argparse.Namespace
 ) -> int:
     with bar(f"purging {target.name}") as progress:
         return await purge_batch(
             parts.transactions,
             SystemClock(),
             target,
-            keep,
+            Keep(options.keep),
+            store=store,
             actor=actor(),
             unarchived=options.unarchived,
             rate=options.rate,

@@ -45,8 +45,9 @@ class Purgeable:
     """A batch as a purge sees it. Times are UTC without a zone.
 
     `counts` are its final tasks by state. `changed_at` is when a task last changed its state.
-    `verified_at` is when its newest archive was found whole, at `archived_to`; `is_archived` says
-    whether no task has changed since that archive began.
+    `verified_at` is when its newest archive was found whole, at `archived_to`, and
+    `archive_digest` is the SHA-256 of its manifest; `is_archived` says whether no task has changed
+    since that archive began.
     """
 
     id: int
@@ -56,6 +57,7 @@ class Purgeable:
     changed_at: datetime
     verified_at: datetime | None
     archived_to: str
+    archive_digest: bytes | None
     is_archived: bool
     purged_at: datetime | None
 
@@ -111,6 +113,7 @@ def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Pu
             changed_at=changed_at,
             verified_at=None if newest is None else newest.verified_at,
             archived_to="" if newest is None else newest.uri,
+            archive_digest=None if newest is None else newest.digest,
             is_archived=newest is not None and newest.created_at >= changed_at,
             purged_at=row.purged_at,
         )

@@ -1,4 +1,4 @@
-"""Purges one batch: marks it, deletes page by page, and notes the end.
+"""Purges one batch: looks for its archive, marks it, deletes page by page, and notes the end.
 
 It may be killed at any moment. The same call goes on where it was, since what is left is read from
 the ledger.
@@ -13,8 +13,10 @@ from producer.ledger import purges
 from producer.ledger.batch_ids import id_range
 from producer.ledger.purgeable import Keep, Purgeable
 from producer.retention.pages import Pages
+from producer.retention.presence import archive_fault
 from schemas.errors import UnsafeStateError
 from schemas.ledger.transactions import Transactions
+from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
@@ -25,6 +27,7 @@ async def purge(
     target: Purgeable,
     keep: Keep,
     *,
+    store: WriteOnceStore,
     actor: str,
     unarchived: bool = False,
     rate: float | None = None,
@@ -32,9 +35,13 @@ async def purge(
 ) -> int:
     """Delete all that `keep` does not keep of a batch; return how many tasks that concerned.
 
-    `rate`: tasks a second at most. `progress` is told how many tasks are done. Raises
-    UnsafeStateError, with the reason, if the batch may not be purged, or if tasks of it run again.
+    `store` has the batch's archive, which is not looked for if `unarchived`. `rate`: tasks a second
+    at most. `progress` is told how many tasks are done. Raises UnsafeStateError, with the reason,
+    if the batch may not be purged, or if tasks of it run again; ObjectError if the archive cannot
+    be looked for.
     """
+    if not unarchived and (reason := await lost_archive(store, target)):
+        raise UnsafeStateError(f"batch {target.name}: {reason}")
     await transactions.write(purges.mark, target, keep, actor, unarchived=unarchived)
     crash.reach("purge.marked")
     pages = Pages(clock, rate)
@@ -59,3 +66,19 @@ async def purge(
             "when they are final"
         )
     return done
+
+
+async def lost_archive(store: WriteOnceStore, target: Purgeable) -> str:
+    """Return why the archive of a batch no longer counts, and what to do; empty if it does.
+
+    Raises ObjectError if the archive cannot be looked for.
+    """
+    if not target.is_archived:
+        return ""
+    fault = await archive_fault(store, target.archived_to, target.archive_digest)
+    if not fault:
+        return ""
+    return (
+        f"of its archive, {fault}; put the archive back, or run: python -m producer archive "
+        f"--batch {target.name} --to DIR, or purge it with --unarchived to lose what is deleted"
+    )

@@ -47,7 +47,9 @@ class Memory:
         self.objects[uri] = content
 
     async def get(self, uri: str, *, limit: int) -> bytes:
-        content = self.objects[uri]
+        content = self.objects.get(uri)
+        if content is None:
+            raise ObjectError(ObjectFault.GONE, f"{uri} does not exist")
         if len(content) > limit:
             raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} is too large")
         return content

@@ -1,5 +1,6 @@
 """A purge deletes what is kept of final batches, and nothing else; agents see no change."""
 
+import hashlib
 import io
 from collections import Counter
 from dataclasses import replace
@@ -34,6 +35,7 @@ from producer.screen.dead_letters import story_json, story_lines
 from schemas.errors import UnsafeStateError
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_now
+from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.task.states import Status
 from tests.contract.ledger_dead import applied, dead, delivered, killed, request, stored
 from tests.contract.ledger_parts import (
@@ -43,8 +45,11 @@ from tests.contract.ledger_parts import (
     LedgerDatabase,
     new_task,
 )
+from tests.contract.test_archiver import Memory
 from tests.support.clock import HandClock
 
+FOLDER = "file:///a/"
+MANIFEST = f"{FOLDER}manifest.json"
 GAUGES: dict[str, Any] = {"dead_letters": 0, "kept": Counter()}  # what the ledger holds now
 OF_TASKS = (
     tables.task,
@@ -73,8 +78,20 @@ def final(ledger_db: LedgerDatabase, into: str = BATCH) -> list[int]:
 
 
 def archived(ledger_db: LedgerDatabase, name: str = BATCH) -> None:
-    row = {"batch_id": ledger_db.batch(name).id, "uri": "file:///a", "verified_at": utc_now()}
+    row = {
+        "batch_id": ledger_db.batch(name).id,
+        "uri": FOLDER,
+        "verified_at": utc_now(),
+        "digest": hashlib.sha256(b"its manifest").digest(),
+    }
     ledger_db.run(lambda c: c.execute(insert(tables.archive).values(**row)))
+
+
+def archives() -> Memory:
+    """Return a store in which the archive of `archived` is whole."""
+    memory = Memory()
+    memory.objects[MANIFEST] = b"its manifest"
+    return memory
 
 
 def emptied(ledger_db: LedgerDatabase, table: Table[Any]) -> None:
@@ -88,13 +105,18 @@ def target(ledger_db: LedgerDatabase, name: str = BATCH) -> Purgeable:
 
 
 async def purged(
-    ledger_db: LedgerDatabase, keep: Keep = Keep.NOTHING, name: str = BATCH, **options: Any
+    ledger_db: LedgerDatabase,
+    keep: Keep = Keep.NOTHING,
+    name: str = BATCH,
+    memory: Memory | None = None,
+    **options: Any,
 ) -> int:
     return await purge(
         ledger_db.transactions,
         HandClock(),
         target(ledger_db, name),
         keep,
+        store=memory or archives(),
         actor="ann",
         **options,
     )
@@ -204,6 +226,46 @@ async def test_a_batch_that_is_used_is_not_purged(
 
     assert ledger_db.count(tables.task_input) >= 3
     assert all(row.purging_at is None for row in ledger_db.rows(tables.batch))
+
+
+@pytest.mark.parametrize("stored", [None, b"another one", b""])
+async def test_a_batch_whose_archive_is_gone_is_not_purged(
+    ledger_db: LedgerDatabase, stored: bytes | None
+) -> None:
+    """An archive that was deleted or overwritten keeps the rows; the refusal says what to do."""
+    final(ledger_db)
+    archived(ledger_db)
+    memory = archives()
+    del memory.objects[MANIFEST]
+    if stored is not None:
+        memory.objects[MANIFEST] = stored
+
+    for keep in Keep:
+        with pytest.raises(UnsafeStateError) as refused:
+            await purged(ledger_db, keep, memory=memory)
+        assert str(refused.value).startswith(f"batch {BATCH}: of its archive, {MANIFEST} ")
+        assert f"archive --batch {BATCH} --to DIR" in str(refused.value)
+
+    assert ledger_db.count(tables.task_input) == 3
+    assert all(row.purging_at is None for row in ledger_db.rows(tables.batch))
+    assert await purged(ledger_db, memory=memory, unarchived=True) == 3
+
+
+async def test_a_store_of_archives_that_is_away_keeps_the_rows(ledger_db: LedgerDatabase) -> None:
+    """Nobody knows whether the archive is there, so the failure is the store's."""
+    final(ledger_db)
+    archived(ledger_db)
+    away = archives()
+    away.get = unreachable  # type: ignore[method-assign]
+
+    with pytest.raises(ObjectError, match="does not answer"):
+        await purged(ledger_db, memory=away)
+
+    assert ledger_db.count(tables.task) == 3
+
+
+async def unreachable(uri: str, *, limit: int) -> bytes:
+    raise ObjectError(ObjectFault.OUTAGE, f"{uri} does not answer, whatever its limit, {limit}")
 
 
 async def test_older_agents_are_named_and_then_refused(ledger_db: LedgerDatabase) -> None:

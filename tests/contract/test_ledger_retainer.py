@@ -30,6 +30,7 @@ def retainer(
         group=GROUP,
         settings=settings,
         archiver=archiver(ledger_db, memory),
+        store=memory,
     )
 
 
@@ -115,6 +116,26 @@ async def test_a_batch_that_changed_after_its_archive_is_archived_again(
     memory.puts_left = 10
     assert await duty.retain() == 1
     assert len(memory.named("manifest.json")) == 2
+    assert ledger_db.count(tables.task) == 0
+
+
+async def test_rows_stay_when_their_archive_is_gone(ledger_db: LedgerDatabase) -> None:
+    """Whoever deleted the archive, nothing more is deleted here; a person is told each time."""
+    memory = Memory()
+    ids = old(ledger_db)
+    duty = retainer(ledger_db, memory)
+    aged(ledger_db, 8)
+    await duty.retain()
+    aged(ledger_db, 100)
+    (manifest,) = memory.named("manifest.json")
+    kept = memory.objects.pop(manifest)
+
+    with pytest.raises(UnsafeStateError, match=f"{manifest} is not there any more"):
+        await duty.retain()
+    assert ledger_db.count(tables.task) == len(ids)
+
+    memory.objects[manifest] = kept
+    assert await duty.retain() == 1
     assert ledger_db.count(tables.task) == 0
 
 

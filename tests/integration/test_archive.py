@@ -75,9 +75,14 @@ def test_an_archived_batch_is_put_away(embedded: Deployment) -> None:
 
 
 def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) -> None:
-    """Its results are nowhere else."""
+    """Its results are nowhere else, so an archive that has gone stops the purge."""
     finished(embedded)
+    gone = Path(str(archived(embedded, "--to", str(embedded.folder))["uri"]).removeprefix("file:"))
+    shutil.rmtree(gone)
+    refused = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
+    assert (refused.code, f"{gone}/manifest.json is not there any more" in refused.err) == (4, True)
     said = archived(embedded, "--to", str(embedded.folder))
+    assert said["archived_before"] is False
     embedded.producer("purge", "--batch", BATCH, "--yes")
 
     refused = embedded.run("producer", "export", "--batch", BATCH)
