@@ -47,7 +47,7 @@ from agent.wiring.live_settings import Rereading
 from agent.wiring.retention import retention_rounds
 from producer.app import Parts, bus_path, make_relay
 from producer.bus.embedded.lock import AGENTS
-from producer.ledger.agent_status import REAPER
+from producer.ledger.status.agent_status import REAPER
 from producer.metrics.http_server import HttpPage, HttpServer
 from producer.replay.applier import make_applier
 from schemas.codes import Code

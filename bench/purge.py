@@ -19,8 +19,8 @@ from sqlalchemy import insert, literal, select, update
 from agent.ports import ClaimAnswer
 from bench.rows import LargeMariaDB
 from bench.table import Figure
-from producer.ledger import purgeable
-from producer.ledger.purgeable import Keep
+from producer.ledger.retention import purgeable
+from producer.ledger.retention.purgeable import Keep
 from producer.retention.purge import purge
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database

@@ -18,17 +18,11 @@ from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Claimable, Row, Settlement
 from bench.filling import BATCHES, GROUP, TYPE, batch_name, fingerprint_of, key_of
 from bench.reads import Work
-from producer.ledger import (
-    batch_ids,
-    batch_status,
-    cancel,
-    dead_letters,
-    progress,
-    selection_query,
-    status,
-)
-from producer.ledger.replay_runs import ReplayRequest
-from producer.ledger.selection import Selection
+from producer.ledger import batch_ids, cancel
+from producer.ledger.dead_letters import error_groups, selection_query
+from producer.ledger.dead_letters.replay_runs import ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.status import batch_status, group_status, progress
 from producer.replay import plan, runs
 from producer.replay.runs import Cursor
 from schemas.ledger import migrations, tables
@@ -63,12 +57,12 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "cancel page, nothing waits": lambda c: _cancelled(c, _FINAL_BATCH),
         "cancel page, 500 wait": lambda c: _cancelled(c, BATCHES),
         "export start": lambda c: batch_ids.id_range(c, BATCHES),
-        "status": lambda c: status.read(c, GROUP),
-        "status --batch": lambda c: status.read(c, GROUP, last),
+        "status": lambda c: group_status.read(c, GROUP),
+        "status --batch": lambda c: group_status.read(c, GROUP, last),
         "status: what ended in ten minutes": lambda c: batch_status.paces(c, _batches()),
         "progress": lambda c: progress.read(c, GROUP),
         "progress: waiting": lambda c: progress.waiting(c, GROUP),
-        "any_dead": lambda c: dead_letters.any_dead(c, GROUP),
+        "any_dead": lambda c: error_groups.any_dead(c, GROUP),
         "dead list": lambda c: _listed(c, Selection()),
         "dead list --batch": lambda c: _listed(c, Selection(batch=last)),
         "dead list --fingerprint": lambda c: _listed(
@@ -110,7 +104,7 @@ def _last_hour(connection: Connection) -> Selection:
 
 
 def _listed(connection: Connection, selection: Selection) -> object:
-    return dead_letters.listed(connection, GROUP, selection, examples=40)
+    return error_groups.listed(connection, GROUP, selection, examples=40)
 
 
 def _planned(connection: Connection, selection: Selection) -> object:

@@ -9,7 +9,7 @@ from datetime import UTC
 
 from sqlalchemy import Connection, or_, update
 
-from producer.ledger import selection_query
+from producer.ledger.dead_letters import selection_query
 from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import id_block
 

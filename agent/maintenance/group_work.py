@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from agent.ledger import queries
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import dead_lines
-from producer.ledger import dead_letters, hooks, outbox, replay_runs, status, store
+from producer.ledger import hooks, outbox, store
+from producer.ledger.dead_letters import error_groups, replay_runs
+from producer.ledger.status import group_status
 from producer.ports import TopicAdmin
 from producer.relay.relay import Relay
 from schemas.codes import Code
@@ -64,7 +66,7 @@ class GroupWork:
 
     async def any_dead(self) -> bool:
         """Return whether a task of the group is dead."""
-        return await self._read(dead_letters.any_dead, self._topics.group)
+        return await self._read(error_groups.any_dead, self._topics.group)
 
     async def notes(self, *, dead_lately: int) -> Sequence[Note]:
         """Return warnings for a person who believes that all work is done.
@@ -73,7 +75,7 @@ class GroupWork:
         """
         group = self._topics.group
         loads = map(store.half_loaded_message, await self._read(store.half_loaded, group))
-        batches = (await self._read(status.read, group)).batches
+        batches = (await self._read(group_status.read, group)).batches
         dead = {batch.name: batch.counts["dead"] for batch in batches}
         left = [
             text

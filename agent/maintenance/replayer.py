@@ -6,7 +6,7 @@ Tested by tests/contract/test_ledger_replayer.py.
 """
 
 from agent.maintenance.duty import Duty, repeat
-from producer.ledger import replay_runs
+from producer.ledger.dead_letters import replay_runs
 from producer.replay.applier import Applier, Place
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock

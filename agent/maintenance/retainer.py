@@ -10,9 +10,9 @@ import asyncio
 from functools import partial
 
 from agent.ledger import turns
-from producer.ledger import archives, purgeable
 from producer.ledger.audit import AGENT
-from producer.ledger.purgeable import Keep
+from producer.ledger.retention import archives, purgeable
+from producer.ledger.retention.purgeable import Keep
 from producer.ledger.store import Batch
 from producer.retention.archiver import Archiver
 from producer.retention.purge import purge

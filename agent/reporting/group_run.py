@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from producer.ledger.progress import Totals
+from producer.ledger.status.progress import Totals
 from producer.text.pace import PaceMeter, duration, left_text, rate_text
 from schemas.task.wording import counted
 

@@ -9,7 +9,7 @@ from agent.reporting.group_run import GroupRun
 from agent.reporting.messages import DeadExample, Note, from_line
 from agent.reporting.telemetry import death_lines
 from agent.reporting.views import BarView, View, view_of
-from producer.ledger.progress import Totals
+from producer.ledger.status.progress import Totals
 from producer.text.printable import shown
 from schemas.codes import Code
 from schemas.runtime.clock import Clock

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from producer.ledger.progress import Totals
+from producer.ledger.status.progress import Totals
 from schemas.task.wording import one_line
 
 

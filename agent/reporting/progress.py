@@ -14,9 +14,10 @@ from agent.reporting.messages import DeadExample, Note, example, to_line
 from agent.reporting.reasons import why_still
 from agent.reporting.telemetry import Counts, death_lines
 from agent.reporting.views import View, view_of
-from producer.ledger import dead_letters, progress
-from producer.ledger.progress import Totals
-from producer.ledger.selection import Selection
+from producer.ledger.dead_letters import error_groups
+from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.status import progress
+from producer.ledger.status.progress import Totals
 from producer.text.agent_report import Sentence, sentences
 from producer.text.urgency import Urgency
 from schemas.codes import Code
@@ -128,7 +129,7 @@ class Progress:
         examples: dict[str, DeadExample] = {}
         with suppress(DatabaseError):
             for group in await self._transactions.read(
-                dead_letters.listed, self._group, Selection(), EXAMPLES
+                error_groups.listed, self._group, Selection(), EXAMPLES
             ):
                 dead = group.example
                 if dead.id and dead.batch:

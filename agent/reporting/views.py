@@ -9,7 +9,7 @@ from typing import Protocol
 
 from agent.reporting.group_run import GroupRun
 from agent.reporting.messages import to_line
-from producer.ledger.progress import Totals
+from producer.ledger.status.progress import Totals
 from producer.screen.live import Bar, bar
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ import argparse
 
 from producer.app import opened_ledger
 from producer.cli.cancel import actor
-from producer.ledger import archives, store
+from producer.ledger import store
+from producer.ledger.retention import archives
 from producer.retention.adopter import Adopter
 from producer.retention.archiver import folder_name
 from producer.retention.found import manifests

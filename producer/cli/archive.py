@@ -8,7 +8,8 @@ import argparse
 from producer.app import LedgerParts, opened_ledger
 from producer.cli.adopt import OUTAGES, adopt
 from producer.cli.cancel import actor
-from producer.ledger import archives, store, tally
+from producer.ledger import store, tally
+from producer.ledger.retention import archives
 from producer.ledger.store import Batch
 from producer.retention.archiver import Archiver
 from producer.retention.formats import ArchiveFormat

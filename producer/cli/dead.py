@@ -11,9 +11,9 @@ from rich.text import Text
 
 from producer.app import SCREEN_S, opened_ledger
 from producer.cli.selection_options import read_selection, record_number, several
-from producer.ledger import history
-from producer.ledger.dead_letters import Group, listed
-from producer.ledger.selection import Selection
+from producer.ledger.dead_letters import history
+from producer.ledger.dead_letters.error_groups import Group, listed
+from producer.ledger.dead_letters.selection import Selection
 from producer.screen import dead_letters
 from producer.screen.answer import fail
 from producer.screen.output import note, say, say_json, say_styled

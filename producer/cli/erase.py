@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from producer.app import opened_ledger
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
-from producer.ledger import erasures
-from producer.ledger.erasures import Erased, Subject
+from producer.ledger.retention import erasures
+from producer.ledger.retention.erasures import Erased, Subject
 from producer.retention.erasure import Erasure
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar

@@ -22,8 +22,9 @@ from producer.input.known_types import KnownTypes
 from producer.input.lines import Bad, Good
 from producer.input.missing_prompts import MissingPrompts
 from producer.input.rejects import Rejects, TooManyRejectsError
-from producer.ledger import batch_options, reported_types, store, tally
+from producer.ledger import batch_options, store, tally
 from producer.ledger.new_tasks import NewTask
+from producer.ledger.status import reported_types
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import Ask, InputDigest, Preflight

@@ -26,7 +26,7 @@ from producer.cli.arguments import (
 )
 from producer.cli.parsing import Imported, Parser
 from producer.cli.retention_options import add_dead_trim, add_erase, add_purge
-from producer.ledger.selection import DISPOSITIONS
+from producer.ledger.dead_letters.selection import DISPOSITIONS
 from producer.limits import CAP, MAX_REJECTS
 from schemas.task.hooks import HookEvent
 from schemas.task.lanes import DEFAULT_PRIORITY

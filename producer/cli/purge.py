@@ -8,8 +8,9 @@ from producer.app import LedgerParts, opened_ledger
 from producer.cli.adopt import OUTAGES
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
-from producer.ledger import purgeable, selection_query
-from producer.ledger.purgeable import Keep, Purgeable
+from producer.ledger.dead_letters import selection_query
+from producer.ledger.retention import purgeable
+from producer.ledger.retention.purgeable import Keep, Purgeable
 from producer.ledger.store import no_batch
 from producer.retention.purge import lost_archive
 from producer.retention.purge import purge as purge_batch

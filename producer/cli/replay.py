@@ -11,9 +11,9 @@ from producer.cli.confirm import agreed, require_answer
 from producer.cli.dead import width
 from producer.cli.selection_options import read_selection
 from producer.input.estimate import Estimate
-from producer.ledger import history, reopen, replay_runs
-from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
-from producer.ledger.selection import RECORD
+from producer.ledger.dead_letters import history, reopen, replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters.selection import RECORD
 from producer.ledger.store import Batch
 from producer.limits import CAP
 from producer.replay import plan as replay_plan

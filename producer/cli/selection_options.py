@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from datetime import datetime
 
-from producer.ledger.selection import RECORD, Selection
-from producer.ledger.selection_query import now
+from producer.ledger.dead_letters.selection import RECORD, Selection
+from producer.ledger.dead_letters.selection_query import now
 from producer.ledger.store import find_batch, no_batch
 from producer.text.times import moment
 from schemas.ledger.database import Connection

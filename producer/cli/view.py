@@ -17,10 +17,11 @@ from rich.text import Text
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.dead import width
 from producer.cli.outputs import LostOutputs, OutputReader
-from producer.ledger import archives, store
-from producer.ledger import export as exports
-from producer.ledger import status as statuses
-from producer.ledger.result_lines import Ended, LineOf, docllm_line, openai_line
+from producer.ledger import store
+from producer.ledger.results import export as exports
+from producer.ledger.results.result_lines import Ended, LineOf, docllm_line, openai_line
+from producer.ledger.retention import archives
+from producer.ledger.status import group_status as statuses
 from producer.screen.group_status import status_text
 from producer.screen.output import note, say_json, say_styled
 from producer.text.output_file import standard_output, whole_file

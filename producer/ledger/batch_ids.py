@@ -1,6 +1,6 @@
 """The ids of a batch's tasks, which are neighbours because a load takes them in blocks.
 
-Tested by tests/unit/producer/ledger/test_export.py.
+Tested by tests/unit/producer/ledger/results/test_export.py.
 """
 
 from sqlalchemy import ColumnElement, Connection, select

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from producer.ledger import snapshot
+from producer.ledger.status import snapshot
 from producer.metrics.families import Reading, families
 from producer.metrics.http_server import JSON, HttpAnswer, HttpPage, health
 from producer.metrics.route_labels import RouteLabels

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from producer.ledger.agent_status import AgentState, AgentStatus
-from producer.ledger.group_sums import OTHER
-from producer.ledger.replay_runs import ItemState
-from producer.ledger.snapshot import Snapshot
-from producer.ledger.status import GroupStatus
+from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.status.agent_status import AgentState, AgentStatus
+from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.group_sums import OTHER
+from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Bound, Scale
 from producer.ports import Backlog

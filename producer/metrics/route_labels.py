@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from producer.ledger.group_sums import OTHER
+from producer.ledger.status.group_sums import OTHER
 from schemas.settings.config import DEFAULT_ROUTE
 
 

@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from producer.input.estimate import Estimate
 from producer.input.lines import Good, read_line
-from producer.ledger import dead_letters, failure_groups, selection_query
-from producer.ledger.dead_letters import Group
-from producer.ledger.export import Read
-from producer.ledger.failure_groups import NOTHING, TotalCost
+from producer.ledger.dead_letters import error_groups, failure_groups, selection_query
+from producer.ledger.dead_letters.error_groups import Group
+from producer.ledger.dead_letters.failure_groups import NOTHING, TotalCost
+from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_runs import ReplayRequest
+from producer.ledger.results.export import Read
 from producer.replay.runs import candidates
 from schemas.ledger.query_plans import unindexed
 from schemas.ledger.sql import utc_now
@@ -67,13 +67,13 @@ def plan(connection: Connection, group: str, request: ReplayRequest) -> ReplayPl
     dead = _dead(connection, group, request)
     count = sum(group_of_error.tasks for group_of_error in dead.groups)
     room = None if selection.limit is None else max(0, selection.limit - count)
-    records = dead_letters.of_records(
+    records = error_groups.of_records(
         connection, _first(candidates(connection, group, request, QUARANTINE), room)
     )
     return ReplayPlan(
         tasks=count,
         records=sum(group_of_error.count for group_of_error in records),
-        groups=dead_letters.largest_first(dead.groups + records),
+        groups=error_groups.largest_first(dead.groups + records),
         batches=[],
         spent=sum((group_of_error.spent for group_of_error in dead.groups), NOTHING),
         late=dead.late,
@@ -124,10 +124,10 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _Dead:
     if request.selection.limit is not None:
         tasks = candidates(connection, group, request, TASK)
         first = _first(tasks, request.selection.limit)
-        groups = dead_letters.of_tasks(connection, first)
+        groups = error_groups.of_tasks(connection, first)
         return _Dead(groups, _late(connection, first, unindexed(expires_at)), len(capped), closed)
-    groups = dead_letters.largest_first(dead_letters.of_failures(open_ones))
-    groups = dead_letters.with_examples(connection, groups, open_ones, request.selection)
+    groups = error_groups.largest_first(error_groups.of_failures(open_ones))
+    groups = error_groups.with_examples(connection, groups, open_ones, request.selection)
     tasks = candidates(connection, group, request, TASK, "ix_dead_expires")
     return _Dead(groups, _late(connection, tasks, expires_at), len(capped), closed)
 
@@ -139,7 +139,7 @@ def _counted(connection: Connection, group: str, request: ReplayRequest) -> _Dea
     tasks = _first(candidates(connection, group, request, TASK), request.selection.limit)
     ready = selection_query.ready(request.selection, request.cap)
     return _Dead(
-        dead_letters.of_tasks(connection, tasks),
+        error_groups.of_tasks(connection, tasks),
         _late(connection, tasks, unindexed(dead_letter.c.expires_at)),
         _count(connection, selected.where(at_cap)),
         _count(connection, selected.where(~at_cap, ~ready)),

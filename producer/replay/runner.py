@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from producer.ledger import replay_runs
-from producer.ledger.replay_runs import ReplayRequest, Run
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ReplayRequest, Run
 from producer.relay.relay import Relay
 from producer.replay import runs
 from producer.replay.applier import Applier, Place, Step

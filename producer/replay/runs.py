@@ -13,10 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
 
-from producer.ledger import audit, replay_runs, selection_query
+from producer.ledger import audit
 from producer.ledger.audit import AuditKind
+from producer.ledger.dead_letters import replay_runs, selection_query
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
 from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import seconds_until, utc_after, utc_now

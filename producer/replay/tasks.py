@@ -13,10 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
-from producer.ledger import audit, outbox, replay_runs, tally
+from producer.ledger import audit, outbox, tally
 from producer.ledger.audit import AuditKind
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
 from producer.ledger.outbox import TASK
-from producer.ledger.replay_runs import ItemState, ReplayRequest
 from producer.ports import Order
 from producer.replay import runs
 from producer.replay.runs import Page

@@ -14,9 +14,10 @@ from typing import Any
 
 import orjson
 
-from producer.ledger import adoptions, archives, store
-from producer.ledger.adoptions import Adoptable, LedgerTask
+from producer.ledger import store
 from producer.ledger.batch_ids import id_range
+from producer.ledger.retention import adoptions, archives
+from producer.ledger.retention.adoptions import Adoptable, LedgerTask
 from producer.ledger.store import Batch
 from producer.retention import formats
 from producer.retention.archiver import ArchiveAlteredError

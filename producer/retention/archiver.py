@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from producer.ledger import archive_lines, archives
-from producer.ledger.archive_lines import ArchiveLine
-from producer.ledger.archives import Archive
-from producer.ledger.export import id_groups
+from producer.ledger.results.export import id_groups
+from producer.ledger.retention import archive_lines, archives
+from producer.ledger.retention.archive_lines import ArchiveLine
+from producer.ledger.retention.archives import Archive
 from producer.ledger.store import Batch
 from producer.retention import formats
 from producer.retention.formats import ArchiveFormat

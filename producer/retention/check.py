@@ -6,7 +6,7 @@ Tested by tests/integration/test_archive.py.
 """
 
 from producer.app import is_ledger_missing, opened_ledger
-from producer.ledger import archives
+from producer.ledger.retention import archives
 from producer.retention.archiver import folder_name
 from producer.retention.found import manifests, require_folder
 from producer.text.printable import shown

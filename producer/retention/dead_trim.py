@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from producer.ledger import spent_letters
-from producer.ledger.spent_letters import TopicLetter
+from producer.ledger.dead_letters import spent_letters
+from producer.ledger.dead_letters.spent_letters import TopicLetter
 from producer.ports import Incoming, TopicReader
 from schemas.ledger.transactions import Transactions
 from schemas.task.envelope import NotOursError, decode

@@ -8,9 +8,9 @@ Tested by tests/contract/test_ledger_erase.py.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from producer.ledger import erasures
 from producer.ledger.batch_ids import id_range
-from producer.ledger.erasures import Erased, Subject
+from producer.ledger.retention import erasures
+from producer.ledger.retention.erasures import Erased, Subject
 from producer.retention.pages import Pages
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash

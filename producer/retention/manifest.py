@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from producer.ledger.archives import Contents
+from producer.ledger.retention.archives import Contents
 
 VERSION = 1
 NAME = "manifest.json"

@@ -9,9 +9,9 @@ Tested by tests/contract/test_ledger_purge.py.
 from collections.abc import Callable
 from functools import partial
 
-from producer.ledger import purges
 from producer.ledger.batch_ids import id_range
-from producer.ledger.purgeable import Keep, Purgeable
+from producer.ledger.retention import purges
+from producer.ledger.retention.purgeable import Keep, Purgeable
 from producer.retention.pages import Pages
 from producer.retention.presence import archive_fault
 from schemas.errors import UnsafeStateError

@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.text import Text
 
-from producer.ledger.dead_letters import Group
-from producer.ledger.history import (
+from producer.ledger.dead_letters.error_groups import Group
+from producer.ledger.dead_letters.history import (
     Child,
     DeadLetter,
     PastAttempt,
@@ -22,8 +22,8 @@ from producer.ledger.history import (
     StoredResult,
     Story,
 )
+from producer.ledger.dead_letters.selection import RECORD
 from producer.ledger.quarantine import headers_of
-from producer.ledger.selection import RECORD
 from producer.ledger.tally import OTHER_FINGERPRINTS
 from producer.text.columns import Column, fitted
 from producer.text.printable import shown

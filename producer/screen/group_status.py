@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from producer.ledger import agent_status
-from producer.ledger.agent_status import AgentState, AgentStatus
-from producer.ledger.batch_status import BatchStatus
-from producer.ledger.releases import ReleaseStatus, ReleaseSums
-from producer.ledger.status import GroupStatus
+from producer.ledger.status import agent_status
+from producer.ledger.status.agent_status import AgentState, AgentStatus
+from producer.ledger.status.batch_status import BatchStatus
+from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.ledger.store import half_loaded_message
 from producer.screen.replays import unfinished_line
 from producer.text.agent_report import Sentence, call_text

@@ -2,7 +2,7 @@
 
 The answer is the message's text, its JSON, or a handler's value.
 
-Tested by tests/unit/producer/ledger/test_result_lines.py.
+Tested by tests/unit/producer/ledger/results/test_result_lines.py.
 """
 
 import zlib

@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 
 from agent.reporting.metrics import AgentMetrics
-from producer.ledger.group_sums import GroupSums
-from producer.ledger.snapshot import Snapshot
-from producer.ledger.status import GroupStatus
+from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.group_sums import GroupSums
+from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.families import WAITS, Reading, families
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Bound, Scale

@@ -7,9 +7,11 @@ from typing import Any
 from sqlalchemy import delete
 
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import outbox, quarantine, replay_runs, status
-from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
-from producer.ledger.selection import Selection
+from producer.ledger import outbox, quarantine
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.status import group_status
 from producer.limits import CAP
 from producer.replay import runs, tasks
 from producer.replay.runs import Cursor, Page
@@ -122,7 +124,7 @@ def replayed(ledger_db: LedgerDatabase, **options: Any) -> Applied:
 
 def counts(ledger_db: LedgerDatabase) -> dict[str, int]:
     """Return the counts that `status` shows for all batches, without zeros."""
-    shown = ledger_db.run(lambda c: status.read(c, GROUP)).batches
+    shown = ledger_db.run(lambda c: group_status.read(c, GROUP)).batches
     names = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
     sums = {name: sum(group.counts[name] for group in shown) for name in names}
     return {name: count for name, count in sums.items() if count}

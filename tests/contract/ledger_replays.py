@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from agent.maintenance.replayer import Replayer
-from producer.ledger import replay_runs
-from producer.ledger.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
 from producer.ports import Refusal
 from producer.relay.relay import Relay
 from producer.replay.applier import Applier

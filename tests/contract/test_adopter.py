@@ -10,8 +10,9 @@ import orjson
 import pytest
 from sqlalchemy import insert
 
-from producer.ledger import adoptions, archives, purgeable, store
-from producer.ledger.purgeable import Keep
+from producer.ledger import store
+from producer.ledger.retention import adoptions, archives, purgeable
+from producer.ledger.retention.purgeable import Keep
 from producer.retention.adopter import Adopter
 from producer.retention.archiver import ArchiveAlteredError
 from producer.retention.manifest import NAME

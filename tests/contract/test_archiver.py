@@ -12,7 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.ledger import archives, cancel, store
+from producer.ledger import cancel, store
+from producer.ledger.retention import archives
 from producer.replay import tasks as replay_tasks
 from producer.retention import formats
 from producer.retention.archiver import ArchiveLimits, Archiver, folder_name

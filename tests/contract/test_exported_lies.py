@@ -14,7 +14,8 @@ from sqlalchemy import select, text
 
 from agent.ledger import compaction
 from agent.ledger.compaction import CompactionLimits
-from producer.ledger import snapshot, tally
+from producer.ledger import tally
+from producer.ledger.status import snapshot
 from producer.metrics.families import Reading, families
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Bound, Scale

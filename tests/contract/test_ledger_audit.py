@@ -3,8 +3,9 @@
 from typing import Any
 
 from agent.ledger import route_resumes
-from producer.ledger import audit, cancel, reopen
+from producer.ledger import audit, cancel
 from producer.ledger.audit import AuditKind
+from producer.ledger.dead_letters import reopen
 from schemas.ledger import tables
 from tests.contract.ledger_dead import dead, request, stored
 from tests.contract.ledger_parts import BATCH, GROUP, LedgerDatabase

@@ -7,9 +7,11 @@ import pytest
 from agent.ledger import compaction
 from agent.ledger.compaction import CompactionLimits
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import history, quarantine, selection_query, status, tally
-from producer.ledger.dead_letters import Group, any_dead, listed
-from producer.ledger.selection import Selection
+from producer.ledger import quarantine, tally
+from producer.ledger.dead_letters import history, selection_query
+from producer.ledger.dead_letters.error_groups import Group, any_dead, listed
+from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.status import group_status
 from schemas.ledger import tables
 from schemas.ledger.sql import LONG_AGO_TIME
 from schemas.task.fingerprint import fingerprint
@@ -336,7 +338,7 @@ def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDat
 
     (group,) = groups(ledger_db)
     story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
-    (batch,) = ledger_db.run(lambda c: status.read(c, GROUP)).batches
+    (batch,) = ledger_db.run(lambda c: group_status.read(c, GROUP)).batches
 
     assert (group.disposition, group.example.error_class) == ("newer", "NEWER")
     assert story is not None

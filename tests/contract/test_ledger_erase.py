@@ -8,8 +8,10 @@ import pytest
 from sqlalchemy import insert, update
 
 from agent.ports import ClaimAnswer
-from producer.ledger import erasures, group_sums, outbox
-from producer.ledger.erasures import Erased, Subject
+from producer.ledger import outbox
+from producer.ledger.retention import erasures
+from producer.ledger.retention.erasures import Erased, Subject
+from producer.ledger.status import group_sums
 from producer.relay import record_builder
 from producer.retention.erasure import LOOK_S, WAIT_S, Erasure
 from schemas.ledger import tables

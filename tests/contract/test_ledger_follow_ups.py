@@ -13,10 +13,12 @@ import pytest
 from agent.ledger.compaction import CompactionLimits, compact
 from agent.outcome import FollowUp, Outcome
 from agent.ports import Row, Verdict
-from producer.ledger import batch_status, history, progress, store
-from producer.ledger.export import export
-from producer.ledger.history import Child
-from producer.ledger.result_lines import docllm_line
+from producer.ledger import store
+from producer.ledger.dead_letters import history
+from producer.ledger.dead_letters.history import Child
+from producer.ledger.results.export import export
+from producer.ledger.results.result_lines import docllm_line
+from producer.ledger.status import batch_status, progress
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.task.envelope import digest

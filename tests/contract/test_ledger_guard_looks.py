@@ -8,8 +8,8 @@ import pytest
 from agent.ledger import reaping
 from agent.ledger.leases import declare_lost
 from agent.outcome import Failure, Moved
-from producer.ledger.replay_runs import ReplayRequest
-from producer.ledger.selection import Selection
+from producer.ledger.dead_letters.replay_runs import ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
 from producer.replay import tasks as replay_tasks
 from schemas.ledger import tables
 from schemas.task.failures import ErrorClass

@@ -9,7 +9,8 @@ from agent.ledger.leases import declare_lost, stop
 from agent.ledger.settlements import settle
 from agent.outcome import Moved, Outcome, Spent
 from agent.ports import Verdict
-from producer.ledger import cancel, hooks, status
+from producer.ledger import cancel, hooks
+from producer.ledger.status import group_status
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.task.hooks import HookEvent, HookState
@@ -201,7 +202,7 @@ def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> 
         "1 hook on_success of type document given up: the queue is full; "
         f"to run them again: python -m producer dead hooks --retry --group {GROUP}"
     )
-    assert ledger_db.call(status.read, GROUP).reasons == (text,)
+    assert ledger_db.call(group_status.read, GROUP).reasons == (text,)
     assert ledger_db.call(hooks.of_task, row.task_id) == [
         "on_success given up, failed 5 times: the queue is full"
     ]

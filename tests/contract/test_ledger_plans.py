@@ -18,10 +18,10 @@ from agent.ledger import hook_runs, queries, reaping, resource_locks, sweeping
 from agent.ports.lock_table import Claimant, LockChange
 from bench import reads
 from bench.reads import Work
-from producer.ledger import held_locks, replay_runs
+from producer.ledger.dead_letters import held_locks, replay_runs
+from producer.ledger.dead_letters.replay_runs import ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import TASK
-from producer.ledger.replay_runs import ReplayRequest
-from producer.ledger.selection import Selection
 from producer.replay import runs
 from schemas.ledger import migrations
 from schemas.ledger.database import Database

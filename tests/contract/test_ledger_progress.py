@@ -3,8 +3,8 @@
 import pytest
 
 from agent.outcome import Outcome
-from producer.ledger import progress
-from producer.ledger.progress import Totals, Waiting
+from producer.ledger.status import progress
+from producer.ledger.status.progress import Totals, Waiting
 from tests.contract.ledger_dead import dead, replayed
 from tests.contract.ledger_parts import (
     DEAD,

@@ -13,22 +13,16 @@ from sqlalchemy import Connection, Table, delete, insert
 
 from agent.ledger.compaction import CompactionLimits, compact
 from agent.ports import ClaimAnswer
-from producer.ledger import (
-    cancel,
-    group_sums,
-    history,
-    outbox,
-    purgeable,
-    purges,
-    selection_query,
-    store,
-)
-from producer.ledger.dead_letters import listed
-from producer.ledger.export import export
-from producer.ledger.purgeable import Keep, Purgeable
-from producer.ledger.replay_runs import ItemState
-from producer.ledger.result_lines import docllm_line, openai_line
-from producer.ledger.selection import Selection
+from producer.ledger import cancel, outbox, store
+from producer.ledger.dead_letters import history, selection_query
+from producer.ledger.dead_letters.error_groups import listed
+from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.results.export import export
+from producer.ledger.results.result_lines import docllm_line, openai_line
+from producer.ledger.retention import purgeable, purges
+from producer.ledger.retention.purgeable import Keep, Purgeable
+from producer.ledger.status import group_sums
 from producer.replay.plan import plan
 from producer.retention.purge import purge
 from producer.screen.dead_letters import story_json, story_lines

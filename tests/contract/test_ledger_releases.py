@@ -12,8 +12,8 @@ from agent.ledger.compaction import CompactionLimits
 from agent.ledger.settlements import settle
 from agent.outcome import Dead, Failure, Outcome, Spent
 from agent.ports import Settlement
-from producer.ledger import releases, status
-from producer.ledger.releases import ReleaseSums
+from producer.ledger.status import group_status, releases
+from producer.ledger.status.releases import ReleaseSums
 from producer.text.urgency import Urgency
 from schemas.ledger.database import Database
 from schemas.ledger.sql import utc_after, utc_minute
@@ -185,7 +185,7 @@ def test_a_worse_release_is_a_reason(ledger_db: LedgerDatabase) -> None:
             began = _moment(moment) - timedelta(minutes=minute)
             count(ledger_db, release, began, 100 - bad, bad)
 
-    found = ledger_db.call(status.read, GROUP)
+    found = ledger_db.call(group_status.read, GROUP)
 
     (reason,) = found.waits
     assert reason.urgency is Urgency.RELEASE_WORSE

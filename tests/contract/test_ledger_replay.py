@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent.ports import ClaimAnswer, Verdict
-from producer.ledger import cancel, outbox, status
+from producer.ledger import cancel, outbox
+from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.outbox import unpack
-from producer.ledger.replay_runs import ItemState
+from producer.ledger.status import group_status
 from producer.replay import runs as replay_runs
 from producer.replay import tasks
 from schemas.ledger import tables
@@ -215,7 +216,7 @@ def test_counts_stay_right(ledger_db: LedgerDatabase) -> None:
 
     replayed(ledger_db, dispositions=("permanent",))
 
-    (shown,) = ledger_db.run(lambda c: status.read(c, GROUP)).batches
+    (shown,) = ledger_db.run(lambda c: group_status.read(c, GROUP)).batches
     assert counts(ledger_db) == {"total": 4, "pending": 2, "dead": 1, "succeeded": 1}
     assert shown.failures == {"dead EXPIRED": 1}
     assert (shown.tokens_in, shown.cost) == (40, pytest.approx(0.0012))

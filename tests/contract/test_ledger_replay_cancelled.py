@@ -3,7 +3,7 @@
 from agent.outcome import Cancelled
 from agent.ports import Verdict
 from producer.ledger import cancel
-from producer.ledger.replay_runs import ItemState, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, Run
 from producer.replay import tasks
 from schemas.ledger import tables
 from schemas.task.states import Status

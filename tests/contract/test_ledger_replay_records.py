@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from producer.ledger import batch_options, replay_runs, store
+from producer.ledger import batch_options, store
 from producer.ledger.batch_options import TaskDefaults
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, Run
 from producer.ledger.outbox import TASK, unpack
-from producer.ledger.replay_runs import ItemState, Run
 from producer.ledger.store import Origin
 from producer.loading import foreign_records
 from producer.loading.foreign_records import Line

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from producer.input.estimate import Estimate
-from producer.ledger import replay_runs, selection_query
-from producer.ledger.failure_groups import TotalCost
+from producer.ledger.dead_letters import replay_runs, selection_query
+from producer.ledger.dead_letters.failure_groups import TotalCost
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_runs import ItemState, ReplayRequest
-from producer.ledger.selection import Selection
 from producer.replay import plan, runs
 from producer.replay.plan import ReplayPlan
 from producer.replay.runs import Cursor, DroppedError

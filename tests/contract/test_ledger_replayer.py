@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from agent.maintenance.group_work import GroupWork
-from producer.ledger import cancel, replay_runs, status
-from producer.ledger.replay_runs import ItemState, ReplayRequest
-from producer.ledger.selection import Selection
+from producer.ledger import cancel
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.status import group_status
 from producer.loading.foreign_records import TOO_SLOW
 from producer.replay import runs
 from producer.replay.runs import Cursor
@@ -302,7 +304,7 @@ async def test_the_status_names_unfinished_replays(site: Site, ledger_db: Ledger
     agent = site.replayer()
     await agent.apply()
 
-    assert ledger_db.run(lambda c: status.read(c, GROUP)).as_json()["replays"] == [
+    assert ledger_db.run(lambda c: group_status.read(c, GROUP)).as_json()["replays"] == [
         {
             "id": run.id,
             "actor": "ann",
@@ -316,4 +318,4 @@ async def test_the_status_names_unfinished_replays(site: Site, ledger_db: Ledger
     while not runs_ended(ledger_db):
         ledger_db.ago(tables.replay_run.c.next_at, 1)
         await agent.apply()
-    assert ledger_db.run(lambda c: status.read(c, GROUP)).replays == ()
+    assert ledger_db.run(lambda c: group_status.read(c, GROUP)).replays == ()

@@ -11,7 +11,7 @@ from agent.ledger import reaping, resource_locks
 from agent.ledger.leases import declare_lost
 from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
-from producer.ledger import held_locks, history
+from producer.ledger.dead_letters import held_locks, history
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after

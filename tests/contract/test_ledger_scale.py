@@ -14,9 +14,9 @@ from bench import rows
 from bench.filling import BATCHES, CAPPED, LATE, Size, fill
 from bench.questions import questions
 from bench.reads import Work, reads
-from producer.ledger import dead_letters
-from producer.ledger.replay_runs import ReplayRequest
-from producer.ledger.selection import Selection
+from producer.ledger.dead_letters import error_groups
+from producer.ledger.dead_letters.replay_runs import ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
 from producer.replay import plan, runs
 from producer.replay.runs import Cursor
 from schemas.ledger import migrations, tables
@@ -103,7 +103,7 @@ def test_the_roll_ups_count_what_a_replay_stores(database: Database) -> None:
     """The plan reads roll-ups and leaves what is capped or in a cancelled batch."""
     fill(database, SMALL)
 
-    listed = database.run(lambda c: dead_letters.listed(c, GROUP, Selection()))
+    listed = database.run(lambda c: error_groups.listed(c, GROUP, Selection()))
     planned = database.run(lambda c: plan.plan(c, GROUP, ReplayRequest(Selection())))
 
     assert sum(group.count for group in listed) == SMALL.dead

@@ -9,9 +9,9 @@ from sqlalchemy import insert, text
 from agent.ledger import compaction
 from agent.ledger.compaction import CompactionLimits
 from agent.outcome import Released
-from producer.ledger import snapshot
-from producer.ledger.group_sums import OTHER
-from producer.ledger.snapshot import Snapshot
+from producer.ledger.status import snapshot
+from producer.ledger.status.group_sums import OTHER
+from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.route_labels import RouteLabels
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after, utc_now

@@ -9,9 +9,10 @@ from sqlalchemy import event, insert
 
 from agent.ledger import compaction, leases, queries, reaping
 from agent.outcome import Outcome
-from producer.ledger import agent_status, batch_status, cancel, outbox, reported_types, status
-from producer.ledger.batch_status import BatchStatus
-from producer.ledger.status import GroupStatus
+from producer.ledger import cancel, outbox
+from producer.ledger.status import agent_status, batch_status, group_status, reported_types
+from producer.ledger.status.batch_status import BatchStatus
+from producer.ledger.status.group_status import GroupStatus
 from schemas.codes import Code
 from schemas.ledger import tables
 from schemas.task.agent_report import AgentReport, Reason, SuspectReport, to_json
@@ -36,7 +37,7 @@ def reporting(*reasons: Reason, lag: Mapping[str, int] | None = None) -> str:
 
 
 def shown(ledger_db: LedgerDatabase) -> GroupStatus:
-    return ledger_db.run(lambda c: status.read(c, GROUP))
+    return ledger_db.run(lambda c: group_status.read(c, GROUP))
 
 
 def batch(ledger_db: LedgerDatabase) -> BatchStatus:
@@ -264,7 +265,7 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     assert [batch.name for batch in report.batches] == ["one", "two"]
     assert (report.agents, report.orders) == ((), 0)
     assert [
-        batch.name for batch in ledger_db.run(lambda c: status.read(c, GROUP, "two")).batches
+        batch.name for batch in ledger_db.run(lambda c: group_status.read(c, GROUP, "two")).batches
     ] == ["two"]
 
 

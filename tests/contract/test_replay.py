@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection
 
-from producer.ledger import outbox, replay_runs
+from producer.ledger import outbox
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import QUARANTINE
-from producer.ledger.replay_runs import ItemState, ReplayRequest
-from producer.ledger.selection import Selection
 from producer.replay import records, runs
 from producer.replay.applier import Place, share
 from producer.replay.runner import LOOK_S, STILL_S

@@ -15,9 +15,11 @@ from sqlalchemy import func, select, text
 from sqlalchemy import table as sql_table
 from sqlalchemy.exc import DBAPIError
 
-from producer.ledger import batch_status, dead_letters, replay_runs, tally
-from producer.ledger.replay_runs import ItemState, ReplayRequest
-from producer.ledger.selection import Selection
+from producer.ledger import tally
+from producer.ledger.dead_letters import error_groups, replay_runs
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
+from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.status import batch_status
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from schemas.ledger.migrations import facts
@@ -191,7 +193,7 @@ def test_the_screens_show_an_older_ledger_as_it_is(
             for task in TASKS
             if names[task.batch] == shown.name and task.status in {Status.SUCCEEDED, Status.DEAD}
         )
-    groups = database.run(lambda c: dead_letters.listed(c, GROUP, Selection()))
+    groups = database.run(lambda c: error_groups.listed(c, GROUP, Selection()))
     expected: dict[tuple[str, str], list[int]] = {}
     for task in DEAD:
         sums = expected.setdefault((task.error, task.disposition), [0, 0, 0, 0, 0])

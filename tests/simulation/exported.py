@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from producer.ledger import group_sums
+from producer.ledger.status import group_sums
 from schemas.task.failures import TallyOutcome
 from schemas.task.states import FINAL, Status
 

@@ -5,9 +5,10 @@ They cancel, replay, open guards, resume routes and apply topics.
 
 from agent.ledger import route_resumes
 from producer.app import Parts, make_relay
-from producer.ledger import cancel, guards, replay_runs, store
-from producer.ledger.replay_runs import ReplayRequest
-from producer.ledger.selection import DISPOSITIONS, Selection
+from producer.ledger import cancel, guards, store
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import ReplayRequest
+from producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
 from producer.replay import runs
 from producer.replay.applier import make_applier
 from producer.replay.runner import Replay

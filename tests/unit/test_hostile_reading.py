@@ -31,10 +31,10 @@ from agent.routes import names as naming
 from agent.routes.evidence import by_answer
 from producer.input import lines
 from producer.input.lines import Bad, Good, read_lines
-from producer.ledger import export as exports
 from producer.ledger import quarantine
 from producer.ledger.quarantine import headers_of
-from producer.ledger.result_lines import Ended, Result, docllm_line, openai_line
+from producer.ledger.results import export as exports
+from producer.ledger.results.result_lines import Ended, Result, docllm_line, openai_line
 from producer.loading import foreign_records
 from schemas.errors import DocllmError
 from schemas.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ import pytest
 from agent.reporting.group_run import GroupRun
 from agent.reporting.group_watch import GroupWatch, watch
 from agent.reporting.messages import DeadExample, Note, to_line
-from producer.ledger.progress import Totals
+from producer.ledger.status.progress import Totals
 from schemas.codes import Code
 from tests.support.clock import HandClock
 

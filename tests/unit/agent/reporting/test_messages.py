@@ -3,7 +3,7 @@
 import pytest
 
 from agent.reporting.messages import DeadExample, Message, Note, example, from_line, to_line
-from producer.ledger.progress import Totals
+from producer.ledger.status.progress import Totals
 from schemas.codes import Code
 
 

@@ -15,8 +15,9 @@ from agent.reporting.progress import WARN_S, Progress
 from agent.reporting.retries import Retries
 from agent.reporting.telemetry import Counts
 from agent.reporting.views import LINE_S, LOOK_S
-from producer.ledger import dead_letters, progress
-from producer.ledger.progress import Totals, Waiting
+from producer.ledger.dead_letters import error_groups
+from producer.ledger.status import progress
+from producer.ledger.status.progress import Totals, Waiting
 from schemas.codes import Code
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.transactions import Transactions
@@ -65,15 +66,15 @@ class Ledger:
     async def read(self, query: Callable[..., object], *_arguments: object) -> object:
         if query is progress.waiting:
             return self._waiting
-        if query is dead_letters.listed:
+        if query is error_groups.listed:
             return [letter("SERVER"), letter("TOO_LONG")]
         return self._totals.pop(0) if len(self._totals) > 1 else self._totals[0]
 
 
-def letter(error_class: str) -> dead_letters.Group:
+def letter(error_class: str) -> error_groups.Group:
     """Return a group of dead letters with an example."""
-    example = dead_letters.Example("a", "b", error_class, f"{error_class} happened")
-    return dead_letters.Group("f", "permanent", 1, 1, NEVER_TIME, NEVER_TIME, example)
+    example = error_groups.Example("a", "b", error_class, f"{error_class} happened")
+    return error_groups.Group("f", "permanent", 1, 1, NEVER_TIME, NEVER_TIME, example)
 
 
 def progress_of(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.reporting.reasons import why_still
-from producer.ledger.progress import Waiting
+from producer.ledger.status.progress import Waiting
 from schemas.codes import Code
 from schemas.task.agent_report import AgentReport, CallReport, Reason
 from schemas.task.guard import Guard, GuardCause

@@ -10,7 +10,7 @@ import pytest
 from agent.reporting.group_run import GroupRun
 from agent.reporting.messages import from_line
 from agent.reporting.views import LINE_S, LineView, view_of
-from producer.ledger.progress import Totals
+from producer.ledger.status.progress import Totals
 
 
 def test_a_line_is_logged_while_there_is_work(caplog: pytest.LogCaptureFixture) -> None:

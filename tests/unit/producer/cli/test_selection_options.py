@@ -6,8 +6,8 @@ import pytest
 
 from producer.cli import selection_options
 from producer.cli.parser import add_selection
-from producer.ledger.selection import Selection
-from tests.unit.producer.ledger.test_selection import NOW
+from producer.ledger.dead_letters.selection import Selection
+from tests.unit.producer.ledger.dead_letters.test_selection import NOW
 
 
 def parsed(*words: str) -> Selection:

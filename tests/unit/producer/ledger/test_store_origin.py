@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 from producer.app import opened
 from producer.cli import load
 from producer.cli.parser import parser
-from producer.ledger import quarantine, status, store
+from producer.ledger import quarantine, store
+from producer.ledger.status import group_status
 from producer.ledger.store import (
     Origin,
     begin_load,
@@ -179,7 +180,9 @@ def test_status_shows_the_origin_of_a_batch(inbox_batch: Path) -> None:
     assert loading(inbox_batch) == 0
     database = Database(ledger_url(load_config(flags={}, environ={}, cwd=inbox_batch)))
     try:
-        report = json.loads(json.dumps(database.auto(lambda c: status.read(c, "docllm")).as_json()))
+        report = json.loads(
+            json.dumps(database.auto(lambda c: group_status.read(c, "docllm")).as_json())
+        )
         kept = database.auto(lambda c: find_batch(c, "reports"))
     finally:
         database.close()

@@ -9,12 +9,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.reporting.metrics import AgentMetrics
-from producer.ledger.agent_status import AgentState, AgentStatus
-from producer.ledger.group_sums import OTHER, GroupSums
-from producer.ledger.release_comparison import Comparison
-from producer.ledger.releases import ReleaseStatus, ReleaseSums
-from producer.ledger.snapshot import Snapshot
-from producer.ledger.status import GroupStatus
+from producer.ledger.status.agent_status import AgentState, AgentStatus
+from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.group_sums import OTHER, GroupSums
+from producer.ledger.status.release_comparison import Comparison
+from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
+from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.families import Reading, families
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Bound, Scale

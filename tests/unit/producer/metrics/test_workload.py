@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from producer.ledger.agent_status import AgentState, AgentStatus
-from producer.ledger.batch_status import BatchStatus
-from producer.ledger.group_sums import GroupSums
-from producer.ledger.snapshot import Snapshot
-from producer.ledger.status import GroupStatus
+from producer.ledger.status.agent_status import AgentState, AgentStatus
+from producer.ledger.status.batch_status import BatchStatus
+from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.group_sums import GroupSums
+from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.families import Reading
 from producer.metrics.scale import Bound, ProviderAccount, ScaleLimits, Workload, scale
 from producer.metrics.workload import ProviderAccounts, is_closed, learned_calls, workload

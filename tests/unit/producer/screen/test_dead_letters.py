@@ -6,9 +6,15 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.dead_letters import Example, Group
-from producer.ledger.failure_groups import TotalCost
-from producer.ledger.history import DeadLetter, PastAttempt, QuarantinedRecord, StoredResult, Story
+from producer.ledger.dead_letters.error_groups import Example, Group
+from producer.ledger.dead_letters.failure_groups import TotalCost
+from producer.ledger.dead_letters.history import (
+    DeadLetter,
+    PastAttempt,
+    QuarantinedRecord,
+    StoredResult,
+    Story,
+)
 from producer.screen.dead_letters import (
     groups_json,
     groups_lines,

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from producer.ledger.agent_status import AgentState, AgentStatus
-from producer.ledger.batch_status import BatchStatus
-from producer.ledger.release_comparison import Comparison
-from producer.ledger.releases import ReleaseStatus, ReleaseSums
-from producer.ledger.status import GroupStatus
+from producer.ledger.status.agent_status import AgentState, AgentStatus
+from producer.ledger.status.batch_status import BatchStatus
+from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.release_comparison import Comparison
+from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.screen.group_status import status_text
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency

@@ -6,7 +6,7 @@ from enum import StrEnum
 import orjson
 import pytest
 
-from producer.ledger.agent_status import AgentState
+from producer.ledger.status.agent_status import AgentState
 from schemas.ledger.bulk import _literal
 from schemas.task.failures import (
     UNTRIED,

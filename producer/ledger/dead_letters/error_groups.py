@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from producer.ledger import failure_groups, selection_query
-from producer.ledger.failure_groups import NOTHING, FailureGroup, TotalCost
+from producer.ledger.dead_letters import failure_groups, selection_query
+from producer.ledger.dead_letters.failure_groups import NOTHING, FailureGroup, TotalCost
+from producer.ledger.dead_letters.selection import RECORD, Selection
 from producer.ledger.quarantine import error_class
-from producer.ledger.selection import RECORD, Selection
 from producer.ledger.tally import OTHER_FINGERPRINTS
 from schemas.ledger.query_plans import unindexed
 from schemas.ledger.tables import batch, dead_letter, quarantine, task

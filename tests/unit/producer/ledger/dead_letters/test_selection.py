@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.ledger.selection import Selection, from_json
+from producer.ledger.dead_letters.selection import Selection, from_json
 from schemas.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone

@@ -14,9 +14,10 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from producer.ledger import cancel, purges, tally
+from producer.ledger import cancel, tally
 from producer.ledger.audit import AuditKind
 from producer.ledger.audit import write as write_audit
+from producer.ledger.retention import purges
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import (
     archive,

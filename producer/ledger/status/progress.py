@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Select, Subquery, func, select
 
-from producer.ledger import agent_status, guards, outbox, store
+from producer.ledger import guards, outbox, store
 from producer.ledger import tally as counts
+from producer.ledger.status import agent_status
 from schemas.ledger.query_plans import along_due
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, task

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.ledger import pointed_results
-from producer.ledger.pointed_results import follow, no_outputs
-from producer.ledger.result_lines import Ended, Result, docllm_line, openai_line
+from producer.ledger.results import pointed_results
+from producer.ledger.results.pointed_results import follow, no_outputs
+from producer.ledger.results.result_lines import Ended, Result, docllm_line, openai_line
 from schemas.task.codec import COMPLETION, POINTER, VALUE
 from schemas.task.output_pointer import OutputPointer, output_of
 from schemas.task.states import Status

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, false, literal, or_, select
 
 from producer.ledger.batch_ids import id_range
-from producer.ledger.selection import Selection
+from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.store import find_batch
 from schemas.ledger.query_plans import unindexed
 from schemas.ledger.sql import NEVER_TIME, utc_now

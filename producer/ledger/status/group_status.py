@@ -9,19 +9,13 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from producer.ledger import (
-    agent_status,
-    batch_status,
-    guards,
-    hooks,
-    outbox,
-    releases,
-    replay_runs,
-)
-from producer.ledger.agent_status import AgentStatus
-from producer.ledger.batch_status import BatchStatus
-from producer.ledger.releases import ReleaseStatus
-from producer.ledger.replay_runs import Run
+from producer.ledger import guards, hooks, outbox
+from producer.ledger.dead_letters import replay_runs
+from producer.ledger.dead_letters.replay_runs import Run
+from producer.ledger.status import agent_status, batch_status, releases
+from producer.ledger.status.agent_status import AgentStatus
+from producer.ledger.status.batch_status import BatchStatus
+from producer.ledger.status.releases import ReleaseStatus
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
 from schemas.ledger.migrations import ledger_id

@@ -3,7 +3,7 @@
 from datetime import datetime
 from types import SimpleNamespace
 
-from producer.ledger.failure_groups import FailureGroup, TotalCost, without
+from producer.ledger.dead_letters.failure_groups import FailureGroup, TotalCost, without
 from producer.ledger.tally import OTHER_FINGERPRINTS
 
 OWN = b"\x01" * 16

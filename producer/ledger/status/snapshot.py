@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select, text
 
-from producer.ledger import group_sums, outbox
-from producer.ledger import status as statuses
-from producer.ledger.group_sums import GroupSums
-from producer.ledger.replay_runs import ItemState
-from producer.ledger.status import GroupStatus
+from producer.ledger import outbox
+from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.status import group_status as statuses
+from producer.ledger.status import group_sums
+from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.group_sums import GroupSums
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import archive, batch, metadata, quarantine, task
 from schemas.task.states import WAITING, Status

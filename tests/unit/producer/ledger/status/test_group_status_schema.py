@@ -10,9 +10,9 @@ import jsonschema_rs
 import orjson
 
 from producer.ledger import guards
-from producer.ledger.agent_status import AgentState, AgentStatus
-from producer.ledger.batch_status import BatchStatus, _failures
-from producer.ledger.status import GroupStatus
+from producer.ledger.status.agent_status import AgentState, AgentStatus
+from producer.ledger.status.batch_status import BatchStatus, _failures
+from producer.ledger.status.group_status import GroupStatus
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
 from schemas.codes import Code
@@ -37,7 +37,7 @@ FULL_REPORT = AgentReport(
     revision="0005",
     loop_age_s=0.4,
 )
-SCHEMA = Path(__file__).parents[4] / "schemas" / "json" / "status.json"
+SCHEMA = Path(__file__).parents[5] / "schemas" / "json" / "status.json"
 
 
 def test_the_output_of_status_fits_the_published_schema() -> None:

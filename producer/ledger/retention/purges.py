@@ -14,9 +14,10 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, delete, func, select, update
 
-from producer.ledger import audit, purgeable
+from producer.ledger import audit
 from producer.ledger.audit import AuditKind
-from producer.ledger.purgeable import Keep, Purgeable
+from producer.ledger.retention import purgeable
+from producer.ledger.retention.purgeable import Keep, Purgeable
 from schemas.errors import UnsafeStateError
 from schemas.ledger import migrations
 from schemas.ledger.sql import utc_now

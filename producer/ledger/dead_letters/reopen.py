@@ -9,7 +9,7 @@ from sqlalchemy import Connection, update
 
 from producer.ledger import audit
 from producer.ledger.audit import AuditKind
-from producer.ledger.selection import Selection
+from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.store import Batch, find_batch
 from schemas.ledger.tables import batch
 

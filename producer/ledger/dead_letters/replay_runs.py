@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row, Select, bindparam, select
 
+from producer.ledger.dead_letters.selection import Selection, from_json
 from producer.ledger.outbox import QUARANTINE
-from producer.ledger.selection import Selection, from_json
 from producer.limits import CAP
 from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import agent, replay_item, replay_run

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
-from producer.ledger.release_comparison import Comparison, Minute, compared
+from producer.ledger.status.release_comparison import Comparison, Minute, compared
 from schemas.ledger.sql import LONG_AGO_TIME, utc_after
 from schemas.ledger.tables import release_count
 

@@ -12,11 +12,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from producer.ledger import archives, audit, guards, store, tally
-from producer.ledger.archives import Contents
+from producer.ledger import audit, guards, store, tally
 from producer.ledger.audit import AuditKind
 from producer.ledger.batch_ids import id_range
-from producer.ledger.erasures import ERASED
+from producer.ledger.retention import archives
+from producer.ledger.retention.archives import Contents
+from producer.ledger.retention.erasures import ERASED
 from producer.ledger.store import Batch
 from schemas.errors import UnsafeStateError
 from schemas.ledger.query_plans import along_open

@@ -13,10 +13,10 @@ import orjson
 import pytest
 from sqlalchemy import insert, update
 
-from producer.ledger import export as exports
-from producer.ledger.export import export, unfinished
-from producer.ledger.history import story
-from producer.ledger.result_lines import docllm_line, openai_line
+from producer.ledger.dead_letters.history import story
+from producer.ledger.results import export as exports
+from producer.ledger.results.export import export, unfinished
+from producer.ledger.results.result_lines import docllm_line, openai_line
 from producer.ledger.store import Origin
 from schemas.ledger.database import Database
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
@@ -33,7 +33,7 @@ from schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001
-SCHEMA = Path(__file__).parents[4] / "schemas" / "json" / "result_line.json"
+SCHEMA = Path(__file__).parents[5] / "schemas" / "json" / "result_line.json"
 
 
 def completion(text: str | None) -> bytes:

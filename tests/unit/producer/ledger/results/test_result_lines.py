@@ -6,7 +6,7 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.result_lines import Ended, LineOf, Result, docllm_line, openai_line
+from producer.ledger.results.result_lines import Ended, LineOf, Result, docllm_line, openai_line
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.states import Status
 

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Row, and_, func, select
 
 from producer.ledger import store
 from producer.ledger.batch_ids import id_range
-from producer.ledger.pointed_results import Fetch, follow, no_outputs
-from producer.ledger.result_lines import Ended, Letter, LineOf, Result, expired, unreadable
+from producer.ledger.results.pointed_results import Fetch, follow, no_outputs
+from producer.ledger.results.result_lines import Ended, Letter, LineOf, Result, expired, unreadable
 from schemas.codes import Code
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.codec import EXPIRED

@@ -6,7 +6,7 @@ The order of tasks stays. An object that is gone or altered costs only its own r
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from producer.ledger.result_lines import Ended, lost_output
+from producer.ledger.results.result_lines import Ended, lost_output
 from schemas.task.codec import POINTER
 from schemas.task.output_pointer import OutputAlteredError, OutputPointer
 from schemas.task.untrusted import contained, describe_error

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
 from producer.ledger import tally
-from producer.ledger.selection import Selection
+from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.store import find_batch
 from producer.ledger.tally import OTHER_FINGERPRINTS
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME

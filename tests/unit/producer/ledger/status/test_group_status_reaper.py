@@ -5,8 +5,8 @@ from pathlib import Path
 
 from agent import app
 from producer.app import opened
-from producer.ledger import status
-from producer.ledger.status import GroupStatus
+from producer.ledger.status import group_status
+from producer.ledger.status.group_status import GroupStatus
 from schemas.settings.sources import load_config
 
 
@@ -19,9 +19,9 @@ def test_a_running_reaper_is_recognized(tmp_path: Path) -> None:
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
         async with opened(config, "g") as parts, app.reaper(parts) as reaper:
-            group_status = await parts.transactions.read(status.read, "g")
+            found = await parts.transactions.read(group_status.read, "g")
             await reaper._membership.leave()
-        return group_status
+        return found
 
     (reaper,) = asyncio.run(seen()).agents
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from producer.ledger import archives, outbox, tally
-from producer.ledger.archives import last_change, open_task, raised_guard, waiting_hook
+from producer.ledger import outbox, tally
 from producer.ledger.batch_ids import id_range
-from producer.ledger.replay_runs import ItemState
+from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.retention import archives
+from producer.ledger.retention.archives import last_change, open_task, raised_guard, waiting_hook
 from producer.ledger.store import Origin, direct_batch
 from schemas.ledger.tables import (
     batch,

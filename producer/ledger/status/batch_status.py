@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from producer.ledger import archives, store
+from producer.ledger import store
 from producer.ledger import tally as counts
+from producer.ledger.retention import archives
 from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
 from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
