@@ -1,7 +1,8 @@
 """`python -m agent`: signals and standard files, then the command that the arguments name.
 
-A process that is asked to leave while it still loads its code ends at once, because nothing has
-begun. So does `resume` at any time: it is one transaction, which is either made or not.
+A stop signal that arrives while the code is still loading ends the process immediately, because no
+work has begun. `resume` also ends immediately at any time: its one transaction is either committed
+or not.
 """
 
 import runpy

@@ -34,8 +34,8 @@ PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
 async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel tasks until all of them have ended.
 
-    One cancel is not enough: a client library that is just giving up a wait may mistake the cancel
-    for its own.
+    Each task is cancelled repeatedly: a client library that is abandoning a wait may swallow a
+    cancel, because it mistakes it for its own.
     """
     left = list(tasks)
     while left:
@@ -48,7 +48,7 @@ async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
 
 
 class Stop:
-    """The requests to stop: the first signal asks for a drain, the second one to hurry.
+    """Holds the requests to stop: the first signal starts a drain, the second one hurries it.
 
     `leaving` is called once, when the drain has begun.
     """
@@ -138,9 +138,10 @@ class Agent:
         return self._counts.handler_errors.lines()
 
     async def notes(self, *, dead_lately: int) -> Sequence[Note]:
-        """Return warnings for a person who believes that all work of the group is done.
+        """Return the warnings for the end of the group's work.
 
-        The person knows of the tasks that died lately.
+        These are unfinished loads, hooks that were given up, and dead tasks. The log has already
+        named the `dead_lately` tasks that died in this run.
         """
         return await self._group_work.notes(dead_lately=dead_lately)
 
@@ -164,8 +165,8 @@ class Agent:
         try:
             ended, _ = await asyncio.wait([*tasks, *endings], return_when=asyncio.FIRST_COMPLETED)
             stop.leave()
-            # The error of a part that broke says why this agent ends. The drain still runs, because
-            # the other calls are paid for.
+            # Raise the error of the part that broke only after the drain: the other running calls
+            # are paid for, so their outcomes must be settled.
             with (
                 suppress(UnreachableError)
                 if any(task in tasks for task in ended)

@@ -183,8 +183,9 @@ async def built(
 ) -> AsyncIterator[tuple[Agent, Progress]]:
     """Build an agent, register it and start its heartbeat; close everything at the end.
 
-    `tell` sends messages to a parent, for which the first of its agents speaks; `number` is this
-    agent's, from 1. `load` reads the settings again, and `reread` is made by a signal.
+    `tell` sends messages to the parent process. `number` is this agent's number, from 1; agent 1
+    reports the group's progress. `load` reads the settings again. `reread` is set by a signal and
+    requests such a read.
     """
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
@@ -229,7 +230,7 @@ async def built(
         tell=tell,
         first=number == 1,
     )
-    async with AsyncExitStack() as closing:  # closes every part, whatever went wrong before
+    async with AsyncExitStack() as closing:  # closes every part, even after an error
         for executor in (reading, writing, settle, claim):
             closing.callback(executor.close)
         closing.callback(child.close)
@@ -338,7 +339,10 @@ def _metrics(
 def _serve(
     config: Config, address: Address, pages: Mapping[str, HttpPage], number: int
 ) -> HttpServer:
-    """Serve an agent's pages; of several agents of one parent, each has the next port."""
+    """Serve an agent's HTTP pages.
+
+    Agent N of a parent listens on the configured port plus N - 1.
+    """
     if address.port:
         address = replace(address, port=address.port + number - 1)
     server = HttpServer(address=address, pages=pages, token=config.http_token)
@@ -347,12 +351,12 @@ def _serve(
 
 
 def _converters() -> int:
-    """Return how many documents are converted at once: it is work of the processor alone."""
+    """Return how many documents are converted concurrently; conversion is bound by the CPU."""
     return min(os.cpu_count() or 1, _MOST_CONVERTERS)
 
 
 def _form(config: Config, *, rehearsal: bool) -> AgentReport:
-    """Return what does not change in the agent's report."""
+    """Return the part of the agent's report that never changes: versions and settings."""
     if rehearsal:  # each rehearsal LLM has an address of its own
         config = replace(config, llm=replace(config.llm, base_url=None))
     return AgentReport(
@@ -424,7 +428,7 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
 
 
 def describe(parts: Parts) -> str:
-    """Return the first line of an agent's log, which names the parts it works on."""
+    """Return the first log line of an agent, which names its ledger and its bus."""
     config = parts.config
     inbox = (
         ""

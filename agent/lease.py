@@ -26,8 +26,9 @@ class Lease:
     claims: int = 0  # claim calls made under this lease
     running: int = 0  # tasks claimed under this lease and not settled yet
     hooks: int = 0  # hooks that run under this lease
-    # Its heartbeat was late once. Nothing is claimed under it any more: a new incarnation is
-    # registered. Once the ledger confirms a heartbeat, calls of its claimed tasks may begin again.
+    # True once a heartbeat was late. From then on the lease is not used for claims, and a new
+    # incarnation is registered. After the next confirmed heartbeat, tasks that it already claimed
+    # may make calls again.
     late: bool = False
     lost: bool = False
 

@@ -1,6 +1,6 @@
-"""The ways in which an attempt can end, as values.
+"""The outcomes of an attempt, as values.
 
-The judge makes them, settles write them, and nothing else decides.
+The judge creates outcomes and the settler writes them; no other code decides how an attempt ends.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,8 +26,8 @@ class Spent:
 
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
     `tokens_cached` is a part of `tokens_in`. `unsure_micro` is the part of `cost_micro` that is
-    estimated, because the call's usage is not known. `elsewhere` are the parts that were spent on
-    routes which the attempt has left.
+    estimated, because the call's usage is not known. `elsewhere` holds the part of the costs that
+    arose on routes that the attempt has left.
     """
 
     model: str = ""
@@ -42,7 +42,10 @@ class Spent:
 
     @property
     def called(self) -> bool:
-        """Return whether a call was made. It may have been billed even without known usage."""
+        """Return whether a call was made.
+
+        The provider may bill a call even if it reported no usage.
+        """
         return bool(self.trace_id)
 
     def after(self, earlier: "Spent") -> "Spent":
@@ -59,7 +62,7 @@ class Spent:
 
     @property
     def here(self) -> "Spent":
-        """Return these costs without those on the routes which the attempt has left."""
+        """Return the costs on the attempt's present route only."""
         if not self.elsewhere:
             return self
         parts = [part.spent for part in self.elsewhere]
@@ -88,9 +91,9 @@ class Failure:
     """The reason of a failed attempt: a class of the judge's table, and a text for a person.
 
     `traceback` shows where the code of a handler failed, if that was the reason. `provider_error`
-    is what the provider's error names, if it was one. `is_of_answer` says that the answer is whole
-    and only fails to fit the schema, so that the model may be asked to correct it. `keeps_losses`
-    says that the task may still be one that kills its agents.
+    is what the provider's error names, if it was one. `is_of_answer`: the answer is complete but
+    does not match the schema, so the model may be asked to correct it. `keeps_losses`: the task's
+    recorded losses stay, because it may still be the task that kills its agents.
     """
 
     error_class: ErrorClass
@@ -103,7 +106,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A task that another one orders. `value` is its line; the other fields are what it says."""
+    """A task that another task orders.
+
+    `value` is its line; the other fields are parsed from that line.
+    """
 
     key: str
     value: bytes
@@ -143,8 +149,8 @@ class Retry:
 class Snooze:
     """Come back after `delay_s`; the attempt does not count.
 
-    `answer` was paid for and could not be written yet. The task's next claim writes it, without a
-    call; its own costs are those that `spent` does not have.
+    `answer` was paid for but could not be written yet; the task's next claim writes it without a
+    call. The answer's costs are not included in `spent`.
     """
 
     failure: Failure
@@ -155,9 +161,10 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Wait in tier `tier` for at least `delay_s`, because no task of this kind runs now.
+    """Wait in tier `tier` for at least `delay_s`, because such tasks do not run now.
 
-    The attempt does not count.
+    A guard is raised, the route is closed, or the type is unknown or outside its hours. The attempt
+    does not count.
     """
 
     failure: Failure
@@ -184,9 +191,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The claim is given back: its attempt may not begin, or its agent drains or lost its lease.
+    """The claim is given back.
 
-    `spent` is what the attempt had paid by then.
+    The attempt may not begin, or the agent drains or lost its lease. `spent` is what the attempt
+    had paid by then.
     """
 
     spent: Spent = Spent()

@@ -1,7 +1,7 @@
-"""`python -m producer`: signals and standard files, then the command that the arguments name.
+"""`python -m producer`: sets up signals and standard files, then runs the command.
 
-A command's code is imported when it is known that the command runs. A process that is asked to
-leave before that ends at once, because nothing has begun.
+A command's code is imported only when the command is about to run. A process that receives a stop
+signal before that ends immediately, because no work has begun.
 """
 
 import runpy
@@ -15,7 +15,7 @@ _OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
 
 def leave_early() -> None:
-    """End at once on Ctrl-C, unless a shell started this job in the background, with it ignored."""
+    """End immediately on Ctrl-C, unless the shell that started this process ignores SIGINT."""
     from schemas.runtime.starting import INTERRUPTED, leave_on  # noqa: PLC0415 - `schemas` is ours
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 BUS_FILE = "bus.sqlite"
 LOCK_FILE = "setup.lock"
-SCREEN_S = 300  # the longest that one read of a screen may take
+SCREEN_S = 300  # time limit of one read of a screen
 _LOCK_POLL_S = 0.05
 _POLLS_UNTIL_WARNING = 60
 _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
@@ -290,10 +290,7 @@ def messaging_system(config: Config) -> str:
 
 @asynccontextmanager
 async def _setup_lock(config: Config) -> AsyncIterator[None]:
-    """Hold the setup lock, so that two programs do not both make the embedded parts.
-
-    Otherwise two programs that start at once in a new folder would.
-    """
+    """Hold the setup lock: only one of several starting programs creates the embedded parts."""
     if not config.embedded:
         yield
         return

@@ -1,4 +1,7 @@
-"""Limits that a command's help shows. Its module names no library, so that the help is fast."""
+"""Limits that a command's help shows.
 
-MAX_REJECTS = 10_000  # more rejects have one cause, which nobody repairs line by line
+This module imports no library, so that `--help` is fast.
+"""
+
+MAX_REJECTS = 10_000  # more rejects usually have one common cause
 CAP = 3  # replays of one task or record

@@ -14,9 +14,9 @@ from schemas.task.envelope import Outgoing, RawHeaders
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a record was not delivered.
+    """The reason why a record was not delivered.
 
-    `permanent`: the cause is the record itself (too large, invalid), so a retry is useless.
+    `permanent`: the record itself is the cause (too large, invalid), so a retry cannot succeed.
     """
 
     reason: str
@@ -30,7 +30,7 @@ class Publisher(Protocol):
         """Return, for each record in order, None when it is durable, or why it may not be.
 
         Returns within the delivery time limit (20 s) whatever the server does. A record that is
-        reported as not delivered may be on the topic all the same.
+        reported as not delivered may still be on the topic.
         """
         ...
 
@@ -120,9 +120,9 @@ class Incoming:
 
 
 class TopicReader(Protocol):
-    """Reads a topic from its beginning to the end that it has when the reading begins.
+    """Reads a topic from its beginning to its end at the time of the call.
 
-    It joins no group and commits nothing.
+    Joins no group and commits nothing.
     """
 
     def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:

@@ -1,6 +1,6 @@
-"""The stable codes of what asks a person to act. Pure.
+"""The stable codes of problems that need a person.
 
-A code names one trouble wherever it is told: in the log, in `status`, in an alert. Its section in
+Pure. A code names one problem in the log, in `status` and in alerts. Its section in
 docs/how-to/runbook.md says what to do. Codes are stored and published, so none is ever renamed.
 """
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """What asks a person to act; the value is the code, and the anchor in the runbook."""
+    """The code of a problem that needs a person; the value is also its anchor in the runbook."""
 
     # Why work waits, as `status` shows it (producer/text/urgency.py has the order).
     NO_AGENT = "no_agent"
@@ -30,9 +30,9 @@ class Code(StrEnum):
     ROUTE_LIMITED = "route_limited"
     TYPE_ASLEEP = "type_asleep"  # its hours have not begun
     LOCK_HELD = "lock_held"  # tasks wait for a lock that another task holds
-    ROUTES_LEFT_OUT = "routes_left_out"  # more routes wait than are named
+    ROUTES_LEFT_OUT = "routes_left_out"  # further routes wait that are not listed
 
-    # What alerts tell, and the log too.
+    # Problems that alerts and the log report.
     STALLED = "stalled"
     ORDERS_STUCK = "orders_stuck"
     LEASE_LOST = "lease_lost"
@@ -47,7 +47,7 @@ class Code(StrEnum):
     COST_HIGH = "cost_high"
     ARCHIVE_LATE = "archive_late"
 
-    # What only the log tells: servers and topics.
+    # Problems that only the log reports: servers and topics.
     SERVER_AWAY = "server_away"
     DATABASE_SLOW = "database_slow"
     LEDGER_BEHIND = "ledger_behind"  # a record names a task that the ledger has lost

@@ -19,5 +19,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete() -> None:
-    """Answer the shell that asks, and end; argcomplete finds the question in the environment."""
+    """Print completions for the calling shell and exit.
+
+    argcomplete reads the request from the environment.
+    """
     CompletionFinder()(whole_parser())

@@ -100,7 +100,7 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
 
 
 def plain(value: object) -> Text:
-    """Return foreign text on one line, without markup or characters that a terminal acts on."""
+    """Return untrusted text on one line, without markup and without terminal control characters."""
     return Text(
         "".join(letter if letter.isprintable() else " " for letter in " ".join(str(value).split()))
     )

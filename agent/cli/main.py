@@ -45,7 +45,7 @@ from schemas.task.untrusted import is_interrupt
 
 log = logging.getLogger("agent")  # the name that its log lines begin with
 
-# Files open besides the connections of calls: ledger, bus, Kafka, documents, locks.
+# Open files besides the calls' connections: ledger, bus, Kafka, documents and locks.
 _OTHER_FILES = 256
 
 
@@ -69,7 +69,8 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     except DocllmError as error:
         _complain(options, error)
         return _ended(options, error.exit_code)
-    except BaseException as error:  # a bug, or a handler's effect on the event loop: shown whole
+    # A bug, or a handler that disturbed the event loop: the traceback is shown.
+    except BaseException as error:
         if is_interrupt(error):
             raise
         log.exception("internal error", extra={"code": Code.INTERNAL_ERROR})
@@ -84,8 +85,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
 def _run_loop(command: Coroutine[Any, Any, bool], options: argparse.Namespace) -> bool:
     """Run a command in an event loop.
 
-    Closing the loop would wait for every thread that a handler started in it, so the time for that
-    is limited.
+    Closing the loop waits for every thread that a handler started in it, so that wait is limited.
     """
     runner = asyncio.Runner(loop_factory=new_event_loop)
     code = DocllmError.exit_code
@@ -103,7 +103,7 @@ def _run_loop(command: Coroutine[Any, Any, bool], options: argparse.Namespace) -
 
 
 def _ended(options: argparse.Namespace, code: int) -> int:
-    """Return the exit code, and tell the parent that this exit is the agent's own."""
+    """Return the exit code, and report to the parent that the agent itself chose it."""
     ParentPipe(options.report).say(Word.ENDED)
     return code
 
@@ -183,7 +183,7 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
         )
     with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
         await _work(config, llm, options, stop, reread)
-    # A signal to leave during the drain hurries it, and then the agent does not restart.
+    # A stop signal during the drain hurries it and also prevents the restart.
     return anew.is_set() and not stop.hurry.is_set()
 
 

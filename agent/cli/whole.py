@@ -1,4 +1,4 @@
-"""The parser of `docllm`: the commands of both programs, the demo and the shells' completion.
+"""The parser of `docllm`: both programs' commands, the demo, and shell completion.
 
 It imports no library and no command, so that `--help` and `--version` answer at once.
 """
@@ -7,7 +7,8 @@ from agent.cli.parser import run_parser
 from producer.cli.parser import add_commands
 from producer.cli.parsing import Imported, Parser
 
-OWN = ("demo", "completion", "--help", "-h", "--version")  # what neither program knows
+# Commands and options that neither program's own parser has.
+OWN = ("demo", "completion", "--help", "-h", "--version")
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
 examples:

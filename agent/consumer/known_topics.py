@@ -19,9 +19,9 @@ class KnownTopics(Protocol):
 
 
 def made(topics: Sequence[str], ids: KnownTopics) -> list[str]:
-    """Return these topics without lanes that `topics apply` has not made yet.
+    """Return these topics, leaving out lanes that `topics apply` has not created yet.
 
-    A group of an older version has no topics for lanes until then.
+    A group that an older version created lacks those lanes until `topics apply` runs.
     """
     known = ids.current()
     return [topic for topic in topics if topic in known or not is_added(topic)]
@@ -42,7 +42,7 @@ class TopicIds:
     async def run(self) -> None:
         """Read the ids again until cancelled.
 
-        The old ones stay while the ledger does not answer.
+        While the ledger does not answer, the last ids stay in use.
         """
         while True:
             await self._clock.sleep(KNOWN_TOPICS_S)

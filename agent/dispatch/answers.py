@@ -44,8 +44,8 @@ class AnswerHandler:
                 delivery, -1 if row is None else row.fence - (answer is ClaimAnswer.STALE)
             )
         elif answer is ClaimAnswer.CLAIMABLE and row is not None:
-            # A delivery that was delayed, is tried again, or was left behind by a dead agent does
-            # not queue behind newer records.
+            # A delivery that was delayed, is retried, or belonged to a dead agent goes ahead of
+            # newer records.
             self._table.ready(
                 delivery, back=delivery.value is None or bool(row.lease_losses) or bool(row.attempt)
             )
@@ -61,7 +61,8 @@ class AnswerHandler:
     def _claim_again(self, delivery: Delivery, now_s: float) -> None:
         """Claim once more: the task was released between the two statements of the claim.
 
-        The first AGAIN_AT_ONCE times the delivery is ready at once, later after a growing delay.
+        The first AGAIN_AT_ONCE times, the delivery is ready immediately; after that, a growing
+        delay applies.
         """
         delivery.asks += 1
         if delivery.asks <= AGAIN_AT_ONCE:

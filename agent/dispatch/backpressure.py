@@ -55,9 +55,8 @@ class Backpressure:
     def _has_enough(self, lane: Lane) -> bool:
         """Return whether no more of a lane may be read for now.
 
-        Each lane is read as far as if it were alone: the records of one must not keep those of the
-        others on their topics. Nor may their bodies: when memory is nearly full, lanes that have
-        little of it still are read.
+        Each lane has a limit of its own, so that a full lane does not stop the reading of other
+        lanes. When memory is nearly full, lanes that use little memory are still read.
         """
         high = self._high[lane] - (self._step if lane in self._full_lanes else 0)
         tight = self._table.bodies_bytes >= TIGHT_SHARE * self._limits.bodies_bytes
@@ -67,7 +66,8 @@ class Backpressure:
     def _enough(self, topic: str) -> bool:
         """Return whether enough records of a topic wait.
 
-        Records in a tier are due by the clock, so newer tasks must not keep a tier from being read.
+        A tier counts only its own records: they are due by the clock, so newer tasks must not stop
+        the reading of a tier.
         """
         if (lane := self._lanes.get(topic)) is not None:
             return lane in self._full_lanes or self._table.shelved >= self._limits.shelved

@@ -24,8 +24,8 @@ class BodyLoader:
         """Load the missing bodies of these deliveries; return the deliveries to claim again.
 
         A delivery must be claimed again if its body names another route than assumed. A pointer
-        record has no body, so the default route was assumed. With `moving`, the deliveries go to a
-        tier, so a delivery whose route is known needs no body.
+        record has no body, so the default route was assumed. With `moving`, the deliveries are
+        moved to a tier; then only deliveries whose route is unknown need a body.
         """
         missing = (
             delivery

@@ -20,8 +20,8 @@ from agent.lease import Lease, Leases
 from agent.ports import ClaimAnswer, Clock, Ledger, Row
 from schemas.runtime import crash
 
-# If a smaller share of the slots is free, a claim waits GATHER_S for more free slots, because it
-# costs as much for one task as for many.
+# If fewer slots than this share are free, a claim waits GATHER_S for more: a claim of one task
+# costs as much as a claim of many.
 GATHER_SHARE, GATHER_S = 1 / 8, 0.01
 
 
@@ -162,7 +162,8 @@ class Claimer:
         async with self._claiming:
             lease, began_s = self._leases.current, self._clock.now_s()
             claim = Claim(lease.next_owner(), lease, began_s, purpose)
-            lease.running += 1  # the lease must not look idle while a claim is under way
+            # Counted first: the lease must not look idle while a claim is in progress.
+            lease.running += 1
             with self._admission.reserved(batch):
                 answers = await self._ledger.claim(
                     [delivery.claimable() for delivery in batch],
@@ -189,8 +190,8 @@ class Claimer:
     def _start(self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool) -> None:
         """Start, move or give back a claimed delivery.
 
-        It is given back if it needs another route, or if its partition was revoked meanwhile and it
-        has no paid answer to settle.
+        It is given back if it needs another route. It is also given back if its partition was
+        revoked during the claim, unless it has a paid answer to settle.
         """
         delivery.row, delivery.owner = row, claim.owner
         delivery.lease, delivery.claimed_s = claim.lease, claim.began_s

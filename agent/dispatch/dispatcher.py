@@ -1,4 +1,4 @@
-"""The dispatcher: takes what the sources deliver, and finishes records when they are settled.
+"""The dispatcher: takes records from the sources, and finishes them once they are settled.
 
 All of it runs in the event loop's thread. Only `done`, `stale`, quarantine or an accepted settle
 finishes a record and lets its partition's watermark move.
@@ -115,7 +115,7 @@ class Dispatcher:
     def _drop(self, deliveries: Iterable[Delivery]) -> None:
         """Forget the deliveries of a revoked partition.
 
-        Claimed deliveries continue under their leases; only their offsets no longer count.
+        Claimed deliveries keep running under their leases; only their offsets are ignored.
         """
         for delivery in [delivery for delivery in deliveries if delivery.state not in _CLAIMED]:
             self._table.end(delivery)
@@ -175,7 +175,7 @@ class Dispatcher:
             )
 
     def _fenced(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Keep a paid answer, and ask about the record again: the claim is no longer ours."""
+        """Ask about the record again, because another claim has its task; keep a paid answer."""
         if isinstance(outcome, Succeeded):
             self._keep(delivery, outcome)
         elif isinstance(outcome, Snooze) and outcome.answer is not None:

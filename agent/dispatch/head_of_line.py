@@ -12,7 +12,7 @@ from agent.inflight.table import InFlightTable
 from agent.ports import Ledger, Order
 from schemas.runtime import crash
 
-# If the task that blocks a wide span waits longer than LONG_S, `Limits.stuck_share` is enough.
+# A blocking task that waits longer than LONG_S is relieved at `Limits.stuck_share` already.
 LONG_S = 60.0
 
 
@@ -63,7 +63,7 @@ class HeadOfLine:
             self._finish_relieved(delivery, order, fence)
 
     def _finish_relieved(self, delivery: Delivery, order: Order, fence: int) -> None:
-        """Finish a record and all its copies; the replacement record stands for them too."""
+        """Finish a record and all its copies; the replacement record replaces all of them."""
         crash.reach("relief.ordered")
         for copy in self._table.take_copies(delivery, fence):
             self._partitions.finish_record(copy.partition, copy.offset)

@@ -1,7 +1,7 @@
 """The quarantine queue: rejected records that name no trustworthy task.
 
-A record is finished once the quarantine has it, and not before. A dead letter that was written back
-is no publication either, but names its task: it is not quarantined.
+A record is finished only once it is stored in the quarantine. A dead letter that another tool wrote
+back is not quarantined: it is not a publication, but it names its task.
 """
 
 import logging
@@ -79,9 +79,9 @@ class QuarantineQueue:
     def quarantine_unknown(self, delivery: Delivery, answer: ClaimAnswer, now_s: float) -> None:
         """Queue a delivery that the ledger does not know, or knows with other content.
 
-        In the second case its copies are queued too. If the delivery's body was dropped, the ledger
-        did know the task, so a backup of the ledger was restored meanwhile. Such a delivery is
-        delayed instead, so that its offset is not passed.
+        If the content differs, the delivery's copies are queued too. A delivery without a body is
+        delayed instead, so that its offset is not committed: the ledger knew its task, so an older
+        backup of the ledger must have been restored.
         """
         if delivery.value is None and delivery.digest is not None:
             where = delivery.partition

@@ -11,7 +11,7 @@ from agent.quota.ledger import MOST_ASKS
 
 
 class QuotaAsks:
-    """The asks of one agent. It asks for no more than its slots can soon use."""
+    """The asks of one agent: no more than its slots can use soon."""
 
     def __init__(self, *, table: InFlightTable, admission: Admission, quotas: QuotaGate) -> None:
         self._table = table
@@ -22,9 +22,9 @@ class QuotaAsks:
     def update(self, now_s: float) -> None:
         """Replace the asks of each route by what is ready now.
 
-        A route's grants are used by free slots, and by those in which its calls end meanwhile. The
-        tasks of a closed route are asked for on its fallback too. While no slot is free, the next
-        task is known all the same, and its tenant must have a place for it when one is.
+        Grants are asked for the free slots, and for slots that the route's calls will free soon.
+        Tasks of a closed route are asked for on its fallback too. While no slot is free, the next
+        task still asks for a place of its tenant, so that it can start when a slot is free.
         """
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
@@ -40,7 +40,7 @@ class QuotaAsks:
         self._asked = routes
 
     def _diverted(self) -> defaultdict[str, list[str]]:
-        """Return the closed routes whose tasks go on, by the first route to which they go."""
+        """Return the closed routes whose tasks use a fallback, by their first open fallback."""
         came_from: defaultdict[str, list[str]] = defaultdict(list)
         for route in self._table.routes:
             for target in self._admission.fallbacks(route)[:1]:

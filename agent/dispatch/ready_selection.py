@@ -1,7 +1,7 @@
-"""Selects the ready deliveries to claim next, on their own routes or on fallbacks of these.
+"""Selects the ready deliveries to claim next, on their own routes or on fallback routes.
 
-The tasks of a closed route do not wait for it if a fallback of it takes calls. Of a route that has
-stopped, a task that is due as a probe still goes to it, so that it is known when it is well again.
+The tasks of a closed route do not wait for it if a fallback of it takes calls. A stopped route
+still gets a task when a probe is due: the probe shows whether the route works again.
 """
 
 import logging
@@ -68,7 +68,7 @@ class ReadySelection:
         return taken
 
     def _divert(self, route: str, most: int, room: Room, counted: Counter[str]) -> list[Delivery]:
-        """Take up to `most` deliveries of a closed route; put those back that may not leave it."""
+        """Take up to `most` deliveries that may leave their closed route; put the others back."""
 
         def may(delivery: Delivery) -> bool:
             following = self._admission.fallbacks(route, delivery)

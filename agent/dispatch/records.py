@@ -26,7 +26,7 @@ class Wakeups:
 
 
 class Records:
-    """The records of one agent's partitions, from the side of their ends."""
+    """Finishes the records of one agent's partitions."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Records:
             self._table.end(finished)
 
     def go_on(self) -> None:
-        """Mark the watermarks that moved, read on if there is room, and wake the loops."""
+        """Mark moved watermarks, resume reading if there is room, and wake the claimer's loops."""
         self._partitions.flush()
         self._backpressure.update()
         self._wakeups.set()

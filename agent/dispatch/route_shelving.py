@@ -1,8 +1,8 @@
 """Shelves routes that take no calls, so that the agent can read on.
 
 The deliveries of a shelved route wait without their bodies, and after a while they go to the
-longest tier. Otherwise the deliveries of one route would fill the agent's memory, and the tasks of
-all other routes would wait behind them.
+longest tier. Otherwise one closed route's deliveries would fill the agent's memory and block the
+tasks of all other routes.
 """
 
 from collections.abc import Container

@@ -1,4 +1,4 @@
-"""Does the work that is due by time alone: shelving, pauses, relief, moves to a tier.
+"""Runs the periodic work of dispatch: shelving, pauses, relief, and moves to a tier.
 
 Tested by tests/simulation/test_simulation.py.
 """

@@ -1,8 +1,8 @@
-"""Decides from which addresses documents may come: public ones, and networks that are allowed.
+"""Decides which addresses documents may come from: public ones and allowed networks.
 
-`is_global` of the standard library is not enough: it lets addresses pass in which another address
-is embedded (mapped, NAT64, 6to4, Teredo, ISATAP), and a host of a cloud that answers its own
-machines alone.
+The standard library's `is_global` is not enough: it accepts addresses that embed another address
+(mapped, NAT64, 6to4, Teredo, ISATAP), and cloud metadata addresses that answer only from inside
+that cloud.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
-_UNICAST = IPv6Network("2000::/3")  # of IPv6, nothing else is given to hosts of the internet
+_UNICAST = IPv6Network("2000::/3")  # the only IPv6 range from which internet hosts get addresses
 _NEVER: tuple[Network, ...] = tuple(
     map(
         ip_network,
@@ -56,7 +56,7 @@ def _is_isatap(address: IPv6Address) -> bool:
 
 
 def parsed(text: str) -> Address | None:
-    """Return an address, None if the text is none or names a zone of this machine."""
+    """Parse an address; return None for any other text and for an address with a zone."""
     try:
         address = ip_address(text)
     except ValueError:

@@ -17,7 +17,7 @@ def refused(text: str) -> DocumentError:
 
 
 def changed(text: str) -> DocumentError:
-    """Return the error of a document that is not the one that was loaded."""
+    """Return the error of a document that has changed since its task was loaded."""
     return DocumentError(ErrorClass.DOCUMENT_CHANGED, text)
 
 

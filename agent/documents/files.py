@@ -3,9 +3,9 @@
 Hidden files, docllm's own and the system's are never documents;
 `producer/input/excluded_files.py` defines them.
 
-The path is resolved first and then walked from its root without following links, so that a link
-that is put there meanwhile leads nowhere. A pipe or a device cannot block the thread: files are
-opened without blocking, and the open handle is checked.
+The path is resolved first, and then opened folder by folder from its root without following links.
+So a link that is created in between is not followed. A pipe or a device cannot block the thread:
+the open does not block, and the handle's type is checked.
 """
 
 import logging

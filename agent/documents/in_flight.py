@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 
 class BytesInFlight:
-    """At most `most` bytes are held at once; who wants more waits, in the order of asking."""
+    """Limits the bytes held in total to `most`; further callers wait, first come, first served."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -16,7 +16,7 @@ class BytesInFlight:
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
-        """Hold `size` bytes, or all of them if they are fewer."""
+        """Hold `size` bytes, or the whole budget if `size` is larger."""
         size = min(size, self._most)
         if self._waiting or size > self._free:
             await self._wait(size)
@@ -33,7 +33,8 @@ class BytesInFlight:
         try:
             await turn
         except BaseException:
-            # Its turn may have come already; else those behind it may fit now.
+            # The cancelled caller may hold bytes already; otherwise, smaller requests behind it may
+            # fit.
             self._give_back(size if turn.done() and not turn.cancelled() else 0)
             raise
 

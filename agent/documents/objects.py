@@ -14,15 +14,15 @@ from schemas.task.allowed_uris import allowed
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 16  # objects that one agent fetches at a time, each of up to `max_bytes`
-# No attempt can read the document, whatever a person mends in the store.
+# No later attempt can read such a document, so its task is given up.
 _FINAL = frozenset({ObjectFault.NO_BUCKET, ObjectFault.TOO_LARGE, ObjectFault.WRONG_NAME})
 
 
 class Objects:
     """Objects below the prefixes `allow`, in the stores that the environment names.
 
-    Rights and credentials can be mended, so an object without them is read again later, as one in a
-    store that does not answer.
+    Missing rights and credentials can be corrected, so the read is retried later, as it is while a
+    store does not answer.
     """
 
     def __init__(

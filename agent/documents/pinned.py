@@ -1,8 +1,8 @@
 """HTTP clients for documents, each of which reaches one host at one address.
 
 A client has no key, no cookies, no proxy, and follows no redirect. It never asks a name server: its
-host is pinned to an address that was checked, and TLS still verifies the host's name. Which
-certificates it trusts is the system's choice, or that of SSL_CERT_FILE.
+host is pinned to an address that was checked, and TLS still verifies the host's name. It trusts the
+system's certificates, or those in SSL_CERT_FILE.
 
 Tested by tests/contract/test_web_documents.py.
 """
@@ -31,9 +31,9 @@ class PinnedHost:
 
 
 class PinnedClients:
-    """Clients by place; those that were not used for the longest time are dropped.
+    """A cache of clients, one for each pinned host; the least recently used are dropped.
 
-    `executor` builds them, because a client reads all certificates that it trusts.
+    `executor` builds the clients, because each one loads all trusted certificates.
     """
 
     def __init__(self, *, executor: Executor) -> None:

@@ -11,7 +11,7 @@ MAX_DOCUMENT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What was known of a document when its task was loaded; None is unknown.
+    """The size, digest and ETag of a document when its task was loaded; None if unknown.
 
     `size` is in bytes, `sha256` the digest in hex, `etag` the name that an object store gives to
     the content.

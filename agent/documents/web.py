@@ -1,8 +1,8 @@
 """Fetches documents by `https://`, below allowed prefixes and from allowed addresses only.
 
-A task's URI comes from strangers, so a host may lead to a server inside the network. Each URI, that
-of a redirect too, must be below an allowed prefix. Its host is resolved here, every answer is
-checked, and the connection goes to an address that was checked.
+A task's URI is untrusted: its host may resolve to a server inside the network. So each URI,
+including a redirect's, must be below an allowed prefix. Its host is resolved here, every address is
+checked, and the connection uses a checked address.
 
 Tested by tests/contract/test_web_documents.py and tests/contract/test_web_document_forms.py.
 """
@@ -114,7 +114,7 @@ class Web:
         raise refused(f"{name} is redirected more than {self._limits.redirects} times")
 
     def _checked(self, uri: str, name: str) -> Url:
-        """Return a URI as it is sent: it is allowed as it is written, and as it is sent."""
+        """Return the URI in the form that is sent; refuse it unless both forms are allowed."""
         if uri.lower().startswith("http:"):
             raise refused(f"{name} is not encrypted, so nobody knows who answers; use https://")
         if not self._allow:
@@ -147,12 +147,15 @@ class Web:
                 return
 
     def _request(self, client: Client, url: Url) -> StreamRequest:
-        """Return a request. Its own timeout ends the connection when nobody waits any more."""
+        """Return a request.
+
+        Its timeout closes the connection even if the fetch was abandoned.
+        """
         request = client.get(url).timeout(timedelta(seconds=self._limits.timeout_s))
         return request.streamed_read_buffer_limit(0).build_streamed()
 
     async def _addresses(self, host: str, port: int, name: str) -> list[str]:
-        """Return the addresses to try. All that the host has are checked, whichever is used."""
+        """Return the host's addresses; refuse the host if any of them is not allowed."""
         try:
             found = [host] if parsed(host) else list(await self._resolve(host, port))
         except (OSError, UnicodeError):
@@ -186,7 +189,7 @@ class Web:
 
 
 def _require_document(response: Response, name: str, expected: Expected) -> None:
-    """Require that an answer has a document, as far as its head tells."""
+    """Refuse an answer whose status or headers show that it carries no document."""
     status = response.status
     if status in _TEMPORARY or status >= _SERVER_FAILED:
         raise unreadable(f"{name} cannot be fetched at the moment: its server answers {status}")

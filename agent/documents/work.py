@@ -1,4 +1,4 @@
-"""Runs work on a document's bytes: at once when they are few, otherwise in an executor.
+"""Runs work on a document's bytes: inline for a small document, otherwise in an executor.
 
 Tested by tests/unit/agent/documents/test_reader.py.
 """
@@ -10,7 +10,7 @@ from schemas.runtime.executors import Executor
 from schemas.task.untrusted import contained
 
 Result = TypeVar("Result")
-_FEW_BYTES = 64 << 10  # a digest or a decoding of so many takes less than a change of threads
+_FEW_BYTES = 64 << 10  # below this, hashing or decoding costs less than a thread switch
 
 
 async def run(executor: Executor, call: Callable[[], Result], *, size: int) -> Result:

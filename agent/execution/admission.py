@@ -1,6 +1,6 @@
 """Admission: decides which tasks may be claimed, and which claimed task may start now.
 
-Every rule that can keep a task from a slot is asked here, and nowhere else.
+Every rule that can keep a task from a slot is checked here, and nowhere else.
 """
 
 from collections import Counter
@@ -30,8 +30,8 @@ from schemas.task.guard import Guard
 class Permit:
     """The permission to run one attempt. Give it back with `Admission.ended`.
 
-    `turns` are those of its calls within the provider's limits. `refused_alone` means that the task
-    met AUTH before and that its route has answered other calls since.
+    `turns` gives the attempt's calls their turns within the provider's limits. `refused_alone`: the
+    task met AUTH before, and its route has since answered other calls.
     """
 
     ticket: Ticket
@@ -139,9 +139,9 @@ class Admission:
     def may_claim(self, suspect: Delivery) -> bool:
         """Return whether this crash suspect may be claimed.
 
-        A suspect that must run alone waits until nothing else is claimed under the lease. If it
-        killed the agent, the other tasks would be lost with it. Its `route` becomes the one to run
-        on: a fallback, if its own route is closed.
+        A suspect that must run alone waits until nothing else is claimed under the lease. Otherwise
+        a suspect that kills the agent would take other tasks with it. `delivery.route` is set to
+        the route to run on, which is a fallback if its own route is closed.
         """
         routes = (suspect.home, *self.fallbacks(suspect.home, suspect))
         route = next((route for route in routes if self.room_for(route) > 0), None)
@@ -154,7 +154,7 @@ class Admission:
     @contextmanager
     def reserved(self, deliveries: Collection[Delivery]) -> Iterator[None]:
         """Reserve slots for a claim that is under way."""
-        # The claim may change the route of a delivery that came without its body.
+        # A copy, because the claim may change the route of a delivery without a body.
         routes = [delivery.route for delivery in deliveries]
         self._busy.update(routes)
         try:
@@ -179,7 +179,7 @@ class Admission:
     def hold_turn_of_suspect(self, suspect: Delivery) -> bool:
         """Reserve a crash suspect's first call; return whether the suspect may be claimed.
 
-        Without a turn it stays ready, so that the quotas still ask for one.
+        A suspect without a turn stays ready, so that the quotas keep asking for its turn.
         """
         return self.may_claim(suspect) and self.hold_turn(suspect)
 
@@ -193,9 +193,9 @@ class Admission:
                 self._types.leave(delivery)
 
     def closed_route(self, route: str) -> bool:
-        """Return whether the tasks of a route wait: it takes no calls but probes.
+        """Return whether the tasks of a route wait, because the route takes only probes.
 
-        They do not wait if a fallback takes calls for them, unless they may not leave the route.
+        Tasks that may leave the route do not wait if a fallback takes calls.
         """
         now_s = self._clock.now_s()
         is_bound = route in self._bound and self._routes.closed(route, now_s)
@@ -204,7 +204,7 @@ class Admission:
     def fallbacks(self, route: str, delivery: Delivery | None = None) -> list[str]:
         """Return the routes that take calls for a task of a closed route, in order.
 
-        Without a task, these are the routes for tasks that nothing bounds.
+        Without a task, the routes are those of tasks without `routes_allowed`.
         """
         now_s = self._clock.now_s()
         if delivery is None:
@@ -231,7 +231,7 @@ class Admission:
         return self._suspects.reports
 
     def reasons(self, now_s: float) -> list[Reason]:
-        """Return why tasks wait though their routes take calls, for the agent's report."""
+        """Return why tasks wait although their routes take calls, for the agent's report."""
         return [
             *self._unknown_types.reasons(now_s),
             *self._types.reasons(),
@@ -243,8 +243,9 @@ class Admission:
     def grant(self, delivery: Delivery) -> Permit | Stop | NotAdmitted:
         """Decide about a claimed task: it may run now, it has to wait, or it is given back.
 
-        A task of an unknown type waits whatever its guard says, since it could only fail a look. A
-        task whose batch does not allow its present route is given back for its first allowed one.
+        A task of an unknown type waits even if it could join a guard's look, because it could only
+        fail there. A task whose batch does not allow its present route is given back for its first
+        allowed one.
         """
         now_s = self._clock.now_s()
         refusal = self._refusal(delivery, now_s)
@@ -287,7 +288,7 @@ class Admission:
         return None if stopped is not None and delivery.diverted else stopped
 
     def grant_fallback(self, delivery: Delivery, route: str) -> Permit | None:
-        """Let a running attempt go on on another route; None if that one takes no call now.
+        """Let a running attempt continue on another route; None if that route takes no call now.
 
         The attempt keeps its slot, which counts for the other route from then on.
         """
@@ -307,12 +308,12 @@ class Admission:
     def grant_again(self, delivery: Delivery) -> Permit | None:
         """Let a running attempt make another call on its route, which refused one before.
 
-        The call may be the one by which a stopped route is tried. None if the route takes none now.
+        The call may be the probe of a stopped route. Return None if the route takes no call now.
         """
         return self._permit(delivery, delivery.route, self._clock.now_s())
 
     def may_call_again(self, delivery: Delivery) -> bool:
-        """Return whether an attempt may go on to make calls, whatever its route has room for."""
+        """Return whether an attempt may make further calls, regardless of room on its route."""
         row, is_leased = delivery.row, delivery.leased(self._clock.now_s())
         if self._closed or row is None or not is_leased:
             return False
@@ -329,7 +330,7 @@ class Admission:
         return Permit(ticket, turns, refused_alone=False)
 
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
-        """Return for what a task may leave the route on which its call failed; None for nothing."""
+        """Return the trigger by which a task may leave the route of its failed call, or None."""
         try:
             return Trigger(outcome.failure.error_class)
         except ValueError:

@@ -1,4 +1,4 @@
-"""The routes of one attempt: the one that it has a permit for, and those to which it may go on.
+"""The routes of one attempt: the route of its permit, and the fallbacks that it may use.
 
 A task goes on within its attempt if its route refused it, or has failed. Its route learns of the
 failure first, so that it stops for everybody if the provider is down.

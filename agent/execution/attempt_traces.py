@@ -1,7 +1,7 @@
-"""What this agent knows of its attempts, as spans.
+"""Records the attempts of this agent as spans.
 
-The spans of an attempt are held in memory until it is settled: those of a success are told of for a
-share of the tasks, those of a failure always. So nothing is decided before the end.
+An attempt's spans stay in memory until it is settled. Then a failed attempt's spans are always
+emitted, and a successful one's only if its task is sampled.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from schemas.task.trace import (
     trace_of,
 )
 
-MOST_ATTEMPTS = 20_000  # of which something is held; the oldest is forgotten first
+MOST_ATTEMPTS = 20_000  # attempts whose spans are held; the oldest is dropped first
 MOST_CALLS = 64  # of one attempt; a long document may need thousands
 MOST_LINKS = 128
 CANCELLED = "cancelled"
@@ -36,8 +36,8 @@ _SETTLE = "settle"
 class AttemptTraces:
     """The traces of one agent's attempts.
 
-    `ratio` is the share of tasks whose success is told of. With `to_provider`, calls name their
-    span.
+    `ratio` is the share of tasks whose successful attempts are emitted. With `to_provider`, calls
+    carry a `traceparent`.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class AttemptTraces:
         publication, outcome = attempt.headers.publication, settlement.outcome
         topic, partition, offset, timestamp_ms = settlement.origin
         if publication is not None and not publication.sampled:
-            # Who published the record could not know that the attempt would fail.
+            # The publisher of the record could not know that the attempt would fail, so its span is
+            # emitted here.
             sent_s = timestamp_ms / 1000
             self._spans.emit(
                 send_span(
@@ -194,7 +195,7 @@ class _OpenAttempt:
             self.left_out += 1
 
     def earlier(self, *, with_publication: bool = True) -> tuple[SpanId, ...]:
-        """Return what led to the attempt: its record, the attempt before, a foreign producer."""
+        """Return links to the attempt's record, the previous attempt, and a producer's span."""
         publication, after = self.headers.publication, self.headers.after
         links = (
             publication if with_publication else None,

@@ -1,4 +1,7 @@
-"""Crash suspects: tasks over which agents were lost. They run one at a time, some of them alone."""
+"""Crash suspects: tasks over which agents were lost.
+
+Only one runs at a time.
+"""
 
 import logging
 
@@ -11,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class CrashSuspects:
-    """Knows the crash suspect that runs in this agent, and names it in case it kills the agent."""
+    """Tracks this agent's running crash suspect, and logs its name in case it kills the agent."""
 
     def __init__(self) -> None:
         self._running: Delivery | None = None

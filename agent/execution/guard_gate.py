@@ -17,7 +17,7 @@ from schemas.runtime import crash
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard
 
-# Of one agent, so that a topic of a million tasks is not rewritten at full speed.
+# Per agent. It keeps an agent from rewriting a topic of a million tasks at full speed.
 MOVES_PER_S = 500.0
 
 
@@ -47,7 +47,7 @@ class GuardGate:
     def stops(self, row: Row, route: str) -> Guard | None:
         """Return the guard that stops a task, or None if the task may run.
 
-        A task that has joined a look may run, also when it comes back.
+        A task that has joined a look may run again, for example after a snooze.
         """
         if not self._raised or row.task_id in self._granted:
             return None
@@ -84,9 +84,10 @@ class GuardGate:
         )
 
     def _wait_s(self) -> float:
-        """Count the next move, and return how long it has to wait.
+        """Count the next move and return how long it must wait.
 
-        The task keeps its slot meanwhile, so that nothing is claimed in vain.
+        The task keeps its slot during the wait, so that no further task is claimed only to be
+        moved.
         """
         now_s = self._clock.now_s()
         self._next_s = max(now_s, self._next_s) + 1 / MOVES_PER_S

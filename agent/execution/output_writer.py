@@ -1,8 +1,8 @@
-"""Writes results outside the ledger: once each, before the settle that stores their pointers.
+"""Writes each result outside the ledger once, before the settle that stores its pointer.
 
-An object is named by its task and its fence, and nothing is overwritten. An object of that name may
-be left from an attempt that was killed or fenced: if it has the same bytes it serves, otherwise the
-name gets the claim's number too, which no other claim has.
+An object's name contains its task and fence, and no object is overwritten. A killed or fenced
+attempt may have left an object with that name. If its bytes are equal, it is used; otherwise the
+new object's name also gets the claim's unique number.
 
 While a store fails, the answers that were paid for are kept and tried again. No new call is made
 for tasks that would write there, until an answer was written or none is left to be tried.
@@ -28,14 +28,15 @@ from schemas.task.wording import one_line
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 10.0  # until an answer is written again that could not be written
+AGAIN_S = 10.0  # delay before a failed write is retried
 TRY_S = 20.0  # the longest time of one try
 WAITS_S = (1.0, 2.0)  # between the tries of one attempt
-# Without a call, after a failed write: meanwhile a kept answer, if there is one, is tried again.
+# After a failed write, no new call begins for this long; a kept answer, if any, is retried
+# meanwhile.
 QUIET_S = AGAIN_S + 2 * TRY_S
 _LEAST_LOG_S = 60.0
 _MOST_NAMES = 20
-# Nobody can mend these: another try would fail alike.
+# These errors are permanent: another try would fail in the same way.
 _FINAL = frozenset({ObjectFault.WRONG_NAME, ObjectFault.TOO_LARGE})
 
 
@@ -61,9 +62,9 @@ class Outputs:
         self._logged_s = -_LEAST_LOG_S
 
     def refusal(self, folder: str) -> Outcome | None:
-        """Return how an attempt ends whose answer could not be written to `folder`; None if it can.
+        """Return the outcome to settle if `folder` cannot be written now; None if it can.
 
-        It is asked before a call is made.
+        Called before each LLM call, so that no answer is paid for in vain.
         """
         if not allowed(folder, self._allow):
             text = (
@@ -153,5 +154,5 @@ def names(claimed: Claimed) -> Iterator[str]:
 
 
 def booked(spent: Spent) -> Spent:
-    """Return the costs of an attempt whose amounts have been booked with an earlier end."""
+    """Return these costs with all amounts zero, because an earlier end has booked them."""
     return Spent(model=spent.model, trace_id=spent.trace_id)

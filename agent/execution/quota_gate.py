@@ -1,6 +1,6 @@
-"""Keeps calls within the limits of accounts and tenants: each call takes its turn here.
+"""Keeps calls within the limits of accounts and tenants: each call waits here for its turn.
 
-The quotas know what may begin. This module knows what tasks and calls will cost.
+`agent.quota` decides which calls may begin; this module estimates what they cost.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from schemas.settings.quota import NO_LIMITS
 from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
-# How often a call in a handler that waits for its turn looks again.
+# How often a waiting call checks whether its turn has come.
 LOOK_S = 0.1
 _UNSENT = frozenset({ErrorClass.NETWORK, ErrorClass.AUTH})
 _SUCCESS = range(200, 300)
@@ -74,7 +74,7 @@ class QuotaGate:
         )
 
     def turns(self, route: str, tenant: str, size: CallSize) -> "CallTurns":
-        """Return the turns of work that began without one: each call waits for its own."""
+        """Return the turns of an attempt without a reservation: each call waits for a turn."""
         return CallTurns(gate=self, route=route, tenant=tenant, size=size, reservation=None)
 
     def reasons(self, now_s: float) -> list[Reason]:
@@ -103,7 +103,7 @@ class QuotaGate:
         return set(self._waiting)
 
     def ended_lately(self) -> Counter[str]:
-        """Return how many calls ended between the last two questions and since, by route."""
+        """Return by route how many calls ended since the call of this method before the last."""
         self._ended, self._ended_before, lately = (
             Counter(),
             self._ended,
@@ -159,7 +159,7 @@ class QuotaGate:
     def _charged(
         self, route: str, size: CallSize, reservation: Reservation, end: CallEnd
     ) -> Charge | None:
-        """Return what a call was charged; what was reserved if nobody says what it used."""
+        """Return what the provider charged for a call, or the reservation if that is unknown."""
         reply = end.reply
         if isinstance(reply, CallFailed):
             return None if reply.error_class in _UNSENT else reservation.charge

@@ -1,7 +1,7 @@
 """The locks that this agent's attempts hold or wait for.
 
-One loop speaks to the ledger for all of them. A wait is a row and a future: it holds no connection,
-and however many attempts wait, the loop looks for all of them at once, every `LOOK_S`.
+One loop makes the ledger calls for all attempts. A waiting attempt is a row and a future and holds
+no connection. Every `LOOK_S`, the loop checks all waits in one query.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ class ResourceLocks:
         self._table = table
         self._clock = clock
         self._waits: dict[LockPlace, asyncio.Future[int]] = {}
-        # What is to be written: for each lock, those who leave and then those who ask, in order.
+        # Pending changes by lock: first the attempts that leave, then the attempts that ask, in
+        # order.
         self._asking: dict[LockPlace, None] = {}
         self._leaving: dict[LockPlace, None] = {}
         self._asked_s: dict[LockPlace, float] = {}  # of those who wait
@@ -50,7 +51,10 @@ class ResourceLocks:
         return LocksOfAttempt(self, Claimant(task_id, owner))
 
     def ask(self, place: LockPlace) -> None:
-        """Ask for a lock. `leave` must follow, however that ends."""
+        """Ask for a lock.
+
+        The caller must call `leave` afterwards, whether or not it gets the lock.
+        """
         self._waits[place] = asyncio.get_running_loop().create_future()
         self._asked_s[place] = self._clock.now_s()
         self._asking[place] = None
@@ -68,10 +72,11 @@ class ResourceLocks:
             self._asked_s.pop(place, None)
 
     def leave(self, place: LockPlace) -> None:
-        """Give a lock back, or wait for it no longer."""
+        """Release a lock, or stop waiting for it."""
         self._waits.pop(place, None)
         self._asked_s.pop(place, None)
-        self._asking.pop(place, None)  # perhaps it is being written, so it leaves in any case
+        # The ask may be in a write that is under way, so the leave is written in any case.
+        self._asking.pop(place, None)
         self._leaving[place] = None
         self._wake.set()
 
@@ -127,7 +132,7 @@ class ResourceLocks:
         try:
             held = await self._table.change(changes)
         except Exception:
-            # Those who left meanwhile have no part in it, unless they asked again.
+            # Ignore attempts that left during the write, unless they asked again.
             still = [place for place in asking if place not in self._leaving]
             self._asking = {**dict.fromkeys(still), **self._asking}
             self._leaving = {**dict.fromkeys(leaving), **self._leaving}
@@ -192,7 +197,7 @@ class LocksOfAttempt:
         return await self._locks.wait(LockPlace(name, self._attempt), wait_s)
 
     def give_back(self, name: str) -> None:
-        """Give a lock back, or wait for it no longer."""
+        """Release a lock, or stop waiting for it."""
         if name in self._names:
             self._names.remove(name)
             self._locks.leave(LockPlace(name, self._attempt))

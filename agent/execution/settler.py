@@ -1,7 +1,7 @@
 """Makes outcomes durable, in groups. Every attempt ends here, and nowhere else.
 
-An outcome stays here until the ledger has given its verdict. Whatever goes wrong, no offset moves
-before that.
+An outcome stays here until the ledger has returned its verdict. No offset moves before that, even
+after an error.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from schemas.runtime import crash
 from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
 
-# A smaller group than GATHER waits GATHER_S for more outcomes, because a transaction costs as much
-# for one as for many. No slot waits for it.
+# A group smaller than GATHER waits GATHER_S for more outcomes: a transaction with one outcome costs
+# as much as one with many. Slots are free during this wait.
 GATHER, GATHER_S = 64, 0.01
 
 
-# What a follow-up adds to the size of its group besides its line: several rows.
+# Bytes that a follow-up's rows add to a group, besides its line.
 FOLLOW_UP_BYTES = 4 << 10
 
 

@@ -105,7 +105,7 @@ class Slots:
     def start(self, delivery: Delivery) -> None:
         """Run a claimed delivery, or settle it at once if it needs no run or may not start.
 
-        No call begins once the heartbeat is 9 s late, but no running call is stopped for it.
+        Once the heartbeat is 9 s late, no call begins; running calls continue.
         """
         outcome = _without_run(delivery)
         if _is_unwritten(outcome):
@@ -140,7 +140,7 @@ class Slots:
     async def drain(self, timeout_s: float) -> None:
         """Wait for running attempts; after `timeout_s`, cancel the rest and release their claims.
 
-        A handler that does not end although it was cancelled is left running.
+        A handler that ignores its cancellation is left running.
         """
         if self._running and timeout_s > 0:
             await asyncio.wait(self._running.values(), timeout=timeout_s)

@@ -1,7 +1,7 @@
-"""The limits that the settings set on types of task: their slots in one agent, and their hours.
+"""The limits of types of task: their slots in one agent, and their hours.
 
-A task outside of its type's hours is put off until they begin: it waits in a tier, uncounted, and
-holds no offset up for longer than relief allows.
+A task outside its type's hours is put off until the hours begin: it waits in a tier without a
+counted attempt, and delays its partition's watermark no longer than relief allows.
 """
 
 from collections import Counter
@@ -17,7 +17,8 @@ from schemas.settings.schedule import opens_in_s
 from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
-# How much longer a task waits than until its hours, so that not all of them begin at once.
+# The longest extra wait after the hours begin; tasks get different waits, so that they do not all
+# start together.
 LATER_S = 60.0
 
 

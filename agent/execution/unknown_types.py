@@ -1,9 +1,9 @@
-"""Holds the tasks whose type this agent does not know, and those that may take no route of it.
+"""Holds tasks whose type this agent does not know, or for which it has no allowed route.
 
-Such a task is neither run as something else nor given up: another agent may know its type, or this
-one after a change of its settings. So it waits in the retry tiers, one after the other and then in
-the longest one again and again, and no attempt is counted. In a tier, its records take other
-partitions in turn, so that it comes to another agent of a mixed group.
+Such a task is not run as another type and not given up: another agent may know its type, or this
+agent may after a change of settings. It waits uncounted in each retry tier in turn, and then
+repeatedly in the longest. Each of its records goes to another partition of the tier, so that other
+agents of a mixed group meet it.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -20,7 +20,7 @@ from schemas.task.failures import ErrorClass
 
 REMEMBERED = 20  # names of unknown types; they come from tasks, so there may be any number
 SHOWN = 5
-_SLACK_S = 60.0  # after a task is due, until it has surely come back to some agent
+_SLACK_S = 60.0  # time by which a due task has certainly returned to some agent
 
 
 class UnknownTypes:
@@ -65,7 +65,8 @@ class UnknownTypes:
     def reasons(self, now_s: float) -> list[Reason]:
         """Return which tasks wait, for the agent's report.
 
-        A type that the settings have since then is known: its tasks wait in their tiers alone.
+        Types that the settings have gained since are left out: their tasks only wait for their
+        tiers to end.
         """
         self._until_s = {
             reason: end_s

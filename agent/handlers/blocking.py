@@ -1,4 +1,4 @@
-"""The context of a handler that blocks: the names of `Context`, and each call waits for its result.
+"""The blocking form of `Context`: the same methods, each of which waits for its result.
 
 A plain function gets it, in a thread or in a child process.
 
@@ -20,14 +20,14 @@ BlockingHandler = Callable[["BlockingContext"], Any]
 
 
 class AttemptEndedError(Exception):
-    """A call was not made, because its attempt has ended while the handler went on.
+    """A call was not made, because its attempt had ended although the handler was still running.
 
     The error ends the handler. A handler must not catch it.
     """
 
 
 class ContextCall(StrEnum):
-    """What a handler outside the event loop may ask of its attempt, and nothing else."""
+    """The only calls that a handler outside the event loop may make on its attempt."""
 
     DOCUMENT = "document"
     COMPLETE = "complete"
@@ -38,7 +38,7 @@ class ContextCall(StrEnum):
 
 
 class ContextView(Protocol):
-    """What a context shows without a call."""
+    """The values that a context has without a call."""
 
     @property
     def task(self) -> TaskLine:
@@ -82,7 +82,7 @@ class ContextView(Protocol):
 
 
 class AskAgent(Protocol):
-    """Asks the agent for something and waits for it, from a thread that is not the event loop's."""
+    """Sends a call to the agent from a thread outside the event loop; waits for the result."""
 
     def __call__(self, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
         """Return the result, or raise its error."""
@@ -90,7 +90,7 @@ class AskAgent(Protocol):
 
 
 class ViewedContext:
-    """What a handler outside the event loop sees of its attempt, without a call."""
+    """The values of an attempt that a handler outside the event loop reads without a call."""
 
     def __init__(self, view: ContextView) -> None:
         self._view = view
@@ -171,12 +171,13 @@ class BlockingContext(ViewedContext):
         try:
             yield HeldLock(name, fence, lambda: self._ask(ContextCall.CHECK_LOCK, {}))
         finally:
-            with suppress(AttemptEndedError):  # the end of the attempt gave it back
+            # The lock was already released when the attempt ended.
+            with suppress(AttemptEndedError):
                 self._ask(ContextCall.GIVE_BACK_LOCK, {"name": name})
 
 
 async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
-    """Do for an attempt what its handler asked for."""
+    """Carry out a handler's call on its attempt's context."""
     match wanted:
         case ContextCall.DOCUMENT:
             return await context.document()

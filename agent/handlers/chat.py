@@ -1,4 +1,4 @@
-"""The handler of every type without a handler of its own: one chat completion is the result.
+"""The default handler of every type: the answer to one chat completion is the result.
 
 A task without a prompt or a schema takes those of its type.
 

@@ -19,14 +19,14 @@ from agent.process import child_process
 Result = TypeVar("Result")
 
 LEAVE_S = 1.0
-LIMIT_S = 10.0  # for one call; a longer one would keep all other calls from their turn
+LIMIT_S = 10.0  # the limit of one call; all other calls wait behind it
 
 
 class ChildExecutor:
     """Runs picklable calls one after another in a child process.
 
     The child is started at the first call, and again after it died. Calls run one at a time, so
-    that it is known whose time runs and which call brought the child down.
+    that a time limit applies to one call and a crash has one known cause.
     """
 
     def __init__(self, *, limit_s: float = LIMIT_S) -> None:
@@ -68,10 +68,11 @@ class ChildExecutor:
             raise
 
     def close(self) -> None:
-        """End the children, even during a call: the interpreter would wait for them at its exit.
+        """End the children, even during a call.
 
-        At its exit the interpreter also wakes the threads that manage the children, and fails with
-        a traceback if such a thread is just ending. Therefore these threads are awaited here.
+        Otherwise the interpreter would wait for them at its exit. This also waits for the threads
+        that manage the children: the interpreter wakes such threads at its exit, and fails with a
+        traceback if one is just ending.
         """
         self._closed = True
         for pool in list(self._pools):
@@ -93,7 +94,7 @@ class ChildExecutor:
             return
         self._pools.remove(pool)
         self._shared = None if self._shared is pool else self._shared
-        # Before Python 3.14 there is no public way to them.
+        # Before Python 3.14, no public attribute gives access to the processes.
         children = list((pool._processes or {}).values())  # noqa: SLF001
         threads = (*self._ending, pool._executor_manager_thread)  # noqa: SLF001 - nor to this
         self._ending = [

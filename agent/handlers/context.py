@@ -37,8 +37,9 @@ from schemas.task.line import TaskLine
 from schemas.task.message_text import text_of
 
 _NAME_CHARS = 191
-_LOCK_SHARE = 0.5  # of the attempt's time, to wait for a lock; the rest is for the calls
-_LOOK_S = 1.0  # between two questions whether a route takes a call again
+# Longest wait for a lock, as a share of the attempt's time; the rest is for calls.
+_LOCK_SHARE = 0.5
+_LOOK_S = 1.0  # pause between two checks whether the route takes calls again
 _SUCCESS = range(200, 300)
 _Failed = Retry | Snooze | Dead
 
@@ -52,19 +53,20 @@ class Attempt:
     - `snoozes`: how often in a row the task was snoozed before.
     - `left_s`: the rest of the claim's time, which no call may exceed.
     - `route`: the route whose account is used.
-    - `limit_s`: the time limit of a call that shows whether the provider is well; otherwise None.
+    - `limit_s`: the time limit of a probe's call; None for any other call.
     - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
     - `may_call`: returns whether the claim's lease is good.
     - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
       the outcome to settle.
-    - `again`: takes such an outcome too; returns the same route if it takes a call now, None if
-      it may take one later, or the outcome to settle.
+    - `again`: takes the outcome of a failed call too. Returns the same route if it takes a call
+      now, None if it may take one later, and otherwise the outcome to settle.
     - `inherited`: what the task's follow-ups take from it.
     - `turns`: lets each call wait for its turn within the provider's limits.
     - `locks`: takes locks for the attempt.
     - `output_uri`: where the batch sends results; the task's line wins.
-    - `output_refusal`: returns how the attempt ends, if results cannot be written there now.
-    - `trace`: takes what is told of the attempt's calls.
+    - `output_refusal`: returns the outcome to settle if results cannot be written there now; None
+      if they can.
+    - `trace`: records the attempt's calls as spans.
     - `agents_lost`: how many agents were lost over the task.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
@@ -150,24 +152,23 @@ class CallRefusedError(Exception):
 
 
 class LeaseLostError(Exception):
-    """A call was not made, because the lease of the task's claim is lost, or is renewed too late.
+    """A call was not made, because the lease of the task's claim is lost or late.
 
-    Another agent may have the task by now.
-
-    The error ends the handler. A handler must not catch it.
+    Another agent may have the task. The error ends the handler. A handler must not catch it.
     """
 
 
 class NoTurnError(Exception):
-    """The provider's limits left no room for a call, or a lock was not free, within its time.
+    """A call or a lock did not get its turn in time.
 
-    The error ends the handler. A handler must not catch it.
+    The limits left no room, or the lock was taken. The error ends the handler. A handler must not
+    catch it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an attempt makes its calls: on a route, by its account, within its limits."""
+    """The place of an attempt's calls: a route, with its account and its limits."""
 
     route: str
     account: Account
@@ -226,7 +227,7 @@ class Context:
         return self.agents_lost >= SUSPECT_LOSSES
 
     def begin_again(self) -> None:
-        """Forget what the handler has done, but not its cost: it runs again within the attempt."""
+        """Reset the context before the handler runs again within the attempt; costs stay."""
         self._told_to_end = False
         self._follow_ups.clear()
         for name in tuple(self._lock_names):
@@ -252,7 +253,7 @@ class Context:
 
     @property
     def context_tokens(self) -> int | None:
-        """Return how many tokens the task's model takes; None if nobody knows."""
+        """Return the size of the model's context in tokens; None if unknown."""
         account, model = self._place.account, self.task.model
         return account.context_tokens if model in {None, account.model} else known_tokens(model)
 
@@ -351,11 +352,15 @@ class Context:
             if self._place.route == place.route:
                 was_answered = isinstance(reply, Reply) and reply.status in _SUCCESS
                 self._leave(place, outcome, was_answered=was_answered)
-            place = self._place  # else another call of the handler has left the route before
+            # Otherwise, a parallel call of the handler has already left the route.
+            place = self._place
             sent, model = _fitted(place, sent, schema)
 
     def _leave(self, place: _Place, outcome: _Failed, *, was_answered: bool) -> None:
-        """Go on on another route after a failure. Raises CallRefusedError if there is none."""
+        """Switch to another route after a failure.
+
+        Raises CallRefusedError if no route is left.
+        """
         following = self._attempt.go_on(outcome)
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
@@ -371,10 +376,10 @@ class Context:
         )
 
     async def call_again(self, refused: CallRefusedError, wait_s: float) -> None:
-        """Wait, at least so long, until the route takes another call after one that failed.
+        """Wait at least `least_s` after a failed call, and until the route takes calls again.
 
-        For handlers of docllm's own. Raises the error again if the attempt's time would be over, or
-        if the attempt may make no other call.
+        For handlers of docllm's own. Raises the error again if the attempt's time would end first,
+        or if the attempt may make no further call.
         """
         place, following = self._place, None
         while following is None:
@@ -396,7 +401,10 @@ class Context:
             raise SoftLimitError(f"{self.rules.soft_limit_s:g} s have passed")
 
     def _of_type(self, outcome: Succeeded, schema: dict[str, Any] | None) -> Succeeded:
-        """Return an answer under the schema of its type, which nobody sees in the task's line."""
+        """Return the answer with a codec that marks it as JSON.
+
+        The task's line does not show that its type has a schema.
+        """
         is_of_type = schema is not None and self.task.schema is None and schema == self.rules.schema
         return replace(outcome, codec=with_json(outcome.codec)) if is_of_type else outcome
 
@@ -404,7 +412,7 @@ class Context:
     async def lock(self, name: str) -> AsyncIterator[HeldLock]:
         """Hold a lock, which one attempt of the group holds at a time, in the order of asking.
 
-        Raises LockError for a name that is no name, or that this attempt holds already. Raises
+        Raises LockError for an invalid name, and for a lock that this attempt already holds. Raises
         NoTurnError if the lock is not free in half of the attempt's time: the task keeps its place
         and runs again, uncounted. A handler must not catch NoTurnError and LeaseLostError.
         """
@@ -432,9 +440,9 @@ class Context:
         return fence
 
     def check_lock(self) -> None:
-        """Raise LeaseLostError if another attempt may hold this one's locks by now.
+        """Raise LeaseLostError if another attempt may hold this attempt's locks.
 
-        After a long stall the claim may be overdue although the agent's lease is good.
+        After a long stall, the claim may be overdue even though the agent's lease is good.
         """
         self._require_lease()
         if self._left_s() <= 0:
@@ -561,7 +569,7 @@ class Context:
         return 0 if price is None else price.estimate_micro(len(call.body))
 
     def _note_killed(self, call: Call, model: str, estimate_micro: int) -> None:
-        """Count a call that was cancelled before its answer came as its estimate."""
+        """Add the estimated cost of a call that was cancelled before its answer came."""
         if not estimate_micro:
             return
         name, elapsed_ms = call.request_id[:_NAME_CHARS], self._elapsed_ms()
@@ -579,7 +587,7 @@ class Context:
         return round((self._tools.clock.now_s() - self._began_s) * 1000)
 
     def _with_all_spent(self, outcome: Judged) -> Judged:
-        """Return the outcome with what this and all earlier calls of the attempt have cost."""
+        """Return the outcome with the costs of all calls of the attempt, including this one."""
         spent = outcome.spent
         if self._calls > 1:
             spent = spent.after(self.spent)

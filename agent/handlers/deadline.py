@@ -18,7 +18,7 @@ HANDLER_GRACE_S = 5.0
 
 
 def claim_s(longest_timeout_s: float, types: Iterable[TypeConfig]) -> float:
-    """Return the time of a claim, in which the longest call and the longest attempt end."""
+    """Return the length of a claim: the longest call and the longest attempt end within it."""
     limits_s = [settings.time_limit_s for settings in types if settings.time_limit_s is not None]
     return max(longest_timeout_s, *limits_s, 0.0) + DEADLINE_MARGIN_S
 

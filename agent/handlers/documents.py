@@ -1,4 +1,4 @@
-"""What handlers know of documents: that they can be read by URI, and how that fails.
+"""The port through which handlers read documents by URI, and its error.
 
 Tested by tests/unit/agent/documents/test_reader.py.
 """

@@ -1,4 +1,4 @@
-"""What a handler's error says: in words, by its classes, and where it was raised."""
+"""Describes a handler's error: its text, its classes, and where it was raised."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,7 +39,10 @@ class RemoteError(Exception):
 
 
 def fault_of(error: BaseException, located: BaseException) -> Fault:
-    """Return what an error says; `located` is the one that was raised: itself, or its group."""
+    """Describe an error.
+
+    `located` is the exception with the traceback: the error or its group.
+    """
     if isinstance(error, RemoteError):
         return error.fault
     return Fault(
@@ -53,10 +56,7 @@ def fault_of(error: BaseException, located: BaseException) -> Fault:
 
 
 def deciding_leaf(raised: BaseException, first: type[BaseException]) -> BaseException:
-    """Return the error that decides: of several raised together the first of this class, if any.
-
-    Otherwise it is the first of all.
-    """
+    """Return the deciding error of a group: the first of class `kind`, or else the first."""
     errors = list(leaf_errors(raised))
     return next((error for error in errors if isinstance(error, first)), errors[0])
 

@@ -1,7 +1,7 @@
-"""The follow-ups that a handler orders: their lines are checked at once, and made later.
+"""The follow-ups that a handler orders.
 
-They are a part of the attempt's outcome. The settle that stores the task's success makes them; an
-attempt that fails, or is fenced, makes none.
+Each line is checked immediately. Their tasks are created by the settle that stores the parent's
+success; an attempt that fails or is fenced creates none.
 """
 
 import difflib
@@ -76,7 +76,10 @@ class FollowUps:
         self._bytes = 0
 
     async def add(self, line: Mapping[str, Any]) -> None:
-        """Order a follow-up. The same line again changes nothing. Raises FollowUpError."""
+        """Order a follow-up.
+
+        Ordering the same line twice has no effect. Raises FollowUpError.
+        """
         if not isinstance(line, Mapping):
             raise _refused("a follow-up", 'is a dict, for example {"id": "a/1", "prompt": "..."}')
         name = _shown(line)

@@ -57,9 +57,10 @@ class HookOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HookReturn:
-    """What came of a hook.
+    """The result of a hook.
 
-    `failure` is empty if it returned. `released` means that it could not go on, and has not failed.
+    `failure` is empty if the hook returned. `released`: the hook could not continue, but did not
+    fail.
     """
 
     spent: Spent

@@ -12,7 +12,8 @@ from schemas.task.schema_cost import is_heavy_for
 from schemas.task.untrusted import contained, describe_error, sealed
 from schemas.task.wording import one_line
 
-# To parse more than this here would stop all threads of the agent, among them the heartbeat.
+# A larger body is parsed in the child process: parsing it here would stop all threads, including
+# the heartbeat.
 PARSE_APART_BYTES = 1 << 20
 _TOO_LONG = Failure(
     ErrorClass.BAD_OUTPUT,
@@ -49,7 +50,7 @@ def _is_heavy(reply: Reply, terms: Terms) -> bool:
 
 
 async def _without_schema(reply: Reply, terms: Terms, apart: Executor) -> Judged | None:
-    """Judge the reply without its schema, to learn what it has cost; None if that fails too."""
+    """Judge the reply without its schema, only to learn its cost; None if that fails too."""
     try:
         return await apart(partial(sealed, partial(judge, reply, replace(terms, schema=None))))
     except Exception:  # noqa: BLE001 - its cost stays unknown

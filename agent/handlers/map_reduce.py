@@ -1,8 +1,9 @@
 """The handler of `map-reduce`: a document of any length, in parts whose answers are merged.
 
-A document that fits one request makes one call, as a `document` does. Of a longer one, each part
-gets the task's prompt; the answers are merged, in levels if they are too long for one request. The
-schema holds for the last answer alone. A part that fails, fails the task.
+A document that fits one request makes one call, as type `document` does. A longer document is
+split, and the task's prompt is applied to each part. The answers are merged, in several levels if
+they do not fit one request. The schema applies to the final answer only. If a part fails, the task
+fails.
 """
 
 import asyncio
@@ -225,7 +226,7 @@ class _LongDocument:
 
     @property
     def _tokens_per_byte(self) -> float:
-        """Return what was learned, within bounds: some servers count what they like."""
+        """Return the learned tokens per byte, within bounds: some servers report wrong counts."""
         return min(
             _MOST_TOKENS_PER_BYTE, max(_LEAST_TOKENS_PER_BYTE, self._context.tokens_per_byte)
         )
@@ -245,7 +246,10 @@ class _LongDocument:
 
 
 async def _some_at_once(calls: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
-    """Return the results of calls, a few of which run at once; the first failure ends all."""
+    """Run calls, a few at a time; return their results.
+
+    The first failure cancels the others.
+    """
     results: dict[int, Result] = {}
     waiting = iter(enumerate(calls))
 
@@ -274,7 +278,7 @@ def _groups(answers: Sequence[_PartAnswer], most_bytes: int) -> list[list[_PartA
 
 
 def _is_too_long(error: CallRefusedError) -> bool:
-    """Return whether the provider refused a request for its length, and made no answer."""
+    """Return whether the provider refused the request because it was too long."""
     outcome = error.outcome
     return (
         isinstance(outcome, Retry | Snooze | Dead)
@@ -284,7 +288,7 @@ def _is_too_long(error: CallRefusedError) -> bool:
 
 
 def _named(error: CallRefusedError, name: str) -> CallRefusedError:
-    """Return the error with the name of what it is about."""
+    """Return the error with the name of its part or merge in the text."""
     outcome = error.outcome
     if not isinstance(outcome, Retry | Snooze | Dead):
         return error
@@ -293,7 +297,7 @@ def _named(error: CallRefusedError, name: str) -> CallRefusedError:
 
 
 def _text(schema: dict[str, Any]) -> str:
-    """Return a schema for a prompt, in which it must not be taken for the document's place."""
+    """Return a schema as text for a prompt, with any document placeholder in it made harmless."""
     return orjson.dumps(schema).decode().replace(PLACEHOLDER, "(the document)")
 
 

@@ -14,9 +14,10 @@ from schemas.settings.config import Structured
 
 @dataclass(frozen=True, slots=True)
 class OtherRoute:
-    """The route on which an attempt goes on; `limit_s` is the time limit of its call if it has one.
+    """The route on which an attempt continues.
 
-    No such limit means that of the route. `turns` are those of its calls there.
+    `limit_s` is the time limit of its call; None means the route's own limit. `turns` gives its
+    calls on this route their turns.
     """
 
     name: str

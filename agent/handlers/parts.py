@@ -9,7 +9,7 @@ from collections.abc import Iterator
 _BORDERS = tuple(
     border.encode() for border in ("\n\n", "\r\n\r\n", "\n", "\u3002", ". ", "? ", "! ", " ")
 )
-_FEWEST = 0.5  # of a part: a better border is not looked for before
+_FEWEST = 0.5  # the least share of a part: the search for a border starts there
 _MOST_OVERLAP = 0.25  # of a part
 _CONTINUATION = range(0x80, 0xC0)  # bytes that begin no character
 
@@ -36,7 +36,7 @@ def _ranges(raw: bytes, most: int, overlap: int) -> Iterator[tuple[int, int]]:
 
 
 def _last_border(raw: bytes, low: int, high: int) -> int:
-    """Return the last place from `low` to `high` behind a border of the best kind there is."""
+    """Return the last position from `low` to `high` that follows a border; better kinds win."""
     for border in _BORDERS:
         place = raw.rfind(border, low, high)
         if place >= 0:

@@ -1,4 +1,4 @@
-"""Makes a call again, within the attempt, if its failure may pass.
+"""Retries a failed call within the attempt if the failure is temporary.
 
 An attempt that makes many calls would otherwise repeat all of them for one that was refused.
 
@@ -19,7 +19,7 @@ FIRST_WAIT_S = 1.0
 async def complete(
     context: Context, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None
 ) -> Answer:
-    """Make a chat completion, as `Context.complete`, and make it again if it may succeed then."""
+    """Make a chat completion as `Context.complete` does, and retry it after a temporary failure."""
     failures = 0
     while True:
         try:

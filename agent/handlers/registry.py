@@ -61,7 +61,7 @@ def is_generator(function: Callable[..., Any]) -> bool:
 
 
 def _bodies(function: Callable[..., Any]) -> tuple[Any, Any]:
-    """Return the function, and what runs if it is an object that can be called."""
+    """Return the function and, for a callable object, its `__call__` method."""
     return function, getattr(function, "__call__", None)  # noqa: B004 - the method itself
 
 
@@ -90,7 +90,7 @@ def takes(function: Callable[..., Any], arguments: int) -> bool:
         inspect.signature(function).bind(*range(arguments))
     except TypeError:
         return False
-    except ValueError:  # a native function may not tell what it takes
+    except ValueError:  # a native function may have no signature
         pass
     return True
 

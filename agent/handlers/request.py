@@ -61,8 +61,8 @@ def _message(task: TaskLine, document: str | None) -> dict[str, str]:
 def packed(body: Mapping[str, Any]) -> bytes:
     """Return a body as JSON, copied into a smaller buffer.
 
-    orjson's own bytes object keeps room for the longest escapes, eight times the text; a copy does
-    not.
+    orjson returns a bytes object that is over-allocated up to eight times; a copy has no spare
+    room.
     """
     return bytes(memoryview(orjson.dumps(body)))
 

@@ -1,7 +1,7 @@
 """Runs the handler of a task's type, and turns whatever it does into an outcome.
 
-Only an end from outside passes through: a cancellation of the attempt, the close of its coroutine,
-or a person's Ctrl-C. Anything else that a handler raises is its own counted failure, even
+Only three exceptions pass through: the cancellation of the attempt, the close of its coroutine, and
+a person's Ctrl-C. Everything else that a handler raises is a counted failure of the handler, even
 `sys.exit`, a panic of a native library, or an error without a message.
 """
 
@@ -51,7 +51,7 @@ from schemas.task.line import parse_again
 from schemas.task.task_types import MAP_REDUCE
 from schemas.task.untrusted import contained, described
 
-UNUSABLE_S = 60.0  # until an attempt for which no process could be started comes back
+UNUSABLE_S = 60.0  # delay before an attempt is retried for which no process could be started
 _PACK_FROM_BYTES = 4 << 10
 _BUILT_IN: Mapping[str, Handler] = {MAP_REDUCE: map_reduce}
 
@@ -71,7 +71,7 @@ class Handlers:
         self.apply(tools=tools, by_type=by_type)
 
     def apply(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
-        """Use these from the next attempt on; those that run keep what they began with."""
+        """Use these handlers from the next attempt on; running attempts keep their handler."""
         self._tools = tools
         self._by_type = dict(by_type)
 
@@ -119,7 +119,8 @@ class Handlers:
         decided = _decided(error, context)
         if decided is not None:
             return decided
-        # An error that a handler put into a group may never have been raised itself.
+        # An error in a handler's exception group may have no traceback of its own, because it was
+        # never raised.
         fault = fault_of(error, raised if error.__traceback__ is None else error)
         if fault.gives_up or fault.after_s is not None:
             error_class = ErrorClass.HANDLER_GAVE_UP if fault.gives_up else ErrorClass.HANDLER
@@ -178,7 +179,7 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
 
 
 def _of_process(error: BaseException, context: Context) -> Outcome | None:
-    """Return the outcome that the end of an attempt's process stands for, or that it had none."""
+    """Return the outcome for an attempt whose process died or could not be started."""
     if isinstance(error, SuspectDiedError):
         failure = Failure(ErrorClass.WORKER_LOST, one_line(str(error)), keeps_losses=True)
         return Dead(failure, context.spent, Disposition.WORKER_LOST)

@@ -1,7 +1,7 @@
 """Runs tasks over which agents were lost, each in a new process of its own.
 
-Nothing else runs in that process, so what ends it is the task's own doing, and no further agent is
-lost. A type that runs in processes anyway runs there as always.
+Nothing else runs in that process, so if the process dies, the task is the cause and no agent is
+lost. A type with `run = "process"` keeps its own processes.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Runs plain functions in threads, so that one that blocks keeps nothing else from its turn."""
+"""Runs plain functions in threads, so that a blocking function does not block the agent."""
 
 import asyncio
 import contextvars
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class NoThreadError(Exception):
-    """An attempt did not begin, because functions that do not end hold too many threads."""
+    """An attempt did not begin, because too many threads are held by functions that never end."""
 
 
 class HandlerThreads:
-    """The threads of an agent's plain functions: one for each attempt that runs, kept for the next.
+    """Runs plain functions in threads, one thread for each running attempt; threads are reused.
 
-    Python cannot stop a thread. One whose attempt has ended goes on until its function returns.
-    While `most_left` of them do, no attempt begins, and `failed` is called with the reason. The
-    threads do not keep the process from its exit.
+    Python cannot stop a thread: after its attempt has ended, a thread is left over until its
+    function returns. While there are `most_left` left-over threads, no attempt begins and `failed`
+    is called with the reason. The threads are daemons, so the process can exit.
     """
 
     def __init__(self, *, most_left: int, failed: Callable[[str], None]) -> None:
@@ -137,7 +137,7 @@ def _run(call: Callable[[], Any]) -> _Result:
 
 
 def _checked(function: BlockingHandler, context: BlockingContext) -> Any:
-    """Return the function's result; refuse one that would only begin when it is awaited."""
+    """Return the function's result; refuse a coroutine or another awaitable."""
     result = function(context)
     if inspect.iscoroutine(result):
         result.close()

@@ -1,4 +1,4 @@
-"""The port through which an attempt tells of its calls, for traces.
+"""The port through which an attempt reports its calls to tracing.
 
 Tested by tests/unit/agent/execution/test_attempt_traces.py.
 """

@@ -38,7 +38,7 @@ class Turns(Protocol):
 
 
 class FreeTurn:
-    """A turn that nobody counts."""
+    """A turn outside all limits."""
 
     def ended(self, end: CallEnd | None) -> None:
         """Do nothing."""

@@ -30,10 +30,10 @@ class RecordDecoder:
         self._naming = naming
 
     def read(self, record: Record) -> Delivery | RejectedRecord:
-        """Return the delivery of a record, or a rejected record.
+        """Return a record's delivery, or a rejected record.
 
-        A record is rejected if it is not a publication of our ledger for our group, or cannot be
-        read.
+        A record is rejected if it cannot be read, or is not a publication of this ledger for this
+        group.
         """
         try:
             with contained():
@@ -103,7 +103,10 @@ def rejected_record(
 
 
 def letter_record(record: Record) -> RejectedRecord:
-    """Return a dead letter that was written back, which is rejected if no task of ours has it."""
+    """Return the record of a dead letter that was written back.
+
+    It is rejected if no task of the ledger has that letter.
+    """
     return rejected_record(
         record, "is a dead letter, but of no task that the ledger has", Disposition.REJECTED
     )

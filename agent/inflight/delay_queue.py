@@ -11,11 +11,11 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 
 FIRST_S, LONGEST_S = 1.0, 15.0
-FEW = 1000  # a heap of this size or less is not searched for stale places
+FEW = 1000  # stale places are removed only from a larger heap
 
 
 class DelayQueue:
-    """A heap of deliveries by the time of their next question to the ledger.
+    """A heap of deliveries, ordered by the time when the ledger is asked about them again.
 
     A place in the heap is stale if its delivery has left the queue or got another place; stale
     places are skipped.

@@ -60,8 +60,9 @@ class Delivery:
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None
     spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
-    line: str = ""  # in which it waits for its turn; empty for that of its tenant
-    start: str = ""  # where its next attempt begins, if the routes before it have refused the task
+    line: str = ""  # the line in which it waits for its turn; empty for its tenant's line
+    # The route of its next attempt, if earlier routes of the plan have refused the task.
+    start: str = ""
 
     def __post_init__(self) -> None:
         """Let a delivery without a plan run on its route alone."""
@@ -75,7 +76,7 @@ class Delivery:
 
     @property
     def diverted(self) -> bool:
-        """Return whether it runs on another route, because its own one is closed."""
+        """Return whether it runs on another route because its own route is closed."""
         return self.route != self.home
 
     @property

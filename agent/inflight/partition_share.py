@@ -1,7 +1,7 @@
 """Knows which part of a group's partitions is assigned to this agent.
 
-The parts of all agents add up to 1, although no agent hears of another. Only agents without a
-partition come on top of that, each with very little.
+The shares of all agents add up to 1 without any communication. Agents without a partition add a
+very small share each.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,7 +10,8 @@ from agent.inflight.partitions import Partitions
 from agent.ports import Clock, TopicState
 from schemas.runtime.outage import DUTY, Outage
 
-# An agent without a partition of these topics has so much of one: tasks from a tier run there too.
+# The share of an agent without a partition, as a part of one partition: it may run tasks from
+# tiers.
 LEAST = 0.1
 EVERY_S = 30.0
 SOON_S = 2.0

@@ -77,7 +77,7 @@ class Partitions:
             self._deliveries[partition].pop(offset, None)
 
     def redelivered(self, partition: Partition) -> bool:
-        """Return whether records of this assignment may have been settled before it began."""
+        """Return whether the next records may have been settled before this assignment began."""
         tracker = self._trackers.get(partition)
         return tracker is not None and tracker.redelivered
 

@@ -1,9 +1,8 @@
 """The ready queue: deliveries that may be claimed, by lane, route and tenant. Pure.
 
-Lanes take turns, then the routes in a lane, then the tenants on a route; and returned deliveries
-take turns with new ones. So none of them starves. A shelved route takes no calls for a while. Its
-deliveries keep their place without their bodies, so that records of other routes are read past
-them.
+Turns are taken at four levels: lanes, routes in a lane, tenants on a route, and returned or new
+deliveries of a tenant. So none of them starves. The deliveries of a shelved route keep their places
+but not their bodies, so that the agent can read on to records of other routes.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +20,8 @@ class _LaneQueue:
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
         self._weight_of = weight_of
-        self.routes: dict[str, TenantTurns] = {}  # the one that took its turn last comes last
+        # Ordered by turns: the route whose turn was last is at the end.
+        self.routes: dict[str, TenantTurns] = {}
 
     def put(self, delivery: Delivery, *, back: bool) -> None:
         if delivery.route not in self.routes:
@@ -106,7 +106,7 @@ class ReadyQueue:
         )
 
     def unshelve(self, route: str) -> None:
-        """Unshelve a route, so that its deliveries count as claimable soon."""
+        """Unshelve a route; its deliveries count again toward back-pressure."""
         self._shelved.discard(route)
 
     def next_of(self, route: str, limit: int) -> list[Delivery]:
@@ -124,7 +124,7 @@ class ReadyQueue:
         """Take up to `limit` deliveries, by turns.
 
         Of each route, at most as many as `room` returns are taken; of each tenant on it, as many as
-        `may` allows. What may not be taken keeps its place among the tenant's deliveries.
+        `may` allows. A delivery that is not taken keeps its place among its tenant's deliveries.
         """
         taken: list[Delivery] = []
         left = {route: room(route) for route in self.routes} if limit > 0 else {}

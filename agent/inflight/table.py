@@ -18,8 +18,8 @@ from schemas.task.lanes import Lane
 class InFlightTable:
     """Moves deliveries between their states; knows nothing of the ledger or of calls.
 
-    `lanes` are by topic; `weight_of` gives a tenant's part beside others. `is_apart` tells whether
-    the tasks of a type wait apart from their tenant's others.
+    `lanes` are by topic; `weight_of` gives a tenant's part beside others. `is_apart` returns
+    whether a type's tasks wait in a line of their own, apart from their tenant's other tasks.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class InFlightTable:
     def _compare(self, first: Delivery, delivery: Delivery) -> None:
         """Compare the bodies of a task's first delivery and of a new one behind it.
 
-        A copy's body is dropped if the first one's was. If the two records differ, the ledger is
-        asked which of them is the task's, before the first one's turn comes.
+        A copy's body is dropped if the first delivery's body was. If the two records differ, the
+        ledger is asked which record belongs to the task before the first delivery is claimed.
         """
         if first.value is None and _alike(first, delivery):
             self._drop(delivery)
@@ -134,7 +134,7 @@ class InFlightTable:
     def ready(self, delivery: Delivery, *, back: bool = False) -> None:
         """Queue the delivery for a claim once a slot is free.
 
-        `back` means that it has waited before, and that its offset holds up the watermark.
+        `back`: the delivery has waited before, and its offset blocks the watermark.
         """
         delivery.state, delivery.route = DeliveryState.READY, delivery.home
         self._follow_row(delivery)
@@ -147,9 +147,9 @@ class InFlightTable:
             self._ready.put(delivery, back=back)
 
     def _follow_row(self, delivery: Delivery) -> None:
-        """Let the delivery wait where its task belongs, as far as the ledger has told.
+        """Set the delivery's lane, tenant and route from its row, if the ledger has returned one.
 
-        Its record does not tell: it may come from a tier, or have no body.
+        The record alone is not enough: it may come from a tier or lack a body.
         """
         if delivery.row is not None:
             size = len(delivery.value or b"")
@@ -314,8 +314,8 @@ class InFlightTable:
     def is_own(self, delivery: Delivery) -> bool | None:
         """Return whether key and value are those of the task that the record names.
 
-        Returns None while the ledger has not answered. Its answer about a task's first record
-        covers all others of the task. A record without a value counts as the task's own.
+        Returns None until the ledger has answered; its answer about a task's first record covers
+        the task's other records. A record without a value counts as the task's own.
         """
         first = self._by_task.get(delivery.task_id, delivery)
         if delivery.row is not None or delivery.digest is None:

@@ -1,6 +1,6 @@
 """Turns among lanes and among tenants, so that none of them starves. Pure.
 
-A turn that nobody can use is nobody's loss: whoever has work shares it, by the same weights.
+An unused turn is not lost: the lanes or tenants that have work share it, by the same weights.
 """
 
 from collections import deque
@@ -11,11 +11,11 @@ from itertools import chain, islice, zip_longest
 from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.lanes import TURNS, Lane
 
-APART = "\n"  # between tenant and type, in the name of a line apart from the tenant's other tasks
+APART = "\n"  # separates tenant and type in the name of a line of its own (see `TenantTurns`)
 LEAST_WEIGHT = 0.01  # of a tenant; with less, a turn would take thousands of rounds
-# A tenant that comes newly has so many tasks started ahead of the round, in so many turns of four.
-# With equal turns, ten tasks would take more than twice as long beside another tenant as alone:
-# they have half of the slots, and wait for the first of them.
+# The first FIRST_TASKS tasks of a new tenant get FIRST_TURNS of every four turns. With equal turns,
+# ten tasks of a new tenant would take more than twice as long as without the other tenant: they
+# would get half of the slots, and would first wait until a slot is free.
 FIRST_TASKS, FIRST_TURNS = 10, 3
 
 # Whether a delivery may be taken now. A delivery for which it returns True is taken.
@@ -42,11 +42,11 @@ class LaneTurns:
         return chosen
 
     def idle(self, lane: Lane) -> None:
-        """Forget the credit of a lane without work: it saves up no turns."""
+        """Reset the credit of a lane without work, so that it does not save up turns."""
         self._credit[lane] = 0
 
     def merge(self, queues: Mapping[Lane, Iterator[Delivery]]) -> Iterator[Delivery]:
-        """Yield the deliveries of these lanes in the order of the next turns; use no turn up."""
+        """Yield these lanes' deliveries in the order of the next turns; use up no turns."""
         turns = LaneTurns()
         turns._credit.update(self._credit)
         left = dict(queues)
@@ -114,13 +114,14 @@ class TenantTurns:
     The tasks of a type with slots of its own wait in a line apart, so that those of the tenant's
     other types do not wait behind them. It takes turns like a tenant of the same weight.
 
-    A tenant that comes newly goes ahead of the round with its first tasks, but for one turn of
-    four. One whose tasks have run stays in the round until its next turn, so that it is not new
+    A new tenant goes ahead of the round with its first tasks, for three turns of four. A tenant
+    without waiting tasks stays in the round until its next turn, so that it does not count as new
     with each task.
 
     A tenant whose next delivery may not be taken loses this turn, and its deliveries keep their
-    order. It is set aside until `restore`, so that others use what it cannot. From then on it is
-    among the `next`, so that even an agent that asks for one place only asks for its place.
+    order. The tenant is set aside until `restore`, so that other tenants use the slots meanwhile.
+    After `restore` it comes first in `next`, so that an agent that asks for only one place asks for
+    this tenant's.
     """
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
@@ -165,7 +166,7 @@ class TenantTurns:
         """Take the next delivery of a new tenant, of the one that came first."""
         for tenant in list(self._new):
             if tenant in self._aside or self._head(tenant) is None:
-                continue  # it may take nothing now; or its tasks have run, and it may get more
+                continue  # it was set aside, or it has no waiting tasks now but may get more
             delivery = self._take_of(tenant, may)
             self._new[tenant] -= 1
             if delivery is None or not self._new[tenant]:
@@ -229,7 +230,7 @@ class TenantTurns:
         self._refused, self._aside = self._aside, []
 
     def next(self, limit: int) -> Iterator[Delivery]:
-        """Return the deliveries for which a place is asked, the most urgent first."""
+        """Return the deliveries for which places will be asked, the most urgent first."""
         in_order = dict.fromkeys(chain(self._new, self._refused, self._round))
         # A tenant is still in the round, and may still be new, after its last task was taken.
         tenants = (

@@ -1,7 +1,7 @@
 """The watermark of one partition: the offset below which every record is settled. Pure.
 
-Only records that were really read are tracked, so gaps in the offsets do no harm. Finished offsets
-take no memory.
+Only records that were read are tracked, so gaps between offsets are harmless. Finished offsets take
+no memory.
 """
 
 from collections import OrderedDict

@@ -11,7 +11,7 @@ from schemas.task.failures import ErrorClass
 
 
 class Action(Enum):
-    """The next step of a task whose attempt failed with a class."""
+    """What happens to a task after a failure of a class."""
 
     SNOOZE = "snooze"  # try again, uncounted and without limit: the task is not at fault
     RETRY = "retry"  # try again from a tier, counted: the same input may well succeed

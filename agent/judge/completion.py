@@ -1,4 +1,4 @@
-"""Reads a success: why it ended, what it used, and whether its answer is what was asked for.
+"""Reads a success: its finish reason, its usage, and whether its answer fits the request.
 
 Tested by tests/unit/agent/judge/test_judge.py.
 """
@@ -19,7 +19,7 @@ from schemas.task.wording import one_line
 
 _MOST_TOKENS = 2**31 - 1
 
-# Why a completion ended, in the words of the providers. Any other word is BAD_OUTPUT.
+# The providers' finish reasons. Any other finish reason is BAD_OUTPUT.
 _FINISHED = frozenset({None, "stop", "end_turn", "eos", "stop_sequence"})
 _ENDINGS = {
     "length": ErrorClass.TOO_LONG,
@@ -61,8 +61,8 @@ class Completion:
 def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
     """Read a completion and check its answer.
 
-    With `verbatim`, the person gets the whole body and reads `finish_reason` there, so any answer
-    that is not an error can be used. A body on which a library fails is BAD_OUTPUT.
+    With `verbatim`, any answer that is not an error is accepted: the whole body, with its
+    `finish_reason`, is the result. A body on which a library fails is BAD_OUTPUT.
     """
     try:
         with contained():
@@ -108,9 +108,9 @@ def _cached(usage: Any) -> int:
 def _contained_failure_in(
     value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
 ) -> Failure | None:
-    """Return what `_check` returns, or a failure if a library fails on the reply.
+    """Return the result of `_check`.
 
-    The usage of such a reply is still counted.
+    If a library fails on the reply, return that failure; the reply's usage is still counted.
     """
     try:
         with contained():

@@ -1,8 +1,8 @@
 """The rules of guards: when failures are the key's fault rather than each task's own. Pure.
 
 A key is (batch, type, route). A task whose attempts are used up dies only while its route works and
-most tasks of its key fare better. A task that is refused for good dies, unless its key has had no
-success yet and a dozen of its tasks were refused for the same reason. A task that may not die
+most tasks of its key succeed. A task that is permanently refused dies, unless no task of its key
+has succeeded yet and a dozen of them were refused for the same reason. A task that may not die
 waits, and the guard of its key is raised.
 
 A guard's states, and the other files of guards: `docs/explanation/architecture.md`, "Guards".
@@ -16,13 +16,14 @@ from agent.judge.tiers import SPREAD, Tier
 from agent.outcome import Failure, Moved, Spent
 from schemas.task.guard import GuardCause
 
-# They surround the route's name in the error text of a task that was moved for its closed route.
+# The two parts of the error text of a task that was moved because its route is closed; the route's
+# name stands between them.
 CLOSED_BEFORE = "route "
 CLOSED_AFTER = " is closed"
 WINDOW_S = 600.0
-DEATHS = 10  # so many dead tasks, and more than SHARE of all, raise a guard
+DEATHS = 10  # this many dead tasks raise a guard, if they are more than SHARE of all
 SHARE = 0.5
-RUN = 10  # so do so many dead tasks in a row, all of one error
+RUN = 10  # this many dead tasks in a row with one error also raise a guard
 REFUSALS = 12
 # A key ends well if at least GOOD_ENDED of its tasks have ended, the share of dead ones among these
 # is below GOOD_DEAD, and the tasks left are at most the share GOOD_LEFT.
@@ -171,7 +172,7 @@ def next_size(look: Look, size: int, *, vouched: bool) -> int:
 
 
 def next_in_s(look: Look, cause: str, *, vouched: bool, age_s: float, probe_s: float) -> float:
-    """Return the seconds until the next look may begin; this one began `age_s` ago.
+    """Return the seconds until the next look may begin; the present look began `age_s` ago.
 
     `cause` is the stored one: an agent of a newer version may know further causes.
     """

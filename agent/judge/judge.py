@@ -44,7 +44,7 @@ class Terms:
 
     `attempt` is how many attempts were counted before this one, of the `max_attempts` that the task
     may have. `snoozes` is how often in a row the task was snoozed. `refused_alone` says that it met
-    AUTH before and that its route has answered other calls since. `least_s` is the shortest wait
+    AUTH before and that its route has answered other calls since. `least_s` is the minimum wait
     before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After that is a
     date. `prices` are by model: by the provider's name for it, or else by the task's.
     `estimate_micro` is what the call costs at least if the provider does not say what it used.
@@ -79,9 +79,9 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooz
 def unjudged(
     failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, terms: Terms
 ) -> Retry | Snooze | Dead:
-    """Return the outcome of a reply that could not be compared with its schema.
+    """Return the outcome of a reply that could not be checked against its schema.
 
-    `judged` is the outcome without the schema, whose cost counts; None if there is none.
+    `judged` is the outcome without the schema, from which the cost is taken; None if there is none.
     """
     return outcome_of_failure(failure, _unsure(terms) if judged is None else judged.spent, terms)
 
@@ -110,7 +110,10 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
 
 
 def classified(answer: Reply) -> Failure:
-    """Return the failure of an unsuccessful reply, by its status alone if its body fails."""
+    """Return the failure of an unsuccessful reply.
+
+    If its body cannot be parsed, the status alone decides.
+    """
     try:
         with contained():
             failure = signals.classify(answer.status, answer.body, cut=answer.cut)

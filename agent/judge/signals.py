@@ -1,4 +1,4 @@
-"""Classifies replies that are no success, by a table of statuses, codes and words."""
+"""Classifies unsuccessful replies by a table of statuses, error codes and words."""
 
 import re
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ _TEXTS = ("message", "detail", "error", "msg")
 _DEPTH = 4
 _ERRORS = range(400, 600)
 _STATUS = re.compile("[45][0-9]{2}")
-# A quoted text, which may be cut, and the name of a message field before it. An apostrophe is not a
-# quote, and neither are the marks around JSON.
+# Matches a quoted text, which may be cut, with the message field's name before it. Apostrophes and
+# the quotation marks around JSON do not count as quotes.
 _QUOTED = re.compile(
     rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*:\s*)?"""
     r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))"""
@@ -129,44 +129,43 @@ _INVALID_WORDS = "1 validation error:|validation errors:"
 
 _UNLOADED_WORDS = "model has crashed|model unloaded|model is unloaded"
 
-# Read from top to bottom: the first row that fits decides. A code fits under any error status,
-# because gateways send whatever status they like. Words fit only under the statuses of their row.
-# Every error status has a row without codes and words.
-# fmt: off
+# The first matching row decides. Codes match under any error status, because gateways change
+# statuses. Words match only under the statuses of their row. For every error status there is a row
+# without codes and words. fmt: off
 TABLE = (
     # `words` of the text decide only as a last resort.
     #    statuses           class                   codes       words of its text
-    _row("402",             ErrorClass.CAPACITY,    "in_flight_budget_exhausted"),
-    _row("400 403 412 429", ErrorClass.MONEY,       _NO_MONEY,  _NO_MONEY_WORDS),
-    _row("429 503",         ErrorClass.RAMP,        "slow_down"),
-    _row("429 503",         ErrorClass.CAPACITY,    _NO_ROOM,   _NO_ROOM_WORDS),
+    _row("402", ErrorClass.CAPACITY, "in_flight_budget_exhausted"),
+    _row("400 403 412 429", ErrorClass.MONEY, _NO_MONEY, _NO_MONEY_WORDS),
+    _row("429 503", ErrorClass.RAMP, "slow_down"),
+    _row("429 503", ErrorClass.CAPACITY, _NO_ROOM, _NO_ROOM_WORDS),
     # The request needs more tokens than any minute has.
-    _row("429",             ErrorClass.TOO_LONG,    _CONTEXT,   "request too large"),
+    _row("429", ErrorClass.TOO_LONG, _CONTEXT, "request too large"),
     # Before the rates: Groq names a rate for a request that no minute has room for.
-    _row("413",             ErrorClass.TOO_LONG),
-    _row("429",             ErrorClass.RATE,        _TOO_FAST),
-    _row("400 403 422",     ErrorClass.FILTERED,    _FILTERS),
-    _row("400 422",         ErrorClass.AUTH,        _NO_ENTRY),
-    _row("400",             ErrorClass.BAD_OUTPUT,  _NO_ANSWER),
-    _row("402",             ErrorClass.MONEY),
-    _row("429",             ErrorClass.RATE),
-    _row("498 529",         ErrorClass.CAPACITY),
-    _row("400 422 500",     ErrorClass.TOO_LONG,    words=_CONTEXT_WORDS),
-    _row("400 403 422",     ErrorClass.FILTERED,    words=_FILTER_WORDS),
-    _row("400 422",         ErrorClass.AUTH,        words=_NO_ENTRY_WORDS),
-    _row("400",             ErrorClass.BAD_OUTPUT,  words=_NO_ANSWER_WORDS),
-    _row("500",             ErrorClass.BAD_OUTPUT,  words=_UNREADABLE_WORDS),
-    _row("500",             ErrorClass.BAD_REQUEST, words=_INVALID_WORDS),
-    _row("400",             ErrorClass.SERVER,      words=_UNLOADED_WORDS),
+    _row("413", ErrorClass.TOO_LONG),
+    _row("429", ErrorClass.RATE, _TOO_FAST),
+    _row("400 403 422", ErrorClass.FILTERED, _FILTERS),
+    _row("400 422", ErrorClass.AUTH, _NO_ENTRY),
+    _row("400", ErrorClass.BAD_OUTPUT, _NO_ANSWER),
+    _row("402", ErrorClass.MONEY),
+    _row("429", ErrorClass.RATE),
+    _row("498 529", ErrorClass.CAPACITY),
+    _row("400 422 500", ErrorClass.TOO_LONG, words=_CONTEXT_WORDS),
+    _row("400 403 422", ErrorClass.FILTERED, words=_FILTER_WORDS),
+    _row("400 422", ErrorClass.AUTH, words=_NO_ENTRY_WORDS),
+    _row("400", ErrorClass.BAD_OUTPUT, words=_NO_ANSWER_WORDS),
+    _row("500", ErrorClass.BAD_OUTPUT, words=_UNREADABLE_WORDS),
+    _row("500", ErrorClass.BAD_REQUEST, words=_INVALID_WORDS),
+    _row("400", ErrorClass.SERVER, words=_UNLOADED_WORDS),
     _row("401 403 404 405", ErrorClass.AUTH),
     # A proxy wants a password, or the address is not the API's: redirects are not followed.
-    _row("407 3xx",         ErrorClass.AUTH),
+    _row("407 3xx", ErrorClass.AUTH),
     # A retired model or endpoint, or a server that takes no such connections: no task's fault.
     _row("410 411 421 426", ErrorClass.AUTH),
     _row("408 409 424 425", ErrorClass.SERVER),
-    _row("499",             ErrorClass.SERVER),  # a proxy believed that we had hung up
-    _row("5xx",             ErrorClass.SERVER),
-    _row("4xx",             ErrorClass.BAD_REQUEST),
+    _row("499", ErrorClass.SERVER),  # a proxy believed that we had hung up
+    _row("5xx", ErrorClass.SERVER),
+    _row("4xx", ErrorClass.BAD_REQUEST),
 )
 # fmt: on
 _NO_STATUS = ErrorClass.SERVER  # of a status that is in no row
@@ -176,8 +175,8 @@ _NOT_NAMED = ErrorClass.BAD_REQUEST  # of a body that names no cause
 def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
     """Return the failure of an unsuccessful reply; its text shows status, code and message.
 
-    A request is bad if the body names no other cause, such as money or the key. A body that was
-    `cut` may have named one further on, so such a reply is AMBIGUOUS.
+    A request is bad if the body names no other cause, such as money or the key. If the body was
+    `cut`, the missing part may name another cause, so the reply is AMBIGUOUS.
     """
     failure = of_value(status, _parsed(body), body)
     if cut and failure.error_class == _NOT_NAMED:
@@ -197,8 +196,8 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     message = _message(value) or body[:1000].decode("utf-8", "replace")
     if repeated:
         message = f"{message}: {_message(_parsed(repeated)) or repeated}"
-    # Only the part of the message that can be shown is judged, without its quotes. The quotes and
-    # the rest may repeat the document, which must not choose the class of its own failure.
+    # Only the shown part of the message is classified, without quoted text. Quoted text and the
+    # rest may repeat the document, and a document must not influence the class of its failure.
     text = _unquoted(message[:TEXT_CHARS]).lower()
     lowered = frozenset(code.lower() for code in codes)
     classes = (row.error_class for row in TABLE if row.fits(status, lowered, text))

@@ -39,7 +39,6 @@ def choose(tiers: Sequence[Tier], *, attempt: int, wanted_s: float) -> Tier:
 def retry_delay(tier: Tier, *, wanted_s: float, jitter: float) -> float:
     """Return how long a retry waits, in seconds.
 
-    That is the longer one of its tier's delay and `wanted_s` (at most a day), plus up to a fifth of
-    it.
+    This is the longer of the tier's delay and `wanted_s` (at most a day), plus up to a fifth.
     """
     return max(tier.delay_s, clamped(wanted_s)) * (1 + SPREAD * jitter)

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 LONGEST_ASKED_S = 86_400.0
 LONGEST_BACK_OFF_S = 60.0
 _DOUBLINGS = 6
-# A number above the first is a time since 1970, and above the second it is in milliseconds.
+# Above the first value, a number is seconds since 1970; above the second, milliseconds since 1970.
 _EPOCH_S = 1e9
 _EPOCH_MS = 1e11
 _PART = r"\d+(?:\.\d+)?(?:ms|us|µs|ns|d|h|m|s)"
@@ -70,10 +70,11 @@ def clamped(seconds: float) -> float:
 
 
 def _limits_reset(headers: Mapping[str, str], utc_s: float) -> float | None:
-    """Return the wait until the used-up limits are full again, or all limits if none is used up.
+    """Return the wait until the used-up limits are full again.
 
-    Limits are recognized by the form of their headers alone, `...ratelimit-...reset...`, because
-    each provider counts other things, over other times.
+    If none is used up, it is the wait for all limits. Limits are recognized by the form of their
+    headers alone, `...ratelimit-...reset...`, because each provider counts other things, over other
+    times.
     """
     resets = dict(_resets(headers, utc_s))
     used_up = [
@@ -85,7 +86,7 @@ def _limits_reset(headers: Mapping[str, str], utc_s: float) -> float | None:
 
 
 def _resets(headers: Mapping[str, str], utc_s: float) -> Iterator[tuple[str, float]]:
-    """Yield header names and waits that can be read; a time that has passed is no news."""
+    """Yield header names with readable waits; times in the past are skipped."""
     for name, text in headers.items():
         if "ratelimit" in name and "reset" in name.split("-"):
             seconds = _seconds(text, utc_s)

@@ -1,4 +1,4 @@
-"""Calls up tasks that wait in a tier for an open route or for an agent that knows their type.
+"""Calls up tasks that wait in a tier until their route opens or an agent knows their type.
 
 Any number of agents may do this: each statement checks its own condition, so a task is called up
 once and the other agents find nothing to do. Tasks that wait for another reason are left alone.
@@ -66,7 +66,7 @@ _MOVES = (
 
 @dataclass(frozen=True, slots=True)
 class CallUpCursor:
-    """The position of a walk through the waiting tasks: the last task that it read."""
+    """The position of a walk over the waiting tasks: the last task read."""
 
     due_at: str
     task_id: int
@@ -95,8 +95,8 @@ def step(
 ) -> CallUpPage:
     """Call up tasks from the page of tasks after `cursor`.
 
-    These are at most `limit` tasks of wanted routes, and tasks whose type was unknown and is known
-    here, or waited for hours that have begun.
+    Called up are at most `limit` tasks of `routes`, and tasks whose type is now known here or whose
+    type's hours have begun.
     """
     query = _WAITING.limit(SCAN)
     if cursor is None:

@@ -1,7 +1,7 @@
 """How many calls a group has made on some routes since midnight (UTC), as SQL.
 
-The sums of hours are read, in which counts arrive after some minutes. So the number is a little too
-low, and never too high.
+Reads the hourly sums, which lag by some minutes. So the number may be slightly too low, but never
+too high.
 
 Tested by tests/contract/test_ledger_calls_of_day.py.
 """

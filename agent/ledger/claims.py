@@ -190,7 +190,10 @@ def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -
 
 
 def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int) -> None:
-    """Release tasks that were claimed by foreign records: such a record must not keep the task."""
+    """Release tasks that this call claimed through foreign records.
+
+    A foreign record must not hold a task.
+    """
     conflicting = [
         task_id
         for task_id, (claim_answer, row) in answers.items()

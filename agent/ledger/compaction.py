@@ -1,8 +1,8 @@
 """Moves old counts from the tally into its roll-ups, as SQL, one page in each transaction.
 
 A page is added to all three roll-ups and deleted in the same transaction, so a reader of a roll-up
-and the tally sees each count once. One agent at a time does so for the whole ledger. Nobody else
-writes the roll-ups.
+and the tally sees each count once. One agent at a time compacts, for the whole ledger. Only
+compaction writes the roll-ups.
 
 Tested by tests/contract/test_ledger_compaction.py.
 """
@@ -74,14 +74,14 @@ _COUNTS = Merge(
 _FAILURES = Merge(
     added=("dead", "entered", "attempts", *_SPENT),
     least=("first_at",),
-    greatest=("last_at", "sample_task"),  # a group that has a sample is given no other
+    greatest=("last_at", "sample_task"),  # an existing sample is kept
 )
 _SERIES = Merge(added=("entered", *_SPENT))
 _COUNT_KEY = tuple(column.name for column in tally_sum.primary_key)
 _FAILURE_KEY = tuple(column.name for column in failure_group.primary_key)
 
 _MY_TURN = select(id_block.c.name).where(id_block.c.name == TURN)
-# Servers read and sorted all counts when most of them were old.
+# Without the index hint, servers read and sorted all counts when most of them were old.
 _PAGE = (
     select(tally)
     .with_hint(tally, "FORCE INDEX (ix_tally_created)", "mysql")
@@ -205,7 +205,7 @@ def _failure_key(row: Row[Any]) -> Key:
 
 
 def _known(connection: Connection, keys: Sequence[Key]) -> dict[Key, int]:
-    """Return the sample of each group that exists and may be that of one of these keys."""
+    """Return the samples of the existing groups to which these keys may belong."""
     fingerprints = sorted({OTHER_FINGERPRINTS, *(key[-1] for key in keys)})
     where = {"batches": sorted({key[0] for key in keys}), "fingerprints": fingerprints}
     return {_failure_key(row): row.sample_task for row in connection.execute(_KNOWN, where)}

@@ -1,7 +1,7 @@
 """Writes the dead letters of a settle or of the reaper, with copies and sums of their tasks.
 
-With each goes the digest of the task's line, by which a line that a tool writes back without its
-headers is recognized, also after a replay.
+Each dead letter is stored with the digest of its task's line. By this digest, a line that another
+tool writes back without headers is recognized, even after a replay.
 
 A dead letter and the count of its death have the same route, model and sums. A replay takes back
 exactly what the dead letter says, so no sum by route or model falls below zero.

@@ -1,9 +1,9 @@
 """Makes the follow-ups of tasks that succeed, in the transaction of their settle.
 
-Only an accepted success makes tasks, so they are made exactly as often as their parent succeeds.
-In a cancelled batch no task is made: the parent is cancelled too, and runs again if the batch is
-replayed. A follow-up whose key the batch has already with the same content is there already; with
-other content, the parent dies.
+Only an accepted success makes tasks, so they are made exactly as often as their parent succeeds. In
+a cancelled batch no task is made: the parent is cancelled too, and runs again if the batch is
+replayed. If the batch already has the follow-up's key, equal content means that the task exists
+already; different content makes the parent die.
 
 Rows are locked in this order: `batch`, `task`. A cancel waits for this transaction and finds its
 rows.

@@ -39,7 +39,7 @@ class GuardKey(NamedTuple):
 class _Case:
     """A key whose tasks a guard may hold back.
 
-    - `guard_id` is the key's own guard, raised or not.
+    - `guard_id` is the key's own guard, which need not be raised.
     - `raised` are the rows of the guards that hold it back: its own, and that for all routes.
     - `failed` is the text of the error at which this settle raised the guard.
     """
@@ -226,8 +226,7 @@ def _lock_or_insert(
 def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
     """Lock and return the guards of these keys' batches.
 
-    The route of a guard that was opened lately is `trusted`: whoever opened the guard knows that it
-    works.
+    The route of a recently opened guard is `trusted`: the guard was opened because its route works.
     """
     trusted = ((guard.c.cause != "") & (guard.c.opened_at > utc_after(-WINDOW_S))).label("trusted")
     columns = (
@@ -278,7 +277,7 @@ def _in_looks(
 
 
 def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> None:
-    """Take these (task, fence) out of their looks, because a move proves nothing."""
+    """Remove these (task, fence) from their looks: a moved task shows nothing about its route."""
     if not tasks:
         return
     query = select(guard_look).where(

@@ -24,7 +24,7 @@ from schemas.task.failures import FOLLOW_UP, Disposition, ErrorClass, TallyOutco
 from schemas.task.guard import ANY_ROUTE
 from schemas.task.states import Status
 
-# The batch of tally rows that say that our own prompt was answered; no real batch has this id.
+# The batch id of tally rows that record an answer to our own prompt; no real batch has this id.
 PROBE_BATCH = 0
 # The newest tally rows of a key that are read: minutes, or some seconds of a fast batch.
 LOOK_BACK = 300
@@ -100,7 +100,7 @@ def lately(
         *_of_key(_TALLY, batch_id, kind, route), ended
     )
     query = query.where(
-        tally.c.delta > 0,  # a replay takes no death back here
+        tally.c.delta > 0,  # replays (negative counts) do not undo deaths here
         tally.c.disposition != Disposition.WORKER_LOST,  # the route had no part in such a death
         tally.c.created_at > utc_after(-WINDOW_S),
         *_after(tally.c.created_at, since),
@@ -146,7 +146,7 @@ def refusals(
 
 
 def ends_well(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
-    """Return whether the load has ended, few tasks of the key are left, and few of many died.
+    """Return whether the key ends well: its load ended, few tasks are open, few of many died.
 
     If tasks of the type are follow-ups, any open task of the batch may order more of them, and
     counts as left.

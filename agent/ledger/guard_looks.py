@@ -28,8 +28,8 @@ from schemas.task.states import WAITING, Status
 
 PAGE = 500
 FEW = 100  # waiting tasks that are searched for tasks of the guard's route
-PATIENCE_S = 3.0  # a place in a look is first offered to tasks that an agent has in hand
-# For so long after the opening an agent that has not heard of it may still move a task.
+PATIENCE_S = 3.0  # for this long, a look's places are offered only to tasks that an agent holds
+# For this long after the opening, an agent with an outdated copy of the guard may still move tasks.
 LINGER_S = 10.0
 
 # Tasks that wait because a guard moved them. Any other wait is an attempt's own delay or the
@@ -49,7 +49,7 @@ _MOVED = _MOVE.correlate(task).scalar_subquery().is_not(None)
 _RAISED = guard.c.opened_at.is_(None)
 _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
 
-# Guards whose route is asked, with their `look_at` at that moment.
+# Guards whose route is being asked by a prompt, with their `look_at` when that began.
 Asked = Sequence[tuple[int, datetime]]
 
 
@@ -77,7 +77,7 @@ def take_route_turn(connection: Connection, group: str, route: str, wait_s: floa
 def route_answered(connection: Connection, route: str) -> None:
     """Record that a route answered our own prompt.
 
-    The answer shows that the route works, as a task's success does.
+    Like a task's success, this proves that the route works.
     """
     key = tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, TallyOutcome.PROBE)
     tally.write(connection, [tally.TallyChange(key)])
@@ -110,8 +110,8 @@ def _begin(
 ) -> None:
     """Begin the looks of these guards.
 
-    `vouched` says that the route works: then the look has all its places, and its tasks may die.
-    Otherwise it has one task, which may not.
+    `vouched`: the route works. Then the look has all its places, and its tasks may die. Otherwise
+    the look has one task, which may not die.
     """
     places = (
         {"look_left": guard.c.look_size, "vouched": 1}
@@ -139,7 +139,7 @@ def _begin(
 def join_look(connection: Connection, guard_id: int, task_id: int) -> bool:
     """Return whether this task may run in the guard's look; let it join if a place is free.
 
-    A task that has joined before may run only under the fence it joined with. Safe to run twice.
+    A task that joined before may run only with the fence with which it joined. Safe to run twice.
     """
     fence = connection.execute(select(task.c.fence).where(task.c.id == task_id)).scalar()
     place = (guard_look.c.guard_id == guard_id, guard_look.c.task_id == task_id)

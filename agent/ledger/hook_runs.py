@@ -1,7 +1,7 @@
-"""Runs of ordered hooks, as SQL: agents lease them, and end the lease with what became of each.
+"""Leases ordered hooks to agents, and stores the result of each run, as SQL.
 
-A lease ends too when its agent is gone or its time is over. Then any agent runs the hook again, and
-what the former one writes has no effect.
+A lease also ends when its agent is gone or its time is over. Then any agent may run the hook again,
+and the result of the former agent is ignored.
 
 Tested by tests/contract/test_ledger_hooks.py.
 """

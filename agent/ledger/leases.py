@@ -22,7 +22,7 @@ DEAD_AFTER_S = 12.0  # without a heartbeat, an agent may be declared lost
 # until it has been steady for AMNESTY_S.
 STALL_S = 6.0
 AMNESTY_S = 15.0
-REMEMBER_S = 86400.0  # after its end, in which an agent's tasks are reset
+REMEMBER_S = 86400.0  # how long after its end an agent's tasks are still reset
 FORGET_S = 2 * REMEMBER_S  # after its end, when an agent's row is deleted
 FORGET_MOST = 500  # rows in one transaction
 
@@ -42,8 +42,8 @@ _BEAT = (
         (agent.c.report, bindparam("report_json")),
     )
 )
-# The declaration and the amnesty are one statement, so that no stall can fall between them. After a
-# stall of the server itself, no heartbeat is recent, including that of the agent which asks. Its
+# The declaration and the amnesty are one statement, so that no stall can fall between them. After
+# the server itself has stalled, no heartbeat is recent, not even that of the asking agent, whose
 # next heartbeat then starts the amnesty.
 _DECLARE = text("""
     UPDATE agent d JOIN agent r ON r.id = :me SET d.lost_at = UTC_TIMESTAMP(6)
@@ -150,8 +150,8 @@ def gone(connection: Connection, group: str) -> frozenset[int]:
 def forget(connection: Connection) -> int:
     """Delete agents that left long ago; return how many, at most a page.
 
-    The row of an agent that still holds a task stays until it holds none: an agent that finds no
-    row of its own takes itself for lost.
+    The row of an agent that still holds a task is kept: an agent whose own row is missing considers
+    itself lost.
     """
     claims = (
         select(task.c.owner.op(">>")(OWNER_BITS))

@@ -1,8 +1,8 @@
 """Records which tasks ran in each lost agent, as SQL, to find the task that kills agents.
 
-A loss is charged to every task in a lost agent's hands. A task is found guilty only if it was alone
-in a lost agent. The losses that other tasks were charged beside it are then undone. The rows are
-few. They are deleted at the next counted end of their task, or after a day.
+A loss is charged to every task in a lost agent's hands. A task is found guilty only if it was the
+only task of a lost agent. Then the losses that other tasks share with it are undone. There are few
+such rows: each is deleted at its task's next counted end, or after a day.
 
 Tested by tests/contract/test_ledger_reap.py.
 """
@@ -70,7 +70,7 @@ def guilty(connection: Connection, rows: Sequence[Any]) -> list[Any]:
 
 
 def _had_company(connection: Connection, row: Any) -> bool:
-    """Return whether the task's agent held another one, reset earlier or still to be reset."""
+    """Return whether the task's agent held another task, even if that task was already reset."""
     first_owner, last_owner = owner_range(agent_of(row))
     earlier = select(task_loss.c.task_id).where(
         task_loss.c.agent_id == agent_of(row), task_loss.c.task_id != row.id

@@ -28,8 +28,9 @@ def reply_limit_bytes(connection: Connection) -> int:
 def open_tasks(connection: Connection, group: str) -> bool:
     """Return whether a task of the group is not final.
 
-    It probes each batch for each status, the newest batch first. A subquery with a limit is never
-    turned into a join. With several statuses at once, servers read the whole batch.
+    The query probes each batch, newest first, once for each status. The subquery's limit keeps
+    servers from turning it into a join; and with several statuses in one condition they would read
+    the whole batch.
     """
     first_open = func.coalesce(*(_first(status).scalar_subquery() for status in OPEN))
     query = select(batch.c.id).where(batch.c.group_name == group, first_open.is_not(None))

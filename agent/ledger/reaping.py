@@ -40,8 +40,8 @@ from schemas.task.states import TRANSITIONS, Status
 log = logging.getLogger(__name__)
 
 PAGE = 500
-# Losses after which a task dies whose claims run out in living agents. A task whose agents are lost
-# dies only if it was alone in one.
+# Number of losses at which a task dies if its claims pass their deadlines in living agents. A task
+# over which agents were lost dies only if it was alone in a lost agent.
 LOSS_LIMIT = 3
 NAMED_MOST = 10
 FEW_DEATHS = 3
@@ -117,8 +117,9 @@ def reset_overdue(
 def absolve(connection: Connection, group: str) -> int:
     """Undo the losses of tasks beside a task that died of its losses; return how many.
 
-    At most a page is undone, and none after more than FEW_DEATHS deaths in the window. So many
-    deaths mean a bad release, and each of the other tasks must prove itself alone.
+    At most a page of losses is undone, and none after more than FEW_DEATHS deaths in the window:
+    that many deaths mean a bad release, and then each other task must run alone to prove that it is
+    harmless.
     """
     if loss_deaths.deaths_left(connection, group) < LOST_PER_WINDOW - FEW_DEATHS:
         return 0
@@ -312,7 +313,8 @@ def _letter(row: Any) -> dict[str, Any]:
 def _attempt(row: Any) -> dict[str, Any]:
     return {
         "task_id": row.id,
-        "owner": 0,  # not the lost agent: its late settle must not take this row for an echo
+        # 0, not the lost claim's owner: its late settle must not take this row for an echo.
+        "owner": 0,
         "attempt": row.attempt,
         "fence": row.fence,
         "outcome": AttemptOutcome.DEAD,

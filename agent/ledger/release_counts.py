@@ -48,8 +48,8 @@ _OLD = (
     .order_by(*_KEYS)
     .limit(PAGE)
 )
-# By the whole key: a search along the key would lock the row behind the last one it wants, which
-# may be one that a settle changes.
+# Delete by the whole key. A range search would also lock the next row, which a settle may be
+# changing.
 _IS = and_(*(column == bindparam(f"of_{column.name}") for column in _KEYS))
 _DELETE = delete(release_count).where(_IS)
 

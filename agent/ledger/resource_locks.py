@@ -1,9 +1,8 @@
 """Locks for resources outside of docllm, as SQL.
 
-A lock is held by a claim: by a task under the owner of one of its claims. It is held no longer than
-the claim, so it is free at every end of an attempt, even if nobody gives it back. Its fence
-rises with each holder, even if the lock's row was deleted or restored in between: it is at least
-the database's time in milliseconds.
+A lock is held by a claim (a task id and an owner). It ends with the claim, so it is free after
+every attempt, even if the attempt did not release it. Its fence rises with each holder, even if the
+lock's row was deleted or restored in between: it is at least the database's time in milliseconds.
 
 Tested by tests/contract/test_ledger_resource_locks.py.
 """
@@ -33,7 +32,7 @@ from schemas.ledger.tables import lock_wait, resource_lock, task
 from schemas.ledger.transactions import Transactions
 from schemas.task.states import Status
 
-REMEMBER_S = 86400.0  # after its last use, in which a lock keeps its row, and a waiter its place
+REMEMBER_S = 86400.0  # how long after its last use a lock keeps its row, and a waiter its place
 FORGET_MOST = 500  # rows in one transaction
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the database's times are UTC without a zone
 _MILLISECOND = timedelta(milliseconds=1)

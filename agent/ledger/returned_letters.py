@@ -1,10 +1,8 @@
-"""Takes the dead letters that other people's tools write back.
+"""Handles dead letters that other tools write back.
 
-Such a letter never makes a second task or a second letter. With `[inbox] redrive` it replays its
-task, otherwise the log has the command that does. A letter that has lost its headers is known by
-its line.
-
-Tested by tests/contract/test_ledger_returned.py.
+Such a letter never creates a second task or a second dead letter. With `[inbox] redrive` it replays
+its task; otherwise the log names the command to replay it. A letter without headers is recognized
+by its line. Tested by tests/contract/test_ledger_returned.py.
 """
 
 import logging
@@ -117,7 +115,7 @@ class ReturnedLetters:
                 return None
 
     def _text_of_line(self, verdict: LetterVerdict) -> str:
-        """Return the same for a line, which somebody may have meant as a new task."""
+        """Return the same text for a bare line, which may have been meant as a new task."""
         text = self._text(verdict) or "its task has died before and is not dead now, or is replayed"
         if verdict.standing is Standing.DEAD and self._redrive:
             return text

@@ -95,9 +95,9 @@ def attempt(
 
 
 def waits_for_output(outcome: Outcome) -> bool:
-    """Return whether a task waits for its output, and this claim of it has cost nothing.
+    """Return whether a task waits for its output's store and this claim cost nothing.
 
-    Such an end has no row: a store that is away for days would leave one every few seconds.
+    Such ends get no row: while a store is unavailable, one would be written every few seconds.
     """
     return (
         isinstance(outcome, Snooze)

@@ -367,7 +367,7 @@ def _write_orders(
     ]
 
 
-# The verdict if the ledger wrote this outcome in place of another one.
+# The verdict when the ledger replaced an outcome by one of this class.
 _REPLACED: dict[str, Verdict] = {
     AttemptOutcome.MOVED: Verdict.HELD_BACK,
     AttemptOutcome.RELEASED: Verdict.REOPENED,

@@ -35,7 +35,7 @@ from schemas.task.hooks import Hooked
 
 log = logging.getLogger(__name__)
 
-POINTERS_FROM = "0009"  # the revision of the first programs that follow pointers
+POINTERS_FROM = "0009"  # the first schema revision whose programs can follow pointers to results
 _TRIES = 5
 # A row alone is tried for half a minute, because an unreliable connection is not the row's fault.
 _TRIES_ALONE = 60
@@ -70,7 +70,8 @@ class SqlLedger:
         self._hooked = hooked
         self._release = release
         self._clock = clock
-        self._has_pointers = False  # whether older programs are refused for it
+        # Whether older programs have been refused already, because pointers are stored.
+        self._has_pointers = False
         self._claiming = Transactions(database=database, executor=executors.claim)
         self._settle_executor = executors.settle
         self._background = Transactions(database=database, executor=executors.background)
@@ -179,7 +180,7 @@ class SqlLedger:
         )
 
     def _refuse_older_programs(self, settlements: Sequence[Settlement]) -> None:
-        """Let no program start from now on that would export a pointer as a result."""
+        """Refuse programs of older versions: they would export a pointer as a result."""
         if self._has_pointers or not any(map(_points, settlements)):
             return
         self._database.run(lambda c: migrations.serve_from(c, POINTERS_FROM), tries=1)

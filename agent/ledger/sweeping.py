@@ -60,8 +60,8 @@ def replace_lost_records(
 
     A task that has waited since before its horizon, less the slack, has no record. It must be
     overdue by the database's own clock too, since the brokers' clock may be ahead. Nothing is swept
-    while an older order for the same topics waits: its tasks look the same. A false find costs one
-    duplicate record.
+    while an older order for the same topics waits: its tasks look the same. A wrongly swept task
+    costs one duplicate record.
     """
     certain = [
         status_topics
@@ -98,9 +98,9 @@ def replace_lost_by_carrier(
 
     All `carriers` are of one status and have one destination each. A task is compared with the
     horizon of its own carrier alone, so that a lane with a long backlog hides nothing that another
-    one lost. No index tells the carriers apart, so each call looks at a bounded number of tasks
-    that `replace_lost_records` cannot judge. Return how many were lost, and the place from which
-    the next call goes on; None if the walk has come to its end.
+    one lost. No index covers carriers, so each call reads a bounded number of the tasks that
+    `replace_lost_records` cannot decide. Return how many were lost, and the place from which the
+    next call goes on; None if the walk has come to its end.
     """
     known = [carrier.horizon for carrier in carriers if carrier.horizon is not None]
     status, ends = carriers[0].status, {carrier.horizon for carrier in carriers}

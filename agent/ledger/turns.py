@@ -1,6 +1,6 @@
-"""Turns: what one agent of all does for some time. A turn ends by itself, so none is ever stuck.
+"""Turns: the right of one agent to do some work for a limited time.
 
-Tested by tests/contract/test_ledger_retainer.py.
+A turn expires by itself. Tested by tests/contract/test_ledger_retainer.py.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ _MICRO = 1_000_000
 def take(connection: Connection, name: str, mine: int, length_s: float) -> int:
     """Take the turn of this name, or renew it; return its number, 0 if another agent has it.
 
-    `mine` is the number of the caller's last turn, 0 for none. The number is the time at which the
-    turn ends, in microseconds, with some that are random, so that no two agents have the same.
+    `mine` is the number of the caller's last turn, 0 for none. The number is the turn's end in
+    microseconds plus a random part, so that no two agents have the same number.
     """
     key = f"turn:{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}"
     now = selection_query.now(connection).replace(tzinfo=UTC)

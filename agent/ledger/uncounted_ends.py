@@ -1,7 +1,7 @@
 """Limits the ends that count as no attempt although they may have been paid for.
 
-These ends are bugs of ours (`INTERNAL`) and releases after a call. If they never counted, a task
-that always ends so would be paid for again and again.
+These ends are bugs of docllm (`INTERNAL`) and releases after a call. If they never counted, a task
+that always ends this way would be paid for without limit.
 
 Tested by tests/contract/test_ledger_settle.py.
 """

@@ -94,8 +94,7 @@ class ChatClient:
             builder = builder.header("traceparent", call.traceparent)
         for name, value in self._headers.items():
             builder = builder.header(name, value.reveal(), is_sensitive=True)
-        # Nothing of the body is read ahead: a body that fails must not take the status and the
-        # headers with it.
+        # The body is not prefetched: if reading it fails, the status and headers must not be lost.
         return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()
 
     async def _read(self, response: Response) -> bytes | None:
@@ -131,7 +130,7 @@ class ChatClient:
 
 
 async def _error_page(response: Response) -> tuple[bytes, bool]:
-    """Return the body up to a length that a person reads, and whether it broke off before that.
+    """Return the first part of an error body, and whether the connection broke before its end.
 
     The status decides all the same.
     """

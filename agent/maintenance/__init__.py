@@ -1,4 +1,4 @@
-"""Duties that an agent repeats in the background for its whole group: they repair and tidy.
+"""Background duties that an agent repeats for its whole group: repairs and cleanup.
 
-No statement stands here, and no duty claims a task or settles one for an agent that is alive.
+There is no SQL here, and no duty claims tasks or settles tasks of living agents.
 """

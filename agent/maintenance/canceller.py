@@ -14,7 +14,7 @@ class Canceller:
 
     A cancel may have been interrupted, or tasks may have escaped it by running. No task can be
     added to a cancelled batch. Each time, `batches_cancelled` gets the names of all cancelled
-    batches, because this agent's deliveries of such a batch wait for nothing.
+    batches, because this agent's deliveries of such batches need not wait any longer.
     """
 
     def __init__(

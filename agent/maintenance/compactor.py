@@ -6,8 +6,8 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
-ROUND_S = 20.0  # a round goes on for no longer, because the other duties wait for it
-PAUSE_S = 0.01  # between two pages, so that other work gets at the database
+ROUND_S = 20.0  # longest duration of a round, because the other duties wait for it
+PAUSE_S = 0.01  # pause between two pages, so that other work can use the database
 
 
 class Compactor:

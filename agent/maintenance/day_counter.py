@@ -1,6 +1,6 @@
 """The duty that counts the calls of the day, for limits of requests a day.
 
-A Redis that lost its memory would otherwise begin the day anew.
+Otherwise the day's count would start again at 0 after Redis lost its data.
 
 Tested by tests/contract/test_ledger_calls_of_day.py.
 """

@@ -14,8 +14,8 @@ Round = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 class Duty:
     """Work with the name under which its failures are logged.
 
-    A duty that is rarer than its round is due `every_s` seconds after its last attempt. Failures
-    during an outage that `kafka` logs are not logged again.
+    A duty with `every_s` runs at most once in that time, although its round is more frequent.
+    Failures during an outage that `kafka` already logs are not logged.
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class Duty:
     async def attempt(self, *args: object) -> None:
         """Do the work if it is due; log a failure, so that the next round tries again.
 
-        Raises DeniedError, which ends the agent: a later attempt would lack the right too.
+        Raises DeniedError, which ends the agent: the missing right would also be missing at the
+        next attempt.
         """
         now_s = self._clock.now_s()
         if now_s < self._due_s:
@@ -55,7 +56,7 @@ class Duty:
 
 
 async def repeat(duties: Sequence[Duty], pause: Callable[[], Awaitable[object]]) -> None:
-    """Attempt the duties in turn, then pause; again and again until cancelled."""
+    """Attempt the duties in turn, then pause; repeat until cancelled."""
     while True:
         for duty in duties:
             await duty.attempt()

@@ -39,7 +39,7 @@ class GroupWork:
 
     async def open_tasks(self) -> bool:
         """Return whether a task of the group is not final, or a replay is to make one so."""
-        # The replays first: what they made pending before they ended is seen then.
+        # Replays are read first: tasks that they made pending before they ended are then seen.
         if await self._read(replay_runs.any_unfinished, self._topics.group):
             return True
         return await self._read(queries.open_tasks, self._topics.group)
@@ -62,7 +62,7 @@ class GroupWork:
         try:
             return (await self._admin.backlog(reader, [topic])).lag > 0
         except UnreachableError:
-            return True  # an agent that cannot tell does not leave
+            return True  # an agent that cannot read this stays
 
     async def any_dead(self) -> bool:
         """Return whether a task of the group is dead."""

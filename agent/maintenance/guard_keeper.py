@@ -132,9 +132,9 @@ class GuardKeeper:
         self._remind()
 
     def _remind(self) -> None:
-        """Log now and then which guards are raised.
+        """Log periodically which guards are raised.
 
-        An agent with `--until-done` may wait for them for hours.
+        An agent with `--until-done` may wait for hours.
         """
         if self._known and self._clock.now_s() - self._reminded_s >= REMIND_S:
             self._reminded_s = self._clock.now_s()
@@ -179,9 +179,9 @@ class GuardKeeper:
                 prompt.add_done_callback(self._prompts.discard)
 
     async def _idle(self, guard: Guard) -> None:
-        """Open a guard that has no tasks left, or wait longer while some of its tasks run.
+        """Open a guard that has no tasks left; while some of its tasks run, wait longer.
 
-        Nothing is forgiven, because later tasks of the key are as bad as those that failed.
+        Earlier failures still count, because later tasks of the key will probably fail too.
         """
         if await self._transactions.write(guard_looks.running, guard):
             await self._transactions.write(guard_looks.put_off, guard, IDLE_S)

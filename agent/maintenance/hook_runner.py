@@ -1,8 +1,7 @@
-"""The duty that runs hooks: it leases those that are due, runs them and writes what came of them.
+"""The duty that runs hooks: it leases due hooks, runs them, and stores their results.
 
-A hook runs beside the slots. Its calls wait for their turn as all others do, and it makes none on a
-route that is closed. A hook that ran is gone only once that is written, so it runs at least once.
-
+A hook needs no slot. Its calls wait for their turns like all other calls, and are not made on a
+closed route. A hook's row is deleted only when its result is stored, so a hook runs at least once.
 Tested by tests/contract/test_ledger_hook_runner.py and tests/integration/test_hooks.py.
 """
 
@@ -38,9 +37,9 @@ FREE_S = 5.0
 TELL_S = 3600.0
 MOST = 16  # hooks that run at once in one agent
 LEASE_MARGIN_S = 60.0
-RELEASE_S = 5.0  # until a hook that could not go on is due again
+RELEASE_S = 5.0  # delay before a released hook is due again
 CANCEL_S = 5.0
-# Lost agents from which on nothing else of the hooks runs beside one.
+# Number of lost agents from which on a hook runs alone, without other hooks.
 SUSPECT_LOSSES = 2
 
 log = logging.getLogger(__name__)
@@ -133,7 +132,7 @@ class HookRunner:
         }
 
     async def run(self) -> None:
-        """Run hooks until cancelled; without any in its settings, an agent has nothing to do."""
+        """Run hooks until cancelled; do nothing if the settings name no hooks."""
         while True:
             for duty in self._duties:
                 await duty.attempt()
@@ -168,7 +167,7 @@ class HookRunner:
         self._start_all(lease, taken, until_s)
 
     def _start_all(self, lease: Lease, taken: Sequence[HookRun], until_s: float) -> None:
-        """Start hooks; those over which agents were lost wait until nothing runs beside them."""
+        """Start hooks; a hook over which agents were lost waits until no other hook runs."""
         for run in taken:
             if self._closed or (run.losses >= SUSPECT_LOSSES and self._suspect):
                 self._end(lease, HookEnd(run, HookFate.RELEASED, delay_s=RELEASE_S))
@@ -313,7 +312,7 @@ class HookRunner:
         return bool(soon)
 
     async def drain(self, timeout_s: float, *, hurry: Callable[[], bool]) -> None:
-        """Run what is due, for at most `timeout_s` or until a hurry; then give the rest back."""
+        """Run due hooks for `timeout_s` at most, or until hurried; then release the others."""
         until_s = self._clock.now_s() + timeout_s
         while self._clock.now_s() < until_s and not hurry() and await self._has_work():
             await self._clock.sleep(LOOK_S / 4)

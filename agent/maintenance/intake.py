@@ -175,7 +175,8 @@ class Intake:
                 batch_name, task = line
                 tasks_of.setdefault(batch_name, []).append((record, task))
             if (took_s := self._clock.now_s() - began_s) > TURN_S:
-                # Leave as much time for everything else, however many slow lines come.
+                # Pause as long as the reading took, so that slow lines use at most half of the
+                # loop's time.
                 await self._clock.sleep(took_s)
                 began_s = self._clock.now_s()
         await self._take_bare_letters(tasks_of)
@@ -213,7 +214,7 @@ class Intake:
         ]
 
     async def _take_bare_letters(self, tasks_of: dict[str, list[InboxTask]]) -> None:
-        """Take out the lines that are dead letters without headers, which name no batch."""
+        """Take the lines that are dead letters without headers; return the other records."""
         name = store.direct_batch(self._group)
         if not (tasks := tasks_of.pop(name, [])):
             return

@@ -3,8 +3,8 @@
 A handler that computes for long, or waits without `await`, stops everything else in its agent. The
 watch asks the loop to answer every half second. If no answer comes, it looks at which task runs.
 
-Time in which the machine is at fault does not count: the process was stopped, the machine was
-suspended, no processor was free, or memory was read back from the disk.
+Delays that the machine causes do not count: a stopped process, a suspended machine, a lack of free
+processors, or paging.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Glance:
 
 
 def held_s(before: Glance, now: Glance) -> float:
-    """Return how long its own code held the loop between two looks, at most."""
+    """Return the longest time for which the loop's own code can have blocked it between glances."""
     elapsed_s = now.at_s - before.at_s
     if before.use is None or now.use is None:
         return min(elapsed_s, LATE_S)
@@ -62,7 +62,7 @@ def held_s(before: Glance, now: Glance) -> float:
 
 
 def _note_unseen(held: float) -> None:
-    """Log a block that ended before this thread could look, since it kept the interpreter busy."""
+    """Log a block that this thread could not observe, because it held the interpreter's lock."""
     if held >= BLOCKED_S:
         log.warning(
             "the event loop was blocked for %.0f s by code that also stopped all other threads, "

@@ -1,5 +1,6 @@
-"""Tells of attempts whose agent was lost: who resets their tasks does, since their ids are derived.
+"""Emits the spans of attempts whose agent was lost.
 
+The agent that resets the tasks can emit them, because span ids are derived from task and claim.
 Tested by tests/integration/test_traces.py.
 """
 
@@ -26,7 +27,7 @@ class LostTraces:
     def tell(self, claims: Sequence[LostClaim]) -> None:
         """Tell of the attempts under these claims.
 
-        If such an agent is alive after all and settles late, it tells of the same span once more.
+        If the lost agent is still alive and settles late, it emits the same span a second time.
         """
         end_s = self._clock.utc_s()
         for claim in claims:

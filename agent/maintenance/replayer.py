@@ -35,7 +35,8 @@ class Replayer:
 
     async def apply(self) -> None:
         """Apply the next page of each unfinished run."""
-        wait_s, self._wait_s = LOOK_S, LOOK_S  # a failure is followed by a whole pause
+        # Set before the work, so that a whole pause follows a failure.
+        wait_s, self._wait_s = LOOK_S, LOOK_S
         runs = await self._transactions.read(replay_runs.unfinished, self._group)
         places: dict[int, Place] = {}
         # A run that fails holds up those behind it in this turn only.

@@ -1,6 +1,6 @@
 """Builds this agent's report each second, in the main loop.
 
-So a report that grows old shows that the main loop is blocked.
+If the report is old, the main loop is blocked.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The duty that rescues the tasks of lost agents, and tasks that are past their hard deadline."""
+"""The duty that resets the tasks of lost agents and tasks past their hard deadline."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Tasks are reset again although no new agent is gone: a lost agent may have claimed since.
+# Reset every few seconds even if no further agent was lost, because a lost agent may still claim
+# tasks.
 REPEAT_S = 5.0
 
 
@@ -23,7 +24,8 @@ class Rescuer:
     """Declares agents of a group lost, and resets the tasks of all agents that are gone.
 
     `agents_gone` gets the gone agents' ids and asks the ledger about their tasks. The tasks must be
-    free by then, so a round declares agents lost, resets tasks and reports, in this order.
+    free when the ledger is asked. So a round first declares agents lost, then resets their tasks,
+    then reports the agents.
     """
 
     def __init__(

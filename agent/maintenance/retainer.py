@@ -1,7 +1,8 @@
 """The duty that archives batches that have been final for long, and purges what is too old.
 
-One agent of the group does it at a time, as long as it lives and renews its turn. If two do,
-nothing goes wrong: they write the same files, and each step of a purge may be done twice.
+One agent of the group at a time has the turn for this work, as long as it renews the turn. If two
+agents do the work, no harm is done: they write the same files, and each step of a purge may be
+repeated.
 
 Tested by tests/contract/test_ledger_retainer.py.
 """
@@ -81,7 +82,11 @@ class Retainer:
             await self._take_turn()
 
     def _steps(self) -> list[tuple[str, int, Keep | None]]:
-        """Return the steps: the mark that a batch lacks, its age, and what is kept; None: all."""
+        """Return the steps.
+
+        Each has the mark that due batches lack, the age at which they are due, and what the purge
+        keeps (None for the archive step).
+        """
         settings = self._settings
         ages_s = (
             ("archived_at", settings.least_s, None),

@@ -27,7 +27,8 @@ from schemas.runtime.clock import Clock
 
 LOOK_S, RELAY_S, TIDY_S = 1.0, 2.0, 60.0  # the pauses of the rounds
 DROP_S = 30.0
-LOST_S = 5.0  # ends each pause of the slow round, and is all of it if Kafka may have lost records
+# The last part of each slow round's pause; the whole pause if Kafka may have lost records.
+LOST_S = 5.0
 
 
 def repair_rounds(
@@ -44,7 +45,7 @@ def repair_rounds(
 ) -> Sequence[Round]:
     """Return the rounds of repairs.
 
-    The duties of a round wait for each other, so the slow ones never share the database.
+    The duties of a round run one after another, so slow duties never run at the same time.
     `lost_records` is set when Kafka seems to have lost records: then the sweep runs soon.
     """
     transactions, clock, topics, admin = parts.transactions, parts.clock, parts.topics, parts.admin
@@ -99,7 +100,7 @@ def repair_rounds(
         partial(repeat, rescuing, partial(clock.sleep, LOOK_S)),
         partial(repeat, relaying, partial(clock.sleep, RELAY_S)),
         partial(repeat, tidying, partial(_pause, clock, lost_records)),
-        replayer.run,  # at full speed a replay takes minutes
+        replayer.run,  # apart from the other duties: a replay at full speed takes minutes
     ]
 
 
@@ -112,9 +113,9 @@ def _lost_traces(parts: Parts) -> LostTraces | None:
 
 
 async def _pause(clock: Clock, lost_records: asyncio.Event) -> None:
-    """Wait for TIDY_S and LOST_S, or only for LOST_S once Kafka seems to have lost records.
+    """Wait TIDY_S plus LOST_S, but only LOST_S once Kafka seems to have lost records.
 
-    A loss that is noticed during the round before shortens the wait too.
+    A loss that was noticed during the last round counts too.
     """
     waited_s = 0.0
     while waited_s < TIDY_S and not lost_records.is_set():

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 FEW = 20  # tasks of a route in the first step
-STEPS = 4  # most steps of one look, while they find nothing
-START_S = 5.0  # by then, this agent has heard what the others know of routes
+STEPS = 4  # most steps in one look as long as they find nothing
+START_S = 5.0  # by then, this agent has received the other agents' states of routes
 # A few tasks go first. If the route does not close within this time, the others follow.
 TRIAL_S = 15.0
 

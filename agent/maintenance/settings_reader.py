@@ -1,8 +1,8 @@
 """The duty that reads the settings again, and has a change of them applied as a whole.
 
-A file that is being written may look whole. So a change counts once two looks in a row have seen
-the same, unless a person has asked for a look by a signal. What cannot be used is reported, and the
-settings of before stay.
+A file that is still being written may already parse. So a change is applied only when two looks in
+a row have read the same settings, or immediately if a person sent a signal. Invalid settings are
+reported, and the previous settings stay in use.
 """
 
 import logging
@@ -65,7 +65,7 @@ class SettingsReader:
         self._request = request
         self._executor = executor
         self._clock = clock
-        # What was seen last: settings, or what is wrong with them.
+        # The last read: settings, or the text of their fault.
         self._decided: Config | str = config
         self._seen: Config | str = config
         self._looked_s = clock.now_s()

@@ -15,9 +15,11 @@ from schemas.task.topics import Topics
 
 log = logging.getLogger(__name__)
 
-# Tasks of a lost topic. The ledger has other work too, and the other duties need their turn.
+# Limits of a sweep after the loss of a whole topic: the ledger has other work, and the other duties
+# wait.
 SWEPT_PER_S, SWEPT_MOST = 2000.0, 50_000
-# Of each status, in one sweep. The pauses between the steps take about as long as the steps do.
+# Most tasks of each status in one sweep, and the pause between steps, which takes about as long as
+# a step.
 WALKED_MOST, STEP_PAUSE_S = 50_000, 0.1
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 

@@ -59,7 +59,8 @@ class Heartbeat:
         self._report = report
         self._release = release
         self._leases: list[Lease] = []
-        self.losses = 0  # leases that were declared lost, or were late for too long
+        # Leases that were declared lost or were late for too long; they are replaced.
+        self.losses = 0
         self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
         self._report_trouble = Outage(
             name="the report in the heartbeat", clock=clock, words=DUTY, patience_s=0
@@ -125,7 +126,7 @@ class Heartbeat:
             self._retire(lease)
             return
         before_s = self._clock.now_s()
-        # What this agent does is reported once, under its present incarnation.
+        # Only the present incarnation carries the report.
         report = self._reported() if lease is self.current else ""
         alive = await self._write_beat(lease.agent_id, report)
         if alive:
@@ -162,7 +163,10 @@ class Heartbeat:
                     raise
 
     def _retire(self, lease: Lease) -> None:
-        """Drop a lost lease once its successor exists; its running calls settle late."""
+        """Drop a lost lease once its successor exists.
+
+        Outcomes of its running calls settle late.
+        """
         if lease is not self.current:
             self._leases.remove(lease)
 

@@ -102,7 +102,7 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class Recreated:
-    """The topic's id differs from the stored one, or fits again (`known`).
+    """The topic's id differs from the stored id, or equals it again (`known`).
 
     `topics apply` stores the ids.
     """
@@ -191,7 +191,8 @@ class AtRest:
 
 # ---- Ledger: claims, settles, leases
 
-# Lost agents from which on a task is a crash suspect, and from which on it runs alone to prove it.
+# Number of lost agents at which a task becomes a crash suspect, and at which it runs alone, which
+# shows whether it is guilty.
 SUSPECT_LOSSES = 2
 ALONE_LOSSES = 3
 
@@ -283,9 +284,9 @@ class Verdict(Enum):
     # Accepted, but its batch is open again, so the task waits and is not cancelled.
     REOPENED = "reopened"
     CANCELLED = "cancelled"  # accepted, but its batch is cancelled, so the task does not wait
-    # Accepted, but as a failure that counts: the task ended without one too often.
+    # Accepted, but as a counted failure: the task had too many uncounted ends.
     RETRIED = "retried"  # it waits in the longest tier
-    DIED = "died"  # its attempts are used up, or a follow-up that it ordered clashes
+    DIED = "died"  # it died: its attempts are used up, or the id of a follow-up is taken
     FENCED = "fenced"  # the claim no longer belongs to this owner; nothing was written
     GIVEN_UP = "given up"  # this row cannot be written; its claim is left to the hard deadline
 
@@ -309,8 +310,8 @@ class Ledger(Protocol):
     ) -> ClaimAnswers:
         """Claim free tasks under `owner` until `deadline_s` from now; answer for every record.
 
-        There must be one record for each task id. Without `suspects`, a task over which agents were
-        lost is left alone: it and the others could be lost together.
+        `records` must have each task id only once. Without `suspects`, tasks over which agents were
+        lost are not claimed, because they could take the other tasks with them.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The locks of a group as an agent sees them: who holds one, and who asks for it or leaves it.
+"""The port for a group's locks: who holds a lock, who waits for it, and who leaves it.
 
 A port and its values; the others are in this package's `__init__`.
 
@@ -44,12 +44,11 @@ class LockTable(Protocol):
     async def change(self, changes: Mapping[str, LockChange]) -> list[Held]:
         """Make the changes, by name of the lock; return who holds each lock after them.
 
-        First attempts leave, then others ask. A lock whose holder left, or whose holder's claim has
-        ended, goes to the first of those who wait; a change without attempts does only that. All of
-        it may be run again.
+        Leaves are applied before asks. If the holder left or its claim has ended, the lock goes to
+        the first waiter; an empty change does only this. Safe to run twice.
         """
         ...
 
     async def look(self, names: Iterable[str]) -> list[Held]:
-        """Return who holds these locks; those that nobody has taken lately are left out."""
+        """Return the holders of these locks; locks without a recent holder are left out."""
         ...

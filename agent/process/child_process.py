@@ -28,7 +28,7 @@ class Word(Enum):
     An exit code alone proves nothing, because a handler may end the process with any code.
     """
 
-    BEGAN = b"b"  # handlers may run from now on
+    BEGAN = b"b"  # from here on, handlers may run
     DONE = b"d"  # the group's work is done
     ENDED = b"e"  # the exit code that follows is the agent's own
 
@@ -52,7 +52,7 @@ class ParentPipe:
                 os.write(self._descriptor, word.value + b"\n")
 
     def tell(self, message: bytes) -> None:
-        """Send a message about the work, unless the parent does not read now, or it is too long."""
+        """Send a message about the work; drop it if the pipe is full or the message is too long."""
         line = message + b"\n"
         if self._descriptor is None or len(line) > MESSAGE_BYTES:
             return

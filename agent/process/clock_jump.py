@@ -6,7 +6,7 @@ of the jump.
 
 from schemas.runtime.clock import Clock
 
-LEAST_S = 60.0  # smaller jumps are waited out
+LEAST_S = 60.0  # after a smaller jump, the client's longer wait is accepted
 LOOK_S = 1.0
 
 

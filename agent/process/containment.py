@@ -30,11 +30,12 @@ def cancel(attempt: "asyncio.Task[Any]") -> None:
 
 
 def is_to_end(error: BaseException, attempt: "asyncio.Task[Any] | None") -> bool:
-    """Return whether the program ends the attempt, rather than the attempt having failed.
+    """Return whether docllm ended the attempt; otherwise the attempt has failed.
 
-    The program ends it by `cancel`, by dropping its coroutine, or because Ctrl-C was pressed. A
-    library or a handler may raise the same classes, and a handler may cancel its own asyncio task.
-    Then the class alone says nothing, and the attempt has failed.
+    docllm ends attempts by `cancel`, by closing the coroutine, and on Ctrl-C.
+
+    The exception's class alone does not decide: libraries and handlers may raise the same classes,
+    and a handler may cancel its own task.
     """
     if isinstance(error, asyncio.CancelledError):
         return attempt is None or attempt in _cancelled
@@ -53,12 +54,15 @@ def current_task() -> "asyncio.Task[Any] | None":
 
 
 def enter_handler(attempt: "asyncio.Task[Any] | None") -> None:
-    """Contain the tasks that `attempt`, the current task, starts from now on: it runs a handler."""
+    """Contain the tasks that `attempt`, the current task, starts from now on.
+
+    Called when its handler begins.
+    """
     _in_handler.set(attempt)
 
 
 def attempt_of(task: "asyncio.Task[Any]") -> "asyncio.Task[Any]":
-    """Return the attempt whose handler started a task; a task that no handler started is its own.
+    """Return the attempt whose handler started `task`; without one, `task` itself.
 
     Any thread may call it.
     """
@@ -128,7 +132,7 @@ def leaf_errors(error: BaseException) -> Iterator[BaseException]:
 
 
 class OutOfMemoryError(DocllmError):
-    """Memory ran out again and again: the agent is too small for what it runs."""
+    """Memory ran out repeatedly: the agent has too little memory for its tasks."""
 
     code = Code.MEMORY_FULL
 

@@ -38,7 +38,10 @@ class DataFolder:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode, which tell a file from another of the same name; None if missing."""
+    """Return device and inode; None if the file is missing.
+
+    They change if another file gets the same name.
+    """
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

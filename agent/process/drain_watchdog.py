@@ -1,7 +1,7 @@
 """Ends a process whose drain does not end, and writes where it hangs.
 
-Nothing is lost by that, and nobody waits for ever. An agent that is done does not wait for
-threads that handlers started and left behind.
+No task is lost by this: leases expire and the tasks run again. An agent that is done does not wait
+for threads that handlers left running.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Shows the frames of a traceback or a stack: files, lines, functions and code, but no values.
+"""Shows the frames of a traceback: files, lines, functions and code, but no values.
 
 A value may be a secret. Code and messages are masked as errors are, and each line is bounded.
 """
@@ -68,7 +68,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def place_of(frames: Sequence[FrameSummary]) -> str:
-    """Return file and line of the innermost frame that is no library's; empty without frames."""
+    """Return file and line of the innermost frame outside libraries; empty without frames."""
     if not frames:
         return ""
     frame = next((frame for frame in reversed(frames) if _is_persons(frame)), frames[0])

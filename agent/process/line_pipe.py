@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 
 _PART_BYTES = 1 << 16
-# A longer line is passed on in parts, so that a child that writes no line end fills no memory.
+# A longer line is passed on in parts, so that a child without line ends cannot fill the memory.
 LINE_BYTES = 1 << 20
 
 

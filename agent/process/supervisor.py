@@ -30,14 +30,15 @@ from schemas.task.wording import counted
 log = logging.getLogger(__name__)
 
 _FORCING = 3  # the number of the signal that ends everything
-_DONE = (0, InputError.exit_code)  # the latter with --fail-on-dead
+# Exit codes of finished work; the second one is used with --fail-on-dead.
+_DONE = (0, InputError.exit_code)
 # A restart would end in the same way.
 _NO_RESTART = (ConfigError.exit_code, UnsafeStateError.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait before a child is restarted; a life of `well_after_s` forgets earlier failures."""
+    """Computes the wait before a restart; a child that ran for `well_after_s` resets it."""
 
     first_s: float = 1.0
     longest_s: float = 60.0
@@ -51,7 +52,7 @@ class Backoff:
 @dataclass(slots=True)
 class _Child:
     number: int
-    due_s: float | None  # when to start it; None while it runs, and for good once it is done
+    due_s: float | None  # when to start it; None while it runs, and forever once it is done
     process: "Popen[bytes] | None" = None
     report: LinePipe | None = None  # of its words and messages
     errors: LinePipe | None = None  # of its stderr, if the watch takes that
@@ -303,9 +304,9 @@ class Supervisor:
             self._code = self._code or (code if code > 0 else DocllmError.exit_code)
 
     def _restart_none(self) -> None:
-        """Restart no child from now on: one agent saw that the group's work is done.
+        """Restart no child from now on: one agent reported that the group's work is done.
 
-        The other agents will see it too.
+        The others will report it too.
         """
         self._done = True
         for child in self._children:

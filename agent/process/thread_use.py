@@ -1,4 +1,4 @@
-"""Reads what the kernel knows of a thread: how long it ran, waited for a processor, and paged."""
+"""Reads a thread's use from the kernel: CPU time, time without a processor, and paging."""
 
 import os
 from dataclasses import dataclass

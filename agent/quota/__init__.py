@@ -1,4 +1,4 @@
-"""Keeps the limits of provider accounts: all agents together, by one ledger of grants in Redis.
+"""Enforces provider limits for all agents together, by a ledger of grants in Redis.
 
-It asks for nothing but what tasks will cost. Without Redis, each agent keeps to a share.
+It knows only what calls will cost. Without Redis, each agent keeps to its own share.
 """

@@ -1,11 +1,10 @@
-"""One account's limits as levels that fill with time and sink with each grant. Pure.
+"""Keeps one account's limits as levels: time fills a level, and a grant lowers it.
 
-A level may be negative: what calls cost beyond their grants is a debt that time pays. Levels begin
-empty. Nothing is counted up and down: an agent tells how many calls it has, and an agent that is
-silent for long has none.
-
-Ages are measured by a clock of the account, which moves with each exchange and at most a second at
-once. So neither a clock that jumps nor a sleep makes agents look lost that report as before.
+Pure. Levels start at zero. A level may be negative: if calls cost more than they were granted, no
+grant is made until time has refilled the level. Running calls are not counted here: each agent
+reports its own number, and a silent agent counts as having none. Ages are measured by the account's
+own clock, which advances at each exchange by at most a second. So a clock jump or a suspended
+machine does not make reporting agents look silent.
 
 Tested by tests/contract/test_quota.py.
 """
@@ -15,23 +14,26 @@ from dataclasses import dataclass, replace
 from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
 from schemas.settings.quota import QuotaLimits
 
-# The part of a limit that is granted. The rest is room for grants that are used late.
+# The share of a limit that is granted. The rest is reserved for grants that are used late.
 USE = 0.995
-# The capacity of a level, as time of its rate: what an idle account saves up.
+# The capacity of a level: how much time's worth of its limit an idle account saves up.
 CAPACITY_MS = 800
 REST_MS = 500  # beside a whole request, so that a low rate loses nothing between two exchanges
 STEP_MS = 1000  # the most that the account's clock moves at once
-HUNGRY_MS = 1500  # an agent that asked so long ago has a share of what is granted
-# After a gap between exchanges the account may have forgotten calls, so it learns of them first.
+HUNGRY_MS = 1500  # an agent that asked within this time gets a share of the grants
+# After a gap of GAP_MS, the account may not know all running calls. So for LEARN_MS it grants no
+# new seats and only collects reports.
 GAP_MS, LEARN_MS = 2000, 1000
-AWAY_MS = 6000  # an agent that was silent for so long has no calls
-# Where there are more agents than seats, an agent keeps its seat so long, but none waits much more
-# than a round, if it can be. Each change of hands leaves the seat empty for a while.
+AWAY_MS = 6000  # an agent that was silent for this long is dropped, with its calls
+# If there are more agents than seats, an agent keeps its seat for TURN_MS, or for less so that a
+# round of all agents takes about ROUND_MS. Turns are long, because a seat stays unused for a while
+# when it passes to another agent.
 TURN_MS, ROUND_MS = 20_000, 60_000
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
-# The scale falls with refused calls, at most once in a while, and grows again without them.
+# `scale` is the part of the limits that is used. Refused calls lower it, at most once in CUT_MS;
+# without refusals it grows again.
 CUT, CUT_MS, CALM_MS, LOWEST = 0.92, 2000, 3000, 0.1
 GROWTH, FAST_GROWTH = 0.01, 0.04  # a second
 LONGEST_WAIT_S = 5.0
@@ -45,7 +47,7 @@ class _Agent:
     granted: int
     seats: int
     held: int  # seats that nobody else may have
-    claim: int  # seats that the agent would have, if others did not hold them
+    claim: int  # seats that the agent is entitled to, even if others still hold them
     seen_ms: float
 
 
@@ -70,7 +72,7 @@ class QuotaAccount:
         self._clock_ms = self._learns_until_ms = 0.0
         self._cut_ms = float("-inf")
         self._pause_ms = 0.0
-        self._full = False  # whether all levels were, before the request
+        self._full = False  # whether all levels were full before the request
         self._day, self._used = -1, 0
         self._agents: dict[str, _Agent] = {}
         self._hungry: dict[str, float] = {}
@@ -138,13 +140,14 @@ class QuotaAccount:
             if name == "rpm":
                 capacity = max(capacity, 1 + rate * REST_MS)
             level = self.levels.get(name, 0.0)
-            # What was given back too late to be used soon is forgotten as fast as it would fill.
+            # A level above its capacity (late refunds) falls as fast as it would otherwise fill.
             level = max(capacity, level - gain) if level > capacity else min(capacity, level + gain)
             self._full = self._full and level >= capacity
             level += charged(name, request.refund)
             level = min(level, 0.0) if request.refused else level
             minute = rate * MINUTE_MS
-            levels[name] = max(-minute, min(minute, level))  # no more than a minute's
+            # Bounded to a minute's limit in both directions.
+            levels[name] = max(-minute, min(minute, level))
         self.levels = levels
 
     def _count_day(self, request: QuotaRequest, now_ms: float) -> None:
@@ -185,7 +188,10 @@ class QuotaAccount:
         return _Agent(sequence, 0, seats, held, max(held, min(wants, fair)), self._clock_ms)
 
     def _keeps(self, agent: _Agent, limit: int, agents: int) -> bool:
-        """Return whether an agent keeps its one seat. All turns end at the same times."""
+        """Return whether an agent keeps its only seat.
+
+        The turns of all agents end at the same times.
+        """
         turn_ms = min(TURN_MS, ROUND_MS * limit // agents)
         return agent.seats > 0 and agent.seen_ms // turn_ms == self._clock_ms // turn_ms
 
@@ -194,7 +200,7 @@ class QuotaAccount:
         limits = request.limits
         first = dict(self.levels)
         sharers = max(1, len(self._hungry))
-        # One grant is for the next call that ends, where limits of a rate have room for it.
+        # If all rate limits have room, one grant is made in advance for the next call that ends.
         ends = max(request.ends, int(self._full and request.running > 0))
         usable = mine.seats - request.running - request.in_hand + ends
         for number, ask in enumerate(request.asks):
@@ -213,9 +219,9 @@ class QuotaAccount:
     ) -> str:
         """Return the limit that stops this ask, or "".
 
-        The hungry agents share a level: each may take three times its part, so that little stays
-        unused until the next one asks. A task runs whatever it costs once there is no debt;
-        otherwise a large one would wait until all small ones are done.
+        Agents with waiting tasks share a level; each may take up to three times its fair part, so
+        that little is left unused between exchanges. A task of any size is granted as soon as the
+        level is positive; otherwise a large task would wait for all small ones.
         """
         for name, level in self.levels.items():
             enough = level >= 1 if name == "rpm" else level > 0

@@ -12,8 +12,8 @@ _DIGEST_BYTES = 8
 class ConfiguredQuotas:
     """Finds the quota of a route or of a tenant: its key, and its limits.
 
-    Routes of the same account and model have the same key. A model that nobody configured has no
-    limits. A tenant's key is of one group.
+    Routes of the same account and model share a key. A model without a configured route has no
+    limits. A tenant's key belongs to one group.
     """
 
     def __init__(self, *, config: Config, group: str) -> None:

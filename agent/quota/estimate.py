@@ -1,6 +1,6 @@
-"""Estimates what a call will be charged, from what calls of its kind were charged before. Pure.
+"""Estimates a call's charge from the charges of earlier calls of its kind.
 
-The ledger of grants sets each estimate right once the answer says what the call used.
+Pure. Once the reply reports the call's usage, the estimate is corrected in the ledger of grants.
 """
 
 from collections import OrderedDict, deque
@@ -14,7 +14,7 @@ from schemas.settings.quota import ChargeRule, QuotaLimits
 from schemas.task.task_types import DOCUMENT
 
 MOST_KINDS = 1000  # tasks name their models, and so their routes
-FIRST_OUT = 500  # tokens of an answer of which nothing is known
+FIRST_OUT = 500  # tokens assumed for an answer before any was seen
 _KEPT = 64
 _QUANTILE = 0.75
 _WEIGHT = 0.1  # of the newest call in the learned tokens per byte

@@ -1,9 +1,9 @@
-"""The ledger of grants: where the agents that use one account of a provider share its limits. Pure.
+"""The ledger of grants, by which agents share one provider account's limits.
 
-About twice a second, each agent tells what its next tasks will cost, and what earlier calls cost
-less or more than they were granted. The ledger's answer grants a number of these tasks, the first
-ones. It also leases seats: how many calls the agent may have at once until the next answer. The
-rules are those of `account.py`; `quota.lua` has the same in Redis.
+Pure. About twice a second, each agent reports the estimated cost of its next tasks, and the
+differences between granted and actual cost of earlier calls. The ledger grants the first few of
+these tasks. It also leases seats: how many calls the agent may have at once until the next answer.
+The rules are those of `account.py`; `quota.lua` has the same in Redis.
 
 Tested by tests/contract/test_quota.py.
 """
@@ -45,7 +45,10 @@ class Refund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayCount:
-    """How many calls a day has seen by the agents' own records. `day` counts from 1970, UTC."""
+    """The number of calls of a day, from the agents' own records.
+
+    `day` is in days since 1970, UTC.
+    """
 
     day: int
     calls: int
@@ -57,8 +60,8 @@ class QuotaRequest:
 
     `key` is a digest of address, key and model. A request with a `sequence` that the ledger has
     answered before gets the same answer and changes nothing. `running` counts the agent's calls
-    now, `in_hand` the grants that it has not used, and `ends` the calls that probably end before
-    the next request: their seats will be used again at once. `refund`, `refused` (calls) and
+    now, `in_hand` the grants that it has not used, and `ends` is how many calls will probably end
+    before the next request: their seats can be reused immediately. `refund`, `refused` (calls) and
     `retry_after_s` (the longest) are about the time since the last answered request. `remaining` is
     the lowest share of a limit that the provider said is left. `used_today` counts calls of the
     whole group, for a ledger that has lost its memory.
@@ -83,8 +86,9 @@ class QuotaAnswer:
     """The ledger's answer: which asks are granted, and how many calls may run at once.
 
     `seats` is None without a limit of calls at once. Nothing is granted for `paused_s`. `scale` is
-    the part of the limits that the provider accepts at present. `agents` are those seen just now.
-    `binding` is the limit for which an ask was not granted, by its name in the settings, or "".
+    the part of the limits that the provider accepts at present. `agents` is the number of agents
+    seen recently. `binding` is the limit for which an ask was not granted, by its name in the
+    settings, or "".
     """
 
     granted: tuple[bool, ...]

@@ -1,7 +1,8 @@
-"""One agent's side of one account: grants in hand, calls that run, and what is given back. Pure.
+"""One agent's side of one account: its grants, running calls and refunds.
 
-A grant is used soon or given back. So an agent that was frozen calls nobody with old grants, and
-what the provider sees in a minute is what the ledger granted in it.
+Pure. A grant is used within about a second, or given back. So a frozen agent makes no calls with
+old grants when it wakes, and the provider receives in a minute what the ledger granted in that
+minute.
 """
 
 from collections import deque
@@ -20,11 +21,11 @@ from agent.quota.ledger import (
 )
 from schemas.settings.quota import QuotaLimits
 
-# From the moment when a grant was asked for.
+# Lifetime of a grant, from the moment at which it was asked for.
 GRANT_LIVES_S = 1.25
-OWN_LIVES_S = 3.0  # what the share granted so long ago counts with the ledger, too
+OWN_LIVES_S = 3.0  # grants of the share within this time are also reported to the ledger
 SEATS_LIVE_S = 3.0  # less than the time after which the ledger gives them to others
-# An estimate may grow so much between the grant and the call; the rest becomes a debt.
+# An estimate may exceed its grant by this much at the call; the difference becomes a debt.
 SLACK, SLACK_TOKENS = 1.125, 16
 _RATES = {"rpm", "tpm", "itpm", "otpm", "rpd"}
 
@@ -49,7 +50,7 @@ class QuotaMember:
         self.used_today: DayCount | None = None
         self._asks: dict[Hashable, tuple[Ask, ...]] = {}
         self._grants: deque[_Grant] = deque()
-        self._own: deque[_Grant] = deque()  # by the share, lately
+        self._own: deque[_Grant] = deque()  # recent grants by the share
         self._seats, self._seats_until_s = 0, 0.0
         self._paused_until_s = 0.0
         self._requests = self._tokens_in = self._tokens_out = 0  # to be given back
@@ -83,7 +84,7 @@ class QuotaMember:
         return len(self._grants) if free is None else min(len(self._grants), free)
 
     def take(self, charge: Charge, now_s: float) -> bool:
-        """Begin a call that will be charged so, if it may begin now."""
+        """Begin a call with this estimated charge; return whether it may begin now."""
         if self.room(now_s) <= 0:
             return False
         if self._rated:
@@ -132,7 +133,7 @@ class QuotaMember:
         return max(0, self._seats - self.running) if now_s < self._seats_until_s else 0
 
     def _fitting(self, charge: Charge) -> list[_Grant]:
-        """Return the grants to use for a call: one that fits, or the oldest that do together."""
+        """Return the grants for a call: one that covers it, or the oldest that do so together."""
         for grant in self._grants:
             if self._covers(grant.charge.tokens_in, grant.charge.tokens_out, charge):
                 return [grant]
@@ -172,7 +173,10 @@ class QuotaMember:
         return bool(self._asks or self._grants or self.running or owes)
 
     def draw(self, now_s: float) -> QuotaRequest:
-        """Return the next request. Whatever is given back stands in one request only."""
+        """Return the next request.
+
+        Each refund is in one request only.
+        """
         self._give_back_old(now_s)
         request = QuotaRequest(
             key=self.key,
@@ -207,8 +211,8 @@ class QuotaMember:
     ) -> None:
         """Take the answer to a request that was first sent at `sent_s`.
 
-        What the share granted lately is told to the ledger, which may have granted the same to
-        others; what it granted before that would have been lost.
+        Recent grants of the share are reported to the ledger, which may have granted the same
+        amounts to other agents. Older grants are not: those amounts would have gone unused.
         """
         for ask, granted in zip(request.asks, answer.granted, strict=True):
             if granted and self._rated:
@@ -225,7 +229,7 @@ class QuotaMember:
         self._give_back_old(now_s)
 
     def _uncovered(self) -> Iterator[Ask]:
-        """Yield the asks that no grant in hand is for, of all users in turn."""
+        """Yield the asks that no grant in hand covers, taking users in turn."""
         turns = chain.from_iterable(zip_longest(*self._asks.values()))
         asks = [ask for ask in turns if ask is not None][: MOST_ASKS + len(self._grants)]
         free = [grant.charge for grant in self._grants]

@@ -1,6 +1,6 @@
 """Reads from a reply's headers how much of the provider's limits is left. Pure.
 
-Only the share decides something. The numbers come late, and count calls that still run.
+Only the share is used for decisions: the absolute numbers are late, and include running calls.
 """
 
 import re
@@ -21,7 +21,7 @@ _KINDS = {form.format(kind): kind.replace("-", "_") for form, kinds in _REMAININ
 def share_left(headers: Mapping[str, str]) -> float | None:
     """Return the lowest share of a limit that is left, from 0 to 1; None if no header says so.
 
-    A limit of 0 or -1 means that the provider does not tell it, and so does what is left then.
+    A limit of 0 or -1 means that the provider does not report this limit, so it is ignored.
     """
     shares = [
         share
@@ -33,9 +33,9 @@ def share_left(headers: Mapping[str, str]) -> float | None:
 
 
 def left(headers: Mapping[str, str]) -> dict[str, float]:
-    """Return what is left of the limits, by kind: `requests`, `tokens`, `input_tokens` and so on.
+    """Return the remaining parts of the limits by kind: `requests`, `tokens`, and so on.
 
-    Limits of other kinds are left out, and so is what is no number.
+    Limits of other kinds and values that are not numbers are left out.
     """
     return {
         kind: float(amount)
@@ -45,7 +45,7 @@ def left(headers: Mapping[str, str]) -> dict[str, float]:
 
 
 def _remaining_name(name: str) -> str | None:
-    """Return the header that says what is left of the limit in this one.
+    """Return the name of the `remaining` header that belongs to a `limit` header.
 
     OpenAI writes `x-ratelimit-limit-tokens`, Anthropic `anthropic-ratelimit-tokens-limit`.
     """

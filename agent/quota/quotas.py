@@ -1,6 +1,7 @@
-"""The quotas of an agent: admission asks here whether a call of a route and a tenant may begin.
+"""The quotas of an agent.
 
-Routes of one account share its limits. A tenant's calls at once are a quota too, of all routes.
+Admission asks here whether a call may begin for a route and a tenant. Routes of one account share
+its limits. A tenant's limit of concurrent calls is a quota over all routes.
 """
 
 from collections import defaultdict
@@ -21,7 +22,10 @@ QuotaOf = Callable[[str], tuple[str, QuotaLimits] | None]
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one call holds of its quotas. Give it back with `Quotas.ended`."""
+    """The part of its quotas that one call holds.
+
+    Give it back with `Quotas.ended`.
+    """
 
     charge: Charge
     account: QuotaMember | None
@@ -71,8 +75,8 @@ class Quotas:
     ) -> None:
         """Replace one user's tasks of a route that are ready, the next first.
 
-        An agent that does not say this for a route gets no grants for it. Tasks that come `later`
-        need a place of their tenant by then, but nothing of the account yet.
+        Without this call, an agent gets no grants for a route. Tasks in `later` ask for a place of
+        their tenant, but not yet for grants of the account.
         """
         key = (route, user)
         member = self._member(self._of_route(route), now_s)
@@ -113,8 +117,8 @@ class Quotas:
     ) -> None:
         """Note the end of a call, and what it was charged; None if no call was made.
 
-        `refused` means by the provider, for a limit. `remaining` is the lowest share of a limit
-        that the answer said is left.
+        `refused`: the provider refused the call because of a limit. `remaining` is the lowest share
+        of a limit that the answer said is left.
         """
         if reservation.account is not None:
             reservation.account.ended(

@@ -1,4 +1,4 @@
-"""The ledger of grants in Redis: one call of `quota.lua` for each account, all in one pipeline.
+"""The ledger of grants in Redis: a pipeline with one `quota.lua` call for each account.
 
 An account has four keys, each with a time to live and the account's digest in braces. The groups
 that use one Redis and one account share its limits.

@@ -1,7 +1,7 @@
-"""An agent's share of an account's limits, without Redis: as its partitions are of all partitions.
+"""Gives an agent a share of an account's limits without Redis: its part of all partitions.
 
-The shares of a group's agents add up to 1 with no word between them. The rules are the account's
-own; only the limits are smaller.
+The shares of a group's agents add up to 1 without communication. The rules are those of
+`QuotaAccount`, with smaller limits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,8 @@ from agent.ports import Clock
 from agent.quota.account import QuotaAccount
 from agent.quota.ledger import QuotaAnswer, QuotaRequest
 
-# What an agent uses of its share, because partitions move and other groups may use the account.
+# Part of its share that an agent uses; the rest is a reserve, because partitions move and other
+# groups may use the account.
 CAUTION = 0.8
 
 
@@ -25,7 +26,7 @@ class ShareLedger:
     ) -> None:
         self._partitions = partitions
         self._clock = clock
-        # Without any Redis, an agent with all partitions has the limits to itself.
+        # Without Redis in the settings, an agent with all partitions uses the whole limits.
         self._caution = 1.0 if only else CAUTION
         self._accounts: dict[str, QuotaAccount] = {}
 

@@ -1,4 +1,4 @@
-"""The duty that keeps an agent's quotas in step with the ledger of grants, about twice a second.
+"""The duty that syncs an agent's quotas with the ledger of grants, about twice a second.
 
 Without the ledger, the agent keeps to its share until the ledger answers again.
 """
@@ -15,7 +15,8 @@ from agent.quota.share import ShareLedger
 from schemas.runtime.outage import Outage
 
 PAUSE_S, SHORTEST_S = 0.5, 0.05
-# Failures in a row after which the share holds; a single lost answer is asked for again.
+# After this many failures in a row, the share is used; after a single failure, the request is
+# repeated.
 PATIENCE = 2
 PATIENCE_S = 1.0  # before the failures are logged
 
@@ -23,8 +24,8 @@ PATIENCE_S = 1.0  # before the failures are logged
 class QuotaSync:
     """Exchanges requests and answers. `ledger` is None without Redis.
 
-    `look` is called before the asks are read, so that they are what is ready then. `granted` is
-    called when calls may begin that could not before.
+    `look` is called before the asks are read, so that it can update them. `granted` is called when
+    further calls may begin.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class QuotaSync:
             tasks.create_task(self._repeat(self.keep_to_share))
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Take the step again and again; a ledger that answers slowly is asked as often."""
+        """Repeat the step; the pause is shortened by the time that the step took."""
         while True:
             began_s = self._clock.now_s()
             await step()
@@ -80,7 +81,8 @@ class QuotaSync:
             for member in self._quotas.members(now_s):
                 if member not in self._open:
                     self._open[member] = member.draw(now_s), now_s
-        # While the share holds, requests are open, and their answers show that it need not.
+        # While the share is used, the open requests are sent again; an answer ends the use of the
+        # share.
         sent = list(self._open.items())
         if not sent:
             return
@@ -97,7 +99,7 @@ class QuotaSync:
         self._tell(member for member, _ in sent)
 
     async def keep_to_share(self) -> None:
-        """Ask the share once, if it holds."""
+        """Exchange once with the share, if the share is in use."""
         if not self._shares:
             return
         now_s = self._clock.now_s()

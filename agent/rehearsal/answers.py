@@ -35,8 +35,8 @@ def text_of(messages: list[Any]) -> str:
 def summary(text: str) -> str:
     """Return the sentences with the most frequent long words, in the document's order.
 
-    An instruction before a colon is left out. Only the beginning is read: the benchmark's server
-    must cost next to nothing.
+    An instruction before a colon is left out. Only the beginning is read, so that the benchmark's
+    server uses almost no CPU.
     """
     scanned = _INSTRUCTION.sub("", text[:_SCAN_CHARS])
     sentences = [
@@ -74,7 +74,7 @@ def example(schema: Any, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The whole schema, the text for its strings, and how many values may still be made."""
+    """The state of one example: the schema, the text for strings, and the budget of values."""
 
     root: Any
     text: str

@@ -1,4 +1,4 @@
-"""`python -m agent rehearsal-llm`: its socket, its end by signal."""
+"""Runs `python -m agent rehearsal-llm`: opens its socket, and ends it on a signal."""
 
 import argparse
 import asyncio

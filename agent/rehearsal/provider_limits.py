@@ -45,7 +45,10 @@ class _Bucket:
         self._filled_s = now_s
 
     def lacks_s(self, cost: float) -> float:
-        """Return for how long a cost has no room; one above the capacity needs a full bucket."""
+        """Return how long until the bucket has room for a cost.
+
+        A cost above the capacity needs a full bucket.
+        """
         return max(0.0, (min(cost, self.capacity) - self.level) * _MINUTE_S / self.per_minute)
 
     @property
@@ -68,7 +71,7 @@ class ProviderLimits:
         self._running = 0
 
     def begin(self, size: RehearsedCall) -> OverLimit | None:
-        """Charge for a call that begins, or say what refuses it."""
+        """Charge for a call that begins, or return the limit that refuses it."""
         most = self.limits.in_flight
         if most is not None and self._running >= most:
             return OverLimit("in_flight", _MANY_CALLS_RETRY_S)

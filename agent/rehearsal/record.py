@@ -27,7 +27,7 @@ class CallRecord:
         self.in_flight = 0
 
     def start(self, request_id: str, path: str) -> int:
-        """Note the start of a call; return how many calls of its task have come so far.
+        """Record the start of a call; return how many calls of its task have started so far.
 
         The task is the part of the request id before `#`.
         """

@@ -21,7 +21,7 @@ _FORBIDDEN = 403
 _NOT_FOUND = 404
 _TOO_MANY = 429
 _SERVER_ERROR = 500
-_HUGE_CHARS = 17 << 20  # more than any agent takes
+_HUGE_CHARS = 17 << 20  # larger than any reply that an agent accepts
 
 
 @dataclass(frozen=True, slots=True)

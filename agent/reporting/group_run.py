@@ -11,10 +11,10 @@ _ENDS = ("succeeded", "dead", "cancelled")
 
 
 class GroupRun:
-    """The work of a group since the first totals that were seen.
+    """The work of a group since the first call of `see`.
 
-    `priced` are the models that have a price. All that was unfinished when the run began belongs to
-    it, and all that is loaded or replayed meanwhile.
+    A run includes the tasks that were open when it began, and tasks that are loaded or replayed
+    during it. `priced` are the models with a price.
     """
 
     def __init__(self, *, priced: Collection[str]) -> None:
@@ -25,7 +25,7 @@ class GroupRun:
         self.began_s = self.moved_s = 0.0
 
     def see(self, totals: Totals, now_s: float) -> None:
-        """Take in the totals of now."""
+        """Update the run with the present totals."""
         if self._first is None:
             self._first, self.began_s, self.moved_s = totals, now_s, now_s
         elif totals != self._now:
@@ -74,7 +74,7 @@ class GroupRun:
         )
 
     def facts(self) -> str:
-        """Return what stands beside a bar."""
+        """Return the text beside the progress bar."""
         done, total = self.shares
         return "  ".join((f"{done:,} of {total:,}", *self._facts()))
 
@@ -85,7 +85,7 @@ class GroupRun:
         return [fact for fact in facts if fact]
 
     def cost(self) -> str:
-        """Return what this run cost, as far as models have a price; empty if nothing was used."""
+        """Return the run's cost for models with a price; empty if no tokens were used."""
         before = self._before.tokens_by_model
         models = [
             name
@@ -108,7 +108,7 @@ class GroupRun:
         return self._since("cost_micro")
 
     def summary(self, now_s: float) -> str:
-        """Return what became of this run, for its end."""
+        """Return the summary of this run, for its end."""
         done, total = self.shares
         counts = [
             f"{number:,} {name}"
@@ -131,5 +131,5 @@ class GroupRun:
         return self._first or Totals()
 
     def _since(self, name: str) -> int:
-        # A batch that was archived meanwhile takes its counts away.
+        # Totals may fall: a batch that was archived during the run no longer counts.
         return max(0, int(getattr(self._now, name)) - int(getattr(self._before, name)))

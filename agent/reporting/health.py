@@ -1,9 +1,9 @@
-"""The pages by which a cluster watches an agent: is it alive, does it take tasks, its metrics.
+"""The HTTP pages for a cluster: `/livez`, `/readyz` and `/metrics`.
 
-An agent that is called dead is started again, and repeats the calls that it had paid for. So
-`/livez` asks no server: a database that is away is no reason. It asks what the heartbeat's thread
-and the watch of the event loop know, and answers while the loop is blocked. `/readyz` only tells
-people and rollouts; nobody sends requests to an agent.
+If `/livez` fails, the cluster restarts the agent, and the agent's running calls are paid for again.
+So `/livez` depends on no server: a database outage must not fail it. It checks the heartbeat's
+thread and the event loop watch, and works while the loop is blocked. `/readyz` is for people and
+rollouts only, because agents receive no requests.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from agent.reporting.metrics import CONTENT_TYPE, AgentMetrics
 from producer.metrics.http_server import HttpAnswer, HttpPage, health
 from schemas.runtime.clock import Clock
 
-# An event loop that one step of a task has held for so long is not waited for any more.
+# After one step of a task has blocked the event loop for this long, `/livez` fails.
 BLOCKED_S = 60.0
 
 

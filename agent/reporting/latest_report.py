@@ -25,7 +25,7 @@ class LatestReport:
         self._built = report, self._clock.now_s()
 
     def get(self) -> AgentReport | None:
-        """Return the report with its present age; None before the first one."""
+        """Return the report with its present age; None before the first report."""
         if self._built is None:
             return None
         report, built_s = self._built

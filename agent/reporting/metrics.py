@@ -1,7 +1,8 @@
 """The metrics of one agent, in the form that Prometheus reads.
 
-What happens to tasks is told by the group's exporter, from the ledger. This is what only the agent
-knows: how long its calls and its transactions take, and how it is itself. Any thread may read it.
+The group's exporter reports what happens to tasks, from the ledger. An agent reports only what the
+ledger does not have: the durations of its calls and transactions, and its own state. Any thread may
+read the metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,22 +24,22 @@ from producer.metrics.route_labels import RouteLabels
 from schemas.version import VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-ROUTES = 5  # that are labels of their own
-# Those of OpenTelemetry for calls of models, and more for long answers, in seconds.
+ROUTES = 5  # routes that get labels of their own; the others share one label
+# OpenTelemetry's buckets for LLM calls, with further buckets for long answers; in seconds.
 CALL_S = (*(round(0.01 * 2**power, 2) for power in range(14)), 163.0, 327.0, 600.0)
 TRANSACTION_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 WAIT_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0)
 GROUP_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
-# A value that is read when somebody asks: name, meaning, and what returns it.
+# A value that is read at each scrape: its name, its meaning, and the function that returns it.
 Reading = tuple[str, str, Callable[[], float]]
 
 
 class AgentMetrics(Collector):
     """What one agent measures.
 
-    `counters` and `gauges` are read when somebody asks; counters must never fall. Each series has
-    the label `group`, since agents of several groups may be watched by one Prometheus.
+    `counters` and `gauges` are read at each scrape; counters must never fall. Each series has the
+    label `group`, since agents of several groups may be watched by one Prometheus.
     """
 
     def __init__(
@@ -93,11 +94,11 @@ class AgentMetrics(Collector):
         )
 
     def called(self, route: str, took_s: float) -> None:
-        """Note a call that ended, however."""
+        """Record the duration of a call that ended, successful or not."""
         self._call_s.labels(self._labels.label(route)).observe(took_s)
 
     def left(self, route: str, amounts: Mapping[str, float]) -> None:
-        """Note what is left of a provider's limits, by the kind of limit: a closed set."""
+        """Record the remaining part of a provider's limits by kind; the kinds are a closed set."""
         for kind, amount in amounts.items():
             self._left.labels(self._labels.label(route), kind).set(amount)
 

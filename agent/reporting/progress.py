@@ -28,14 +28,14 @@ from schemas.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-# Reading the progress takes this share of the time at most.
+# Reading the progress takes at most this share of the time.
 SHARE = 0.05
-# After so long without a change, and then again and again, an agent says why.
+# After this long without a change, and then repeatedly, the agent logs why nothing moves.
 STILL_S = 30.0
 # Between two warnings about the same, and between two logs of deaths.
 WARN_S = 60.0
 EXAMPLES = 40
-# The ledger has this long to say how the run ended.
+# Time limit for reading the final progress from the ledger.
 END_S = 10.0
 
 
@@ -210,7 +210,7 @@ class Progress:
             await self._clock.sleep(LOOK_S)
 
     def _true(self, found: Sequence[Sentence]) -> list[Sentence]:
-        """Return the reasons without types that no task can have, because none is open."""
+        """Return the reasons without types of which no task is open."""
         is_done = self._first and self._run.begun and not self._run.open
         return [
             sentence

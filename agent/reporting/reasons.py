@@ -1,4 +1,7 @@
-"""Says why nothing moves, from what an agent knows of itself and what the ledger knows. Pure."""
+"""Explains why nothing moves, from the agent's own state and the ledger.
+
+Pure.
+"""
 
 from collections.abc import Iterator
 
@@ -14,7 +17,7 @@ NAMED = 3
 def why_still(
     report: AgentReport | None, waiting: Waiting, *, group: str, own: int
 ) -> tuple[str, bool]:
-    """Return why nothing moves, and whether that is more than calls that take their time.
+    """Return why nothing moves, and whether there is another cause than slow calls.
 
     `own` is the id of the agent that asks.
     """

@@ -32,7 +32,7 @@ _NAMES = {
     Cancelled: "cancelled",
     Released: "released",
 }
-# The counts in the order of the log line, in the words in which a person reads them.
+# The counts in the order of the log line, with the words used for them.
 _SUMMARY = {
     "succeeded": "succeeded",
     "retried": "to be tried again",
@@ -97,9 +97,9 @@ def look(group: str) -> str:
 
 
 def dead_lines(group: str, dead_by_batch: Mapping[str, int], *, dead_lately: int = 0) -> list[str]:
-    """Return lines about the dead tasks of a group whose work is done, whichever agent ran them.
+    """Return lines about all dead tasks of a group whose work is done, whichever agent ran them.
 
-    Tasks that died lately are reported already, with the command that shows more.
+    Tasks that died in this run have already been reported, with the command that shows more.
     """
     dead = [(batch, count) for batch, count in dead_by_batch.items() if count]
     if sum(count for _, count in dead) <= dead_lately:
@@ -157,7 +157,7 @@ class Counts:
                 self.retries.note(outcome.failure)
 
     def adds_to(self, *, succeeded: int, dead: int, cancelled: int) -> bool:
-        """Return whether the summary says more than these counts of the whole group."""
+        """Return whether the summary differs from these counts of the whole group."""
         if (self.succeeded, self.dead, self.cancelled) != (succeeded, dead, cancelled):
             return True
         rest = (self.moved, self.snoozed, self.released, self.fenced, self.given_up)

@@ -14,7 +14,7 @@ from producer.screen.live import Bar, bar
 
 log = logging.getLogger(__name__)
 
-# Between two looks at the ledger: for a bar, for anybody else.
+# Time between two reads of the ledger: for a bar, and for the other views.
 BAR_LOOK_S, LOOK_S = 1.0, 5.0
 LINE_S = 30.0
 

@@ -33,7 +33,8 @@ class Accounts:
         self._naming = naming
         self._connect = connect
         self._clients: dict[Hashable, LLM] = {}
-        self._retired: list[tuple[LLM, float]] = []  # with the time when their last call has ended
+        # Each with the time by which its last call will have ended.
+        self._retired: list[tuple[LLM, float]] = []
         self._configured: dict[str, Account] = {}
         self.apply(self.prepared(config), 0.0)
 
@@ -50,7 +51,7 @@ class Accounts:
         return replace(default, model=model, context_tokens=known_tokens(model or ""))
 
     def prepared(self, config: Config) -> "PreparedAccounts":
-        """Return the accounts of changed settings, with the clients that go on.
+        """Prepare the accounts of changed settings, reusing the clients that stay.
 
         Raises ConfigError; then nothing has changed.
         """
@@ -64,9 +65,9 @@ class Accounts:
         return PreparedAccounts(clients, made)
 
     def apply(self, prepared: "PreparedAccounts", idle_s: float) -> None:
-        """Make calls with these accounts from now on.
+        """Use these accounts for calls from now on.
 
-        At `idle_s`, no call of the former ones runs any more.
+        By `idle_s`, all calls of the previous accounts have ended.
         """
         self._retired += [
             (client, idle_s)

@@ -4,8 +4,9 @@ from collections import deque
 
 RECENT = 100
 UNKNOWN_S = 1.0
-# A call that takes longer than this is not waited for: LONG times as long as usual, within these
-# bounds. If answers usually take more than 40 s, it is SLOW times as long as usual.
+# A call longer than this is suspiciously long and takes no place in the limit: LONG times the usual
+# time, within the bounds below. If answers usually take more than 40 s, it is SLOW times the usual
+# time.
 LONG = 3.0
 LEAST_LONG_S = 2.0
 MOST_LONG_S = 60.0

@@ -1,9 +1,9 @@
 """The state machine of one breaker, on pybreaker: its states, its transitions, its listener.
 
-pybreaker's `call` holds a lock and counts a cancelled call as a failure. So no call is ever
-wrapped; finished outcomes are replayed instead. pybreaker's half-open state admits every call, so
-admission, the pace of probes and the window of outcomes are our own. Its clock is not used, so
-nothing here depends on the machine's time of day.
+pybreaker's `call` holds a lock and counts a cancelled call as a failure. So calls are not made
+through pybreaker; their finished outcomes are replayed to it. Its half-open state admits every
+call, so docllm implements admission, the pace of probes and the window of outcomes itself. Its
+clock is not used, so nothing here depends on the machine's time of day.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,11 @@ class Circuit:
         return self._storage.state != STATE_CLOSED
 
     def report(self, now_s: float, *, failed: bool) -> None:
-        """Replay a finished outcome. While the breaker is open, it is a probe's and decides."""
+        """Replay a finished outcome.
+
+        While the breaker is open, the outcome is that of a probe: it decides whether the breaker
+        closes.
+        """
         self._storage.now_s = now_s
         try:
             self._breaker.call(_fail if failed else _succeed)

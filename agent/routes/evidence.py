@@ -1,4 +1,7 @@
-"""What the end of a call says about its route: about the provider, not the task. Pure."""
+"""Derives from the end of a call what it shows about the provider, not about the task.
+
+Pure.
+"""
 
 from dataclasses import dataclass, replace
 

@@ -1,13 +1,14 @@
 """Finds how many calls a provider takes at once, by the share that it refuses. Pure.
 
-Time is passed in. A round is about one answer time. A round with refusals lowers the level by half
-of their share. A round without refusals raises it by 3 %, the next one by twice as much, and so on,
-so that the level stays near the limit while there is one and soon leaves it once it is gone.
-After a clean round, rounds are shorter than slow answers. Then the level runs ahead of the running
-calls, and the first refusal takes it back to them.
+Time is passed in. A round lasts about one answer time. A round with refusals lowers the level by
+half of the refused share. A round without refusals raises the level by 3 %, the next such round by
+6 %, and so on. So the level stays near a limit, and rises quickly once the limit is gone. After a
+round without refusals, the next rounds may be shorter than an answer. Then the level grows faster
+than the number of running calls, and the first refusal resets it to that number.
 
-Refused calls whose share stays although the level falls do not come from a limit: a server refuses
-them by chance. This share is then expected, and only what goes beyond it lowers the level.
+If the refused share stays the same although the level falls, no limit causes the refusals: the
+server refuses calls at random. This share is then expected, and only refusals beyond it lower the
+level.
 """
 
 from collections import deque
@@ -17,17 +18,17 @@ from agent.routes.answer_times import Times
 
 GROWTH = 0.03
 MOST_GROWTH = 0.45
-# A round has at least so many calls, however long it takes, but it ends after this time.
+# A round lasts until it has LEAST_CALLS calls, but at most SLOW_S.
 LEAST_CALLS = 15
-SHORT_S = 0.8  # a round after a clean one, if answers take longer
+SHORT_S = 0.8  # shortest round after a round without refusals
 REACHED = 0.85
 SLOW_S = 5.0
-LEAST_TOLD = 10  # fewer calls say nothing of a share
+LEAST_TOLD = 10  # fewer calls are too few to judge a share
 SLOW_GROWTH = 0.25
-# A call that is not refused after so many times as long as refusals take is taken.
+# A call that is not refused within this multiple of the usual refusal time counts as accepted.
 PATIENCE = 1.5
-# After so many cuts in a row, refusals whose share has not fallen are refusals by chance. No share
-# above the greatest is by chance.
+# If after CUTS cuts in a row the refused share has not fallen below STAYED of its start, the
+# refusals count as random, unless the share is above MOST_CHANCE.
 CUTS = 6
 STAYED = 0.6
 MOST_CHANCE = 0.25
@@ -44,17 +45,18 @@ class Level:
         self.calls = calls
         self._times = times
         self._growth = GROWTH
-        self._goal, self._step = calls, 0.0  # what each answer adds, until the goal is reached
+        # How much each answer adds to the level, until it reaches the goal.
+        self._goal, self._step = calls, 0.0
         self._chance = 0.0
         self._cuts: list[float] = []  # the shares for which the level was lowered in a row
         self._former = calls  # before these cuts
         self._refusal_s = 0.0  # how long refusals take
         self._refused_s = -inf  # when the last one came
-        self._from_s = -inf  # calls that began before this say nothing of the present level
+        self._from_s = -inf  # calls that began before this are ignored
         self._rounds: deque[_Round] = deque()
 
     def set(self, calls: float, now_s: float, growth: float = GROWTH) -> None:
-        """Take another level, and begin anew with a growth; 0 means that it only falls."""
+        """Set the level and restart with this growth; with 0, the level can only fall."""
         self.calls = self._goal = calls
         self._growth = growth
         self._cuts.clear()
@@ -90,7 +92,7 @@ class Level:
         self._refused_s = now_s
         self._refusal_s = max(0.9 * self._refusal_s, now_s - began_s)
         round_ = self._round_of(began_s)
-        if round_ is None:  # it took longer than any before, and its round has been judged
+        if round_ is None:  # the refusal came so late that its round has been judged already
             self.began(now_s)
             round_ = self._rounds[-1]
         round_.refused += 1
@@ -168,7 +170,7 @@ class Level:
     def _grow(self, judged: "_Round") -> None:
         """Raise the level if it was used, or long after the last refusal.
 
-        A round that did not use it says nothing of what lies above it.
+        A round that did not use the whole level does not show whether more calls are possible.
         """
         lasted_s = judged.ended_s - judged.began_s
         is_used = judged.started >= USED * self.calls * lasted_s / self._times.usual_s

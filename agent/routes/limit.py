@@ -1,15 +1,15 @@
 """Limits the running calls of a route by the calls that the provider refuses. Pure.
 
-Time is passed in. A provider's rate limiter does not say its rate, so the level of calls searches
-for it. A level of N calls also means N calls for each answer time: a refused call keeps its place
-for as long as an answer takes, so that calls which are refused at once are not followed by others
-at once.
+Time is passed in. A provider does not state its rate limit, so the limit is found by trial
+(`Level`). A level of N allows N running calls, and also N calls per answer time: a refused call
+occupies its place for as long as an answer takes. Otherwise each immediate refusal would be
+followed by another call immediately.
 
 The route pauses if half of an answer time's calls were refused, or most of the newest ones. Then
-one call is tried. Once it was not refused, calls go on at the level that is known: as many as ran
-when it began, if they began before the pause, or else the rate at which calls succeeded lately.
-After a stop, slow start begins with one call. Each success lets twice as many run, up to the slots,
-or until a share is refused.
+one call is tried. If that call is not refused, calls continue at the best known level: the calls
+that were running when it began, or the recent rate of successful calls. After a stop, slow start
+begins with one call. Each success lets twice as many run, up to the slots, or until a share is
+refused.
 """
 
 from collections import deque
@@ -22,14 +22,16 @@ from agent.routes.level import GROWTH, Level
 
 LONGEST_PAUSE_S = 5.0
 SHORTEST_PAUSE_S = 0.25
-# Most of the newest calls were refused if so many were, and at most so many times as many began in
-# the meantime. It takes a part of the level at least, since tasks start some at a time.
+# A burst of refusals: at least BURST calls (or BURST_PART of the level) were refused, while at most
+# BURST_CALLS times as many calls began. The number grows with the level, because tasks start in
+# groups.
 BURST, BURST_PART, BURST_CALLS = 6, 1 / 8, 1.6
 KEPT = 1024
-# Above the rate that the limit means, so that answers which come early leave no slot idle.
+# Calls may start slightly faster than the level's rate, so that early answers leave no slot idle.
 PACE = 1.03
-BURST_S = 0.3  # the loop looks for tasks so seldom at least
-# Most limits are per minute, and where that is used up at once nothing succeeds for the rest of it.
+BURST_S = 0.3  # longest usual time between two starts of tasks by the loop
+# How far back the rate of successes looks. Most limits are per minute: if one is used up early,
+# nothing succeeds for the rest of that minute.
 MEMORY_S = 120
 LATELY_S = 15
 LEAST_KNOWN = 3
@@ -100,7 +102,7 @@ class Limit:
         return self._tokens
 
     def began(self, now_s: float, running: int) -> None:
-        """Note that a call begins while so many others run, whenever these began."""
+        """Record the start of a call while `running` other calls run, whenever those began."""
         if self._mode is _Mode.TRIAL:
             self._ran = running
             return
@@ -125,9 +127,9 @@ class Limit:
             self._follow(now_s)
 
     def refused(self, began_s: float, now_s: float, pause_s: float, running: int) -> None:
-        """Learn that a call was refused while so many others run, whenever these began.
+        """Record a refused call while `running` others run; it does not matter when those began.
 
-        The route waits `pause_s` if it must pause for it.
+        If this makes the route pause, it pauses for `pause_s`.
         """
         if began_s < self.from_s:
             return
@@ -166,7 +168,7 @@ class Limit:
         self._paused_until_s = now_s + self._pause_s
 
     def _go_on(self, now_s: float) -> None:
-        """Go on after the trial at the level that is known; slowly if none is."""
+        """Continue after a trial at the best known level; restart slowly if none is known."""
         rate = self._passed.rate(now_s)
         if rate is None:
             self.restart(now_s)
@@ -189,11 +191,11 @@ class Limit:
 
     @property
     def _spared(self) -> float:
-        """Return the share of refused calls that says nothing, since calls double so fast."""
+        """Return the tolerated share of refused calls: during a ramp, calls double quickly."""
         return 2 * GROWTH if self._mode is _Mode.RAMP else 0.0
 
     def _follow(self, now_s: float) -> None:
-        """Keep the level between its bounds, and leave the mode that it does not fit.
+        """Keep the level within its bounds, and switch to the mode that fits it.
 
         The level allows at least a call every five seconds, or one call at a time if answers take
         longer than that.
@@ -211,8 +213,7 @@ class Limit:
     def closed(self, now_s: float) -> bool:
         """Return whether at most one call may begin: in a pause, and until the answer after it.
 
-        A pause that has been over for a minute without a refusal no longer counts: nobody waits for
-        the route.
+        A pause that ended a minute ago no longer counts, because then no task waits for the route.
         """
         return self._mode is _Mode.TRIAL and now_s < self._paused_until_s + NEWS_S
 

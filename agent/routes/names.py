@@ -1,4 +1,4 @@
-"""Names the routes of a task, by what its line names or its type, and sees what its call will be.
+"""Names the routes of a task from its line and its type, and previews the size of its call.
 
 Pure.
 
@@ -41,7 +41,7 @@ class RouteNames:
         self.apply(config)
 
     def apply(self, config: Config) -> None:
-        """Take over changed settings; the names of models that nobody configured stay."""
+        """Apply changed settings; the route names of unconfigured models stay the same."""
         self._config = config
         self._by_model: dict[str, str] = {}
         self.configured = configured_routes(config)
@@ -98,8 +98,8 @@ class RouteNames:
     def _name_of_model(self, model: str) -> str:
         """Return the route name of a model that nobody configured.
 
-        The name fits the ledger and a log line. It is no configured route's name and no other
-        model's: MariaDB takes names for equal that differ only by trailing blanks.
+        The name fits the ledger and a log line. It differs from the names of all configured routes
+        and other models, even for MariaDB, which ignores trailing blanks when it compares.
         """
         if _fits(model) and model not in self.configured:
             return model
@@ -179,7 +179,7 @@ def _texts(value: Any) -> tuple[str, ...] | None:
 
 
 def _fitting(name: str) -> str:
-    """Return a name as it fits the ledger and a log line."""
+    """Return a name in a form that fits the ledger's column and one log line."""
     return name if _fits(name) else _shortened(name)
 
 

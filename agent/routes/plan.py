@@ -21,14 +21,14 @@ class RoutePlan:
     known: bool = True
 
     def within(self, allowed: Iterable[str] | None) -> "RoutePlan":
-        """Return the plan within the bounds of the task's batch; those of its line win."""
+        """Return the plan within the batch's `routes_allowed`, unless the line has its own."""
         if allowed is None or self.allowed is not None:
             return self
         return replace(self, allowed=frozenset(allowed))
 
     @property
     def first(self) -> str:
-        """Return the route on which the task begins; its own one if it may take none."""
+        """Return the route on which the task begins; its own route if it may take no route."""
         return next(iter(self), self.route)
 
     def __iter__(self) -> Iterator[str]:
@@ -37,7 +37,7 @@ class RoutePlan:
         return (name for name in names if self.allows(name))
 
     def allows(self, route: str) -> bool:
-        """Return whether the bounds have this route."""
+        """Return whether `routes_allowed` permits this route."""
         return self.allowed is None or route in self.allowed
 
     def after(self, route: str, trigger: Trigger) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """Schedules the probes of a stopped route: when one starts and how long it may take. Pure.
 
-Time is passed in. One probe runs at a time; it is the next ready task. If a task fails as a probe
-for the second time, or ten tasks have failed, the tasks may be at fault, and perhaps only such
-tasks use the route. If a task ends without a call, that says nothing, and more of its kind may
-wait. In these cases a fixed cheap prompt goes next. It shows whether the provider or the tasks are
-at fault: if it succeeds, the next failures of the tasks count.
+Time is passed in. One probe runs at a time; it is the next ready task. A fixed cheap prompt is sent
+next in three cases: a task has failed as a probe twice, ten tasks have failed, or a task ended
+without a call. In the first two cases the tasks may be at fault; in the third, nothing was learned,
+and more such tasks may wait. The prompt shows whether the provider or the tasks are at fault: if it
+succeeds, later failures of tasks count.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ FIRST_S = 2.0
 GROWTH = 1.5
 LONGEST_S = 4.0
 JITTER = 0.1
-# A probe that hangs must end long before a call's own limit, but not before an answer that is as
-# slow as usual here: USUAL times the slowest recent answer.
+# The time limit of a probe: a hanging probe must end long before a normal call's limit, but an
+# answer of usual speed must fit. So it is USUAL times the slowest recent answer.
 LEAST_LIMIT_S = 2.0
 USUAL = 4.0
 MOST_TASKS = 10
@@ -109,7 +109,7 @@ class ProbeSchedule:
     # ---- sharing: one of the agents that stopped together has the turn to probe
 
     def granted(self, now_s: float, until_s: float) -> None:
-        """Take the turn: it is good for one probe before `until_s`, and is never revived."""
+        """Take the turn: one probe before `until_s`. An expired turn is not renewed."""
         if not self.running:
             self.next_s, self._granted_until_s = min(self.next_s, now_s), until_s
 

@@ -1,8 +1,8 @@
 """One route: its breaker, its limit, and what a failure on it means for the task. Pure.
 
-A route stops if the provider fails, and is parked if a person must act. If calls are refused, it
-takes fewer calls, or pauses. A call that began before the last change says nothing about now. Once
-the route has stopped, an attempt that failed by an outage is not counted.
+A route stops if the provider fails, and is parked if a person must act. If calls are refused, the
+route takes fewer calls, or pauses. Calls that began before the last change of state are ignored.
+Once the route has stopped, an attempt that fails because of the outage is not counted.
 
 A task is at fault itself if it fails again with the provider's error although others were answered
 since it failed before. Then its failures count for the task and say nothing about the route.
@@ -31,12 +31,13 @@ from schemas.task.route_state import RouteState
 
 log = logging.getLogger(__name__)
 
-# So many MONEY or AUTH failures in a row park a route. One alone may be a task that names a wrong
-# model. If the route has answered since its last change, some in a row may come from a firewall, so
-# the longer run of `run_for` is needed.
+# This many MONEY or AUTH failures in a row park a route. A single failure may be a task that names
+# a wrong model. If the route has answered since its last change, a firewall may cause a few
+# failures in a row, so then the longer run of `run_for` is required.
 LOCKED_RUN = 3
 LEAST_SNOOZE_S = 1.0
-HUNG_S = 30.0  # calls that run for less are not reported, however short answers usually take
+# Calls that run for less are not reported as hanging, even if answers are usually fast.
+HUNG_S = 30.0
 _CLASSES: frozenset[str] = frozenset(ErrorClass)
 PAY = "pay, or raise the limit, then run"
 CORRECT = (
@@ -88,7 +89,7 @@ class Route:
         self._limit = Limit(slots=slots, times=self._times)
         self._faulty = FaultyTasks()
         self._locked = 0
-        # When the newest call began that got a usable answer.
+        # The start time of the newest call that got a usable answer.
         self._answered_from_s = float("-inf")
         # Calls for tasks, by the identity of the ticket, the oldest first.
         self._running: dict[int, Ticket] = {}
@@ -271,14 +272,14 @@ class Route:
     # ---- stop and restart
 
     def stop(self, now_s: float, reason: str, *, parked: bool) -> None:
-        """Stop the route, whatever its own calls say."""
+        """Stop the route regardless of its own calls."""
         self._now_s = now_s
         self.reason = reason
         self.state = RouteState.PARKED if parked else RouteState.STOPPED
         self._circuit.stop()
 
     def go(self, now_s: float) -> None:
-        """Let the route take calls again: somebody knows that the provider works."""
+        """Let the route take calls again: a person or other agents know that the provider works."""
         self._now_s = now_s
         if self.stopped:
             self._circuit.go()
@@ -340,7 +341,10 @@ class Route:
         return self.stopped or self._limit.closed(now_s)
 
     def trigger(self, now_s: float) -> Trigger | None:
-        """Return for what tasks may leave this route now; None if it is open, or they wait."""
+        """Return the trigger by which tasks may leave this route now, if any.
+
+        It is None if the route is open or its tasks must wait.
+        """
         error_class = self._cause()[0]
         if self.stopped:
             is_money = self.parked and error_class == ErrorClass.MONEY
@@ -358,7 +362,7 @@ class Route:
         return self._limit.closed_for_s(now_s)
 
     def why(self, now_s: float) -> Reason | None:
-        """Return why no call starts here, or that calls seem to hang; None if there is nothing."""
+        """Return why no call starts here, or that calls seem to hang; None if neither is so."""
         if not self.closed(now_s):
             return self._hung(now_s)
         error_class, text = self._cause()

@@ -7,7 +7,7 @@ from collections import deque
 
 LAST = 200  # outcomes that are kept, none older than OLD_S
 OLD_S = 60.0
-LEAST = 50  # fewer say nothing of a share
+LEAST = 50  # fewer outcomes are too few to judge a share
 SHARE = 0.5
 _LONGEST_RUN = 10
 _SHORTEST_RUN = 3

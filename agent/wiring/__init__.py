@@ -2,7 +2,7 @@
 
 `agent.app`, or a simulation, chooses adapters and owns threads; no part is chosen or run here.
 
-A claimed record passes through five calls, each made by the part of the line above:
+A claimed record passes through five calls. Each call is made by the part in the line above it:
 
     claimer.claim(batch, purpose)         agent/dispatch/claimer.py
     slots.start(delivery)                 agent/execution/slots.py

@@ -82,13 +82,11 @@ class Chosen:
     """The choices in which a real agent and a simulated one differ.
 
     `sources` are by destination; without an `inbox`, this agent does not read the inbox. `reading`
-    reads documents, `outputs` keeps results outside the ledger, `apart` runs work that is too
-    heavy for this process. `processes` run handlers.
-    `duties` run beside the agent's own. `form` is a report with what seldom changes, `latest` takes
-    the reports.
-    `watch` watches the event loop; a simulation has none. Without a `quota_ledger`, the agent keeps
-    to its share of the provider's limits. `rereading` is how it reads its settings again, if it
-    does.
+    reads documents, `outputs` keeps results outside the ledger, `apart` runs work that is too heavy
+    for this process. `processes` run handlers. `duties` run beside the agent's own. `form` is a
+    report with the fields that seldom change; `latest` receives each report. `watch` watches the
+    event loop; a simulation has none. Without a `quota_ledger`, the agent keeps to its share of the
+    provider's limits. `rereading` is how it reads its settings again, if it does.
     """
 
     parts: Parts
@@ -390,12 +388,15 @@ def _knows_type(parts: Parts, name: str) -> bool:
 
 
 def _hook_rounds(chosen: Chosen, runner: HookRunner) -> Sequence[Round]:
-    """Return the round that runs hooks; none if the settings have none and never change."""
+    """Return the round that runs hooks; none if the settings have no hooks and cannot change."""
     return (runner.run,) if runner.kinds or chosen.rereading is not None else ()
 
 
 def _loaders(chosen: Chosen, common: Common) -> tuple[LoadHandlers, LoadHooks]:
-    """Return what loads handlers and hooks of types, for the start and for changed settings."""
+    """Return the functions that load types' handlers and hooks.
+
+    They are used at the start and after a change of settings.
+    """
     slots = chosen.parts.config.agent.slots
     threads = HandlerThreads(most_left=slots, failed=common.failures.report)
     in_process = partial(_in_process, chosen.processes)

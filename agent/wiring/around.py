@@ -1,4 +1,4 @@
-"""A ledger around another one, for what watches its claims and settles.
+"""A wrapper around a ledger; subclasses observe its claims and settles.
 
 Tested by tests/unit/agent/wiring/test_measured.py.
 """

@@ -1,4 +1,4 @@
-"""Makes a running agent use changed settings: first all that may fail, then all that cannot.
+"""Applies changed settings to a running agent; steps that may fail come first.
 
 Tested by tests/integration/test_reread.py.
 """
@@ -96,7 +96,7 @@ class LiveSettings:
             log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
 
     def _require_possible(self, old: Config, config: Config) -> None:
-        """Refuse by name what a running agent cannot take over."""
+        """Refuse changes that a running agent cannot apply; the error names the settings."""
         names = [*fixed_changes(old, config), *self._too_long(config)]
         if names:
             raise ConfigError(

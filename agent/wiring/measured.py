@@ -22,7 +22,7 @@ from agent.reporting.metrics import AgentMetrics
 from agent.wiring.around import LedgerAround
 from producer.ports import Order
 
-SAMPLE_S = 1.0  # the waits of one claim in this time are measured
+SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
 
 
 def measured_accounts(

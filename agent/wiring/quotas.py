@@ -21,7 +21,7 @@ from agent.quota.sync import QuotaSync
 from agent.wiring.core import Dispatch
 from producer.app import Parts
 
-LOOK_S = 1.0  # for limits where none is set
+LOOK_S = 1.0  # how often it is checked whether a limit has been set
 
 
 def quota_gate(parts: Parts) -> QuotaGate:

@@ -1,4 +1,4 @@
-"""The ledger, as an agent uses it whose attempts are traced; everything else is left as it is.
+"""A wrapper around the ledger that traces claims and settles, and changes nothing else.
 
 Tested by tests/integration/test_traces.py.
 """
@@ -36,7 +36,7 @@ class TracedLedger(LedgerAround):
         return answers
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        """Settle, and tell of the attempts that ended."""
+        """Settle, and emit the spans of the attempts that ended."""
         start_s = self._clock.utc_s()
         verdicts, orders = await super().settle(settlements)
         self._traces.settled(settlements, verdicts, start_s)
@@ -44,7 +44,7 @@ class TracedLedger(LedgerAround):
 
 
 def attempt_traces(parts: Parts) -> AttemptTraces | None:
-    """Return what tells of the attempts of an agent; None if nothing is traced."""
+    """Return the recorder of an agent's attempt traces; None if nothing is traced."""
     if parts.spans is None:
         return None
     otel = parts.config.otel

@@ -24,8 +24,9 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partitions: int, turn: int = 0) -> int:
     """Return the partition of a key among `partitions`, as Kafka's default partitioner does.
 
-    With a `turn`, the partition is another one for each turn.
+    With a `turn`, each turn gives another partition.
     """
-    # No sum: turns may rise by two, and one agent may have every second partition.
+    # Turn and key are hashed together, not added: turns may rise by two, and one agent may own
+    # every second partition.
     hashed = key + b"\0%d" % turn if turn else key
     return (murmur2(hashed) & 0x7FFFFFFF) % partitions

@@ -39,8 +39,8 @@ SETTINGS = {
     "max.message.bytes": str(4 << 20),
 }
 COMPRESSION = "compression.type"
-# Other people's programs read dead letters. Their clients read gzip as they are installed, and some
-# lack LZ4, in which records are sent. docllm itself runs with any codec.
+# Dead letters are also read by other programs. Every Kafka client can read gzip, but some lack LZ4,
+# the codec of the other records. docllm itself works with any codec.
 LETTER_COMPRESSION = "gzip"
 _READ_BY_ALL = {LETTER_COMPRESSION, "uncompressed"}
 
@@ -102,9 +102,9 @@ class TopicFamily:
     async def _lanes_left_out(self) -> tuple[list[str], Collection[str]]:
         """Return the lanes' topics that cannot be made yet, after a line that says why.
 
-        Agents of older versions read no lane but the normal one, and would take the tasks of the
-        others for tasks whose records are lost. A lane is made once its id is stored: an `apply`
-        that was killed may have left its topic.
+        Agents of older versions read only the normal lane. They would take tasks in other lanes for
+        tasks with lost records. A lane is made once its id is stored: an `apply` that was killed
+        may have left its topic.
         """
         stored = await self.stored_ids()
         ids = stored.topic_ids if stored is not None else {}
@@ -148,9 +148,9 @@ class TopicFamily:
                     raise
 
     async def _other_than(self, name: str, state: TopicState | None) -> TopicState | None:
-        """Return the topic's state once it differs from `state`, or `state` if it stays the same.
+        """Wait for a change of the topic's state; return the new state, or `state` after a timeout.
 
-        A wait is needed because not every broker learns of a change at once.
+        Not every broker learns of a change immediately.
         """
         waited_s = 0.0
         while True:
@@ -181,7 +181,7 @@ class TopicFamily:
         return lines
 
     async def _compress_for_all(self, name: str, codec: str) -> str:
-        """Set the codec of a topic of dead letters; a refusal hinders nothing."""
+        """Set the codec of a dead-letter topic; a refusal is ignored."""
         try:
             await self._admin.configure(name)
         except UnsafeStateError as error:
@@ -231,7 +231,7 @@ class TopicFamily:
         waited_s = 0.0
         topics = self._topics
         needed = {name for name in topics.names if not topics.is_old(name)}
-        needed.difference_update(topics.added_names)  # their absence hinders nothing
+        needed.difference_update(topics.added_names)  # missing old tiers are not an error
         while missing := needed - set(states := await self._admin.describe(self._topics.names)):
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
@@ -276,11 +276,11 @@ class TopicFamily:
         return lines
 
     async def advice(self) -> list[str]:
-        """Return what could be better, and how to change it; nothing has to be done."""
+        """Return optional advice: what could be improved, and the command for it."""
         return [*await self.codec_advice(), *await self.lane_advice()]
 
     async def codec_advice(self) -> list[str]:
-        """Return what some clients cannot read, and how to change it; nothing has to be done."""
+        """Return advice about codecs that some clients cannot read; it is optional."""
         name = self._topics.name("dlq")
         states = await self._admin.describe(self._topics.names)
         state = states.get(name)
@@ -299,7 +299,7 @@ class TopicFamily:
         return f"python -m producer topics apply --partitions {fewest} --group {self._topics.group}"
 
     async def lane_advice(self) -> list[str]:
-        """Return which lanes the group lacks, and how to get them; nothing has to be done."""
+        """Return advice about lanes that the group lacks, and how to add them; it is optional."""
         stored = await self.stored_ids()
         if stored is None or not (unmade := _unmade(self._topics, stored)):
             return []
@@ -310,7 +310,7 @@ class TopicFamily:
     async def hidden_settings(self) -> list[str]:
         """Return the settings that the brokers do not reveal, a line for each.
 
-        Nobody can compare these settings, and they hinder nothing.
+        These settings cannot be compared, and are not treated as errors.
         """
         states = sorted((await self._admin.describe(self._topics.names)).items())
         missing = [

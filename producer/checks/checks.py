@@ -1,4 +1,4 @@
-"""The tests of `producer check`: servers, schema, topics, the LLM, its routes, object stores.
+"""The tests of `check`: servers, schema, topics, the LLM, its routes, object stores.
 
 They change nothing and show no secret. They do not create missing embedded parts: the first load or
 agent does.
@@ -49,8 +49,8 @@ TO_COME = "not there yet; the first load or agent creates"
 class Check:
     """A test; `run` returns a text about its success, or raises DocllmError with advice.
 
-    docllm works without a part that is not `needed`. If a test in `after` failed, this one would
-    only report the same fault again.
+    If `needed` is false, docllm works without this part. The test is skipped if a test in `after`
+    failed, because it would report the same fault again.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The LLM test of `producer check`: the cheapest call, made the way agents call.
 
-It goes to the address that agents use. Where the server refuses it, other calls find out which
+The call goes to the address that agents use. If the server refuses it, further calls find out which
 setting would work. Neither the key nor the address's query is ever shown. The server's text is made
 safe for a terminal.
 """
@@ -37,7 +37,8 @@ _NOT_ALLOWED = (401, 403)
 _NO_SUCH = 404
 _UNPROCESSABLE = 422
 _TOO_MANY = 429
-# What servers write of a form of structured output that they do not know, some under a 422 or 500.
+# Texts of servers about an unsupported form of structured output; some send them with status 422 or
+# 500.
 _FORM = re.compile(rb"(?i)response.?format|json.?schema|json.?object|structured|grammar")
 # The names under which providers put the message of an error, and how deep they nest it.
 _MESSAGES = ("error", "message", "detail", "msg")
@@ -168,7 +169,7 @@ def _message(body: bytes, llm: LLMConfig, url: str) -> str:
     """
     try:
         value = orjson.loads(body)
-        # Encoded anew, so that no escape hides a secret.
+        # Re-encode the body, so that no escape hides a secret.
         text = _first_message(value) or orjson.dumps(value).decode()
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace")

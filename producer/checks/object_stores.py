@@ -1,4 +1,4 @@
-"""Tests whether the object stores of `documents.allow` answer, by listing what is below a prefix.
+"""Tests whether the object stores in `documents.allow` answer, by listing a prefix.
 
 Tested by tests/integration/test_object_documents.py.
 """
@@ -9,7 +9,8 @@ from schemas.errors import ConfigError, UnreachableError
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.store import ObjectStores
 
-# Agents work without these: documents are read again later, and reading may be allowed alone.
+# Faults that do not keep agents from working: documents are retried later, and a key may allow only
+# reading.
 _PASSING = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.WRONG_NAME})
 
 

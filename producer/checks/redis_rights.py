@@ -1,7 +1,6 @@
-"""Finds the commands of agents and their script that Redis refuses to its user.
+"""Finds the commands that agents and their script need and that Redis denies to its user.
 
-A script whose command is refused does not say which, so both `check` and an agent ask here.
-
+A script's error does not name the denied command, so `check` and agents test each command here.
 Tested by tests/contract/test_redis_share.py.
 """
 

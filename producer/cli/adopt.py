@@ -1,4 +1,4 @@
-"""`archive --adopt`: marks a batch as archived by an archive that the ledger does not know.
+"""`archive --adopt`: marks a batch as archived by an archive unknown to the ledger.
 
 Tested by tests/integration/test_archive.py.
 """

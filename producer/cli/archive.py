@@ -1,4 +1,4 @@
-"""`archive`: writes a finished batch to files, reads them back, and marks the batch as archived.
+"""`archive`: writes a finished batch to files, verifies them, and marks it as archived.
 
 Tested by tests/integration/test_archive.py.
 """

@@ -1,4 +1,4 @@
-"""`dead trim`: deletes the dead letters from their topic that are needed no more.
+"""`dead trim`: deletes dead letters that are no longer needed from their topic.
 
 Tested by tests/contract/test_dead_trim.py and tests/faults/stories/keeping.py.
 """

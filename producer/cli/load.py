@@ -141,7 +141,7 @@ def _checked(
     source: Input,
     older: "OlderAgents",
 ) -> Iterator[Good | Bad]:
-    """Return the input's lines, with tasks that would run in vain as bad lines."""
+    """Return the input's lines; tasks that would certainly fail become bad lines."""
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
     routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older.without_routes)
     prompts = MissingPrompts(config=config, allowed=options.allow_type)
@@ -153,7 +153,10 @@ def _checked(
 
 @dataclass(frozen=True, slots=True)
 class OlderAgents:
-    """Running agents of older versions: without routes of lines; with documents in files only."""
+    """Running agents of older versions.
+
+    Some give up lines with routes; some read only files as documents.
+    """
 
     without_routes: Sequence[str] = ()
     with_files_only: Sequence[str] = ()

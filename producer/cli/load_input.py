@@ -130,7 +130,7 @@ class Input:
             self._files = sum(1 for _ in tree.entries())
 
     def share(self, tasks: int) -> tuple[float, float | None]:
-        """Return how much of the input is done with so many tasks, and how much there is."""
+        """Return how much of the input is done after `tasks` tasks, and how much there is."""
         limit = self._options.limit
         if self.documents:
             files = self._files if limit is None or self._files is None else min(limit, self._files)

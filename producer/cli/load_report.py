@@ -1,4 +1,4 @@
-"""What `load` tells a person of an input: its bad lines, its cost, and what will go wrong later.
+"""Reports on the input of `load`: bad lines, estimated cost, and later problems.
 
 Tested by tests/unit/producer/cli/test_load.py and tests/integration/test_load_documents.py.
 """

@@ -1,4 +1,4 @@
-"""What `export` needs for results outside the ledger: their reader, and what to say of lost ones.
+"""Reads results outside the ledger for `export`, and reports results that could not be read.
 
 Tested by tests/integration/test_outputs.py.
 """

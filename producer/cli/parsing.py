@@ -36,7 +36,7 @@ class Imported:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes whole option names only, and repeats what it refuses.
+    """A parser that accepts only complete option names, and quotes a refused argument.
 
     Its subcommands have parsers of the same kind.
     """
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
             settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
             settings["epilog"] = as_called(settings["epilog"])
         super().__init__(prog and as_called(prog), allow_abbrev=False, **settings)
-        # What to say of options that people know from other programs, and that are none here.
+        # Hints for options that people know from other programs and that do not exist here.
         self.not_options: dict[str, str] = {}
 
     def require_command(self, words: Sequence[str]) -> None:

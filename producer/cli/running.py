@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.flush()
-        # Everything is closed but a thread that may wait for standard input; it would hold up the
+        # Everything is closed. A thread may still wait for standard input, and would delay a normal
         # exit.
         os._exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code

@@ -1,7 +1,7 @@
-"""Refuses lines whose document, named by URI, has no content, as far as it can be read here.
+"""Refuses lines whose document, named by URI, is blank.
 
-Only documents that agents may read are opened. A document that cannot be read here passes: an agent
-on another machine may read it, and looks again.
+Only documents that agents may read are opened. A document that cannot be read here is accepted,
+because an agent on another machine may be able to read and check it.
 """
 
 import os

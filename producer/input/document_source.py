@@ -61,7 +61,7 @@ def _kind(raw: bytes) -> Kind:
 
 
 def _blank_problem(raw: bytes, kind: Kind) -> str:
-    """Return what is wrong with a text without content; a long one is read up to its first letter.
+    """Return the problem of a text without content; reads only up to the first letter.
 
     Raises NoTextError.
     """

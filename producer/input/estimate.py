@@ -14,7 +14,7 @@ from schemas.task.line import TaskLine
 
 
 def model_of(config: Config, task: TaskLine) -> str:
-    """Return the model that a line names, else that of the route that tasks of its type take."""
+    """Return the model that a line names, or else the model of the route of its type."""
     if task.model:
         return task.model
     route = configured_route(config, task.type, None, task.route)

@@ -1,9 +1,9 @@
 """Knows which files are never documents: hidden files, docllm's own, and the system's.
 
 docllm's own files hold keys and other tasks. `load --documents` leaves such files out, and agents
-refuse them below every root. The system's files hold the environment of processes, which has keys,
-and secrets that are mounted; agents refuse them below a root such as `/`. This module opens no
-file.
+refuse them below every root. The system's files include the environments of processes, which
+contain keys, and mounted secrets. Agents refuse them even below a root such as `/`. This module
+opens no file.
 """
 
 import os

@@ -20,9 +20,9 @@ _STOP = "stop or update these agents"
 class KnownRoutes:
     """The routes that a load takes. `allowed` bounds the lines that set no bounds of their own.
 
-    `older` are running agents of versions that know no routes of lines: they would give up a line
-    that has some, and run a bounded batch on any route. Raises UnsafeStateError if there are such
-    agents and `allowed` is set, and ConfigError if it names a route that is not configured.
+    `older` are running agents of versions that do not support routes in lines. They would give up a
+    line with a route, and run a bounded batch on any route. Raises UnsafeStateError if there are
+    such agents and `allowed` is set, and ConfigError if it names a route that is not configured.
     """
 
     def __init__(

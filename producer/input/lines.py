@@ -181,7 +181,7 @@ def _unpacked(file: IO[bytes]) -> io.BufferedReader:
 
 
 class _Unpacked(io.RawIOBase):
-    """A gzip stream that delivers everything before damaged data.
+    """A gzip stream that returns all data up to the first damaged byte.
 
     Reads through a buffer, so that a line does not cost a Python call of its own.
     """

@@ -1,6 +1,6 @@
-"""Refuses tasks without a prompt whose type has none that fits, and no handler that needs none.
+"""Refuses tasks without a prompt, unless their type has a fitting prompt or a handler.
 
-Such a task would be dead as soon as it ran.
+Such a task would die at its first attempt.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -7,7 +7,7 @@ from typing import IO
 
 
 class Position:
-    """The place in the file that is read, in bytes as they are on disk: packed, if it is packed.
+    """The read position in the input file, in bytes on disk (compressed bytes for a gzip file).
 
     Another thread may read the file.
     """

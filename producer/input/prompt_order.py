@@ -23,7 +23,7 @@ _MOST_CHAR_BYTES = 4
 
 @dataclass(slots=True)
 class _Prompt:
-    """How many tasks have a prompt, and how much of it no cache can have, in bytes of each task."""
+    """The tasks with one prompt: their number, and the bytes in each that no cache can hold."""
 
     model: str
     lost_bytes: int
@@ -35,7 +35,8 @@ class PromptOrder:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        # By the hash of a prompt, which may be large, and what its model follows from.
+        # Keyed by the prompt's hash (a prompt may be large) and by the fields that determine its
+        # model.
         self._prompts: OrderedDict[Hashable, _Prompt] = OrderedDict()
 
     def add(self, line: Good) -> None:
@@ -88,7 +89,7 @@ class PromptOrder:
 
 
 def lost_bytes(prompt: str) -> int:
-    """Return how much more of a prompt a cache could have if its document came last."""
+    """Return how many more bytes of a prompt a cache could hold if its document came last."""
     parts = prompt.split(PLACEHOLDER)
     if len(parts) == 1 or not parts[-1].strip():
         return 0

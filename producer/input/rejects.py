@@ -73,7 +73,7 @@ class Rejects:
         return self
 
     def add(self, bad: Bad) -> None:
-        """Write one refused line, without its text if no load would take the line from here.
+        """Write one refused line; leave out its text if the line cannot be loaded from this file.
 
         Raises TooManyRejectsError if the file is full, and ConfigError if the disk is full.
         """

@@ -1,6 +1,6 @@
-"""Estimates how long a load takes at least, by the limits of the accounts that it uses.
+"""Estimates the least time that a load takes, from the limits of its accounts.
 
-Answers come on top, except where a limit counts requests alone. So the time is a lower bound.
+Answer tokens are not included, so the time is a lower bound.
 """
 
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class UnreachableDocuments:
     def add(self, uri: str) -> None:
         """Check the document of one task."""
         path = unquote(urlsplit(uri).path, errors="surrogateescape")
-        if "\0" in path:  # no valid path: its task fails wherever it runs
+        if "\0" in path:  # not a valid path: its task fails on every agent
             return
         target = Path(os.path.realpath(path))
         is_document = not is_own(target, self._own) and not is_hidden([target.name])

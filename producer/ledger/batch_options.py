@@ -1,8 +1,7 @@
-"""What holds for all tasks of a batch whose lines do not say otherwise, as JSON in its row.
+"""A batch's defaults for fields that its lines do not set, as JSON in the batch's row.
 
-Programs of other versions write it too, so a reader ignores what it does not know.
-
-Tested by tests/contract/test_ledger_claim.py.
+Other versions write them too, so a reader ignores unknown fields. Tested by
+tests/contract/test_ledger_claim.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,9 +37,9 @@ def send_outputs(connection: Connection, batch_id: int, uri: str) -> None:
 
 
 def set_defaults(connection: Connection, batch_id: int, given: TaskDefaults) -> TaskDefaults:
-    """Store what is given for the batch's new tasks; return what holds for them.
+    """Store the given defaults for the batch's new tasks; return all defaults.
 
-    What is not given stays as an earlier load of the batch set it.
+    Defaults that are not given keep their stored values.
     """
     changes = {_TENANT: given.tenant, _PRIORITY: given.priority}
     given_changes = {name: value for name, value in changes.items() if value is not None}

@@ -19,7 +19,7 @@ from schemas.ledger.sql import seconds_until, utc_now
 from schemas.ledger.tables import batch, guard, guard_look
 from schemas.task.guard import Guard
 
-# An agent moves a task of a look that it does not know of; that costs the look only this task.
+# An agent that does not know of the look yet moves the task; the look loses only this task.
 MEMBERS_READ = 5_000
 
 
@@ -89,8 +89,8 @@ def open_one(
 ) -> bool:
     """Open a guard, so that its tasks run again, and write an audit row.
 
-    With `forgiven`, earlier failures count no more and the route is known to work; a guard without
-    a cause forgives nothing. Returns False if the guard was open already.
+    With `forgiven`, earlier failures count no more and the route is known to work; for a guard
+    without a cause, earlier failures still count. Returns False if the guard was open already.
     """
     still_raised = update(guard).where(guard.c.id == raised_guard.id, guard.c.opened_at.is_(None))
     cause = raised_guard.cause if forgiven else ""

@@ -1,7 +1,8 @@
-"""Orders of hooks, as SQL: written in the transaction that ends an attempt or cancels a task.
+"""Orders hooks, as SQL, in the transaction that ends an attempt or cancels a task.
 
-A settle goes by its agent's own settings. Whoever resets or cancels tasks of other programs goes
-by what agents of the group said within a day, because its own settings may lack their types.
+A settle orders the hooks that its agent's own settings name. A program that resets or cancels tasks
+of other agents orders the hooks that agents of the group have reported within a day, because its
+own settings may lack their types.
 
 Tested by tests/contract/test_ledger_hooks.py.
 """
@@ -172,7 +173,7 @@ def given_up_ids(connection: Connection, group: str, kind: GivenUp) -> list[int]
 
 
 def retry(connection: Connection, group: str, kind: GivenUp, ids: Sequence[int], actor: str) -> int:
-    """Have hooks that were given up run again, with all their tries; return how many do."""
+    """Order hooks that were given up again, with all their tries; return their number."""
     retried = connection.execute(
         update(hook)
         .where(hook.c.id.in_(ids), hook.c.state == int(HookState.GAVE_UP))

@@ -1,6 +1,6 @@
 """Writes the rows of new tasks: state, input, count, and the orders for their first records.
 
-A load, the inbox and a task that orders follow-ups make tasks alike.
+Loads, the inbox and follow-ups all create their tasks here.
 
 Tested by tests/contract/test_ledger_load.py and tests/contract/test_ledger_follow_ups.py.
 """

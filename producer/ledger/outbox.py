@@ -28,7 +28,7 @@ LANE_CARRIER = case(
     else_=Lane.NORMAL.destination,
 )
 MAX_ITEMS = 1000
-# An order is in the queue of one process at a time: delivery limit < grace < relay lease.
+# Only one process at a time sends an order, because delivery limit < grace < relay lease.
 DELIVERY_LIMIT_S = 20.0
 GRACE_S = 30.0
 RELAY_LEASE_S = 60.0
@@ -191,8 +191,8 @@ def _all_final(connection: Connection, items: bytes) -> bool:
 def waiting(connection: Connection, group: str) -> tuple[int, int]:
     """Return how many orders a group has, and the id of the oldest; 0 if there is none.
 
-    No id is used twice. How late an order is cannot be told by its `due_at`: each relay that takes
-    it in vain sets a new one.
+    No id is used twice. `due_at` does not show how late an order is, because each relay that takes
+    the order sets a new `due_at`.
     """
     query = select(func.count(), func.min(outbox.c.id)).where(outbox.c.group_name == group)
     count, oldest = connection.execute(query).one()

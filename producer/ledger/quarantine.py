@@ -1,7 +1,7 @@
 """Quarantines records that name no trustworthy task.
 
-The row and the order for its dead letter are written in one transaction. Nothing in here may fail
-for ever: values are cut to the size that fits, and a record that comes again is only counted.
+The row and the order for its dead letter are written in one transaction. No record may fail
+permanently here: values are cut to the maximum size, and a repeated record is only counted.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ def keep(connection: Connection, group: str, records: Sequence[RejectedRecord]) 
 
 
 def _of_letter(connection: Connection, group: str, record: RejectedRecord) -> int | None:
-    """Return the row whose dead letter the record is, written back unchanged; None if it is none.
+    """Return the row whose dead letter this record is, if it was written back unchanged.
 
     The row has its letter already.
     """
@@ -100,9 +100,9 @@ def headers_blob(headers: RawHeaders) -> bytes:
     """Return headers as JSON pairs of texts, at most 8 KiB.
 
     Bytes that are not UTF-8 become escapes. The batch header comes first, because a replay without
-    it would put the task into another batch. Only the last batch header is kept: it is the one that
-    counts. Then come the other docllm headers, since they say what the record is, and last all
-    others.
+    it would put the task into another batch. Of several batch headers, only the last is kept,
+    because it is the valid one. Then come the other docllm headers, since they say what the record
+    is, and last all others.
     """
     pairs: list[bytes] = []
     size = len("[]")

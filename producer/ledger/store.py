@@ -35,7 +35,7 @@ class Origin(StrEnum):
 
     @classmethod
     def _missing_(cls, _value: object) -> "Origin":
-        """Treat an origin stored by another version as a load's: the inbox adds nothing to it."""
+        """Treat an origin of another version like a load's, so that the inbox cannot add tasks."""
         return cls.LOAD
 
     @property
@@ -102,10 +102,10 @@ def own_batch(
     """Return the batch of this name, or None if it does not exist.
 
     Raises ConfigError if the batch belongs to another group, and UnsafeStateError if it was purged
-    or takes no tasks of this origin. Someone with write access to the inbox must neither add to a
-    loaded batch nor take its ids first, unless the configuration lets its records join (`joins`).
-    A batch that came back from dead letters takes tasks of both origins, because nobody knows who
-    made it.
+    or takes no tasks of this origin. A writer to the inbox must not be able to add tasks to a
+    loaded batch or to take its ids first, unless the configuration lets inbox records join
+    (`joins`). A batch that came back from dead letters takes tasks of both origins, because nobody
+    knows who made it.
     """
     existing = find_batch(connection, name)
     if existing is not None and existing.group != group:

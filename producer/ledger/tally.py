@@ -1,4 +1,4 @@
-"""Counts of a batch, written in the transaction of each transition, so no screen counts tasks.
+"""Writes a batch's counts in the transaction of each transition; so no screen counts tasks.
 
 A row's `state` is the state that was entered, and `delta` is how many tasks entered it.
 
@@ -127,7 +127,7 @@ def cancelled(row: Any, delta: int = 1) -> TallyChange:
 _SUMS = tuple(name for name in TallyChange.__slots__ if name != "key")
 
 Columns = Mapping[str, ColumnElement[Any]]
-# Given the columns of a part of the counts, returns conditions on them.
+# A function that takes the columns of a part of the counts and returns conditions on them.
 Where = Callable[[Columns], Iterable[ColumnElement[bool]]]
 
 
@@ -149,7 +149,7 @@ def counts(where: Where) -> Subquery:
 
 
 def failures(where: Where) -> Subquery:
-    """Return the deaths and replays that meet the conditions, with the columns of `failure_group`.
+    """Return deaths and replays that meet the conditions, in the columns of `failure_group`.
 
     A group has any number of rows. Those that are not rolled up yet have no `sample_task`, and
     `first_at` and `last_at` are NULL in rows of replays.

@@ -38,7 +38,7 @@ async def read_apart(
 ) -> Line:
     """Return what a record is; a line that takes long is read on `apart`. Raises nothing.
 
-    `failed` is told of errors that may be none of the record's.
+    `failed` is called with errors that the record may not have caused.
     """
     try:
         body = line(value)
@@ -81,14 +81,14 @@ def read(
 
 
 def line(value: bytes | None) -> bytes:
-    """Return the line as `load` reads it from a file, without byte order mark and line end."""
+    """Return the record's value as a line: without byte order mark and line end, as in a file."""
     return (value or b"").removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
 
 
 def head(body: bytes) -> TaskLine:
-    """Return what `read` needs of a line, without the parts that may be large.
+    """Return the part of a line's parse that `read` needs, without large parts.
 
-    For a separate process, which hands the result back. Raises LineError.
+    It runs in a separate process, so the result must be small. Raises LineError.
     """
     with reading(memory=True):
         return replace(

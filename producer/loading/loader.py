@@ -54,7 +54,7 @@ class Summary:
 
 
 class _InOrder:
-    """Refuses bad lines in the order of the input, although its chunks end in any order."""
+    """Reports bad lines in the order of the input, although chunks finish in any order."""
 
     def __init__(self, refuse: Callable[[Bad], None]) -> None:
         self._refuse = refuse

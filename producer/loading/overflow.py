@@ -1,7 +1,7 @@
-"""Sends what one tenant has too much of to the bulk lane.
+"""Moves a tenant's tasks beyond its limit to the bulk lane.
 
-Otherwise the tasks of other tenants would wait on their topic behind all of it, where no turns can
-be taken.
+Otherwise other tenants' records would wait behind them on the topic, where tenants cannot take
+turns.
 """
 
 from collections import Counter

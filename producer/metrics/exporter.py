@@ -1,7 +1,7 @@
-"""Reads a group again and again, and keeps the last reading for whoever asks.
+"""Reads a group periodically and serves the last reading.
 
-However many watchers there are, the ledger is read once. If it does not answer, the last reading
-stays, and its time tells how old it is.
+The number of scrapers does not change how often the ledger is read. While the ledger does not
+answer, the last reading is served; its timestamp shows its age.
 """
 
 import logging

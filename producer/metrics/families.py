@@ -1,6 +1,6 @@
 """Turns a snapshot of a group into families of metrics.
 
-Counters come from sums that never fall. Gauges are what is so now.
+Counters come from sums that never fall. Gauges show the present state.
 """
 
 from collections import Counter

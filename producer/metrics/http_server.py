@@ -1,8 +1,8 @@
-"""A small HTTP server for programs that are watched: health, metrics, and little else.
+"""A small HTTP server for monitoring: health, metrics, and little else.
 
 It only reads. It runs in threads of its own, so that it answers while the program is busy, and it
-serves few requests at once. A page that says more than whether the program works needs a token,
-except on a loopback address.
+serves few requests at once. Pages other than the health pages need a token, except on a loopback
+address.
 """
 
 import hmac
@@ -129,9 +129,9 @@ class _Server(ThreadingMixIn, TCPServer):
             self._free(request)
 
     def _take_oldest_place(self) -> bool:
-        """Close the oldest connection: those that only wait must not hide that a program is well.
+        """Close the oldest connection, so that idle connections cannot block the health pages.
 
-        A cluster would start it again.
+        Otherwise a cluster would restart the program.
         """
         for request in list(self._until_s)[:1]:
             _end(request)

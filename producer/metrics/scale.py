@@ -1,7 +1,8 @@
-"""How many agents a group can use, for whoever starts and stops them. Pure.
+"""Computes how many agents a group can use, for an autoscaler.
 
-Lag alone misleads: records of retry topics wait by design, a provider's limits feed only so many
-agents, and in an outage more agents finish nothing. So the number follows what binds.
+Pure. Lag alone is misleading: records on retry topics wait by design, a provider's limits keep only
+a certain number of agents busy, and during an outage more agents finish no more tasks. So the
+number is the lowest of the bounds that apply.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,8 +12,9 @@ from math import ceil, floor, inf
 
 from schemas.settings.quota import NO_LIMITS, QuotaLimits
 
-USUAL_TASK_S = 5.0  # while nothing is known of them
-# Kubernetes changes nothing for a difference of a tenth or less: one agent more would never come.
+USUAL_TASK_S = 5.0  # assumed duration of a task before any has ended
+# Kubernetes ignores a difference of up to a tenth, so a request for one more agent could be ignored
+# for ever.
 TOLERANCE = 0.1
 MINUTE_S = 60.0
 
@@ -54,7 +56,7 @@ class ScaleLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What a group has to do, and what does it.
+    """The work of a group, and the agents that do it.
 
     - `waiting` counts tasks that are due or run, and records of the inbox. `unfinished` are all
       open tasks. `waits` tells that some wait on purpose.
@@ -154,15 +156,16 @@ def _bound(load: Workload, need: int, ceilings: Mapping[Bound, int]) -> tuple[in
     if need <= desired:
         desired, because = _noticed(need, load.agents, desired), Bound.NEED
     if load.waits and load.has_room and desired > load.agents:
-        # At the end of the wait it is seen how many agents its tasks need.
+        # How many agents the waiting tasks need can only be measured once the wait ends.
         return max(load.agents, 1), Bound.WAITS
     return desired, because
 
 
 def _need(load: Workload, wanted: ScaleLimits) -> int:
-    """Return how many agents do the work in time; at least one, to call up what will be due.
+    """Return how many agents finish the work in time.
 
-    One agent shows how long tasks take, and what the providers accept.
+    It is at least one while tasks are open, because an agent must call up waiting tasks. With no
+    agent alive it is one: that agent shows how long tasks take and what the providers accept.
     """
     if not load.waiting and not load.unfinished:
         return 0
@@ -178,9 +181,10 @@ def _fed(load: Workload) -> int | None:
 
 
 def _learned(load: Workload) -> int | None:
-    """Return how many agents the accounts feed as the agents found; None if nothing was found.
+    """Return how many agents the learned limits keep busy; None if no limit was learned.
 
-    What they find moves all the time. So the present number stays while it is about right.
+    Learned limits vary constantly, so the present number of agents is kept if it is within the
+    tolerance.
     """
     if all(account.learned is None for account in load.accounts):
         return None
@@ -199,7 +203,7 @@ def _learned(load: Workload) -> int | None:
 def _slots_fed(limits: QuotaLimits, load: Workload) -> float:
     """Return how many slots an account keeps busy.
 
-    A limit of a day binds at its end only, so it says nothing of the present.
+    A daily limit is ignored: it matters only once it is used up.
     """
     tokens = load.tokens_in + load.tokens_out
     per_task = {"rpm": 1.0, "tpm": tokens, "itpm": load.tokens_in, "otpm": load.tokens_out}
@@ -213,6 +217,6 @@ def _slots_fed(limits: QuotaLimits, load: Workload) -> float:
 
 
 def _noticed(desired: int, present: int, ceiling: int) -> int:
-    """Return a number that an autoscaler does not take for the present one."""
+    """Return a number that differs enough from the present one for an autoscaler to act on it."""
     noticed = floor(present * (1 + TOLERANCE)) + 1
     return min(noticed, ceiling) if present < desired < noticed else desired

@@ -1,4 +1,4 @@
-"""What a group has to do and what does it, from one reading."""
+"""Computes a group's workload and capacity from one reading."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -60,7 +60,7 @@ def learned_calls(facts: Collection[RouteFacts]) -> float | None:
     """Return how many calls at once a route takes, by its level in each agent; None if unknown.
 
     An agent that has just started has no level yet, and a route that pauses has none for a moment.
-    Each of these counts as much as the others, as long as most agents have a level.
+    Such agents count with the mean of the others, as long as most agents have a level.
     """
     levels = [float(each.allowed or 0) for each in facts if each.allowed and not is_closed(each)]
     free = sum(each.allowed is None and not is_closed(each) for each in facts)

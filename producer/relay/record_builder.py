@@ -1,9 +1,9 @@
 """Turns the items of a publish order into records, from the ledger alone.
 
 The records are the same whoever sends them. The value is the task as it was loaded, byte for byte;
-the headers describe this publication. An item that could only put an inert record on a topic gives
-no record: its task is final, or its fence moved on. A dead letter is never left out because of its
-task's state.
+the headers describe this publication. An item whose record would have no effect gives no record:
+its task is final, or its fence is outdated. A dead letter is never left out because of its task's
+state.
 
 Tested by tests/contract/test_ledger_relay.py and tests/contract/test_ledger_letters.py.
 """
@@ -77,7 +77,7 @@ def write(
     utc_s: float,
     traces: PublicationTraces | None = None,
 ) -> dict[Item, Outgoing]:
-    """Return the record of each item of `order` that is still wanted; with `traces`, it names its.
+    """Return the records of the items that are still wanted; with `traces`, each names a span.
 
     A record of the quarantine has no trace, since it belongs to no task.
     """

@@ -137,7 +137,7 @@ class Applier:
 def make_applier(
     parts: Parts, *, relay: Relay, apart: Executor, failed: Callable[[BaseException], object]
 ) -> Applier:
-    """Return an applier of the group's replays; `RecordReader` says what the last two are."""
+    """Return an applier of the group's replays; for the last two parameters see `RecordReader`."""
 
     def max_attempts_of(task_type: str) -> int:
         return parts.config.max_attempts_of(task_type)  # an agent may replace its settings

@@ -38,7 +38,8 @@ _OWN_PREFIXES = ("docllm-", "kafka_dlt-", "__dlq.")
 _POINTER = ("docllm-pointer", "docllm-value-digest")
 _RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
-# Here the dead letters name the batch; where a person names it, the ledger's error says what to do.
+# Replaces the ledger's error text, which advises to change `--batch`: here the dead letters name
+# the batch.
 _OTHER_GROUP = (
     "batch {!r} belongs to another group of this ledger; load its letters with that --group"
 )

@@ -104,10 +104,10 @@ def _of_cancelled(connection: Connection, group: str, request: ReplayRequest) ->
 
 
 def _dead(connection: Connection, group: str, request: ReplayRequest) -> _Dead:
-    """Return what a request does with dead letters.
+    """Return the plan of a request for dead letters.
 
-    The roll-ups know all but how many reached the cap; these are read one by one while they are
-    few. Otherwise the dead letters are counted.
+    The roll-ups have every number except that of letters at the cap, which are read one by one if
+    they are few. Otherwise the dead letters are counted.
     """
     if not request.selection.with_tasks:
         return _Dead([], 0, 0, 0)

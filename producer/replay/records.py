@@ -47,8 +47,8 @@ def apply(
 ) -> Page:
     """Replay records that were read; the new tasks get ids from `first_id` on, one a record.
 
-    If an earlier try used the ids and its answer was lost, the page is empty: the next records need
-    ids of their own. With `joins`, records may add to loaded batches, as the inbox's may.
+    If an earlier try has used these ids and its answer was lost, return an empty page, so that the
+    next records get new ids. With `joins`, records may add to loaded batches, as the inbox's may.
     """
     if store.any_used(connection, range(first_id, first_id + len(lines))):
         return Page(min(lines) - 1, 0)

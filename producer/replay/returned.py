@@ -1,9 +1,9 @@
 """Replays tasks whose dead letters other people's tools write back.
 
-A letter names its task and the death that it tells of. If the task is still dead of that death, a
-run replays it, as a person's `replay` would, with the same cap. Twice written is once replayed: a
-task that waits in a run, or is dead no more, is left alone. A letter without its headers is known
-by its line, and stands for whichever death its task has died.
+A letter names its task and the death that it tells of. If the task is still dead by that death, a
+run replays it like a person's `replay`, with the same cap. A letter that is written back twice is
+replayed once: a task that waits in a run or is no longer dead is left alone. A letter without
+headers is identified by its line, and counts for its task's present death.
 
 Letters that come one after the other join an open run, so that thousands make few runs.
 
@@ -61,7 +61,7 @@ class ReturnedLetter:
 
 @dataclass(frozen=True, slots=True)
 class LetterVerdict:
-    """The standing of a letter, and the batch and id of its task, both empty for a stranger."""
+    """A letter's standing, with its task's batch and id; both are empty for an unknown letter."""
 
     standing: Standing
     batch: str = ""

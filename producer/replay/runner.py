@@ -1,4 +1,4 @@
-"""What the command does for a replay: stores the selected items, then follows the run to its end.
+"""Runs a replay for the command: stores the selected items, then follows the run to its end.
 
 The agents of the group apply a stored run. If none is alive, the command applies it too; an agent
 that starts then shares the work. The command may be killed at any moment.

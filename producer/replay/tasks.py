@@ -2,8 +2,8 @@
 
 A `dead` or `cancelled` task becomes `pending` with a new fence, and its record is ordered. Each
 task is checked under its lock: it is replayed only if it still has the state and the fence that it
-was stored with. So replaying twice is replaying once, whoever else replays, cancels or runs
-meanwhile.
+was stored with. So a repeated or concurrent replay, cancel or run of the task never replays it
+twice.
 
 Tested by tests/contract/test_ledger_replay.py.
 """
@@ -105,7 +105,8 @@ def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
 def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[int, str]:
     """Lock the batches of these cancelled tasks that the run may reopen; return their names.
 
-    A batch that was cancelled after the run was requested stays cancelled: the last word counts.
+    A batch that was cancelled after the run was requested stays cancelled, because the later order
+    wins.
     """
     batches = (
         select(task.c.batch_id)

@@ -1,4 +1,4 @@
-"""What becomes of batches that are done: archive, purge, erasure, and the end of dead letters.
+"""Archives, purges and erases finished batches, and trims dead letters.
 
-It works in small steps beside running agents. SQL is in `producer/ledger`.
+All of it runs in small steps while agents run. SQL is in `producer/ledger`.
 """

@@ -1,4 +1,4 @@
-"""Adopts an archive: compares its files with the ledger, and marks the batch as archived there.
+"""Adopts an archive: compares its files with the ledger, then marks the batch as archived.
 
 After a backup was restored, the ledger may have tasks open that the archive has as done. They end.
 

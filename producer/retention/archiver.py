@@ -200,7 +200,7 @@ def encoded(
 def difference(
     file: ArchiveFile, file_format: ArchiveFormat, content: bytes, ledger: Iterator[ArchiveLine]
 ) -> str:
-    """Return how a file differs from what was written and from the ledger; empty if it does not."""
+    """Return how a file differs from the written bytes or from the ledger; empty if it is equal."""
     if (len(content), hashlib.sha256(content).hexdigest()) != (file.bytes, file.sha256):
         return "has other bytes than were written"
     count, digest = 0, hashlib.sha256()

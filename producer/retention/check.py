@@ -1,4 +1,4 @@
-"""The test of `check` that says what the retention does, and looks for batches that came back.
+"""The test of `check` that reports the retention and finds archived batches that reappeared.
 
 After a backup was restored, the ledger may have batches that an archive has already.
 

@@ -41,7 +41,7 @@ async def plan_trim(
     topic: str,
     partitions: int,
 ) -> TrimPlan:
-    """Read the topic until each partition has a letter that is needed; return how far that is."""
+    """Read each partition up to its first needed letter; return how far each may be deleted."""
     plan = TrimPlan()
     async with aclosing(reader.read(topic)) as pages:
         async for page in pages:

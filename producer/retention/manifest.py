@@ -1,6 +1,6 @@
 """The manifest of an archive: what its files are, by number and digest. It is written last.
 
-Whoever reads it trusts nothing in it: the archive's files may be anybody's.
+A reader trusts nothing in it, because anybody may have written the archive's files.
 
 Tested by tests/contract/test_archiver.py.
 """
@@ -19,7 +19,7 @@ MOST_BYTES = 64 << 20
 
 
 class ManifestError(Exception):
-    """What is not the manifest of an archive; the text says why."""
+    """The bytes are not an archive's manifest; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Paces deletions, page after page, so that agents beside them go on settling.
 
-A page that met a lock wait or a time-out is done again at half its size. After each page comes a
-pause at least as long as the page took, and longer while pages take longer than they did: the
-database has more to do then.
+A page that met a lock wait or a time-out is done again at half its size. After each page there is a
+pause of at least the page's duration. The pause grows while pages take longer than the fastest one,
+because then the database is busier.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from schemas.runtime.clock import Clock
 # Tasks in a transaction. Settles beside larger ones take longer: `python -m bench purge`.
 FIRST, MOST, LEAST = 200, 250, 25
 GROWTH = 1.1
-SLOWEST = 20.0  # a pause is at most so many times as long as its page
+SLOWEST = 20.0  # most that a pause may last, as a multiple of its page's duration
 FAILED_S = 1.0  # the first pause after a page that failed
 LONGEST_S = 30.0
 

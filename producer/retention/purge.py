@@ -33,7 +33,7 @@ async def purge(
     rate: float | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> int:
-    """Delete all that `keep` does not keep of a batch; return how many tasks that concerned.
+    """Delete all of a batch that `keep` does not retain; return the number of tasks concerned.
 
     `store` has the batch's archive, which is not looked for if `unarchived`. `rate`: tasks a second
     at most. `progress` is told how many tasks are done. Raises UnsafeStateError, with the reason,

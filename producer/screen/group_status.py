@@ -26,7 +26,7 @@ from producer.text.urgency import Urgency
 from schemas.task.agent_report import AgentReport
 from schemas.task.wording import counted
 
-SLOW_S = 10.0  # of the oldest call, from which on its task is named
+SLOW_S = 10.0  # age of the oldest call from which its task is named
 NAME_LEAST = 9  # eight letters and the mark that some are missing
 # The states of tasks: the heading, the name in the counts, and the colour.
 _STATES = (

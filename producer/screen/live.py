@@ -41,8 +41,8 @@ class Bar:
 def bar(title: str, *, ticks: bool = True, visible: bool = True) -> Iterator[Bar]:
     """Show a progress bar on stderr while the block runs, if stderr is a terminal.
 
-    It moves by itself, on a thread; without `ticks` only when it is told something, and there is no
-    thread.
+    It moves by itself, on a thread; without `ticks` there is no thread, and it moves only when
+    `show` is called.
     """
     # A long log line must not be broken, or nobody can search for it or copy it.
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
@@ -55,7 +55,7 @@ def bar(title: str, *, ticks: bool = True, visible: bool = True) -> Iterator[Bar
         TextColumn("{task.fields[facts]}", markup=False),
         console=console,
         auto_refresh=ticks,
-        transient=True,  # what follows says how it ended
+        transient=True,  # the bar is removed, because the summary follows
         # Results that go to a file or pipe must get there.
         redirect_stdout=sys.stdout.isatty(),
         expand=True,

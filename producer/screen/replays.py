@@ -84,7 +84,7 @@ def result(run: Run) -> str:
 def _only_records(request: ReplayRequest) -> bool:
     """Return whether the request selects records only.
 
-    A record whose task existed already, such as a copy of another record, makes no task wait.
+    Records create no waiting tasks if their tasks existed already, as for copies of another record.
     """
     selection = request.selection
     return not selection.with_tasks or bool(

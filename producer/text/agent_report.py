@@ -137,7 +137,7 @@ def _locked(reason: Reason) -> str:
 
 
 def _limited(reason: Reason) -> str:
-    """Return for which limit of the settings the tasks of a route wait."""
+    """Return the sentence about the limit for which a route's tasks wait."""
     if not reason.text:
         return f"route {reason.name} waits {reason.seconds:.0f} s: the provider refused calls"
     period = {"rpd": "per day", "in_flight": "calls at once"}.get(reason.text, "per minute")

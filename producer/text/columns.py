@@ -1,6 +1,6 @@
 """A table as lines of coloured text that fit a width. Pure.
 
-No figure is cut, because a cut figure is a wrong figure.
+Numbers are never shortened, because a shortened number would be wrong.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""How fast something goes, from what was seen lately, and when it will be done."""
+"""Measures the recent rate of a growing count, and estimates when it will be done."""
 
 from collections import deque
 
 WINDOW_S = 60.0
-LEAST_S = 0.5  # a shorter time tells no rate
+LEAST_S = 0.5  # least time from which a rate is computed
 WHOLE_FROM = 100.0  # a rate without a fraction
 
 

@@ -1,4 +1,4 @@
-"""Makes text from outside safe for a terminal: it may move the cursor or forge a line.
+"""Makes untrusted text safe to show: it could move the cursor or forge a log line.
 
 Names, answers and errors come from outside. An error's text, a batch's name, a header or a field of
 Redis may hold escape sequences, line ends or characters that change the direction of writing. None

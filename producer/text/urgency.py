@@ -9,7 +9,7 @@ from schemas.codes import Code
 
 
 class Urgency(IntEnum):
-    """Kinds of reasons, the worst first: what stops most and does not mend itself."""
+    """Kinds of reasons, the worst first: reasons that stop the most work and need a person."""
 
     NO_AGENT = 0
     ROUTE_PARKED = 1

@@ -1,4 +1,4 @@
-"""The names of OpenTelemetry's semantic conventions (1.44; those of `gen_ai` are in development).
+"""The names of OpenTelemetry's semantic conventions, version 1.44.
 
 They change from version to version, so no other file writes one.
 """

@@ -1,7 +1,7 @@
 """Sends spans to a collector, in OTLP over HTTP, from a thread of its own.
 
-Nobody waits for a collector: while it is away, slow or refuses, spans are dropped and counted. The
-exporter of OpenTelemetry reads the variables of its own that people know, such as
+The program never waits for a collector: while the collector is unreachable, slow or refusing, spans
+are dropped and counted. OpenTelemetry's exporter also reads its standard variables, such as
 OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE.
 """
 

@@ -27,9 +27,9 @@ Headers = list[tuple[str, bytes]]
 
 
 class PublicationTraces:
-    """The traces of one ledger's tasks, as those who publish their records see them.
+    """Records the publications of one ledger's tasks as spans.
 
-    `ratio` is the share of tasks whose publications are told of although nothing has failed.
+    `ratio` is the share of tasks whose publications are recorded even if nothing failed.
     """
 
     def __init__(self, *, spans: Spans, ledger: str, ratio: float, system: str) -> None:

@@ -76,9 +76,10 @@ def inert(text: str, limit: int = TEXT_CHARS) -> str:
 
 @contextmanager
 def never_raising() -> Iterator[None]:
-    """Keep an error of tracing from whoever is traced: a claim, an answer that was paid for.
+    """Catch errors of tracing, so that they never affect the traced work.
 
-    Each kind of error is logged once, since it may come with every task.
+    That work may be a claim or a paid answer. Each kind of error is logged once, since it may come
+    with every task.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """The HTTP client for every call to an LLM.
 
-It follows no redirects, because a redirect would send the key to whatever host it names. It uses no
-proxy to reach this machine, and no URL appears in its errors.
+It follows no redirects, because a redirect could send the key to any host. It uses no proxy for
+addresses of this machine. Its errors contain no URL.
 """
 
 from datetime import timedelta

@@ -1,6 +1,7 @@
 """Settings of every Kafka client of docllm, built in one place that refuses unsafe settings.
 
-It imports no client. A setting's value is never put into an error, because it may be a password.
+This module imports no Kafka client. No error contains a setting's value, because the value may be a
+password.
 """
 
 import re
@@ -15,8 +16,8 @@ from schemas.task.envelope import UNREADABLE, RawHeaders
 
 Settings = dict[str, str | int | bool]
 
-# Every reading client uses this limit: receive.message.max.bytes, which [kafka.client] may set for
-# all of them, must be larger.
+# All consuming clients use this limit; receive.message.max.bytes, which [kafka.client] may set,
+# must be larger.
 MAX_FETCH_BYTES = 1 << 20
 MAX_BATCH_BYTES = 5 << 20  # above the topics' limit, so that the topic decides what is too large
 # A record may wait this long for its delivery report, after a wait in line. Both together stay
@@ -27,8 +28,8 @@ MESSAGE_TIMEOUT_MS = 15_000
 SOCKET_TIMEOUT_MS = 10_000
 METADATA_REFRESH_MS = 10_000  # how soon new partitions and recreated topics are seen
 
-# These settings run programs or load libraries. Whoever may edit the file must not thereby run code
-# in the agent.
+# These settings run programs or load libraries. A person who may edit the file must not be able to
+# run code in the agent.
 EXECUTING = (
     "plugin.library.paths",
     "sasl.kerberos.kinit.cmd",
@@ -45,7 +46,7 @@ SET_BY_DOCLLM = (
     "retries",
     "message.send.max.retries",
     "default.topic.config",
-    "test.mock.num.brokers",  # brokers in memory, whatever bootstrap says
+    "test.mock.num.brokers",  # librdkafka's mock brokers in memory, which would replace bootstrap
 )
 # Decided by the broker under group.protocol=consumer.
 SET_BY_BROKER = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
@@ -59,7 +60,8 @@ SETTING_NOT_TAKEN = (
 
 COMMON: Settings = {
     "client.id": "docllm",
-    # Errors arrive as events; as log lines there would be twenty a second while a broker is away.
+    # Errors arrive as events. librdkafka's own log lines are off: it writes twenty a second while a
+    # broker is unreachable.
     "log_level": 2,
     "socket.keepalive.enable": True,
     "socket.timeout.ms": SOCKET_TIMEOUT_MS,
@@ -109,10 +111,10 @@ PRODUCER_HABITS: Settings = {
     "compression.type": "lz4",
     "linger.ms": 5,
     "message.max.bytes": MAX_BATCH_BYTES,
-    # A missing topic holds up the other topics no longer than this.
+    # The longest time for which a missing topic delays the other topics.
     "topic.metadata.propagation.max.ms": 5_000,
-    # Whatever the brokers do: a topic made by chance has a retention limit, and nobody would
-    # notice.
+    # Even if the brokers allow it: an automatically created topic has a retention limit, and the
+    # loss would go unnoticed.
     "allow.auto.create.topics": False,
     "queue.buffering.max.messages": 50_000,
     "queue.buffering.max.kbytes": 64 << 10,

@@ -96,11 +96,11 @@ def is_loopback(url: str) -> bool:
 
 
 def in_clear(url: str, proxies: Mapping[str, str], *, has_key: bool = True) -> str:
-    """Return a warning for an address to which secrets go unencrypted; empty for any other.
+    """Return a warning if secrets would go to the address unencrypted; otherwise empty.
 
-    The secrets are the key, unless the account has none, and else the headers.
-    `proxies` is what `urllib.request.getproxies_environment` returns. To an https:// address a
-    proxy only passes on what it cannot read.
+    The secrets are the key or, for an account without a key, the headers. `proxies` is what
+    `urllib.request.getproxies_environment` returns. To an https:// address a proxy only passes on
+    what it cannot read.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or is_loopback(url):

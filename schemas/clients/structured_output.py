@@ -1,6 +1,6 @@
-"""How a server is asked for an answer that fits a schema. Pure.
+"""Builds the request fields for structured output.
 
-Tested by tests/unit/agent/handlers/test_request.py.
+Pure. Tested by tests/unit/agent/handlers/test_request.py.
 """
 
 from typing import Any

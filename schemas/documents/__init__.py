@@ -1,5 +1,4 @@
-"""What a document's bytes are: its kind, told by content, and its encoding.
+"""Detects a document's kind and encoding from its bytes.
 
-Loads and agents use it alike. Nothing here parses a document; agents do that in processes of their
-own.
+Both loads and agents use it. Nothing here parses documents; agents do that in child processes.
 """

@@ -1,4 +1,4 @@
-"""Decodes text that is not UTF-8: by its byte order mark, else by what its bytes are like."""
+"""Decodes text that is not UTF-8, by its byte order mark or by the statistics of its bytes."""
 
 import codecs
 import re
@@ -12,7 +12,7 @@ _ENCODINGS = (
     "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 koi8_r shift_jis euc_jp gb18030 big5 euc_kr"
 ).split()
 _SAMPLE_BYTES = 1 << 18
-# What a page or an XML file says of itself.
+# The encoding declaration of an HTML page or an XML file.
 _DECLARED = re.compile(
     rb"<meta[^>]*charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)",
     re.IGNORECASE,
@@ -50,7 +50,7 @@ def text_of(raw: bytes) -> str:
 
 
 def page_text(raw: bytes) -> str:
-    """Return the source of a page of HTML, in the encoding that it names if it has no other sign.
+    """Return an HTML page's source; without a byte order mark, by its declared encoding.
 
     What cannot be decoded is replaced, as in a browser. Raises NoTextError.
     """
@@ -67,7 +67,7 @@ def _declared(raw: bytes) -> str | None:
     name = (found[1] or found[2]).decode().lower()
     name = _WIDER.get(name, name)
     if name.startswith(("utf-16", "utf-32", "utf16", "utf32")):
-        return None  # it could not be read in ASCII if it were true
+        return None  # a declaration of UTF-16 or UTF-32 is wrong: it was just read as ASCII
     try:
         codec = codecs.lookup(name).name
     except LookupError:
@@ -102,7 +102,7 @@ def _decodes(raw: bytes, encoding: str) -> bool:
 
 
 def _sample(raw: bytes) -> bytes:
-    """Return the first lines, or all of a text without any: no character is cut at a line's end."""
+    """Return the first lines, or the whole text if it has one line; no character is cut."""
     if len(raw) <= _SAMPLE_BYTES:
         return raw
     return raw[: raw.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or raw

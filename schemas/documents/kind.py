@@ -7,10 +7,11 @@ from enum import Enum
 from schemas.task.document_text import NoTextError
 
 _PDF = b"%PDF-"
-_PDF_SEARCHED = 1024  # other bytes may stand before a PDF's head, as readers of PDF allow
+_PDF_SEARCHED = 1024  # PDF readers allow other bytes before the PDF header
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _HEAD = 4096
-_PART_BYTES = 1 << 20  # a long text is not in memory twice
+# Decoded in parts, so that a long text is not in memory twice.
+_PART_BYTES = 1 << 20
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16's, with which it begins
@@ -135,10 +136,10 @@ def _kind_of_zip(raw: bytes) -> Kind:
 
 
 def _refuse_binary(raw: bytes) -> None:
-    """Refuse what no text of any encoding looks like."""
+    """Refuse bytes that cannot be text in any encoding."""
     has_zero = b"\0" in raw
     for start, magic, name in _MAGICS:
-        # A text may begin with the letters of a sign, as "BMW" does.
+        # A text may begin with the letters of a binary signature, as "BMW" begins with "BM".
         if raw.startswith(magic, start) and (has_zero or not magic.isascii()):
             raise NoTextError(f"is {name}, which is not read")
     if has_zero:

@@ -43,9 +43,9 @@ def insert_rows(
 def merge_rows(
     connection: Connection, table: Table[Any], rows: Iterable[Mapping[str, Any]], merge: Merge
 ) -> None:
-    """Insert rows with the same columns, by key; a row joins the row with its key, if there is one.
+    """Insert rows with the same columns; a row whose key exists is merged into the existing row.
 
-    Rows of one key join each other first.
+    Rows with equal keys are merged with each other first.
     """
     names = [column.name for column in table.primary_key]
     by_key: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -1,7 +1,7 @@
 """The database connection: engines, and transactions that are retried until they succeed.
 
-Of the COMMITs that raise "connection lost", 4 in 10 have committed. Every function that is passed
-to `run` must therefore be safe to run twice.
+When a COMMIT raises "connection lost", the transaction has committed in 4 of 10 cases. So every
+function that is passed to `run` must be safe to run twice.
 """
 
 import itertools
@@ -22,8 +22,8 @@ from schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.outage import Outage
 
-# Modules that are no adapters need these names: a transaction in progress, and any error of the
-# database.
+# Names for modules that must not import SQLAlchemy: a transaction in progress, and any database
+# error.
 __all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,13 @@ Result = TypeVar("Result")
 
 # The server does not know the user, the password or the database.
 _REFUSED = frozenset({1044, 1045, 1049, 1698})
-# Between two tries; pauses grow up to the longest, and further during a long outage.
+# Pauses between tries: they grow to the longest one, and further during a long outage.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _LONG_OUTAGE_S = 10.0
 _LONG_OUTAGE_PAUSE_S = 4.0
-# After so many tries, some five seconds, conflicts with others count as an outage too.
+# After this many tries (about five seconds), conflicts with other transactions also count as an
+# outage.
 _CONFLICTS_UNTIL_OUTAGE = 10
 TIMEOUT_S = 30
 _TOO_LONG_PAUSE_S = 10.0
@@ -101,7 +102,10 @@ class Database:
         return self._retry(lambda: self._try_once(self.engine.begin(), work), tries)
 
     def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
-        """Do the same with each statement committed by itself; on SQLite for reading only."""
+        """Run `work` as `run` does, but commit each statement by itself.
+
+        On SQLite, use it for reads only.
+        """
         return self._retry(lambda: self._autocommit(work), tries)
 
     def answers(self) -> bool:

@@ -20,17 +20,17 @@ LOCK_WAIT = 1205
 TOO_LONG = frozenset({1969, 3024})
 # The connection was lost in the middle of a statement, which may be the cause.
 LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
-# The server let nobody in. It does not run, all its connections are in use, this host or user is
-# beyond its limits, a cluster's node is not ready, a proxy has no server behind it, or a password
-# is just being exchanged.
+# The server accepted no connection: it is not running, all connections are in use, a limit of this
+# host or user is reached, a cluster node is not ready, a proxy has no server, or a password is
+# being changed.
 UNREACHABLE = 2003
 TURNED_AWAY = frozenset({2002, UNREACHABLE, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 9001})
 # The user is known but lacks the right: to a table, a column, the server, a routine, the database.
 DENIED = frozenset({1142, 1143, 1227, 1370, 1044})
 # The server became read-only by a failover; another connection finds the new primary.
 READ_ONLY = frozenset({1290, 1792, 1836})
-# The server's disk is full. It still takes statements that need no space, and takes all of them
-# again once somebody frees some.
+# The server's disk is full. Statements that need no space still work; the others work again once
+# space is freed.
 FULL = frozenset({1021, 1026, 1114})
 WHERE_GRANTS = "see Rights in the database in docs/how-to/kafka.md"
 _DENIED_RIGHT = re.compile(r"([A-Z][A-Z ,]*) command denied to user ")

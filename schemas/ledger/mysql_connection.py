@@ -1,9 +1,9 @@
 """PyMySQL's connection, made cheap to try again while the server is away.
 
-Without `ssl_` options, all connections of a process share one TLS context. PyMySQL makes a context
-for each attempt and loads the system's certificates into it, though it verifies none without such
-options. That takes some 25 ms of CPU and megabytes of memory. Each waiting thread would spend them
-each second while the server is away.
+Without `ssl_` options, all connections of a process share one TLS context. PyMySQL itself creates a
+context for each attempt and loads the system's certificates into it, although without such options
+it verifies nothing. That takes some 25 ms of CPU and megabytes of memory. Each waiting thread would
+spend them each second while the server is away.
 """
 
 import ssl

@@ -16,8 +16,8 @@ from sqlalchemy import Engine, create_engine, event
 from schemas.errors import ConfigError
 from schemas.ledger.errors import UNREACHABLE
 
-# The server ends a statement after this share of the client's timeout. Otherwise the statement
-# would run on beside its own repetition once the client gives up.
+# The server ends a statement after this share of the client's timeout. Otherwise the old statement
+# would still run while the client already retries it.
 _STATEMENT_SHARE = 0.8
 # Nobody can use a table while a migration waits for its lock, so it waits no longer than this.
 _TABLE_LOCK_S = 60

@@ -1,4 +1,4 @@
-"""Parts of queries about a group's tasks, whose plan must not depend on a server's statistics.
+"""Query parts about a group's tasks whose plan must not depend on a server's statistics.
 
 Tested by tests/contract/test_ledger_plans.py.
 """
@@ -18,18 +18,18 @@ def in_group(
 ) -> ColumnElement[bool]:
     """Return the condition that a task belongs to a batch of this group.
 
-    No optimizer turns a subquery that gives one value into a join. With a join, servers began
-    with `batch` and read every task of every batch: their statistics took 20 batches of millions
-    of tasks for thousands of small batches.
+    A scalar subquery is used, because optimizers never turn it into a join. With a join, servers
+    started at `batch` and read every task, because their statistics estimated thousands of small
+    batches instead of 20 batches of millions of tasks.
     """
     owner = select(batch.c.group_name).where(batch.c.id == task.c.batch_id, *batch_is)
     return owner.scalar_subquery() == group
 
 
 def unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the column as an expression for which SQLite takes no index.
+    """Return the column with a unary plus, which keeps SQLite from using an index on it.
 
-    It is a plus sign, which servers ignore: they are told an index by a hint.
+    Servers ignore the plus; for them, the query has an index hint.
     """
     return UnaryExpression(column, operator=custom_op("+"), type_=column.type)
 

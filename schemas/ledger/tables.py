@@ -1,8 +1,8 @@
 """The ledger's tables, as `migrations/` makes them.
 
-Rows that change often have a fixed width and are NOT NULL with sentinels, because a NULL that
-becomes a value moves the row. Text is in other tables. `doc` is for the page of tables and changes
-no statement.
+Tables with frequent updates have fixed-width NOT NULL columns with sentinel values, because a row
+moves when a NULL becomes a value. Text is stored in other tables. `doc` is used only for the
+reference page of the tables.
 
 Tested by tests/integration/test_migrations.py.
 """
@@ -233,7 +233,8 @@ task = _table(
     UniqueConstraint("batch_id", "task_key", name="uq_task_key"),
     Index("ix_task_due", "status", "due_at"),
     Index("ix_task_open", "batch_id", "status", "due_at"),
-    Index("ix_task_batch", "batch_id"),  # with the primary key in it: first and last id of a batch
+    # Includes the primary key, so it gives a batch's first and last id.
+    Index("ix_task_batch", "batch_id"),
 )
 
 task_input = _table(
@@ -517,7 +518,8 @@ release_count = _table(
     "release_count",
     "attempts of each release in each minute; an agent writes rows of its own, and compaction adds "
     "them up",
-    # First, so that a search for past minutes meets, and locks, no row that a settle changes.
+    # The minute comes first, so that a search for past minutes locks no row that a settle is
+    # changing.
     Column(
         "starts_at",
         UtcTime,

@@ -38,7 +38,7 @@ class Transactions:
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Result:
-        """Do the same without a second try."""
+        """Return the result of `work`, run in one transaction that is not retried."""
         return await self.executor(
             lambda: self.database.run(lambda connection: work(connection, *args, **kwargs), tries=1)
         )
@@ -49,7 +49,7 @@ class Transactions:
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Result:
-        """Do the same for statements that may commit one by one, as they then do on a server."""
+        """Return the result of `work`, whose statements may commit one by one, as on a server."""
         if self.database.sqlite:
             return await self.write(work, *args, **kwargs)
         return await self._autocommitted(work, *args, **kwargs)
@@ -60,7 +60,7 @@ class Transactions:
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Result:
-        """Return the result of `work`, which only reads; its statements are no transaction."""
+        """Return the result of `work`, which only reads, without a common transaction."""
         return await self._autocommitted(work, *args, **kwargs)
 
     async def _autocommitted(

@@ -2,5 +2,5 @@
 
 Nothing else imports obstore. It is imported at the first use, since it is an extra. Credentials and
 addresses of servers come from the environment as obstore reads it, never from a task or a setting.
-What the library says of a failure is never shown: it may hold signed addresses.
+The library's error texts are never shown, because they may contain signed URLs.
 """

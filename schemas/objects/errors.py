@@ -1,4 +1,4 @@
-"""What can go wrong with an object, told apart by what a person or a program does next.
+"""The failures of object stores, classified by what a person or a program must do next.
 
 Tested by tests/contract/test_object_stores.py.
 """
@@ -10,7 +10,7 @@ from typing import Self
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>|\"reason\": ?\"(\w{1,64})\"")
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"})
-# What a store says of a key that it can never have, such as one that is too long.
+# Error codes of stores for a key that can never exist, such as a key that is too long.
 _WRONG_NAME = frozenset({"KeyTooLongError", "KeyTooLong", "InvalidURI", "InvalidResourceName"})
 _NO_CREDENTIALS = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
 _DENIED = (401, 403)
@@ -34,7 +34,7 @@ class ObjectFault(StrEnum):
     EXISTS = "exists"
     TOO_LARGE = "too large"
     WRONG_NAME = "wrong name"  # no such object can exist
-    OUTAGE = "outage"  # it may go well later
+    OUTAGE = "outage"  # temporary: a later try may succeed
     NOT_INSTALLED = "not installed"
 
 
@@ -61,7 +61,7 @@ def _meaning(kind: str, error: Exception, text: str, scheme: str) -> tuple[Objec
 
 
 def _of_setup(text: str, scheme: str) -> tuple[ObjectFault, str] | None:
-    """Return what the environment lacks, if that is the cause."""
+    """Return the fix if the cause is a missing environment variable; otherwise an empty text."""
     if any(address in text for address in _NO_CREDENTIALS):
         return (
             ObjectFault.DENIED,

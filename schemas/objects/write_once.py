@@ -1,4 +1,4 @@
-"""Writes objects once: none is overwritten, and one that is there with the same bytes serves.
+"""Writes objects once: none is overwritten; an existing one with equal bytes is accepted.
 
 Tested by tests/unit/agent/execution/test_output_writer.py and tests/contract/test_archiver.py.
 """

@@ -1,4 +1,4 @@
 """Writes and reads results outside the ledger: in folders and in object stores.
 
-It takes URIs and bytes. Who may write where, and what an object holds, is decided elsewhere.
+It handles only URIs and bytes. Permissions and the objects' content are decided elsewhere.
 """

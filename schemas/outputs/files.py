@@ -1,7 +1,7 @@
-"""Results as files: `file:///FOLDER/NAME`. Failures are ObjectErrors, as those of object stores.
+"""Writes and reads results as files, `file:///FOLDER/NAME`.
 
-A new file is opened exclusively, below its root, without following links. It is on the disk, with
-its name, when the call returns. Each call blocks.
+Failures are ObjectErrors. A new file is opened exclusively, below its root, without following
+links. It is on the disk, with its name, when the call returns. Each call blocks.
 """
 
 import errno

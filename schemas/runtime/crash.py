@@ -3,9 +3,10 @@
 `reach` does nothing unless the program was started with DOCLLM_TEST_CRASH=POINT or POINT:N. Then
 the program kills itself (SIGKILL) when it comes to that point for the N-th time.
 
-A point is written as a literal, because the list of all points is read from the source. It is
-placed where one effect is durable and the next effect of the same duty is not. Only compaction has
-one inside its transaction, which proves that no half of it stays.
+Each call of `reach` names its point as a literal, because tests read the list of points from the
+source. A point stands after one durable effect and before the next effect of the same duty. Only
+compaction has a point inside its transaction, to prove that a partial transaction leaves nothing
+behind.
 """
 
 import os

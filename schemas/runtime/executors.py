@@ -1,4 +1,4 @@
-"""Executors for database calls, so the event loop never waits for a server.
+"""Executors for blocking calls, so that the event loop never waits for a server.
 
 An executor runs one call after another. A simulation passes executors that run the call on the
 event loop.

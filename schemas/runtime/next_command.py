@@ -1,4 +1,4 @@
-"""Writes the commands that a person is asked to run next as this program was started.
+"""Rewrites commands in messages to match the way in which this program was started.
 
 The source names each command as `python -m producer ...` or `python -m agent ...`. A program that
 was started as `docllm` shows `docllm ...` instead, with the configuration file that it reads.

@@ -37,9 +37,9 @@ class Outage:
     """The failures of one server, or of one duty.
 
     `name` is used inside a sentence and holds no secret. `hope` says what happens meanwhile.
-    Failures that last less than `patience_s` are not logged. An outage ends with an answer after
-    `patience_s` without a failure. If one broker of three is away, this avoids a line for each of
-    its failures.
+    Failures that last less than `patience_s` are not logged. An outage ends with the first answer
+    after `patience_s` without failures. So if one broker of three is unreachable, its failures do
+    not log a line each.
     """
 
     def __init__(

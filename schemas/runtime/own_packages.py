@@ -1,8 +1,8 @@
 """Makes sure that the packages which a program is about to import are docllm's own.
 
-Their names are common: a `schemas` or `producer.py` in the current folder or on PYTHONPATH comes
-first on Python's path. So the programs run this file by its path before they import any of them,
-and it imports none of them.
+These names are common: a `schemas` folder or a `producer.py` in the current folder or on PYTHONPATH
+would be imported first. So programs run this file by its path before they import these packages,
+and this file imports none of them.
 
 Tested by tests/integration/test_own_packages.py.
 """
@@ -18,7 +18,7 @@ _USAGE = 2  # exit code
 
 
 def require_own(*names: str) -> None:
-    """Exit where a package is a stranger's; warn where it is another copy of docllm."""
+    """Exit if a package is not docllm's; warn if it belongs to another copy of docllm."""
     for name in names:
         file = _foreign(name)
         if file is None:

@@ -46,8 +46,8 @@ def take_standard_files() -> None:
     """
     for number, (name, mode) in enumerate(_STANDARD):
         if not _is_open(number):
-            # The lowest free number is taken, which is this one. Reading from a closed input must
-            # fail, because a closed input is not an empty one.
+            # `open` returns the lowest free descriptor, which is this one. Reads from a closed
+            # input must fail: a closed input is not an empty input.
             opened = os.open(os.devnull, os.O_RDWR if number else os.O_WRONLY)
             os.set_inheritable(opened, True)  # noqa: FBT003 - its only argument
         if getattr(sys, name) is None:

@@ -19,11 +19,11 @@ def account(config: Config, route: str) -> LLMConfig:
     same_server = base_url == llm.base_url
     return LLMConfig(
         base_url=base_url,
-        # A key is only sent to the address that it was given for, and so are headers.
+        # Key and headers are sent only to the address for which they were set.
         api_key=own.api_key or (llm.api_key if same_server else None),
         model=model,
         timeout_s=own.timeout_s or llm.timeout_s,
-        # What one model takes says nothing about another one.
+        # `context_tokens` of one model must not be inherited by another model.
         context_tokens=own.context_tokens
         or (llm.context_tokens if same_server and model == llm.model else None),
         headers=(llm.headers if same_server else {}) if own.headers is None else own.headers,
@@ -35,7 +35,7 @@ def account(config: Config, route: str) -> LLMConfig:
 def quota_key(llm: LLMConfig) -> str:
     """Return a digest of address, key and model: the provider counts their calls together.
 
-    Headers count as the key where there is no other.
+    For an account without a key, its headers count as the key.
     """
     key = [llm.api_key.reveal()] if llm.api_key else []
     if not key:

@@ -11,7 +11,8 @@ from schemas.settings.account import account
 from schemas.settings.config import Config
 from schemas.settings.routing import configured_routes
 
-# Sections that a running agent takes over; of all others it has made parts when it started.
+# Sections that a running agent can apply. Parts were built from all other sections at the start, so
+# those sections cannot change.
 LIVE = ("llm", "routes", "types", "prices", "tenants", "tenant_defaults", "guard")
 _NAMES = {
     "database_url": "database.url",

@@ -115,7 +115,7 @@ class LLMConfig:
 
     @property
     def identity(self) -> Hashable:
-        """Return what is equal for accounts that one HTTP client can serve."""
+        """Return a value that is equal for accounts that can share an HTTP client."""
         return self.base_url or "", self.api_key, frozenset(self.headers.items())
 
     @property
@@ -240,11 +240,12 @@ class Price:
 class RouteConfig:
     """A provider account for one model.
 
-    `model`: the name that tasks use, by default the route's name. A value of None is taken from
-    `[llm]`, but key, headers and `structured` only for the address of `[llm]`, and `context_tokens`
-    only for its model there. `headers` replace those of `[llm]`. `fallback`: the routes to which
-    tasks go on after a failure of `fallback_on`, in order. `limits` also hold for other routes of
-    the same account and model (`schemas/settings/account.py`).
+    `model`: the name that tasks use, by default the route's name. A value of None is inherited from
+    `[llm]`. Key, headers and `structured` are inherited only if the address is that of `[llm]`, and
+    `context_tokens` only if the model is `llm.model` at that address. `headers` replace those of
+    `[llm]`. `fallback`: the routes to which tasks go on after a failure of `fallback_on`, in order.
+    `limits` also hold for other routes of the same account and model
+    (`schemas/settings/account.py`).
     """
 
     base_url: str | None = None

@@ -14,8 +14,8 @@ _CHARS = 16
 def settings_digest(config: Config) -> str:
     """Return 16 hexadecimal digits that are equal for equal settings.
 
-    Of secrets, only whether they are set counts. What may differ between machines does not count:
-    the path of the configuration file, where traces go, and where an agent shows its metrics.
+    A secret counts only as set or not set. Settings that may differ between machines do not count:
+    the path of the configuration file, the collector of traces, and the address for metrics.
     """
     shared = replace(config, otel=OtelConfig(), agent=replace(config.agent, http=None))
     raw = orjson.dumps(_plain(shared), option=orjson.OPT_SORT_KEYS)

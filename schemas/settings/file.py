@@ -1,8 +1,8 @@
 """Reads `docllm.toml` as flat names, each with its line, so that a fault can be located.
 
-The module knows no setting. The file names handlers, which are code, and addresses, to which keys
-are sent. A file that was found in the current folder, and that nobody named, is therefore read only
-if no other user could have put it there.
+This module knows no settings. The file names handlers (code) and addresses to which keys are sent.
+So a file that was found in the current folder, rather than named with --config, is read only if no
+other user could have placed it there.
 """
 
 import grp
@@ -80,7 +80,7 @@ class SettingFile:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that another user put in its place would be waited for."""
+    """Open a file without blocking, because another user may have put a pipe in its place."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

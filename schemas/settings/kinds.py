@@ -42,9 +42,10 @@ FIXED_CLIENT_SETTINGS = (
 )
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-_UNDOTTED = ("debug", "log_level")  # other names without a dot, such as `error_cb`, take no text
-# The form that SQLAlchemy reads. An address of another form would end up in its errors, including
-# the password.
+# All other undotted names, such as `error_cb`, are not text settings.
+_UNDOTTED = ("debug", "log_level")
+# The form that SQLAlchemy can parse. Its errors would quote an address of another form, with the
+# password.
 _SERVER = re.compile(
     r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?"
 )

@@ -49,7 +49,7 @@ KNOWN_TOKENS = {
     "mistral-large-2411": 128_000,
     "mistral-medium": 262_144,
 }
-UNKNOWN_TOKENS = 8192  # supposed of a model of which nobody knows what it takes
+UNKNOWN_TOKENS = 8192  # assumed for models whose context size is unknown
 
 
 def known_tokens(model: str) -> int | None:

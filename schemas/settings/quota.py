@@ -1,6 +1,6 @@
 """The limits of a provider's account for one model, and what tenants may take of them.
 
-Nobody counts here. The values are those that a person sets.
+Nothing is counted here: these are the values from the settings.
 """
 
 from dataclasses import dataclass, fields

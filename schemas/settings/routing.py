@@ -12,9 +12,9 @@ def configured_routes(config: Config) -> tuple[str, ...]:
 def configured_route(
     config: Config, type_name: str, model: str | None, route: str | None
 ) -> str | None:
-    """Return the configured route of a task: the one that it names, or of its model, or its type.
+    """Return the configured route of a task: the route it names, or its model's, or its type's.
 
-    Returns None if there is none, because nobody configured the route or the model.
+    Returns None if that route or model is not configured.
     """
     if route is not None:
         return route if route in configured_routes(config) else None

@@ -1,7 +1,7 @@
 """What may follow `?` in the URL of a MySQL ledger.
 
-Other tools write options there that docllm needs not or has always: these are taken and left out.
-No message holds a value.
+Other tools write options there that docllm does not need or always applies; such options are
+accepted and dropped. No message holds a value.
 """
 
 import difflib

@@ -77,8 +77,8 @@ _TYPES = "types."
 class _GivenValue:
     """A value as it was given, where, and the base folder of a relative path in it.
 
-    `unnamed` means that the value comes from a file that was found in the current folder, and that
-    nobody named.
+    `unnamed`: the value comes from a file that was found in the current folder, not named with
+    --config.
     """
 
     value: Any
@@ -88,9 +88,10 @@ class _GivenValue:
 
 
 def early_log_format(environ: Mapping[str, str]) -> LogFormat:
-    """Return how to log before the settings are read, so that a log of objects has no other line.
+    """Return the log format for messages before the settings are read.
 
-    Only the variable is asked. Settings that cannot be read are told in this form.
+    So a JSON log has only JSON lines. Only the environment variable is read. Faults of the settings
+    are logged in this format.
     """
     return LogFormat.JSON if environ.get(_LOG_FORMAT) == LogFormat.JSON else LogFormat.TEXT
 
@@ -198,7 +199,10 @@ def _key_faults(given: Mapping[str, _GivenValue]) -> list[str]:
 
 
 def _otel_faults(given: Mapping[str, _GivenValue], environ: Mapping[str, str]) -> list[str]:
-    """Refuse to send headers of the environment to a collector that nobody named, as above."""
+    """Refuse to send the environment's headers to a collector that an unnamed file sets.
+
+    `_key_faults` does the same for keys.
+    """
     address = given.get("otel.endpoint")
     variable = next((name for name in OTEL_HEADERS if environ.get(name)), None)
     if address is None or variable is None or not address.unnamed:

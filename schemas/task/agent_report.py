@@ -33,14 +33,14 @@ Row = TypeVar("Row")
 class Reason:
     """One reason why something does not run.
 
-    `code` is a `Code`, unless a newer agent has another one. `name` is the route, the topic
-    or the type. `text` is a server's own text, on one line. `seconds` is the time until the next
-    try; of calls that hang it is the age of the oldest, and `usual_s` is what calls usually take.
+    `code` is a `Code`, unless a newer agent has another one. `name` is the route, the topic or the
+    type. `text` is a server's own text, on one line. `seconds` is the time until the next try. For
+    hanging calls, `seconds` is the age of the oldest and `usual_s` the usual duration of a call.
     `model` and `address` are those of a route; no address holds a password or a query. `fallback`
-    is the route on which its tasks run meanwhile. Of a route that waits for a limit, `text` is the
-    limit's name in the settings, `count` the limit, `agents` how many agents share it, and
-    `seconds` how long the provider refuses calls. Of a lock, `text` is its holder, `count` how many
-    tasks of the agent wait, and `seconds` how long the first has.
+    is the route on which its tasks run meanwhile. For a route that waits for a limit: `text` is the
+    limit's setting, `count` its value, `agents` the number of agents that share it, and `seconds`
+    the remaining pause. For a lock: `text` is its holder, `count` the number of waiting tasks of
+    this agent, and `seconds` the longest wait.
     """
 
     code: str

@@ -14,14 +14,14 @@ SCHEMES = ("s3", "gs", "az", "https", "file")
 FORM = 's3://BUCKET/FOLDER/, gs://, az://, https://HOST/ or file:///FOLDER/, with a "/" at the end'
 _VISIBLE = re.compile(r"[!-~]+")  # `urlsplit` would drop line ends and tabs
 _DEFAULT_PORT = {"https": 443}
-_DECODINGS = 4  # servers that decode a path twice exist
+_DECODINGS = 4  # some servers decode a path more than once
 
 
 @dataclass(frozen=True, slots=True)
 class UriParts:
-    """A URI that means one place however it is read: its parts, decoded and compared as they are.
+    """A URI that every parser reads in the same way, as decoded parts.
 
-    `authority` is the host with its port, or the bucket.
+    They are compared exactly. `authority` is the host with its port, or the bucket.
     """
 
     scheme: str

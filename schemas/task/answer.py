@@ -24,8 +24,8 @@ def answer_value(line: bytes, codec: int, stored: bytes) -> Any:
 def answer_of(line: bytes, codec: int, stored: bytes) -> Any:
     """Return the answer to a task's line, as a value or a fragment that orjson writes.
 
-    The answer is JSON if the task or its type has a schema. An answer in which none of these is
-    found is returned as text.
+    The answer is JSON if the task or its type has a schema. If no answer is found in the stored
+    result, the result is returned as text.
     """
     body = stored_json(codec, stored)
     if is_value(codec):

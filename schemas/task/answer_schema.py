@@ -1,12 +1,10 @@
 """Bounds the work that a JSON Schema causes.
 
-All subschemas of `anyOf` and similar keywords are tried on the same value. Each may refer to others
-that do the same, for that value or for a part of it: thirty definitions that each name the next one
-twice are a billion trials.
-
-If a schema leads back to itself, the validator remembers what it tried, but not why it failed. It
-lists the errors of each alternative and of each of its parts, with a copy of the part in each
-error.
+`anyOf` and similar keywords try all their subschemas on the same value, and each subschema may do
+so again, for the value or for a part of it. Thirty definitions that each refer to the next one
+twice cause a billion trials. For a recursive schema, the validator remembers what it tried, but not
+why it failed. It lists the errors of every alternative and every part, each with a copy of that
+part.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,8 +36,8 @@ _EACH_IN_OBJECTS = ("patternProperties",)
 # Keywords whose subschemas apply to one part of a value each.
 _PART_IN_LISTS = ("items", "prefixItems")
 _PART_IN_OBJECTS = ("properties",)
-# To see which parts were evaluated, the validator goes through the subschemas beside such a keyword
-# again, and so does each of these subschemas that has such a keyword itself.
+# For `unevaluated...` keywords, the validator evaluates the neighbouring subschemas again, and
+# recursively those of every subschema that has such a keyword.
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _TIMES_UNEVALUATED = 3
 _MAX_LOOKUPS = 1_000_000

@@ -17,7 +17,7 @@ JSON_COMPLETION_ZLIB = 5
 POINTER = 6
 EXPIRED = 7  # a purge has deleted the result
 _PACKED = (COMPLETION_ZLIB, VALUE_ZLIB, JSON_COMPLETION_ZLIB)
-# The encoding of the same result whose text is known to be JSON, of those that do not say so.
+# Maps each encoding that does not state that the text is JSON to the equal encoding that does.
 WITH_JSON = {COMPLETION: JSON_COMPLETION, COMPLETION_ZLIB: JSON_COMPLETION_ZLIB}
 _VALUES = (VALUE, VALUE_ZLIB)
 _PLAIN = {COMPLETION_ZLIB: COMPLETION, VALUE_ZLIB: VALUE, JSON_COMPLETION_ZLIB: JSON_COMPLETION}

@@ -19,7 +19,7 @@ BATCH_HEADER = "docllm-batch"
 TASK_HEADER = "docllm-task"
 DISPOSITION_HEADER = "docllm-disposition"  # of dead letters alone
 UNREADABLE = "docllm-unreadable"  # replaces headers if the name of one of them is not text
-_TENANT_HEADER = "docllm-tenant"  # the row's, which a line need not name
+_TENANT_HEADER = "docllm-tenant"  # the tenant in the row; the line may lack it
 _MAX_TENANT_BYTES = 64
 _MAX_DIGITS = 18
 _HEADER_BYTES = 200  # memory that Python needs for a header besides its name and value
@@ -94,7 +94,7 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
         ("docllm-v", VERSION.encode()),
         ("docllm-ledger", publication.ledger.encode()),
         ("docllm-group", publication.group.encode()),
-        # Unchanged: a name with two blanks is another batch than one with a single blank.
+        # Not normalized: batch names that differ in the number of blanks are different batches.
         (BATCH_HEADER, publication.batch.encode()),
         ("docllm-task", b"%d" % publication.task_id),
         ("docllm-fence", b"%d" % publication.fence),

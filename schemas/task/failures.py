@@ -1,7 +1,7 @@
 """Why attempts fail and how tasks end, in the names that the ledger stores and people read.
 
-A row may be of a newer version. So whoever reads a name back compares it with these, and never
-converts it.
+A row may be of a newer version. So code that reads a stored name compares it with these values and
+never converts it to an enum member.
 """
 
 from enum import StrEnum
@@ -86,7 +86,7 @@ class ErrorClass(StrEnum):
     )
 
 
-# Rows of a task's history that are no attempt.
+# Classes of history rows that do not stand for an attempt.
 UNTRIED = frozenset(
     {
         ErrorClass.EXPIRED,

@@ -19,7 +19,7 @@ class GuardCause(StrEnum):
     Unless noted otherwise, looks begin `guard.probe_s` apart.
     """
 
-    # Nothing succeeds on the route. A prompt of our own shows whether the route works.
+    # Nothing succeeds on the route. docllm's own cheap prompt shows whether the route works.
     NO_SUCCESS = "no_success"
     # The tasks fail as a whole on a route that works. Looks follow each other fast.
     EXHAUSTED = "exhausted"
@@ -37,8 +37,8 @@ class Guard:
 
     - `opened_s` is None while the guard is raised.
     - `look_due_in_s` is the time until `probe_at`. Without a look, this is when the next one is
-      due. During a look, it is negative: so long ago the look began, or tasks were last called up
-      for it.
+      due. During a look, it is negative: the time since the look began or since tasks were last
+      called up for it.
     - `look_size` is the number of tasks in the present look, or in the next one if there is none.
     - `look_left` is the number of free places in the present look, -1 if there is none.
     - `look_at` is when the present look began. Without a look, it is when the last look ended or

@@ -1,4 +1,4 @@
-"""The hooks of a task's type: what a person's own code does after an attempt has ended.
+"""The hooks of a type of task: user code that runs after an attempt has ended.
 
 A hook is ordered in the transaction that ends the attempt, and runs at least once after it.
 

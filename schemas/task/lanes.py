@@ -27,9 +27,9 @@ class Lane(IntEnum):
 MAIN = Lane.NORMAL.destination
 # In the order in which a person reads them, the most urgent first.
 DESTINATIONS = tuple(lane.destination for lane in (Lane.URGENT, Lane.NORMAL, Lane.BULK))
-# Groups of older versions have none of these.
+# Lanes that groups created by older versions lack.
 ADDED = tuple(name for name in DESTINATIONS if name != MAIN)
-# Of 21 tasks that start while all lanes have work, how many are of each.
+# The share of each lane: of every 21 tasks that start while all lanes have work.
 TURNS = {Lane.URGENT: 16, Lane.NORMAL: 4, Lane.BULK: 1}
 _NUMBERS = frozenset(map(int, Lane))
 _BY_DESTINATION = {lane.destination: lane for lane in Lane}

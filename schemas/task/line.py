@@ -136,9 +136,9 @@ def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
 
 
 def _check_prompt(fields: dict[str, Any], *, with_input: bool) -> None:
-    """Refuse a document that the prompt does not use, and a placeholder that nothing fills.
+    """Refuse a document that the prompt does not use, and a placeholder without a document.
 
-    Such a mistake would be paid for, and be wrong, in every task of a batch.
+    Such a mistake would usually affect, and be paid for in, every task of a batch.
     """
     prompt = fields.get("prompt")
     if prompt is None and fields.get("type", DOCUMENT) == DOCUMENT:

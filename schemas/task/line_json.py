@@ -124,9 +124,10 @@ def _too_deep() -> LineError:
 def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
     """Refuse duplicate names: compare the colons of the text with those of the parsed object.
 
-    The parsed object is encoded again for this. Each pair has one colon and each string has its
-    own, so a pair that the parser dropped leaves a surplus in the text. The count is exact unless a
-    colon is written as an escape, so lines with such escapes also take the slow way.
+    The parsed object is encoded again for this. Every pair has one colon, and strings may contain
+    further colons. So if the parser dropped a pair, the text has more colons than the parsed
+    object. The count is exact unless a colon is escaped; lines with escaped colons are checked by
+    the slow method.
     """
     if value.count(b":") != _write(line).count(b":") or b"\\u003" in value:
         try:
@@ -193,7 +194,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _write(line: dict[str, Any]) -> bytes:
     try:
-        # As deep as the parts that the agent's request puts around a part of the line.
+        # Encoded within as many levels as the agent's request adds around a part of the line.
         return orjson.dumps([[[[line]]]])
     except orjson.JSONEncodeError:
         raise _too_deep() from None

@@ -1,8 +1,8 @@
-"""A result that lies outside the ledger: the object's content, and the pointer that is kept for it.
+"""A result outside the ledger: the object's content and the pointer to it.
 
-The content is a JSON object for programs of any kind: `id`, `batch`, `result`, and the whole
-`completion` if a provider answered. The last field has the stored result as it was, so that an
-export from the object equals one from the ledger.
+The content is a JSON object with `id`, `batch`, `result` and, for a provider's answer, the whole
+`completion`. The last field has the stored result unchanged, so that exports from the object and
+from the ledger are equal.
 """
 
 import hashlib

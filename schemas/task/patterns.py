@@ -74,7 +74,7 @@ def _work(pattern: str) -> int:
 
 
 def pieces(pattern: str) -> int:
-    """Return the number of pieces of a pattern that the library compiles separately."""
+    """Return how many pieces of a pattern the library compiles separately."""
     return 1 + (len(_PIECE.findall(pattern)) if backtracks(pattern) else 0)
 
 

@@ -1,8 +1,8 @@
 r"""Estimates how long a JSON Schema blocks the interpreter, to compile or to judge by it.
 
 The library never releases the interpreter's lock, so heartbeats stand still meanwhile. The figures
-are microseconds on a slow machine. They err on the high side, because work that looks expensive is
-merely done in another process.
+are microseconds on a slow machine. They are rather too high, because work that looks expensive is
+only moved to another process.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _KB_CHAR_US = 0.0001  # extra, for each KB of the pattern
 _BACKTRACK_US = 0.001  # a pattern with look-around may read the whole text again at each character
 _COMPILE_CHAR_US = 250.0  # for each character of an answer that may itself be a pattern
 _COST_BYTES = 1_000
-# Before each value but the first; JSON in a text may escape its separators.
+# One of these stands before each value except the first; JSON within a text may escape them.
 _SEPARATORS = (b",", b"[", b"{", b"\\u")
 
 

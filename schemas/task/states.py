@@ -1,9 +1,9 @@
 """A task's states, and the one table of legal transitions.
 
 A transition that is not listed does not exist. `docs/explanation/how-it-works.md` draws this table.
-The SQL of claim, release, reap and every settle takes its source states from it. A person's cancel
-and replay name narrower ones: cancel takes WAITING tasks, and the settle or reset of a running task
-cancels it; replay takes the one final state that the person selected.
+The SQL of claim, release, reap and every settle takes its source states from it. Cancel and replay
+use only a part of the source states. Cancel takes WAITING tasks; a running task is cancelled by its
+settle or reset. Replay takes the final state that the person selected.
 """
 
 from dataclasses import dataclass

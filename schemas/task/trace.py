@@ -1,4 +1,4 @@
-"""The ids of traces, which are derived: all programs make the same ones, and ask nobody.
+"""Derives the ids of traces; all programs compute the same ids without communication.
 
 All attempts of a task, on any agent, before and after a replay, are in one trace. A `traceparent`
 (W3C Trace Context) names a span of it.

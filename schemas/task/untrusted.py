@@ -20,7 +20,10 @@ class ContainedError(Exception):
 
 
 class _Contained:
-    """The guard of `contained`. It has no state, so that one is enough for every line of a file."""
+    """The guard of `contained`.
+
+    It has no state, so a single instance is reused for all lines of a file.
+    """
 
     def __enter__(self) -> None:
         """Let the body run."""
@@ -37,8 +40,8 @@ _CONTAINED = _Contained()
 def contained() -> _Contained:
     """Turn a BaseException of the body into a ContainedError; let an Exception pass as it is.
 
-    For synchronous code only. Nothing in it is cancelled, so a CancelledError there is the
-    library's own. A person's Ctrl-C passes.
+    For synchronous code only. Synchronous code cannot be cancelled, so a CancelledError in the body
+    comes from the library. A person's Ctrl-C passes.
     """
     return _CONTAINED
 

@@ -1,4 +1,4 @@
-"""Makes foreign texts, such as a provider's errors, fit to be stored and shown.
+"""Makes untrusted texts, such as a provider's errors, safe to store and to show.
 
 Every pattern in here runs in linear time.
 """
@@ -10,7 +10,8 @@ TEXT_CHARS = 500
 _READ_CHARS = 4000
 _REPLACEMENT = "\ufffd"
 
-# Local servers take shorter words as keys, and such a word may be any word of an error.
+# A shorter text is not masked: local servers accept any word as a key, and that word may occur in
+# any error.
 _LEAST_SECRET_CHARS = 6
 
 _KEY = re.compile(
@@ -22,7 +23,7 @@ _BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
 def masking(*secrets: str) -> Callable[[bytes], bytes]:
-    """Return a function that masks these secrets in a body, even if JSON escapes their characters.
+    """Return a function that masks these secrets in a body, even in escaped JSON.
 
     A secret may have any form. No repr shows it.
     """

@@ -56,13 +56,13 @@ class EmbeddedPartitions:
         return lag
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Replace the set of partitions that are not read, whatever their epoch."""
+        """Replace the set of paused partitions; their epochs do not matter."""
         self._paused = frozenset((partition.topic, partition.number) for partition in partitions)
 
     def mark(self, partition: Partition, watermark: int) -> None:
         """Note an offset that may be committed.
 
-        A mark of an old epoch is void, and marks never go back.
+        A mark with an old epoch is ignored, and so is a mark below an earlier one.
         """
         owned = self._owned.get(partition)
         if owned is not None:
@@ -118,7 +118,7 @@ class EmbeddedPartitions:
                 self._deliver(Revoked(partitions, lost=lost))
 
     def refresh(self, holdings: Iterable[Holding]) -> None:
-        """Take over new ends of logs; go on at the low watermark if records were deleted."""
+        """Update the ends of the logs; continue at the low watermark if records were deleted."""
         ends = {holding.partition_id: holding for holding in holdings}
         for owned in self._owned.values():
             holding = ends.get(owned.id)

@@ -21,7 +21,7 @@ from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
 IDLE_S = 0.05
-# A mark is committed within a second, the wait for a pass included.
+# A mark is committed within a second, including the wait for the next pass.
 _COMMIT_EVERY_S = 0.9
 _PROBE_EVERY_S = 0.5
 _BATCHES_IN_FLIGHT = 4
@@ -55,8 +55,7 @@ class EmbeddedReader:
         self._in_flight = 0
         self._changes = -1
         self._turned_at_s = clock.now_s()
-        # The first pass looks for dead members, because no other member may be waiting for their
-        # partitions.
+        # The first pass must look for dead members: no other member may be left to notice them.
         self._probed_at_s = -_PROBE_EVERY_S
 
     def step(self) -> float:

@@ -1,8 +1,7 @@
 """The embedded bus as a source: connects the event loop and the reader's thread.
 
-The loop's wishes go to the reader's thread, and the reader's events go to the loop. Everything that
-crosses goes through one queue in each direction, so nothing here needs a lock and every order is
-kept.
+The loop sends requests to the reader's thread, and the reader sends events to the loop. There is
+one queue for each direction, so no lock is needed and the order is kept.
 """
 
 import asyncio
@@ -98,7 +97,7 @@ class SteppedSource:
         await asyncio.shield(self._leaving)
 
     def step(self, wait_s: float = 0.0) -> float | None:
-        """Wait up to `wait_s` for a wish, fulfil all wishes, make one pass.
+        """Wait up to `wait_s` for a request, carry out all requests, then make one pass.
 
         Returns the seconds until the next pass, or None after the last pass.
         """
@@ -150,7 +149,7 @@ class SteppedSource:
     def _fail(self, error: Exception) -> None:
         if self._reader is not None and not self._last_pass:
             self._reader.close()
-        # A closed loop no longer listens, so there is nobody to notify.
+        # The loop is closed, so nobody can be notified.
         with contextlib.suppress(RuntimeError):
             self._post(SourceFailed(f"{type(error).__name__}: {error}", fatal=True))
             self._loop.call_soon_threadsafe(self._end)

@@ -30,7 +30,7 @@ class AssignedPartition:
     committed: int = 0
     unread: int = 0  # the offset after the last record that was read
     end: int = 0  # the offset at which the client last found the partition's end
-    # None: the client's flag is unknown, because it survives reassignment.
+    # None: unknown whether the client has paused it, because its flag survives a reassignment.
     paused: bool | None = None
     # Pairs of (first offset, leader epoch), ascending.
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Assignment:
         self._owned.update({key: AssignedPartition() for key in keys})
 
     def drop(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
-        """Own these partitions no longer; return those that were not void."""
+        """Disown these partitions; return the ones that were not void."""
         dropped = [self._owned.pop(key) for key in keys if key in self._owned]
         return tuple(owned.partition for owned in dropped if owned.partition)
 
@@ -210,7 +210,7 @@ class Assignment:
         )
 
     def count_lag(self, consumer: Consumer) -> None:
-        """Count the records above the committed offsets, by what the client knows by itself."""
+        """Count the records above the committed offsets, by the client's cached positions."""
         lag: Counter[str] = Counter()
         for key, owned in self._owned.items():
             try:

@@ -57,7 +57,7 @@ class Commits:
         self._waiting.append(done)
 
     def step(self, consumer: Consumer) -> None:
-        """Send the marked offsets, when it is time or somebody waits."""
+        """Commit the marked offsets if the interval is over or a caller of `ask` is waiting."""
         if self._sent or not (self._waiting or self._clock.now_s() >= self._next_s):
             return
         self._next_s = self._clock.now_s() + PERIOD_S

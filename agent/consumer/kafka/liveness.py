@@ -1,8 +1,8 @@
 """Checks now and then whether a consumer handle still reaches a broker.
 
-A handle that hears of no brokers at the wrong moment gives up its connections and looks for no
-others (librdkafka 2.16, issue 5301 there). This was seen in members without partitions, after the
-controller had taken all brokers for lost.
+A handle that receives an empty broker list at the wrong moment drops its connections and never
+opens others (librdkafka 2.16, issue 5301). This happened to members without partitions, after the
+controller had considered all brokers lost.
 """
 
 from confluent_kafka import Consumer, KafkaException

@@ -82,7 +82,7 @@ def highs(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
 
 
 def _edges(consumer: Consumer, keys: Iterable[Key], edge: int) -> dict[Key, int]:
-    # One question for all partitions: single questions would each wait behind a fetch on the same
+    # One request for all partitions: separate requests would each wait behind a fetch on the same
     # connection.
     questions = [TopicPartition(*key, edge) for key in keys]
     answers = consumer.offsets_for_times(questions, timeout=REQUEST_S) if questions else []

@@ -33,7 +33,8 @@ BATCH = 500
 POLL_S = 0.1
 AWAY_POLL_S = 0.5  # while no broker answers
 REOPEN_S = 2.0
-# Before a handle is closed: at least, and at most while it still has partitions.
+# How long a handle is served before it is closed: the minimum, and the maximum while it still has
+# partitions.
 LAST_POLLS = 3
 LAST_POLLS_MOST = 30
 # The client cannot unpack the batch, or the batch is damaged, and the client fetches it again
@@ -108,7 +109,7 @@ class KafkaReader:
             while not self._leaving.is_set():
                 self._leaving.wait(REOPEN_S)
                 self._serve(self._open())
-        # Whatever it is, the agent must hear that nobody reads any more.
+        # After any error, the agent must be told that no records arrive any more.
         except Exception as error:
             log.exception("the consumer thread ends", extra={"code": Code.INTERNAL_ERROR})
             self._bridge.give(SourceFailed(f"the consumer ended: {error}", fatal=True))

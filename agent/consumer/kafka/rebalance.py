@@ -110,7 +110,7 @@ class Rebalance:
     # ---- topics
 
     def step(self, consumer: Consumer) -> None:
-        """Compare topic ids when new ones came, and begin void partitions that can be read."""
+        """Compare topic ids if new ids arrived, and begin void partitions that can be read."""
         if self._watch.look():
             self._compare()
             is_silent = self._clock.now_s() - self._outside_since_s > SILENCE_S
@@ -121,7 +121,7 @@ class Rebalance:
         self._pause(consumer)
 
     def is_left_out(self) -> bool:
-        """Return whether a topic was made again and its group gave this member nothing of it.
+        """Return whether the group left this member without partitions of a recreated topic.
 
         The group's leader may have seen the new topic with some of its partitions only. It assigns
         the others no earlier than at the next join, so such a member should join anew, once.

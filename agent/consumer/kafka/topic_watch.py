@@ -60,7 +60,7 @@ class TopicWatch:
         return actual is not None and self._topic_ids.current().get(topic, actual) == actual
 
     def refresh(self) -> None:
-        """Ask now and wait up to ANSWER_S for the answer; without one the last ids stay."""
+        """Request the ids now and wait up to ANSWER_S; if no answer arrives, keep the last ids."""
         if self._question is None:
             self._ask()
         self._take(ANSWER_S)

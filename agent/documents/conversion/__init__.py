@@ -1,5 +1,5 @@
 """Text from PDF, DOCX, HTML and other encodings, made in processes with limits.
 
-Whoever writes a document can aim at the library that reads it. So the agent parses none: a process
-converts one document after another, and only that document fails when the process dies of it.
+A document may attack the library that parses it. So the agent itself parses no documents: child
+processes convert them one at a time. If a process dies, only its present document fails.
 """

@@ -1,4 +1,4 @@
-"""Converts documents by what their bytes are: text is decoded here, all else in a process.
+"""Converts documents by content: text is decoded here, other kinds in a child process.
 
 Tested by tests/unit/agent/documents/test_reader.py and
 tests/unit/agent/documents/conversion/test_by_content.py.
@@ -18,7 +18,7 @@ from schemas.task.document_text import NoTextError
 
 
 class TextMaker(Protocol):
-    """Makes text of what is not text."""
+    """Extracts the text of documents that are not plain text."""
 
     async def text(self, kind: Kind, raw: bytes) -> str:
         """Return the text of a document. Raises NoTextError and ConversionDiedError."""
@@ -26,7 +26,7 @@ class TextMaker(Protocol):
 
 
 class ByContent:
-    """A conversion that looks at the content, not at the name; `kept` are texts made before."""
+    """Converts by content, never by file name; `kept` is the cache of converted texts."""
 
     def __init__(
         self, *, executor: Executor, converters: TextMaker, kept: KeptTexts | None = None
@@ -57,7 +57,7 @@ class ByContent:
 
 
 def _looked_at(raw: bytes) -> tuple[Kind, str | None]:
-    """Return the kind, and the text if it needs no process."""
+    """Return the document's kind, and its text if no child process is needed."""
     kind = kind_of(raw)
     if kind is Kind.TEXT:
         return kind, raw.decode("utf-8-sig")

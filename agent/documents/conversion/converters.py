@@ -1,8 +1,8 @@
-"""The converting processes of an agent: started when they are needed, kept for the next document.
+"""The converting processes of an agent: started on demand and reused.
 
-What ends a process need not be the fault of its document: an earlier one may have left memory or
-broken state behind. So the document is converted once more in a new process, unless its process was
-new, or the document alone took too long.
+A process may die because of an earlier document, which left memory or broken state behind. So the
+document is converted once more in a new process, unless its process was new or the document itself
+took too long.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Makes plain text of a DOCX file: by way of HTML, which keeps tables and lists in their places."""
+"""Extracts plain text from a DOCX file, via HTML, which keeps tables and lists in place."""
 
 import io
 import zipfile
@@ -44,5 +44,5 @@ def _is_read(name: str) -> bool:
 
 
 def _no_image(_image: object) -> dict[str, str]:
-    """Leave an image alone: it may be large, or name a file or an address."""
+    """Skip an image: it may be large, or refer to a file or an address."""
     return {}

@@ -1,4 +1,4 @@
-"""Makes plain text of a page of HTML: blocks on lines of their own, cells of a row on one line."""
+"""Extracts plain text from HTML: blocks get lines of their own, a table row is one line."""
 
 from collections.abc import Iterator
 
@@ -66,7 +66,10 @@ def _end(node: LexborNode, lines: "_Lines") -> None:
 
 
 def _visits(root: LexborNode | None) -> Iterator[tuple[bool, LexborNode]]:
-    """Give each node when it opens and when it closes. A page may be nested too deep to recurse."""
+    """Yield each node when it opens and when it closes.
+
+    This does not recurse, because a page may be nested too deeply.
+    """
     node, depth = root, 0
     while node is not None:
         yield True, node
@@ -91,7 +94,7 @@ def _follows_another(node: LexborNode) -> bool:
 
 
 class _Lines:
-    """Puts words together; white space between them is one blank, a break, or a blank line."""
+    """Joins words into lines; white space becomes one blank, a line break, or a blank line."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -118,7 +121,7 @@ class _Lines:
         self._breaks = min(self._breaks + 1, 2)
 
     def mark(self, sign: str, *, breaks: int = 2) -> None:
-        """Begin a cell or an item with its sign, after at most so many breaks."""
+        """Begin a table cell or list item with its marker, after at most `breaks` line breaks."""
         self._breaks, self._blank = min(self._breaks, breaks), False
         self._put(sign)
         self._begun = False

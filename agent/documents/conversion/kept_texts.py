@@ -1,7 +1,7 @@
-"""Keeps the texts of converted documents on disk, for many questions about one document.
+"""Caches the texts of converted documents on disk, so that tasks can share a conversion.
 
-A text is found by the digest of its document and the version of what converted it. Several agents
-may use one folder: files appear whole, and one that is damaged does not count.
+The cache key is the document's digest and the converter's version. Several agents may share the
+folder: files appear atomically, and damaged files are ignored.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ _VERSION = 1  # raise it when the same document gets another text
 _LIBRARIES = ("charset-normalizer", "mammoth", "pypdf", "pypdfium2", "selectolax")
 _DIGEST_CHARS = 64
 _ENDING = ".txt"
-_ABANDONED_S = 3600.0  # after which an unfinished file is one of an agent that was killed
+_ABANDONED_S = 3600.0  # age from which an unfinished file is taken for that of a killed agent
 _FILL = 0.9  # of the most bytes, after the oldest texts were removed
 
 
 class KeptTexts:
     """Texts in `folder`, at most about `most_bytes`; those that were not used for longest go.
 
-    Errors of the disk cost conversions, never a task.
+    A disk error causes a new conversion and never fails a task.
     """
 
     def __init__(self, *, folder: Path, most_bytes: int) -> None:
@@ -83,7 +83,7 @@ class KeptTexts:
         return self._folder / f"{hashlib.sha256(raw).hexdigest()}-{_version()}{_ENDING}"
 
     def _remove_oldest(self) -> None:
-        """Remove what is too much; other agents may do the same at the same time."""
+        """Remove the oldest texts above the limit; other agents may do so concurrently."""
         found = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -114,7 +114,7 @@ class KeptTexts:
 
 @cache
 def _version() -> str:
-    """Return a name for all that decides which text a document gets."""
+    """Return a version string: the libraries and rules that determine a document's text."""
     versions = [str(_VERSION)]
     for library in _LIBRARIES:
         with suppress(metadata.PackageNotFoundError):

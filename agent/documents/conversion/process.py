@@ -36,8 +36,8 @@ class ConversionLimits:
 class ConversionDiedError(Exception):
     """A process ended before its document was converted. The text follows the document's name.
 
-    `lasting` says whether another attempt would fail alike, and `own` that what the process did
-    before has nothing to do with it.
+    `lasting`: another attempt would fail in the same way. `own`: earlier documents of the process
+    cannot be the cause.
     """
 
     def __init__(self, text: str, *, lasting: bool, own: bool = False) -> None:
@@ -149,7 +149,7 @@ class ConvertingProcess:
         known = -code in set(signal.Signals)
         name = signal.Signals(-code).name if known else f"exit code {code}"
         text = f"crashes what converts it, or needs too much memory ({name})"
-        # Only others kill it: a person, or the kernel when the machine has no more memory.
+        # The process never kills itself: a person did, or the kernel because memory ran out.
         return ConversionDiedError(text, lasting=code != -signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""What an agent and a converting process say to each other: a letter, a length, and bytes.
+"""The wire format between an agent and a converting process: a letter, a length, and bytes.
 
 Tested by tests/unit/agent/documents/conversion/test_converters.py.
 """

@@ -57,7 +57,8 @@ class AgentLink:
         self._waiting: dict[int, Future[Any]] = {}
         self._calls = 0
         self._run = 0  # the number of the present run; 0 is none
-        self.facts: dict[str, Any] = {}  # what may change during an attempt, as last told
+        # The attempt's changing values, as the agent sent them last.
+        self.facts: dict[str, Any] = {}
 
     def start(self) -> None:
         """Read what the agent sends, in a thread."""
@@ -158,7 +159,10 @@ class AgentLink:
 
 
 def error_of(fields: Mapping[str, Any]) -> BaseException:
-    """Return the error that the agent's own stands for; its `call` tells the agent which it is."""
+    """Rebuild the error that the agent sent.
+
+    By its `call` number, the agent later raises its own error again.
+    """
     name, text = fields["name"], fields["text"]
     error: BaseException
     if name == CallRefusedError.__name__:

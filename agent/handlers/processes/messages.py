@@ -1,4 +1,4 @@
-"""The messages between an agent and a handler's process: an object in JSON, and bytes beside it.
+"""The messages between an agent and a handler's process: a JSON object and raw bytes.
 
 Nothing of a process is unpickled. Each message has a head with the lengths of its two parts.
 """

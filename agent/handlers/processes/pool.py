@@ -1,8 +1,8 @@
-"""The processes of an agent's handlers: started when they are needed, kept for the next attempt.
+"""The processes of an agent's handlers: started on demand and reused.
 
-What ends a process need not be the fault of the attempt in it: an earlier one may have left
-memory, threads or broken state behind. An attempt whose process ends is therefore run once more, in
-a new process, unless its process was new. Only the second end is the attempt's own failure.
+A process may die because of an earlier attempt, which left memory, threads or broken state behind.
+So the attempt is run once more in a new process, unless its process was new. If that process dies
+too, the attempt has failed.
 """
 
 import logging
@@ -38,7 +38,7 @@ class PooledProcess(Protocol):
         ...
 
     def worn(self) -> bool:
-        """Return whether its next attempt could be blamed for what earlier ones left."""
+        """Return whether what earlier attempts left behind could make the next attempt fail."""
         ...
 
     def kill(self) -> None:

@@ -45,8 +45,9 @@ from schemas.task.wording import one_line
 log_of_handlers = logging.getLogger("handler")
 
 MOST_PROCESSES = 64  # that one handler may start
-EXIT_S = 2.0  # for a process that has closed its link to end by itself
-# Errors of calls by which the agent decides how an attempt ends: it raises its own again.
+EXIT_S = 2.0  # how long a process that has closed its link may take to exit
+# Errors that decide how an attempt ends. The agent raises its own original error, not the process's
+# copy.
 _DECIDING = (CallRefusedError, DocumentError, LeaseLostError, NoTurnError)
 _LOG_CHARS = 10_000
 _TRACE_CHARS = 20_000
@@ -157,9 +158,9 @@ class HandlerProcess:
             self._end_for(f"it started more than {MOST_PROCESSES} processes")
 
     def check_alive(self) -> None:
-        """Notice the end of a process whose link another one, which it started, holds open."""
+        """Detect that the process died although one of its child processes keeps the link open."""
         if not child_process.BY_KERNEL:
-            return  # only Linux tells it without waiting for the process
+            return  # only Linux can report the exit without reaping the process
         with suppress(ChildProcessError):  # it was waited for already
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 self._reader.feed_eof()
@@ -252,7 +253,7 @@ class HandlerProcess:
             raise ProcessDiedError(await self._why_dead()) from None
 
     async def _why_dead(self) -> str:
-        """Return why the process has closed its link: in words that follow the task's name."""
+        """Return why the process closed its link, worded to follow the task's name."""
         if self._reason is not None:
             return self._reason
         try:

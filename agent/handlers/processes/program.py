@@ -1,4 +1,4 @@
-"""The program of a handler's process: run one attempt after another, as the agent sends them.
+"""The program of a handler's process: runs the attempts that the agent sends, in turn.
 
 Tested by tests/unit/agent/handlers/processes/test_process.py.
 """
@@ -36,9 +36,10 @@ from schemas.settings.config import Structured
 from schemas.task.line import TaskLine, parse_again
 
 CHECK = "check"
-USABLE = "usable"  # an exit code alone may be the module's own
+# The handler's module could exit with the same code, so the code alone proves nothing.
+USABLE = "usable"
 UNUSABLE = 2
-_SPARE_MB = 1024  # for what is reserved and never used, as the stacks of threads are
+_SPARE_MB = 1024  # headroom for memory that is reserved but never used, such as thread stacks
 
 
 class RemoteView:
@@ -187,7 +188,10 @@ def _go_first() -> None:
 
 
 def _limit_data(memory_mb: int) -> None:
-    """Let a request for far too much memory fail, as the agent looks only now and then."""
+    """Make very large allocations fail.
+
+    The agent measures the process only periodically.
+    """
     if memory_mb:
         most = (2 * memory_mb + _SPARE_MB) << 20
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))

@@ -80,7 +80,7 @@ class ProcessStarter:
                 )
 
     async def _look(self) -> None:
-        """Compare what the processes use with what they may use."""
+        """End processes that use more memory or more child processes than allowed."""
         self._alive = {process for process in self._alive if not process.closed}
         for process in self._alive:
             process.check_alive()

@@ -1,4 +1,7 @@
-"""Reads from /proc what the sessions of processes use; a session holds what its leader started."""
+"""Reads the resource use of process sessions from /proc.
+
+A session includes all processes that its leader started.
+"""
 
 import os
 from collections.abc import Collection, Sequence

@@ -16,8 +16,7 @@ from typing import Protocol
 
 from agent.routes.route import Route
 
-# An agent that died with the turn holds up the others for so long. The turn is renewed while a
-# probe runs.
+# Lifetime of a turn. If its agent dies, the others wait this long. A running probe renews the turn.
 TURN_S = 5.0
 USED_S = 60.0
 PATIENCE = 3  # intervals without a turn
@@ -30,7 +29,7 @@ class Stance(StrEnum):
     GOES = "goes"  # it takes calls, as all do
     STOPPED = "stopped"  # it stopped because of what it saw itself
     JOINED = "joined"  # it stopped, as all have
-    WELL = "well"  # it takes calls, because it got an answer although all have stopped
+    WELL = "well"  # it takes calls although all others have stopped, because it got an answer
 
 
 class ProbeTurn(StrEnum):
@@ -200,7 +199,8 @@ class Peer:
             return True
         self._alone_from = None
         if self._waits_from_s is None or state.retry_s > self._retry_s or probes.running:
-            self._waits_from_s = now_s  # an agent has just taken the turn, or this one probes
+            # Another agent has just taken the turn, or this agent is probing.
+            self._waits_from_s = now_s
         if now_s - self._waits_from_s < PATIENCE * probes.following_interval_s:
             return False
         self._waits_from_s, self._alone_from = now_s, probes.started

@@ -79,8 +79,8 @@ class BoardSync:
     def _pause_s(self) -> float:
         """Return the time until the next exchange.
 
-        That is about half a second, less if the turn to probe will be free before, and more while
-        the board is away.
+        It is about half a second, less if the turn to probe is free sooner, and more while the
+        board is unreachable.
         """
         now_s = self._clock.now_s()
         waits = [

@@ -5,8 +5,8 @@ The module knows nothing of what the rows mean.
 Writing begins with BEGIN IMMEDIATE: a deferred transaction that reads and then writes fails under a
 second writer, whatever the timeout.
 
-There is no auto_vacuum. Later records reuse the pages of deleted records, so the file stays as
-large as the largest backlog was, and no commit pays for moving pages.
+auto_vacuum is off. Later records reuse the pages of deleted records, so the file stays as large as
+it was with the largest backlog, and no commit has to move pages.
 """
 
 import sqlite3

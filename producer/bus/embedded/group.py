@@ -102,8 +102,8 @@ class Member:
         self._beat_at_s = now_s
         if evicted:
             old_id, old_lock = self.id, self._lock
-            # This comes first: if the new lock cannot be made, the old lock is still ours to free,
-            # and the next turn is evicted again.
+            # Take the new lock first: if that fails, this member still holds its old lock, and the
+            # next turn is treated as evicted again.
             self._take_new_identity()
             old_lock.release()
             forget(self._locks, old_id)
@@ -161,8 +161,8 @@ class Member:
             )
 
     def _remove_dead(self, db: sqlite3.Connection, now_s: float, dead: Iterable[str]) -> None:
-        # After a pause of its own, a member cannot judge whose heartbeat is late until the others
-        # have had a session's time to send one.
+        # After it was itself paused, a member cannot judge other heartbeats until the others have
+        # had a session timeout to send one.
         if now_s - self._beat_at_s > SESSION_S / 2:
             self._awake_since_s = now_s
         if now_s - self._awake_since_s > SESSION_S:

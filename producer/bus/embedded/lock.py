@@ -1,8 +1,7 @@
 """Proof of life: each member holds an flock on a file of its own.
 
-The kernel frees the lock when the process ends, however it ends. A process that is forked without
-exec shares its parent's lock and keeps it; then only the session timeout shows that the parent
-died.
+The kernel frees the lock when the process ends, however it ends. A process that was forked without
+exec keeps its parent's lock. Then only the session timeout shows that the parent has died.
 """
 
 import fcntl

@@ -15,7 +15,7 @@ from producer.ports import Refusal
 from schemas.task.envelope import Outgoing, RawHeaders
 
 MAX_RECORD_BYTES = 4 << 20
-# One transaction appends no more than this, about: other writers wait for it.
+# The approximate size limit of one transaction of appends, because other writers wait for it.
 _CHUNK_ROWS = 500
 _CHUNK_BYTES = 4 << 20
 _OFFSET_BITS = 40

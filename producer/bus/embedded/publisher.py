@@ -17,7 +17,7 @@ from schemas.runtime.clock import Clock, SystemClock
 from schemas.runtime.executors import Executor
 from schemas.task.envelope import Outgoing
 
-# With one wait for the file's lock (5 s) on top, a call returns within the 20 s that the port
+# Together with one wait for the file's lock (5 s), a call returns within the 20 s that the port
 # allows.
 _PATIENCE_S = 14.0
 

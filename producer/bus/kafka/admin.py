@@ -37,11 +37,12 @@ Key = tuple[str, int]
 
 REQUEST_S = 10.0
 LOOK_S = 0.05  # between two looks for the leaders of new partitions
-MOVED_S = 0.5  # before a question is asked again whose leader or coordinator moved
+MOVED_S = 0.5  # pause before a request is repeated after its leader or coordinator has moved
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
-# A controller's words for brokers it has not heard of yet, or not for a while.
+# Parts of a controller's error text about brokers that are not registered yet or are considered
+# lost.
 FENCED = "currently fenced"
 
 
@@ -103,8 +104,8 @@ class KafkaTopicAdmin:
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
         """Create a topic with the settings of docllm.
 
-        Some services choose the codec of every topic; there it is left to them. Raises
-        UnsafeStateError when the topic exists, UnreachableError.
+        If a service chooses the codec of every topic, its choice is kept. Raises UnsafeStateError
+        when the topic exists, UnreachableError.
         """
         settings = settings_of(topic)
         try:
@@ -225,7 +226,7 @@ class KafkaTopicAdmin:
         return await self._when_led(lambda: self._offsets_now(partitions, spec))
 
     async def _when_led(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
-        """Ask again while a leader or coordinator moves, or does not know its role yet."""
+        """Repeat the request while its leader or coordinator moves or is not ready."""
         end_s = self._clock.now_s() + REQUEST_S
         while True:
             try:

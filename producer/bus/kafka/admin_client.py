@@ -1,8 +1,8 @@
 """Keeps an admin client, and opens a new one when no broker has answered it for a while.
 
-A broker that its controller takes for lost answers that there are no brokers. An admin client that
-hears this at the wrong moment gives up its connections and looks for no others, even long after the
-broker is back (librdkafka 2.16, issue 5301 there).
+A broker that its controller considers lost returns an empty broker list. An admin client that
+receives such a list at the wrong moment drops its connections and opens no others, even long after
+the broker has recovered (librdkafka 2.16, issue 5301).
 """
 
 import logging
@@ -16,8 +16,7 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Longer than any question takes, so a client has no open question when the client after it is
-# replaced.
+# Longer than any request. So when a client is replaced, the client before it has no open request.
 SILENCE_S = 20.0
 
 
@@ -28,7 +27,8 @@ class RenewedAdmin:
         self._opened = opened
         self._clock = clock
         self.client = opened()
-        # Kept because a client that is garbage-collected never answers.
+        # The replaced client is kept: a garbage-collected client would never answer its open
+        # requests.
         self._before: AdminClient | None = None
         self._answered_s = clock.now_s()
 

@@ -1,4 +1,4 @@
-"""Which of librdkafka's errors say that no broker answers, and how loud others are logged."""
+"""Tells which librdkafka errors mean that no broker answers, and how to log the others."""
 
 import logging
 

@@ -2,9 +2,9 @@
 
 No group notices these consumers.
 
-Each question has a handle and a thread of its own, which are abandoned when they do not return.
-librdkafka measures its waits by the wall clock, so a wait that is under way at a backward clock
-jump ends that much later. Some of its closes never end.
+Each request has a handle and a thread of its own, and both are abandoned if they do not return in
+time. librdkafka measures waits by the wall clock, so a backward clock jump prolongs a wait in
+progress. Some of its closes never return.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ LASTING = {
     KafkaError._BAD_MSG,  # noqa: SLF001
 }
 PARTITION_END = KafkaError._PARTITION_EOF  # noqa: SLF001
-# Every cluster has this topic. The metadata of one topic is small; that of all may be large.
+# Every cluster has this topic. Metadata of one topic is small, while metadata of all topics may be
+# large.
 INTERNAL = "__consumer_offsets"
 # The smallest prefetch: one record of each partition is wanted.
 PREFETCH: Settings = {

@@ -23,8 +23,8 @@ from schemas.task.envelope import Outgoing
 
 log = logging.getLogger(__name__)
 
-# The wait in line before anything is sent; plus the message timeout, it is less than the 20 s that
-# a publish may take.
+# The longest wait before a record is sent. With the message timeout, it stays below the 20 s that a
+# publish may take.
 WAIT_S = 3.5
 GROUP_RECORDS = 20_000
 SERVE_S = 0.1

@@ -1,7 +1,7 @@
 """One idempotent Kafka producer: sends a group of records and reports each record's result.
 
-Only failures are reported record by record. A report for each success would take the interpreter's
-lock each time, which beside a busy event loop costs 0.1 to 0.3 ms. One thread uses the producer.
+Only failed records get a delivery report. A report for each success would acquire the interpreter's
+lock each time, which costs 0.1 to 0.3 ms if the event loop is busy. One thread uses the producer.
 
 A fatal error is raised by whichever call lets the client report (confluent-kafka 2.16); no callback
 hears of it.
@@ -36,8 +36,8 @@ PERMANENT = {
     KafkaError.INVALID_MSG,
     KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
 }
-# SystemError: the client went on to report a delivery after it had raised, and may have dropped the
-# first exception.
+# SystemError: the client reported a delivery after it had already raised an exception, which may be
+# lost.
 ENDED = (KafkaException, SystemError)
 Failures = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
 
@@ -53,7 +53,7 @@ class Sender:
         self._failures: Failures = {}
         self._broken = False
         self._troubles: set[int] = set()  # kinds of trouble logged since the last delivery
-        self._partitions: dict[str, int] = {}  # how many a topic has, 0 if nobody could say
+        self._partitions: dict[str, int] = {}  # number of partitions by topic; 0 if unknown
         self._producer = self._open()
 
     def serve(self) -> None:

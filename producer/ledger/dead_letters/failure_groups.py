@@ -71,9 +71,9 @@ class FailureGroup:
 
 
 def answers(connection: Connection, group: str, selection: Selection) -> bool:
-    """Return whether the roll-ups know all filters of the selection.
+    """Return whether the roll-ups can answer the selection.
 
-    They do not know the dead letters of one error among the other errors of a batch.
+    They cannot single out one error from the common group of a batch's other errors.
     """
     if selection.since is not None or selection.until is not None or selection.key is not None:
         return False

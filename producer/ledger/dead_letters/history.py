@@ -110,12 +110,11 @@ class Child:
 class Story:
     """One task.
 
-    `attempts` includes the successful attempt. `history` has all other attempts, those before a
-    replay included. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
-    ids of the task that ordered it, of the one that ordered that one, and so on; `children` are the
-    tasks that it ordered, as far as the ledger has noted them. `hooks` are those that are not done,
-    in words, and `locks` those that it holds now. `expired` names what was deleted of it: `input`,
-    `result`.
+    `attempts` includes the successful attempt. `history` has all other attempts, including those
+    before a replay. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
+    ids of its parent, its parent's parent, and so on; `children` are the tasks that it ordered, as
+    far as the ledger has noted them. `hooks` are those that are not done, in words, and `locks`
+    those that it holds now. `expired` names what was deleted of it: `input`, `result`.
     """
 
     number: int

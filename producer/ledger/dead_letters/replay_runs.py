@@ -28,7 +28,7 @@ class ItemState(IntEnum):
 
     WAITS = 0
     REPLAYED = 1
-    SKIPPED = 2  # it had changed when its turn came, or its batch is cancelled
+    SKIPPED = 2  # skipped: the task had changed, or its batch is cancelled
     UNREAD = 3  # a record that still is no task
 
 
@@ -36,7 +36,7 @@ class ItemState(IntEnum):
 class ReplayRequest:
     """A person's request for a replay.
 
-    `rate` is items a second, None for no limit. `nonce` tells two equal wishes apart.
+    `rate` is items a second, None for no limit. `nonce` distinguishes two equal requests.
     """
 
     selection: Selection

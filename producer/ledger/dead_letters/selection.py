@@ -80,7 +80,7 @@ class Selection:
     def names_records(self) -> bool:
         """Return whether the selection asks for quarantined records by name.
 
-        A selection that only does not exclude them does not ask for them.
+        It is not enough that the filters would include them.
         """
         return self.with_records and bool(
             OF_RECORDS & set(self.dispositions) or self.fingerprint or self.record is not None

@@ -121,7 +121,7 @@ def _ids(connection: Connection, key: str, group: str) -> list[int]:
 def _of_batch(
     connection: Connection, selection: Selection, group: str, index: str
 ) -> list[ColumnElement[bool]]:
-    """Return the condition that a dead letter is of the selected batch, or of a batch of the group.
+    """Return the condition that a dead letter is in the selected batch, or else in the group.
 
     A subquery that gives one value is never turned into a join, with which a server might begin.
     """

@@ -1,6 +1,6 @@
-"""Tells which dead letters on their topic are needed no more. Changes nothing.
+"""Finds the dead letters on their topic that are no longer needed.
 
-Tested by tests/contract/test_dead_trim.py.
+Read only. Tested by tests/contract/test_dead_trim.py.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,10 +24,10 @@ class TopicLetter:
 def spent(
     connection: Connection, group: str, letters: Collection[TopicLetter]
 ) -> Collection[TopicLetter]:
-    """Return the letters without which the ledger and its archives have all.
+    """Return the letters that may be deleted.
 
-    Their task was replayed since, or is in an archive as it died, or its batch was purged, or its
-    input was deleted, so that nobody is to have it back.
+    A letter may be deleted if its task was replayed since, if an archive has the task as it died,
+    if its batch was purged, or if its input was deleted on purpose.
     """
     rows = _rows(connection, group, {letter.task_id for letter in letters})
     archived = select(batch.c.name).where(

@@ -30,7 +30,8 @@ Answer = TypeVar("Answer")
 
 _PAGE = 500
 _PAGE_BYTES = 8 << 20
-# Only a task that a record brought has headers. Nobody knows who made a batch that was loaded back.
+# Only tasks from records have headers. For a batch that was loaded back from dead letters, the
+# origin is unknown.
 _OF_INBOX = and_(task_input.c.headers.is_not(None), batch.c.note != store.Origin.LETTERS.value)
 
 _PARENT = task.alias("parent")

@@ -19,7 +19,7 @@ MOST_OBJECTS, MOST_BYTES = 64, 8 << 20  # that are read together
 
 
 def no_outputs(pointers: Sequence[OutputPointer]) -> Sequence[bytes | Exception]:
-    """Return errors only: there is nothing that reads objects."""
+    """Return an error for each object; used where no reader of objects exists."""
     return [OSError("nothing here reads it") for _ in pointers]
 
 

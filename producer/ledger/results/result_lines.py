@@ -23,7 +23,7 @@ from schemas.task.wording import one_line
 _REFUSAL = re.compile(
     r"(?P<status>[45][0-9]{2})(?: (?P<code>[^\s:]+))?: (?P<message>.*)", re.DOTALL
 )
-# In the place of the error of a task that succeeded.
+# The value of `error` for a succeeded task.
 EXPIRED_RESULT = "EXPIRED"
 EXPIRED_TEXT = "its result was deleted after its time; an archive of the batch may have it"
 _CLASSES_OF_REFUSALS = frozenset(

@@ -1,9 +1,8 @@
-"""Takes over an archive that the ledger does not know, as after a backup was restored.
+"""Adopts an archive that the ledger does not know, for example after a backup was restored.
 
-The batch is marked as archived, and as one whose rows are to go, so nothing is loaded into it. Then
-its open tasks end, without hooks: the archive has how they ended, and their hooks ran then.
-
-Tested by tests/contract/test_adopter.py.
+The batch is marked as archived and as being purged, so nothing can be loaded into it. Then its open
+tasks end without hooks: they ended before, as the archive shows, and their hooks have run. Tested
+by tests/contract/test_adopter.py.
 """
 
 from collections.abc import Sequence
@@ -68,7 +67,7 @@ def of_keys(connection: Connection, batch_id: int, keys: Sequence[bytes]) -> lis
 def missing(
     connection: Connection, batch_id: int, ids: tuple[int, int], has: bytearray
 ) -> bytes | None:
-    """Return the key of a task between two ids that the archive does not have; None if it has all.
+    """Return the key of a task in the id range that the archive lacks; None if it has all.
 
     `has` has a 1 for each id from the first one on that the archive has. An erased task has no
     content left, so no archive needs to have it.
@@ -146,7 +145,7 @@ def is_begun(connection: Connection, batch_id: int, uri: str) -> bool:
 
 
 def finish(connection: Connection, batch_id: int) -> None:
-    """Note that the archive holds what the batch is from now on; its open tasks have ended."""
+    """Mark the adoption as complete, once the batch's open tasks have ended."""
     newest = archives.newest(connection, [batch_id])[batch_id]
     of_archive = update(archive).where(archive.c.id == newest.id)
     connection.execute(of_archive.values(created_at=utc_now()))
@@ -155,8 +154,8 @@ def finish(connection: Connection, batch_id: int) -> None:
 def end_page(connection: Connection, batch_id: int) -> int:
     """Cancel a page of open tasks of an adopted batch, and no hook runs; return how many.
 
-    Tasks that run are ended too: their agents were lost with what followed the backup, and one that
-    lives finds that its claim is gone.
+    Running tasks are ended too: their agents belong to the time before the restore. An agent that
+    is still alive finds its claim gone.
     """
     is_open = (task.c.batch_id == batch_id, task.c.status.in_(OPEN))
     found = connection.execute(along_open(select(task.c.id).where(*is_open)).limit(PAGE))

@@ -116,11 +116,11 @@ def begin(
     file_format: str,
     made_by: tuple[str, str],
 ) -> Archive:
-    """Return the unfinished archive of the batch below `folder`, or a new one.
+    """Return the batch's unfinished archive below `folder`, or a new archive.
 
-    `made_by` are the schema's revision and the version of docllm. An unfinished archive of another
-    version, or of what the batch was before it changed, is given up. Raises UnsafeStateError if
-    the batch cannot be archived now.
+    `made_by` is the schema revision and docllm's version. An unfinished archive is given up if
+    another version began it, or if the batch has changed since. Raises UnsafeStateError if the
+    batch cannot be archived now.
     """
     _require_final(connection, target)
     changed_at = last_change(connection, target.id)
@@ -184,7 +184,7 @@ def finish(
 
 
 def last_change(connection: Connection, batch_id: int) -> datetime:
-    """Return when a task of the batch last entered a state; long ago if none ever did.
+    """Return when a task of the batch last changed its state; a time long ago if none ever did.
 
     Every move of a task is counted, so nothing has changed since a later time.
     """
@@ -203,8 +203,8 @@ def as_time(value: Any) -> datetime:
 def quiet(connection: Connection, group: str, *, age_s: float, mark: str) -> list[Batch]:
     """Return the batches that lack a mark and have not changed for `age_s`, the oldest first.
 
-    `mark` is a column of `batch`. Batches with work, without tasks, or purged are left out; so are
-    batches that are not archived, unless that is the mark.
+    `mark` is a column of `batch`. Left out are batches with open work, without tasks, or already
+    purged, and unarchived batches unless `mark` is `archived_at`.
     """
     before = connection.execute(select(utc_after(-age_s))).scalar_one()
     wanted = [batch.c.group_name == group, batch.c[mark].is_(None), batch.c.purged_at.is_(None)]
@@ -257,7 +257,7 @@ def newest(connection: Connection, batch_ids: Iterable[int]) -> dict[int, Archiv
 
 
 def covering(connection: Connection, batch_id: int) -> Archive | None:
-    """Return the newest verified archive if it holds what the batch is now; None otherwise.
+    """Return the newest verified archive if the batch has not changed since; otherwise None.
 
     A program of an older version may have loaded or replayed tasks after the batch was archived.
     """

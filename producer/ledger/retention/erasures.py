@@ -45,7 +45,7 @@ _NEW_KEY = update(task).where(task.c.id == bindparam("of_id"))
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose data is erased: a tenant's, or that of one id, which several batches may have."""
+    """The subject of an erasure: a tenant, or one id, which may occur in several batches."""
 
     tenant: str | None = None
     key: str | None = None
@@ -104,7 +104,8 @@ def count(connection: Connection, subject: Subject, batch_ids: Sequence[int]) ->
 def ids_of_key(connection: Connection, subject: Subject, batch_ids: Sequence[int]) -> list[int]:
     """Return the tasks of an id and all that they ordered, the last one first.
 
-    A task comes after those that it ordered: if the erasure is cut off, it still leads to them.
+    Follow-ups come before their parent: if the erasure is interrupted, the parent still leads to
+    the rest.
     """
     key = (subject.key or "").encode()
     query = select(task.c.id).where(task.c.batch_id.in_(batch_ids), task.c.task_key == key)
@@ -146,8 +147,9 @@ def audit(connection: Connection, group: str, actor: str, subject: Subject, task
 def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: bool) -> Erased:
     """Erase what is stored of these tasks; with `tenant`, the names of their tenants too.
 
-    Those that wait are cancelled. Those that run are left. Without `tenant`, so are tasks that lead
-    to others that are not erased yet: all these are returned among those that run.
+    Waiting tasks are cancelled. Running tasks are left and returned in `running`. Without `tenant`,
+    tasks that lead to follow-ups that are not erased yet are also left, and are also returned in
+    `running`.
     """
     cancel.cancel_waiting(connection, [_Id(task_id) for task_id in ids])
     lock = select(task.c.id, task.c.status, task.c.digest).where(task.c.id.in_(sorted(ids)))
@@ -167,9 +169,11 @@ def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: boo
 
 
 def _leading(connection: Connection, ids: Sequence[int], running: set[int]) -> set[int]:
-    """Return the tasks that run, those of this page that lead to a task that stays, and the latter.
+    """Return the tasks that cannot be erased yet.
 
-    The caller has locked the tasks, so the settle in which one ordered others has committed.
+    These are the running tasks, follow-ups outside this page, and all tasks of this page that lead
+    to one of these. The caller has locked the tasks, so every settle that ordered follow-ups has
+    committed.
     """
     query = (
         select(follow_up.c.parent_id, task.c.id, task.c.task_key)

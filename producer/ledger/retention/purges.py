@@ -55,7 +55,7 @@ _OF_TASK: tuple[Column[Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PurgedPage:
-    """What one transaction did: with how many tasks, and how many it left because they run again.
+    """The result of one transaction: how many tasks it purged, and how many run again.
 
     The next page begins at `next_id`.
     """

@@ -1,4 +1,4 @@
-"""Reads the status of a group's batches from the counts: numbers of tasks, costs, and the rate.
+"""Reads a group's batches from the counts: numbers of tasks, costs, and rates.
 
 A few statements read all batches. None of them grows with the number of tasks.
 
@@ -19,7 +19,7 @@ from schemas.ledger.tables import batch, tally, task
 from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
 from schemas.task.states import Status
 
-MINUTES = 10  # that are looked back
+MINUTES = 10  # minutes of history that are read
 COUNTED_MOST = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
 _NO_FAILURES = frozenset({*TallyOutcome, *UNTRIED} - {ErrorClass.EXPIRED})
@@ -29,7 +29,7 @@ _FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
 
 @dataclass(frozen=True, slots=True)
 class ArchivedBatch:
-    """That a batch is archived: since when, where (empty if unknown), and if its rows are gone."""
+    """A batch's archive: its time, its URI (empty if unknown), and whether the rows are purged."""
 
     at: str
     uri: str
@@ -151,9 +151,9 @@ def _may_have(rows: Sequence[Any], status: Status) -> bool:
 def _failed_lately(
     connection: Connection, sums: Mapping[int, Sequence[Any]]
 ) -> dict[int, dict[str, int]]:
-    """Return by batch and class which attempts of the last minutes failed and were no last ones.
+    """Return, by batch and class, the recently failed attempts that did not end their task.
 
-    Only open batches are queried in which such attempts were counted at all.
+    Only open batches with any such attempts are queried.
     """
     batches = [
         batch_id

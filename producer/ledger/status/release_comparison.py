@@ -1,9 +1,10 @@
 """Says which release fails more often than the others, beyond chance. Pure.
 
 A release is compared with all others in the same minutes and on the same routes, so that an outage,
-which hits all of them, blames none. In each minute and route the others tell how many attempts
-would have failed (the test of Mantel and Haenszel). A burst of failures in one minute is one event,
-however many attempts it hits: so the spread is that of whole minutes, if that is larger.
+which hits all of them, blames none. For each minute and route, the failure rate of the other
+releases gives the expected number of failures (Mantel-Haenszel test). A burst of failures within a
+minute is one event, however many attempts fail. So the spread is also computed over whole minutes,
+and the larger of the two spreads is used.
 """
 
 from collections import defaultdict
@@ -13,8 +14,8 @@ from datetime import datetime
 from math import sqrt
 from typing import Any
 
-MARGIN = 0.02  # a release is named for a difference of two points or more,
-DEVIATIONS = 3.0  # which is so many standard deviations or more
+MARGIN = 0.02  # a release is reported if its rate is at least two percentage points higher
+DEVIATIONS = 3.0  # and at least this many standard deviations above the others
 
 
 @dataclass(frozen=True, slots=True)

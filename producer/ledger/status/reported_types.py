@@ -9,7 +9,7 @@ from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import agent
 from schemas.task.agent_report import from_json
 
-REPORTED_S = 86_400.0  # after its last heartbeat, how long an agent's types count as known
+REPORTED_S = 86_400.0  # how long after an agent's last heartbeat its types count as known
 _MOST = 1000  # agents, the latest first: restarts leave many rows
 
 

@@ -1,4 +1,4 @@
-"""One reading of a whole group for programs that watch it: its status, and all that happened.
+"""Reads a whole group for monitoring: its status, and the sums of all that happened.
 
 Read only. No query in here grows with the number of tasks.
 
@@ -37,10 +37,9 @@ _FRESH = text("SET SESSION information_schema_stats_expiry = 0")
 class Snapshot:
     """A group at one moment.
 
-    `oldest_due_s` is how long the task that has waited longest has been due, by the state in which
-    it waits; 0 if none is due.
-    `oldest_order` is the id of the oldest publish order, 0 if there is none. `quarantined` are
-    records that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of
+    `oldest_due_s` is, by waiting state, how long the task that is due first has been due; 0 if none
+    is due. `oldest_order` is the id of the oldest publish order, 0 if there is none. `quarantined`
+    are records that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of
     unfinished replays, by state. `rows` is the server's estimate of how many rows each table has,
     of all groups; SQLite makes none. `archived_s` is how long ago an archive was last verified,
     None if none was.

@@ -36,7 +36,7 @@ VERSIONS = Path(__file__).parent / "versions"
 # so that agents of the previous version run on while the group is upgraded.
 COMPATIBLE_FROM = "0005"
 _NAMED = 5  # agents in a message
-_ALIVE_S = 12.0  # without a heartbeat, after which an agent does not run any more
+_ALIVE_S = 12.0  # age of a heartbeat from which its agent counts as not running
 _ALEMBIC = table("alembic_version", column("version_num"))
 _LOCK = "docllm.migrate"
 _LOCK_TRIES = 60  # of one second each

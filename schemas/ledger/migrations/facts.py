@@ -1,7 +1,7 @@
 """Fills the columns and roll-ups that revision 0005 adds, from the rows of older versions.
 
-Each step can run again, also after agents of an older version have worked in between: what it
-writes depends only on the rows, not on what it wrote before.
+Each step can run again, even if agents of an older version have worked in between: its result
+depends only on the rows, not on an earlier run.
 
 Tested by tests/integration/test_upgrade.py.
 """
@@ -93,9 +93,9 @@ def sum_up(connection: Connection) -> None:
     """Move all counts into the roll-ups, in one transaction that sees no half of another's.
 
     A count of a replay that an older version wrote names no route, and no count names a tenant. So
-    the numbers of dead and cancelled tasks come from the dead letters and the tasks: a later replay
-    takes its task out of the sum that has it. Tasks whose rows were deleted since stay counted,
-    without route and tenant.
+    the numbers of dead and cancelled tasks are computed from the dead letters and tasks, with route
+    and tenant. Then a later replay reduces the correct sum. Tasks whose rows have been deleted stay
+    counted, without route and tenant.
     """
     if connection.dialect.name != "sqlite":
         connection.commit()

@@ -1,6 +1,6 @@
-"""Facts that screens, metrics and limits read: roll-ups, and what rows did not know of themselves.
+"""Adds roll-ups and columns for screens, metrics and limits.
 
-The counts so far are summed up here, once, because rows of older versions lack the new columns.
+Existing counts are summed up once here, because rows of older versions lack the new columns.
 """
 
 from typing import Any

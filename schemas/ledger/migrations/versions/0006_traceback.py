@@ -1,4 +1,7 @@
-"""The traceback of the attempt of which a task died. Every database adds the column at once."""
+"""Adds the traceback of the attempt at which a task died.
+
+All databases add this column instantly.
+"""
 
 import sqlalchemy as sa
 

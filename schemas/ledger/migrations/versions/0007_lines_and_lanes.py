@@ -1,6 +1,6 @@
-"""Adds the lines of dead tasks, what providers' errors name, and the lane in which a task waits.
+"""Adds the lines of dead tasks, fields of providers' errors, and the lanes of tasks.
 
-By its line, a dead task is recognized that comes back without headers. Tasks of older versions are
+The line identifies a dead task whose letter comes back without headers. Tasks of older versions are
 in the normal lane.
 """
 

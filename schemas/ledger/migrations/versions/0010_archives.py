@@ -1,7 +1,7 @@
 """Adds the archives of batches, and what was purged of each batch.
 
-Nothing is filled: older programs neither archive nor purge, and they take a batch with
-`archived_at` for one whose missing tasks are done.
+No existing row needs new values, because older programs neither archive nor purge. In a batch with
+`archived_at`, older programs already treat missing tasks as done.
 """
 
 import sqlalchemy as sa
