@@ -36,7 +36,7 @@ async def told(config: Config, group: str) -> str:
         raise UnreachableError(
             f"these batches have an archive at {to} and are not archived here, as after a backup "
             f"was restored: {names}{rest}; before agents run and pay for them again, run for each: "
-            "python -m producer archive --adopt --batch NAME"
+            f"python -m producer archive --adopt --batch NAME --group {group}"
         )
     return f"archives to {to}{_ages(config)}"
 

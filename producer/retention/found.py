@@ -40,13 +40,17 @@ async def manifests(
 
 
 def require_folder(to: str) -> None:
-    """Raise ConfigError if the URI names a folder of this machine that does not exist."""
+    """Raise ConfigError if the URI names no folder of this machine that can be used."""
     parts = uri_parts(to)
-    if parts.scheme == "file" and not Path("/", *parts.segments).is_dir():
-        path = "/" + "/".join(parts.segments).removesuffix("/")
-        raise ConfigError(
-            f"the folder {path} for archives does not exist; make it, or name another"
-        )
+    if parts.scheme != "file":
+        return
+    path = Path("/", *parts.segments)
+    try:
+        fault = "" if path.is_dir() else "does not exist"
+    except OSError as error:  # the name is too long, or a folder above it is closed to docllm
+        fault = f"cannot be used: {error.strerror}"
+    if fault:
+        raise ConfigError(f"the folder {path} for archives {fault}; make it, or name another")
 
 
 def _folders(to: str) -> Iterator[str]:

@@ -80,5 +80,5 @@ async def lost_archive(store: WriteOnceStore, target: Purgeable) -> str:
         return ""
     return (
         f"of its archive, {fault}; put the archive back, or run: python -m producer archive "
-        f"--batch {target.name} --to DIR, or purge it with --unarchived to lose what is deleted"
+        f"{target.options} --to DIR, or purge it with --unarchived to lose what is deleted"
     )

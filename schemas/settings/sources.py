@@ -338,7 +338,8 @@ def _absolute(value: Any, base: Path) -> Any:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    matches = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches
+    matches = near(name, known, 1) or near(name.lower(), known, 1)
     return f"; did you mean {matches[0]}?" if matches else f"; known are: {', '.join(known)}"
 
 

@@ -238,7 +238,8 @@ async def test_a_batch_whose_archive_is_gone_is_not_purged(
         with pytest.raises(UnsafeStateError) as refused:
             await purged(ledger_db, keep, memory=memory)
         assert str(refused.value).startswith(f"batch {BATCH}: of its archive, {MANIFEST} ")
-        assert f"archive --batch {BATCH} --to DIR" in str(refused.value)
+        command = f"archive --batch {BATCH} --group {GROUP} --to DIR"
+        assert command in str(refused.value)
 
     assert ledger_db.count(tables.task_input) == 3
     assert all(row.purging_at is None for row in ledger_db.rows(tables.batch))

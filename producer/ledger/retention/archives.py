@@ -62,13 +62,17 @@ def obstacle(connection: Connection, target: Batch) -> str:
     is_loading = row.note == Origin.LOAD.value and row.closed_at is None
     if is_loading and row.cancelled_at is None:
         return "its load has not ended; if none is running, start the same load again"
+    resume = f"python -m producer replay --resume --group {target.group}"
     hindrances = (
         (open_task(target.id), "some of its tasks are not final; wait, or cancel the batch"),
-        (raised_guard(target.id), "a guard holds it back; see: python -m producer guard list"),
+        (
+            raised_guard(target.id),
+            f"a guard holds it back; see: python -m producer guard list --group {target.group}",
+        ),
         (waiting_hook(connection, target.id), "hooks of its tasks have not run yet; wait"),
         (
             _waiting_replay(connection, target),
-            "a replay has not ended; run: python -m producer replay --resume",
+            f"a replay has not ended; run: {resume}",
         ),
     )
     found = (reason for query, reason in hindrances if connection.execute(query).first())

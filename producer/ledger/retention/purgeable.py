@@ -3,6 +3,7 @@
 Tested by tests/contract/test_ledger_purge.py.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,6 +64,11 @@ class Purgeable:
     purged_at: datetime | None
 
     @property
+    def options(self) -> str:
+        """Return the options that name the batch in a command for a person."""
+        return f"--batch {shlex.quote(self.name)} --group {self.group}"
+
+    @property
     def tasks(self) -> int:
         """Return how many final tasks the batch has had."""
         return sum(self.counts.values())
@@ -95,7 +101,7 @@ def refusals(
     if not current.is_archived and not unarchived:
         since = " since it changed" if current.verified_at else ""
         reasons.append(
-            f"it was not archived{since}; run: python -m producer archive --batch {target.name} "
+            f"it was not archived{since}; run: python -m producer archive {target.options} "
             "--to DIR, or name it with --unarchived to lose what is deleted"
         )
     return reasons
@@ -139,12 +145,14 @@ def _busy(connection: Connection, target: Purgeable, keep: Keep) -> Iterator[str
     if row.closed_at is None and row.note == Origin.LOAD.value and row.cancelled_at is None:
         yield "its load has not ended; if none is running, start the same load again"
     if _any(connection, open_task(target.id)):
-        yield f"not all of its tasks are final; see: python -m producer status --batch {row.name}"
+        yield f"not all of its tasks are final; see: python -m producer status {target.options}"
     if _any(connection, raised_guard(target.id)):
-        yield f"a guard holds it back; run: python -m producer guard open {row.name}"
+        name = f"{shlex.quote(row.name)} --group {target.group}"
+        yield f"a guard holds it back; run: python -m producer guard open {name}"
     ids = id_range(connection, target.id)
     if _any(connection, _replayed(target, ids)):
-        yield "a replay has tasks of it; run: python -m producer replay --resume"
+        resume = f"python -m producer replay --resume --group {target.group}"
+        yield f"a replay has tasks of it; run: {resume}"
     if _any(connection, waiting_hook(connection, target.id)):
         yield "hooks of its tasks have not run; agents whose settings name them run them"
     if unsent := _unsent(connection, target, ids):
