@@ -1,6 +1,8 @@
 """Turns: the right of one agent to do some work for a limited time.
 
-A turn expires by itself. Tested by tests/contract/test_ledger_retainer.py.
+A turn expires by itself.
+
+Tested by tests/contract/test_ledger_retainer.py.
 """
 
 import hashlib

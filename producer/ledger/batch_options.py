@@ -1,7 +1,8 @@
 """A batch's defaults for fields that its lines do not set, as JSON in the batch's row.
 
-Other versions write them too, so a reader ignores unknown fields. Tested by
-tests/contract/test_ledger_claim.py.
+Other versions write them too, so a reader ignores unknown fields.
+
+Tested by tests/contract/test_ledger_claim.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,8 @@
 """Builds the request fields for structured output.
 
-Pure. Tested by tests/unit/agent/handlers/test_request.py.
+Pure.
+
+Tested by tests/unit/agent/handlers/test_request.py.
 """
 
 from typing import Any

@@ -1,6 +1,8 @@
 """Finds the dead letters on their topic that are no longer needed.
 
-Read only. Tested by tests/contract/test_dead_trim.py.
+Read only.
+
+Tested by tests/contract/test_dead_trim.py.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,8 +1,9 @@
 """Adopts an archive that the ledger does not know, for example after a backup was restored.
 
 The batch is marked as archived and as being purged, so nothing can be loaded into it. Then its open
-tasks end without hooks: they ended before, as the archive shows, and their hooks have run. Tested
-by tests/contract/test_adopter.py.
+tasks end without hooks: they ended before, as the archive shows, and their hooks have run.
+
+Tested by tests/contract/test_adopter.py.
 """
 
 from collections.abc import Sequence
