@@ -11,7 +11,7 @@ Tested by tests/contract/test_quota.py.
 
 from dataclasses import dataclass, replace
 
-from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
+from agent.quota.ledger import Ask, Charge, DayCount, QuotaAnswer, QuotaRequest, Refund
 from schemas.settings.quota import QuotaLimits
 
 # The share of a limit that is granted. The rest is reserved for grants that are used late.
@@ -74,13 +74,22 @@ class QuotaAccount:
         self._pause_ms = 0.0
         self._full = False  # whether all levels were full before the request
         self._day, self._used = -1, 0
+        self._base = 0  # of `_used`: calls that this account was told of
         self._agents: dict[str, _Agent] = {}
         self._hungry: dict[str, float] = {}
 
     def exchange(
-        self, agent: str, request: QuotaRequest, now_ms: float, part: float = 1.0
+        self,
+        agent: str,
+        request: QuotaRequest,
+        now_ms: float,
+        part: float = 1.0,
+        today: int | None = None,
     ) -> QuotaAnswer:
-        """Answer a request. `part` is the part of the limits that this account may give."""
+        """Answer a request. `part` is the part of the limits that this account may give.
+
+        `today` is the day (UTC) where `now_ms` does not count from 1970.
+        """
         past_ms = self._pass_time(now_ms)
         known = self._agents.get(agent)
         again = known is not None and known.sequence == request.sequence
@@ -91,10 +100,10 @@ class QuotaAccount:
             known.seen_ms = self._clock_ms
             known.held = max(request.running, known.seats)
             return self._answer(request, known)
-        self._count_day(request, now_ms)
+        self._count_day(request, int(now_ms // DAY_MS) if today is None else today)
         self._note_hunger(agent, request.asks)
         mine = self._seat(agent, request, part)
-        mine.granted, binding = self._grant(request, mine)
+        mine.granted, binding = self._grant(request, mine, part)
         self._agents[agent] = mine
         return self._answer(request, mine, binding)
 
@@ -113,6 +122,11 @@ class QuotaAccount:
         hungry_ms = self._clock_ms - HUNGRY_MS
         self._hungry = {name: ms for name, ms in self._hungry.items() if ms > hungry_ms}
         return past_ms
+
+    @property
+    def _learns(self) -> bool:
+        """Return whether the account may have forgotten what the agents know."""
+        return self._clock_ms < self._learns_until_ms
 
     def _adjust(self, request: QuotaRequest, past_ms: float) -> None:
         """Move the scale, and pause after a refusal."""
@@ -150,13 +164,14 @@ class QuotaAccount:
             levels[name] = max(-minute, min(minute, level))
         self.levels = levels
 
-    def _count_day(self, request: QuotaRequest, now_ms: float) -> None:
-        day, today = int(now_ms // DAY_MS), request.used_today
+    def _count_day(self, request: QuotaRequest, day: int) -> None:
         if day != self._day:
-            self._day, self._used = day, 0
+            self._day, self._used, self._base = day, 0, 0
         self._used = max(0, self._used - request.refund.requests)
-        if today is not None and today.day == day:
-            self._used = max(self._used, today.calls)
+        # What agents were told is too high once others have given something back.
+        for told in (request.used_today, request.told_today if self._learns else None):
+            if told is not None and told.day == day and told.calls > self._used:
+                self._used = self._base = told.calls
 
     def _note_hunger(self, agent: str, asks: tuple[Ask, ...]) -> None:
         self._hungry.pop(agent, None)
@@ -182,7 +197,7 @@ class QuotaAccount:
             seats = max(running - 1, int(keeps and wants > 0), 0)
         elif not fair:
             seats = max(0, min(wants, free, 1))
-        if self._clock_ms < self._learns_until_ms:
+        if self._learns:
             seats = min(seats, running)
         held = max(running, seats)
         return _Agent(sequence, 0, seats, held, max(held, min(wants, fair)), self._clock_ms)
@@ -195,7 +210,7 @@ class QuotaAccount:
         turn_ms = min(TURN_MS, ROUND_MS * limit // agents)
         return agent.seats > 0 and agent.seen_ms // turn_ms == self._clock_ms // turn_ms
 
-    def _grant(self, request: QuotaRequest, mine: _Agent) -> tuple[int, str]:
+    def _grant(self, request: QuotaRequest, mine: _Agent, part: float) -> tuple[int, str]:
         """Return how many of the first asks are granted, and the limit that stopped the next."""
         limits = request.limits
         first = dict(self.levels)
@@ -204,7 +219,9 @@ class QuotaAccount:
         ends = max(request.ends, int(self._full and request.running > 0))
         usable = mine.seats - request.running - request.in_hand + ends
         for number, ask in enumerate(request.asks):
-            binding = self._binding(limits, ask, number, first, sharers)
+            binding = self._binding(ask, number, first, sharers)
+            if not binding and self._day_is_used(limits, part):
+                binding = "rpd"
             if limits.in_flight is not None and number >= usable:
                 binding = "in_flight"
             if binding or self._pause_ms > self._clock_ms:
@@ -214,9 +231,7 @@ class QuotaAccount:
             self._used += 1
         return len(request.asks), ""
 
-    def _binding(
-        self, limits: QuotaLimits, ask: Ask, number: int, first: dict[str, float], sharers: int
-    ) -> str:
+    def _binding(self, ask: Ask, number: int, first: dict[str, float], sharers: int) -> str:
         """Return the limit that stops this ask, or "".
 
         Agents with waiting tasks share a level; each may take up to three times its fair part, so
@@ -228,9 +243,19 @@ class QuotaAccount:
             taken = first[name] - level + charged(name, ask.cost)
             if not enough or (number and taken > max(1.0, 3 * first[name] / sharers)):
                 return name
-        if limits.rpd is not None and self._used >= limits.rpd:
-            return "rpd"
         return ""
+
+    def _day_is_used(self, limits: QuotaLimits, part: float) -> bool:
+        """Return whether the calls of the day are used up, as far as is known.
+
+        With a part of the limits, an agent does not see the others' calls. So it takes its part of
+        the calls that were left when it was told last how many there had been.
+        """
+        if limits.rpd is None:
+            return False
+        return (
+            self._learns or not part or self._base + (self._used - self._base) / part >= limits.rpd
+        )
 
     def _answer(self, request: QuotaRequest, mine: _Agent, binding: str = "") -> QuotaAnswer:
         return QuotaAnswer(
@@ -240,4 +265,5 @@ class QuotaAccount:
             scale=self.scale,
             agents=len(self._agents),
             binding=binding,
+            today=DayCount(day=self._day, calls=self._used),
         )

@@ -63,8 +63,9 @@ class QuotaRequest:
     now, `in_hand` the grants that it has not used, and `ends` is how many calls will probably end
     before the next request: their seats can be reused immediately. `refund`, `refused` (calls) and
     `retry_after_s` (the longest) are about the time since the last answered request. `remaining` is
-    the lowest share of a limit that the provider said is left. `used_today` counts calls of the
-    whole group, for a ledger that has lost its memory.
+    the lowest share of a limit that the provider said is left. For a ledger that has lost its
+    memory, `used_today` counts calls of the whole group, and `told_today` is what the ledger's last
+    answer said.
     """
 
     key: str
@@ -79,6 +80,7 @@ class QuotaRequest:
     retry_after_s: float = 0.0
     remaining: float | None = None
     used_today: DayCount | None = None
+    told_today: DayCount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class QuotaAnswer:
     `seats` is None without a limit of calls at once. Nothing is granted for `paused_s`. `scale` is
     the part of the limits that the provider accepts at present. `agents` is the number of agents
     seen recently. `binding` is the limit for which an ask was not granted, by its name in the
-    settings, or "".
+    settings, or "". `today` is how many calls the account's day has seen.
     """
 
     granted: tuple[bool, ...]
@@ -97,6 +99,7 @@ class QuotaAnswer:
     scale: float
     agents: int
     binding: str
+    today: DayCount | None = None
 
 
 class QuotaAwayError(Exception):

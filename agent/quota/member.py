@@ -48,6 +48,7 @@ class QuotaMember:
         self.agents = 1
         self.binding = ""
         self.used_today: DayCount | None = None
+        self._told_today: DayCount | None = None  # by the ledger's last answer
         self._asks: dict[Hashable, tuple[Ask, ...]] = {}
         self._grants: deque[_Grant] = deque()
         self._own: deque[_Grant] = deque()  # recent grants by the share
@@ -193,6 +194,7 @@ class QuotaMember:
             retry_after_s=self._retry_after_s,
             remaining=self._remaining,
             used_today=self.used_today,
+            told_today=self._told_today,
         )
         self._requests = self._tokens_in = self._tokens_out = 0
         self._refused, self._retry_after_s, self._remaining = 0, 0.0, None
@@ -226,6 +228,7 @@ class QuotaMember:
         self._seats, self._seats_until_s = answer.seats or 0, sent_s + SEATS_LIVE_S
         self._paused_until_s = now_s + answer.paused_s
         self.scale, self.agents, self.binding = answer.scale, answer.agents, answer.binding
+        self._told_today = answer.today or self._told_today
         self._give_back_old(now_s)
 
     def _uncovered(self) -> Iterator[Ask]:

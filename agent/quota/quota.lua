@@ -27,7 +27,9 @@
 --       18 keep_s        how long the keys live
 --       19 in_hand       grants that are not used
 --       20 ends          calls that probably end before the next request
---       21 and so on     tokens_in, tokens_out of each ask
+--       21 told_day      of the next
+--       22 told          calls of that day by the last answer; -1 unknown
+--       23 and so on     tokens_in, tokens_out of each ask
 --
 -- result 1 granted       how many of the asks, from the first
 --        2 seats
@@ -35,6 +37,8 @@
 --        4 scale
 --        5 agents
 --        6 binding       the limit that stopped the next ask, or ''
+--        7 day           of the next
+--        8 calls         of that day
 
 local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
 local HUNGRY, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
@@ -47,7 +51,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local agent, sequence, running = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused, remaining = tonumber(ARGV[7]), tonumber(ARGV[9])
 local in_hand, ends = tonumber(ARGV[19]), tonumber(ARGV[20])
-local asks = math.floor((#ARGV - 20) / 2)
+local asks = math.floor((#ARGV - 22) / 2)
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn')
@@ -136,6 +140,8 @@ local function count_day()
   if today ~= day then day, used = today, 0 end
   used = math.max(0, used - ARGV[4])
   if tonumber(ARGV[10]) == day then used = math.max(used, tonumber(ARGV[11])) end
+  -- What agents were told is too high once others have given something back.
+  if clock < learn and tonumber(ARGV[21]) == day then used = math.max(used, tonumber(ARGV[22])) end
 end
 
 -- Returns seats, held and claim of this agent. `held` and `claim` are then those of the others.
@@ -168,7 +174,7 @@ local function stops(cost, first, sharers, is_first)
       end
     end
   end
-  return rpd > 0 and used >= rpd and 'rpd' or ''
+  return rpd > 0 and (used >= rpd or clock < learn) and 'rpd' or ''
 end
 
 local function grant(seats, sharers)
@@ -176,7 +182,7 @@ local function grant(seats, sharers)
   local first, usable = {}, seats - running - in_hand + ends
   for name, level in pairs(levels) do first[name] = level end
   for ask = 0, asks - 1 do
-    local cost = charges(1, tonumber(ARGV[21 + 2 * ask]), tonumber(ARGV[22 + 2 * ask]))
+    local cost = charges(1, tonumber(ARGV[23 + 2 * ask]), tonumber(ARGV[24 + 2 * ask]))
     binding = stops(cost, first, sharers, ask == 0)
     if in_flight > 0 and ask >= usable then binding = 'in_flight' end
     if binding ~= '' or pause > clock then return ask end
@@ -219,4 +225,4 @@ end
 redis.call('HSET', KEYS[1], unpack(written))
 for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[18]) end
 return {granted, seats, text(math.max(0, pause - clock)), text(scale), redis.call('ZCARD', KEYS[3]),
-        binding}
+        binding, day, used}

@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from agent.quota.ledger import QuotaAnswer, QuotaAwayError, QuotaRequest
+from agent.quota.ledger import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
 from producer.checks.redis_rights import refused
 from schemas.settings.config import Secret
 
@@ -89,20 +89,25 @@ class RedisQuotaLedger:
 def _arguments(request: QuotaRequest) -> Iterator[int | float]:
     """Yield the arguments of the script after the agent, in the order of the table at its head."""
     yield from (request.sequence, request.running)
-    refund, today, limits = request.refund, request.used_today, request.limits.given
+    refund, limits = request.refund, request.limits.given
     yield from (refund.requests, refund.tokens_in, refund.tokens_out)
     yield from (request.refused, request.retry_after_s)
     yield -1 if request.remaining is None else request.remaining
-    yield from (-1, -1) if today is None else (today.day, today.calls)
+    yield from _day(request.used_today)
     yield from (limits.get(name, 0) for name in _LIMITS)
     yield KEEP_S
     yield from (request.in_hand, request.ends)
+    yield from _day(request.told_today)
     for ask in request.asks:
         yield from (ask.cost.tokens_in, ask.cost.tokens_out)
 
 
+def _day(count: DayCount | None) -> tuple[int, int]:
+    return (-1, -1) if count is None else (count.day, count.calls)
+
+
 def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
-    granted, seats, paused_ms, scale, agents, name = answer
+    granted, seats, paused_ms, scale, agents, name, day, calls = answer
     # An option of the address decides whether Redis's client returns str or bytes.
     binding = name if isinstance(name, str) else name.decode()
     return QuotaAnswer(
@@ -112,6 +117,7 @@ def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
         scale=float(scale),
         agents=agents,
         binding=binding,
+        today=DayCount(day=day, calls=calls),
     )
 
 

@@ -7,7 +7,7 @@ The shares of a group's agents add up to 1 without communication. The rules are 
 from collections.abc import Callable, Mapping, Sequence
 
 from agent.ports import Clock
-from agent.quota.account import QuotaAccount
+from agent.quota.account import DAY_MS, QuotaAccount
 from agent.quota.ledger import QuotaAnswer, QuotaRequest
 
 # Part of its share that an agent uses; the rest is a reserve, because partitions move and other
@@ -41,10 +41,10 @@ class ShareLedger:
         """Answer each request by the agent's share."""
         share = max(0.0, min(1.0, self._partitions()))
         part = share * (self._caution if share >= 1.0 else CAUTION)
-        now_ms = self._clock.now_s() * 1000
+        now_ms, today = self._clock.now_s() * 1000, int(self._clock.utc_s() * 1000 // DAY_MS)
         return [
             self._accounts.setdefault(request.key, QuotaAccount()).exchange(
-                "self", request, now_ms, part
+                "self", request, now_ms, part, today
             )
             for request in requests
         ]

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import insert
 
+from agent.ledger.calls_of_day import calls_since
 from agent.maintenance.day_counter import DayCounter
 from agent.quota.ledger import DayCount
 from schemas.ledger import tables
@@ -31,6 +32,34 @@ def add(ledger_db: LedgerDatabase, entered: int, **values: object) -> None:
         "entered": entered,
     }
     ledger_db.run(lambda c: c.execute(insert(tables.tally_series), [row | values]))
+
+
+def add_recent(ledger_db: LedgerDatabase, delta: int, at: datetime, **values: object) -> None:
+    row = {
+        "batch_id": ledger_db.batch().id,
+        "type": "document",
+        "created_at": at,
+        "route": "a",
+        "state": int(Status.SUCCEEDED),
+        "outcome": "succeeded",
+        "fingerprint": bytes(16),
+        "delta": delta,
+    }
+    ledger_db.run(lambda c: c.execute(insert(tables.tally), [row | values]))
+
+
+def test_calls_that_are_not_summed_up_yet_count(ledger_db: LedgerDatabase) -> None:
+    other = ledger_db.batch("theirs", "other").id
+    add(ledger_db, 1)
+    add_recent(ledger_db, 2, MIDNIGHT)
+    add_recent(ledger_db, 4, MIDNIGHT + timedelta(hours=2), outcome="SERVER")
+    add_recent(ledger_db, 8, MIDNIGHT - timedelta(seconds=1))
+    add_recent(ledger_db, 16, MIDNIGHT, outcome="loaded")
+    add_recent(ledger_db, 32, MIDNIGHT, route="c")
+    add_recent(ledger_db, 64, MIDNIGHT, batch_id=other)
+    add_recent(ledger_db, -128, MIDNIGHT)
+
+    assert ledger_db.call(calls_since, GROUP, ["a", "b"], MIDNIGHT) == 7
 
 
 async def test_the_calls_of_today_are_counted_for_each_account(ledger_db: LedgerDatabase) -> None:

@@ -295,15 +295,47 @@ async def test_calls_that_end_soon_are_granted_for_beforehand(meeting: Meeting) 
 async def test_a_day_has_its_calls(meeting: Meeting) -> None:
     """The count ends with the day, and survives a ledger that forgets by the agents' own count."""
     limits, today = QuotaLimits(rpd=10), START_MS // DAY_MS
+    await meeting.say("a", limits)
+    meeting.wait(1_000)
     assert sum((await meeting.say("a", limits, 7)).granted) == 7
     assert sum((await meeting.say("a", limits, 7, refund=Refund(requests=2))).granted) == 5
     meeting.flush()
-    answer = await meeting.say("b", limits, 7, used_today=DayCount(day=today, calls=8))
+    await meeting.say("b", limits, used_today=DayCount(day=today, calls=8))
+    meeting.wait(1_000)
+    answer = await meeting.say("b", limits, 7)
     assert (sum(answer.granted), answer.binding) == (2, "rpd")
 
     meeting.wait(DAY_MS)
     yesterday = DayCount(day=today, calls=10)
+    await meeting.say("b", limits, used_today=yesterday)
+    meeting.wait(1_000)
     assert sum((await meeting.say("b", limits, 7, used_today=yesterday)).granted) == 7
+
+
+async def test_a_day_survives_a_ledger_that_forgets_it(meeting: Meeting) -> None:
+    """The ledger hears from the agents what it told them last.
+
+    It believes them only after a loss, when it grants nothing for a second: what one agent gave
+    back, another was told of as used.
+    """
+    limits = QuotaLimits(rpd=10)
+    await meeting.say("a", limits)
+    meeting.wait(1_000)
+    told = (await meeting.say("a", limits, 4)).today
+    assert told == DayCount(day=START_MS // DAY_MS, calls=4)
+    assert sum((await meeting.say("b", limits, 4)).granted) == 4
+    meeting.flush()
+
+    assert sum((await meeting.say("a", limits, 9, told_today=told)).granted) == 0
+    await meeting.say("b", limits, told_today=replace(told, calls=8))
+    meeting.wait(1_000)
+    answer = await meeting.say("a", limits, 9)
+    assert (sum(answer.granted), answer.binding) == (2, "rpd")
+
+    back = await meeting.say(
+        "b", limits, 9, refund=Refund(requests=1), told_today=replace(told, calls=10)
+    )
+    assert sum(back.granted) == 1
 
 
 async def test_a_ledger_that_forgot_begins_empty(meeting: Meeting) -> None:
@@ -395,8 +427,14 @@ def drawn(rng: random.Random, sequence: int) -> QuotaRequest:
         refused=draw(3) if rng.random() < 0.1 else 0,
         retry_after_s=rng.random() * 8,
         remaining=rng.choice([None, 0.2, 0.8]),
-        used_today=rng.choice([None, DayCount(day=START_MS // DAY_MS + draw(2), calls=draw(300))]),
+        used_today=_draw_day(rng),
+        told_today=_draw_day(rng),
     )
+
+
+def _draw_day(rng: random.Random) -> DayCount | None:
+    day = DayCount(day=START_MS // DAY_MS + rng.randrange(2), calls=rng.randrange(300))
+    return rng.choice([None, day])
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -146,15 +146,19 @@ class Kill:
 class Quota:
     """The limits of a route's account; 0 is none.
 
-    `faults` counts those of Redis, `agents` those that ran.
+    `faults` counts those of Redis, `agents` those that ran. `days_s` are the times at which days of
+    the limits begin, and when the last of them ends. `shares`: agents may have kept to shares.
     """
 
     route: str
     rpm: int = 0
     tpm: int = 0
     in_flight: int = 0
+    rpd: int = 0
     faults: int = 0
     agents: int = 1
+    days_s: Sequence[float] = ()
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

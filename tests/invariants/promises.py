@@ -91,6 +91,7 @@ def p5_outages_cost_nothing(run: Evidence) -> list[str]:
         quotas.above_the_rate,
         quotas.more_tokens,
         quotas.more_at_once,
+        quotas.above_the_day,
         turns.tenant_above_its_cap,
         turns.type_above_its_slots,
         failures.free_counted,

@@ -1,6 +1,7 @@
 """Limits of the provider: calls stay within them, whatever happens to agents and to Redis."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tests.invariants.evidence import Call, Evidence, Quota
 
@@ -72,6 +73,30 @@ def more_at_once(run: Evidence) -> list[str]:
         running += change
         if running > most:
             odd.append(f"{name} at {at_s:.3f}: {running} calls at once, {most} are allowed")
+    return odd
+
+
+def above_the_day(run: Evidence) -> list[str]:
+    """No more calls are made in a day than the limit says, though Redis forgets and agents end.
+
+    Grants of the evening may be used just after midnight. The calls of an agent that ended may be
+    known to nobody, if Redis forgot them too. With shares, partitions that move may take their part
+    of the limit twice.
+    """
+    quota = run.quota
+    if quota is None or not quota.rpd:
+        return []
+    most = quota.rpd + (quota.rpd + quota.agents if quota.shares else 0)
+    if quota.faults:
+        ends_s = [agent.ended_s for agent in run.agents.values() if agent.ended_s is not None]
+        most += run.slots * sum(end_s < quota.days_s[-1] for end_s in ends_s)
+    starts_s = [call.start_s for call in _calls(run, quota)]
+    odd = []
+    for begin_s, end_s in pairwise(quota.days_s):
+        since_s = begin_s + LATE_S if begin_s else begin_s
+        count = sum(since_s <= start_s < end_s for start_s in starts_s)
+        if count > most:
+            odd.append(f"{count} calls from {since_s:.3f} to {end_s:.3f}, {most} are allowed a day")
     return odd
 
 

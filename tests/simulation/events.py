@@ -164,6 +164,7 @@ class Events:
         """Make Redis unavailable."""
         if redis := self._world.redis:
             redis.faults += 1
+            redis.shares = True
             self._away("redis", (2, 15, 40))
 
     def redis_flushed(self) -> None:

@@ -70,6 +70,7 @@ _EVENTS = {
     "make_again": (0.06, 1),
     "forget_offsets": (0.1, 1),
 }
+_OF_DATES = {"database_clock", "agent_clock", "redis_clock", "redis_restored"}
 _RECORDS_LOST = {"lose", "forget_offsets", "make_again"}
 # The kinds of a run's tasks, by weight. A run mixes the usual ones with at most one rare kind.
 USUAL = {
@@ -275,7 +276,7 @@ def _draw_quota(plan: Plan, rng: random.Random) -> None:
     """Set limits of the provider in some runs, and let Redis have troubles in most of them."""
     if rng.random() < 0.65:
         return
-    choices = {"rpm": (30, 60, 120), "in_flight": (1, 2, 4), "tpm": (2000, 20_000), "rpd": (500,)}
+    choices = {"rpm": (30, 60, 120), "in_flight": (1, 2, 4), "tpm": (2000, 20_000), "rpd": (8, 20)}
     names = rng.sample(sorted(choices), rng.choice((1, 1, 2)))
     plan.quota = {name: rng.choice(choices[name]) for name in names}
     plan.provider_share = rng.choice((1.0, 1.0, 0.5))
@@ -288,6 +289,8 @@ def _draw_quota(plan: Plan, rng: random.Random) -> None:
             plan.events += [
                 (rng.uniform(1, plan.horizon_s), kind) for _ in range(rng.randint(1, 2))
             ]
+    if "rpd" in plan.quota:  # whoever has another date has another day
+        plan.events = [event for event in plan.events if event[1] not in _OF_DATES]
     plan.events.sort()
 
 

@@ -15,11 +15,12 @@ import orjson
 from agent.ports import Call, CallFailed, Reply
 from schemas.runtime.clock import Clock
 from schemas.task.failures import ErrorClass
-from tests.simulation.eventloop import PROCESS
+from tests.simulation.eventloop import EPOCH_S, PROCESS
 from tests.simulation.provider_limits import TOKENS_IN, TOKENS_OUT, ProviderLimits
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
+DAY_S = 86_400
 USUAL_S = 3.0
 HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, even packed
 _PROMPT = "docllm-probe/"
@@ -73,7 +74,7 @@ class SimLLM:
         made = self._note(call, now_s)
         self.called(made.program)
         trouble = weather.outage(made.route, now_s) or self._trouble(made.name)
-        if not trouble and made.route == "default" and not self._limits.begin(made.turn, now_s):
+        if not trouble and made.route == "default" and not self._allows(made):
             trouble = "429"
         made.good = not trouble
         latency_s = weather.latency_s(made.program, now_s, USUAL_S)
@@ -82,6 +83,15 @@ class SimLLM:
             return self._ended(made, CallFailed(ErrorClass.AMBIGUOUS, "no answer in time"))
         await self._clock.sleep(latency_s)
         return self._ended(made, _answer(made.name, trouble, self._clock.utc_s(), weather.rng))
+
+    def lift_the_day(self) -> None:
+        """Allow any number of calls of a day from now on."""
+        self._limits.lift_the_day()
+
+    def _allows(self, made: Made) -> bool:
+        is_prompt = made.name.startswith(_PROMPT)
+        day = int((EPOCH_S + made.at_s) // DAY_S)
+        return self._limits.begin(made.turn, made.at_s, day, counts=not is_prompt)
 
     async def close(self) -> None:
         """Do nothing: no connection is open."""

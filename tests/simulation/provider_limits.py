@@ -21,6 +21,8 @@ class ProviderLimits:
         self._rates: dict[str, float] = {}  # a second
         self._levels: dict[str, float] = {}
         self._most: int | None = None
+        self._most_of_day: int | None = None
+        self._day, self._used = -1, 0
         self._filled_s = 0.0
         self._running: dict[int, Process | None] = {}
 
@@ -31,9 +33,21 @@ class ProviderLimits:
         self._levels = {name: _BURST * costs[name] for name in self._rates}
         if "in_flight" in quota:
             self._most = max(1, int(share * quota["in_flight"]))
+        self._most_of_day = quota.get("rpd")
 
-    def begin(self, number: int, now_s: float) -> bool:
-        """Charge for a call and return True, or refuse it."""
+    def lift_the_day(self) -> None:
+        """Allow any number of calls of a day from now on."""
+        self._most_of_day = None
+
+    def begin(self, number: int, now_s: float, day: int, *, counts: bool = True) -> bool:
+        """Charge for a call and return True, or refuse it.
+
+        `counts` says whether the call is one of the day's.
+        """
+        if day != self._day:
+            self._day, self._used = day, 0
+        if counts and self._most_of_day is not None and self._used >= self._most_of_day:
+            return False
         self._running = {
             call: process
             for call, process in self._running.items()
@@ -50,6 +64,7 @@ class ProviderLimits:
         for name in self._levels:
             self._levels[name] -= costs[name]
         self._running[number] = PROCESS.get()
+        self._used += counts
         return True
 
     def end(self, number: int, *, answered: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from agent.quota.account import QuotaAccount
 from agent.quota.ledger import QuotaAnswer, QuotaAwayError, QuotaRequest
 from schemas.runtime.clock import Clock
+from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.weather import Weather
 
 TIMEOUT_S = 1.0
@@ -21,6 +22,7 @@ class SimRedis:
         self.weather = weather
         self.ahead_s = 0.0
         self.faults = 0  # that may cost a little more than the limits
+        self.shares = False  # whether agents may have kept to shares
         self._accounts: dict[str, QuotaAccount] = {}
         self._dump: dict[str, QuotaAccount] = {}
 
@@ -30,7 +32,7 @@ class SimRedis:
         """Answer as the script does; sometimes a dump is written before."""
         if self._rng.random() < 0.02:
             self._dump = copy.deepcopy(self._accounts)
-        now_ms = round((now_s + self.ahead_s) * 1000)
+        now_ms = round((EPOCH_S + now_s + self.ahead_s) * 1000)
         return [
             self._accounts.setdefault(request.key, QuotaAccount()).exchange(agent, request, now_ms)
             for request in requests
@@ -71,6 +73,7 @@ class SimQuotaLedger:
         answers = self._redis.answer(self._agent, requests, self._clock.now_s())
         if weather.strikes("redis_answer_lost"):
             self._redis.faults += 1
+            self._redis.shares = True
             await self._clock.sleep(TIMEOUT_S)
             raise QuotaAwayError("the answer is lost")
         return answers

@@ -38,7 +38,7 @@ from tests.invariants.happened import (
 from tests.invariants.turns import Share
 from tests.simulation import watch
 from tests.simulation.broker import Topic
-from tests.simulation.eventloop import EPOCH_S
+from tests.simulation.eventloop import EPOCH_S, MIDNIGHT_S
 from tests.simulation.handlers import ends_process
 from tests.simulation.machine import (
     BATCH,
@@ -191,6 +191,9 @@ class _Witness:
             rpm=quota.get("rpm", 0),
             tpm=quota.get("tpm", 0),
             in_flight=quota.get("in_flight", 0),
+            rpd=quota.get("rpd", 0),
+            days_s=sorted({0.0, min(MIDNIGHT_S, world.well_s), world.well_s}),
+            shares=world.redis.shares or "redis" in world.plan.slow_s,
             faults=world.redis.faults + 2 * ("redis" in world.plan.slow_s),
             agents=len(world.agents),
         )

@@ -10,6 +10,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import count
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from agent.inflight.limits import Limits
 from agent.judge import completion
 from agent.ledger import leases
 from agent.process.containment import OutOfMemoryError
+from agent.quota.configured import ConfiguredQuotas
 from producer.loading import foreign_records, loader
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime import crash
@@ -223,6 +225,7 @@ class World:
         self.weather.clear()
         self.armed.clear()
         self.well, self.well_s = True, self.loop.time()
+        self.llm.lift_the_day()
         for agent in self.agents:
             agent.learn()
         self.outages = [outage.until(self.loop.time()) for outage in self.outages]
@@ -329,9 +332,10 @@ class World:
             gc.disable()
             stack.callback(gc.enable)
             mishaps = Mishaps(self.rng, lambda: self.well)
-            replaced: list[tuple[ModuleType, str, object]] = [
+            replaced: list[tuple[ModuleType | type, str, object]] = [
                 (leases, "_draw", self._draw),
                 (crash, "reach", self._reach),
+                (ConfiguredQuotas, "of_route", self._quota_of(ConfiguredQuotas.of_route)),
             ]
             replaced += [
                 (foreign_records, "parse", mishaps.parsing(self._parse)),
@@ -361,6 +365,17 @@ class World:
         finally:
             root.removeHandler(handler)
             root.setLevel(before)
+
+    def _quota_of(self, of_route: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what gives accounts their limits: in the end none of a day, whose end is far."""
+
+        def changed(configured: ConfiguredQuotas, route: str) -> Any:
+            quota = of_route(configured, route)
+            if quota is None or not self.well:
+                return quota
+            return quota[0], replace(quota[1], rpd=None)
+
+        return changed
 
     def _draw(self) -> int:
         agent_id, process = next(self._ids), PROCESS.get()

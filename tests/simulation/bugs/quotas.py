@@ -63,6 +63,15 @@ def _begins_full() -> AbstractContextManager[Any]:
     return patched(QuotaAccount, "__init__", full)
 
 
+def _forgets_the_day() -> AbstractContextManager[Any]:
+    draw = QuotaMember.draw
+
+    def silent(self: QuotaMember, now_s: float) -> QuotaRequest:
+        return replace(draw(self, now_s), used_today=None, told_today=None)
+
+    return patched(QuotaMember, "draw", silent)
+
+
 def _alone() -> AbstractContextManager[Any]:
     seat = QuotaAccount._seat
 
@@ -77,6 +86,7 @@ def _alone() -> AbstractContextManager[Any]:
 
 
 _TOKENS = {**LIMITED, "quota": {"tpm": 400}}
+_DAYS = {**LIMITED, "quota": {"rpd": 8}, "horizon_s": 45.0}
 _AWAY = [(1.0 + 13 * turn, "redis_away") for turn in range(3)]
 _FLUSHED = [(10.0 + 10 * turn, "redis_flushed") for turn in range(4)]
 
@@ -90,6 +100,12 @@ BUGS = {
         "P5",
         replaced(PartitionShare, "__call__", lambda _self: 1.0),
         {**LIMITED, "events": _AWAY, "quota": {"rpm": 60}, "horizon_s": 30.0, "tasks": 90},
+    ),
+    "a flushed Redis forgets the calls of the day": Bug(
+        "P5", _forgets_the_day, {**_DAYS, "events": _FLUSHED}
+    ),
+    "without Redis each agent takes the whole day": Bug(
+        "P5", replaced(PartitionShare, "__call__", lambda _self: 1.0), {**_DAYS, "events": _AWAY}
     ),
     "a grant of tokens is used twice": Bug("P5", _used_twice, _TOKENS),
     "what was not used is given back twice": Bug("P5", _told_twice, _TOKENS),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest, Refund
+from agent.quota.ledger import Ask, Charge, DayCount, QuotaAnswer, QuotaRequest, Refund
 from agent.quota.member import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, QuotaMember
 from schemas.settings.quota import QuotaLimits
 
@@ -177,6 +177,14 @@ def worth(one: QuotaMember, moments: Sequence[float]) -> list[bool]:
         if told[-1]:
             one.draw(now_s)
     return told
+
+
+def test_the_calls_of_the_day_are_told_back() -> None:
+    """A ledger that lost its memory gets it from the agents."""
+    one, today = member(LIMITS, charge(100)), DayCount(day=20_000, calls=7)
+    assert exchange(one, 0, 0.0, replace(ANSWER, today=today)).told_today is None
+
+    assert exchange(one, 0, 0.5).told_today == today
 
 
 def test_an_end_is_told_once() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agent.quota.ledger import Ask, Charge, QuotaRequest
+from agent.quota.ledger import Ask, Charge, DayCount, QuotaRequest
 from agent.quota.share import ShareLedger
 from schemas.settings.quota import QuotaLimits
 from tests.support.quota_fleet import MovedClock
@@ -43,6 +43,23 @@ def test_an_agent_without_partitions_is_granted_nothing() -> None:
     clock = MovedClock()
 
     assert granted(ShareLedger(partitions=lambda: 0.0, clock=clock), clock) == 0
+
+
+def test_the_calls_of_a_day_are_shared_too() -> None:
+    """Each agent takes its part of what is left, as far as it knows."""
+    clock, limits = MovedClock(), QuotaLimits(rpd=100)
+    share = ShareLedger(partitions=lambda: 0.5, clock=clock)
+
+    def ask(sequence: int, used: int) -> int:
+        clock.at_s += 1
+        today = DayCount(day=1, calls=used)
+        request = QuotaRequest(
+            key="key", limits=limits, sequence=sequence, asks=(TASK,) * 60, used_today=today
+        )
+        (answer,) = asyncio.run(share.exchange([request]))
+        return sum(answer.granted)
+
+    assert [ask(number, used) for number, used in enumerate((0, 0, 0, 90, 100))] == [0, 40, 0, 4, 0]
 
 
 def test_a_share_begins_empty_with_the_scale_that_was_known() -> None:

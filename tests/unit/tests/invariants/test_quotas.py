@@ -8,7 +8,7 @@ import pytest
 from schemas.task.states import Status
 from tests.invariants.evidence import Call, Evidence, Quota
 from tests.invariants.happened import Claim, Incarnation
-from tests.invariants.quotas import above_the_rate, more_at_once, more_tokens
+from tests.invariants.quotas import above_the_day, above_the_rate, more_at_once, more_tokens
 
 QUOTA = Quota(route="default", rpm=60, in_flight=2, agents=1)
 
@@ -61,6 +61,20 @@ def test_calls_at_once_are_counted() -> None:
     assert more_at_once(run([0.0, 1.0, 3.0, 4.0])) == []
     assert more_at_once(run([0.0, 1.0, 2.0])) != []
     assert more_at_once(run([0.0, 1.0, 2.0], replace(QUOTA, faults=1))) == []
+
+
+def test_the_calls_of_a_day_are_counted() -> None:
+    """Late grants of the day before are left out; shares, and agents that ended, allow more."""
+    quota = replace(QUOTA, rpm=0, rpd=3, days_s=(0.0, 20.0, 60.0))
+    evening, morning = [1.0, 2.0, 19.0], [20.5, 30.0, 40.0, 50.0]
+
+    assert above_the_day(run(evening + morning + [60.0], quota)) == []
+    assert len(above_the_day(run([*evening, 19.5, *morning, 55.0], quota))) == 2
+    assert above_the_day(run([*evening, 19.5], replace(quota, shares=True))) == []
+    ended = {1: Incarnation(1, "agent-1", ended_s=10.0), 2: Incarnation(2, "agent-2", ended_s=70.0)}
+    lost = replace(run([*evening, 19.5], quota), agents=ended, slots=1)
+    assert above_the_day(lost) != []
+    assert above_the_day(replace(lost, quota=replace(quota, faults=1))) == []
 
 
 def test_calls_of_an_agent_that_stood_still_are_left_out() -> None:
