@@ -64,9 +64,9 @@ class AnswerHandler:
         The first AGAIN_AT_ONCE times, the delivery is ready immediately; after that, a growing
         delay applies.
         """
-        delivery.asks += 1
-        if delivery.asks <= AGAIN_AT_ONCE:
+        delivery.ask_count += 1
+        if delivery.ask_count <= AGAIN_AT_ONCE:
             self._table.ready(delivery)
         else:
-            delay_s = min(AGAIN_MOST_S, 2.0 ** (delivery.asks - AGAIN_AT_ONCE))
+            delay_s = min(AGAIN_MOST_S, 2.0 ** (delivery.ask_count - AGAIN_AT_ONCE))
             self._table.delay(delivery, now_s + delay_s)

@@ -143,7 +143,7 @@ class Admission:
         a suspect that kills the agent would take other tasks with it. `delivery.route` is set to
         the route to run on, which is a fallback if its own route is closed.
         """
-        routes = (suspect.home, *self.fallbacks(suspect.home, suspect))
+        routes = (suspect.own_route, *self.fallbacks(suspect.own_route, suspect))
         route = next((route for route in routes if self.room_for(route) > 0), None)
         if self.room() <= 0 or route is None:
             return False
@@ -262,14 +262,14 @@ class Admission:
         if ticket is None:
             turns.close()
             return NotAdmitted.ROUTE
-        refused_alone = self._routes.answered_since(delivery.route, delivery.refused_s)
+        refused_alone = self._routes.answered_since(delivery.route, delivery.auth_failed_s)
         return Permit(ticket, turns, refused_alone)
 
     def _refusal(self, delivery: Delivery, now_s: float) -> NotAdmitted | None:
         """Return why nothing may start now, whatever its route; None if it may."""
         if self._closed:
             return NotAdmitted.CLOSED
-        if not delivery.leased(now_s):
+        if not delivery.may_call(now_s):
             return NotAdmitted.LEASE
         return None if self._suspects.may_run(delivery) else NotAdmitted.SUSPECT
 
@@ -285,7 +285,7 @@ class Admission:
         if refusal := delivery.plan.refusal:
             return RouteRefused(refusal)
         stopped = self._guards.stops(row, delivery.route)
-        return None if stopped is not None and delivery.diverted else stopped
+        return None if stopped is not None and delivery.is_on_fallback else stopped
 
     def grant_fallback(self, delivery: Delivery, route: str) -> Permit | None:
         """Let a running attempt continue on another route; None if that route takes no call now.
@@ -293,7 +293,7 @@ class Admission:
         The attempt keeps its slot, which counts for the other route from then on.
         """
         now_s = self._clock.now_s()
-        if self._closed or delivery.row is None or not delivery.leased(now_s):
+        if self._closed or delivery.row is None or not delivery.may_call(now_s):
             return None
         is_guarded = self._guards.stops(delivery.row, route) is not None
         if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
@@ -345,7 +345,7 @@ class Admission:
         """Return whether a guard stops a task on the fallback of its own route, where it waits."""
         row = delivery.row
         return (
-            delivery.diverted
+            delivery.is_on_fallback
             and row is not None
             and self._guards.stops(row, delivery.route) is not None
         )

@@ -37,7 +37,7 @@ class AttemptRoutes:
                 self._permit = permit
                 return OtherRoute(route, permit.limit_s, permit.turns)
         if following and trigger in _OF_TASK:
-            delivery.start = following[0]
+            delivery.next_route = following[0]
             wait_s = self._admission.closed_for_s(following[0])
             return Snooze(outcome.failure, outcome.spent, max(LEAST_WAIT_S, wait_s))
         return judged

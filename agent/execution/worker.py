@@ -70,7 +70,7 @@ class Worker:
             route=delivery.route,
             limit_s=permit.limit_s,
             refused_alone=permit.refused_alone,
-            may_call=lambda: delivery.leased(self._clock.now_s()),
+            may_call=lambda: delivery.may_call(self._clock.now_s()),
             note_spent=delivery.note_spent,
             go_on=routes.go_on,
             again=routes.again,

@@ -56,8 +56,8 @@ class DelayQueue:
 
         The ledger is asked again after 1 s, doubling to 15 s, and at once when that agent is gone.
         """
-        delay_s = min(LONGEST_S, FIRST_S * 2 ** min(delivery.asks, 10))
-        delivery.asks += 1
+        delay_s = min(LONGEST_S, FIRST_S * 2 ** min(delivery.ask_count, 10))
+        delivery.ask_count += 1
         self._by_agent.setdefault(agent_id, {})[delivery.task_id] = delivery
         self.put(delivery, now_s + delay_s)
 
@@ -92,7 +92,7 @@ class DelayQueue:
         for agent_id in agents:
             for delivery in self._by_agent.pop(agent_id, {}).values():
                 if delivery.state is DeliveryState.DELAYED:
-                    delivery.asks = 0
+                    delivery.ask_count = 0
                     self.put(delivery, now_s)
                     woken += 1
         return woken

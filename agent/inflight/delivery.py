@@ -44,17 +44,17 @@ class Delivery:
     digest: bytes | None
     route: str
     state: DeliveryState = DeliveryState.ASKING
-    asks: int = 0
+    ask_count: int = 0
     snoozes: int = 0
-    refused_s: float = inf  # when a call for its task last met AUTH
+    auth_failed_s: float = inf  # when a call for its task last met AUTH
     wake_s: float = 0.0
     row: Row | None = None
     owner: int = 0
     lease: Lease | None = None
     claimed_s: float = 0.0
     key: bytes | None = None
-    size: CallSize = field(default_factory=CallSize)  # as its body shows it
-    tenant: str = DEFAULT_TENANT  # the same
+    size: CallSize = field(default_factory=CallSize)  # known from the body
+    tenant: str = DEFAULT_TENANT  # known from the body; the ledger's, once it has answered
     lane: Lane = Lane.NORMAL  # its topic's, or its task's once the ledger has answered
     plan: RoutePlan = _NO_PLAN
     # The answer of a fenced settlement; the next claim settles it without a call.
@@ -70,9 +70,10 @@ class Delivery:
             self.plan = RoutePlan(self.route)
 
     @property
-    def home(self) -> str:
-        """Return the route on which its next attempt begins, if nothing is closed."""
-        return self.start if self.start and self.plan.allows(self.start) else self.plan.first
+    def own_route(self) -> str:
+        """Return the route on which it runs unless that route is closed."""
+        is_allowed = bool(self.next_route) and self.plan.allows(self.next_route)
+        return self.next_route if is_allowed else self.plan.first
 
     @property
     def diverted(self) -> bool:
@@ -103,7 +104,7 @@ class Delivery:
         """Store what the running attempt has spent so far."""
         self.spent = spent
 
-    def leased(self, now_s: float) -> bool:
+    def may_call(self, now_s: float) -> bool:
         """Return whether a call may begin, that is, whether the lease of its claim is good."""
         return self.lease is not None and self.lease.good(now_s)
 
@@ -115,6 +116,6 @@ class Delivery:
         """Return topic, partition, offset and timestamp of the record."""
         return self.partition.topic, self.partition.number, self.offset, self.timestamp_ms
 
-    def shed(self) -> None:
+    def drop_body(self) -> None:
         """Drop the body."""
         self.value = None

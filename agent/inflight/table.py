@@ -136,14 +136,18 @@ class InFlightTable:
 
         `back`: the delivery has waited before, and its offset blocks the watermark.
         """
-        delivery.state, delivery.route = DeliveryState.READY, delivery.home
+        delivery.state, delivery.route = DeliveryState.READY, delivery.own_route
         self._follow_row(delivery)
         if delivery.suspect:
-            self.shed(delivery)  # it may wait for long, and the ledger is known to have its body
+            self.drop_bodies(
+                delivery
+            )  # it may wait for long, and the ledger is known to have its body
             self._suspects.append(delivery)
         elif self._may_wait(delivery):
             is_apart = self._is_apart(delivery.task_type)
-            delivery.line = f"{delivery.tenant}{APART}{delivery.task_type}" if is_apart else ""
+            delivery.queue_name = (
+                f"{delivery.tenant}{APART}{delivery.task_type}" if is_apart else ""
+            )
             self._ready.put(delivery, back=back)
 
     def _follow_row(self, delivery: Delivery) -> None:
@@ -179,7 +183,7 @@ class InFlightTable:
             if delivery.row is None:
                 self.ask(delivery)
                 return False
-            self.shed(delivery)
+            self.drop_bodies(delivery)
         return True
 
     def unshelve(self, route: str) -> None:
@@ -188,12 +192,12 @@ class InFlightTable:
 
     def delay(self, delivery: Delivery, at_s: float) -> None:
         """Delay the delivery, without its body, until the clock shows `at_s`."""
-        self.shed(delivery)
+        self.drop_bodies(delivery)
         self._delayed.put(delivery, at_s)
 
     def delay_while_held(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
         """Delay the delivery, without its body, while another agent works on its task."""
-        self.shed(delivery)
+        self.drop_bodies(delivery)
         self._delayed.put_while_held(delivery, agent_id, now_s)
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
@@ -267,7 +271,7 @@ class InFlightTable:
         """Drop deliveries that ended while they waited in the ready queue."""
         self._ready.forget_gone()
 
-    def shed(self, delivery: Delivery) -> None:
+    def drop_bodies(self, delivery: Delivery) -> None:
         """Drop the bodies of the delivery and of its copies, which wait as long as it does."""
         self._drop(delivery)
         self._drop_copies(delivery)
@@ -279,7 +283,7 @@ class InFlightTable:
 
     def _drop(self, delivery: Delivery) -> None:
         self._bytes[delivery.lane] -= len(delivery.value or b"")
-        delivery.shed()
+        delivery.drop_body()
 
     def end(self, delivery: Delivery) -> None:
         """Forget a delivery; the next record of its task takes its place."""

@@ -111,7 +111,7 @@ class _Queue:
 class TenantTurns:
     """The deliveries of one route in one lane; tenants take turns by their weights.
 
-    The tasks of a type with slots of its own wait in a line apart, so that those of the tenant's
+    The tasks of a type with slots of its own wait in a queue apart, so that those of the tenant's
     other types do not wait behind them. It takes turns like a tenant of the same weight.
 
     A new tenant goes ahead of the round with its first tasks, for three turns of four. A tenant
@@ -143,7 +143,7 @@ class TenantTurns:
 
     def put(self, delivery: Delivery, *, back: bool) -> None:
         """Queue a delivery behind the others of its tenant."""
-        tenant = delivery.line or delivery.tenant
+        tenant = delivery.queue_name or delivery.tenant
         if tenant not in self._queues:
             if self._queues:
                 self._new[tenant] = FIRST_TASKS

@@ -47,7 +47,9 @@ class TurnWatch:
             kinds = {_kind(delivery) for delivery in _ready(selection)}
             waiting = self._waiting(selection, kinds)
             taken = take(selection, limit)
-            of_home = (_kind(delivery) for delivery in taken if delivery.route == delivery.home)
+            of_home = (
+                _kind(delivery) for delivery in taken if delivery.route == delivery.own_route
+            )
             now_s = self._world.loop.time()
             self.takings.append(Taking(process.name, now_s, waiting, tuple(of_home)))
             return taken
@@ -99,7 +101,7 @@ def _ready(selection: ReadySelection) -> list[Delivery]:
 
 
 def _kind(delivery: Delivery) -> Kind:
-    return Kind(delivery.lane.word, delivery.home, delivery.tenant)
+    return Kind(delivery.lane.word, delivery.own_route, delivery.tenant)
 
 
 def _holder(selection: ReadySelection, tenant: str) -> QuotaMember | None:

@@ -11,8 +11,8 @@ from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import CLOSED_ROUTE, SMALL
 
 
-def _shed_without_count(_self: table.InFlightTable, delivery: Delivery) -> None:
-    delivery.shed()
+def _drop_without_count(_self: table.InFlightTable, delivery: Delivery) -> None:
+    delivery.drop_body()
 
 
 def _never_resumed() -> AbstractContextManager[Any]:
@@ -29,7 +29,7 @@ def _shelved_without_question(self: table.InFlightTable, delivery: Delivery) -> 
     if self._ready.is_shelved(delivery.route):
         if delivery.row is None:
             return False
-        self.shed(delivery)
+        self.drop_bodies(delivery)
     return True
 
 
@@ -52,7 +52,7 @@ def _rest_of_a_page_forgotten(
 
 BUGS = {
     "a dropped body still counts": Bug(
-        "P1", replaced(table.InFlightTable, "_drop", _shed_without_count), SMALL
+        "P1", replaced(table.InFlightTable, "_drop", _drop_without_count), SMALL
     ),
     "a full agent reads no further": Bug("P1", _never_resumed, SMALL),
     "shelving forgets a record": Bug(

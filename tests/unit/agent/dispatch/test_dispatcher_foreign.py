@@ -118,7 +118,7 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     and claimed for its own route.
     """
     dispatch, (first,) = made([2])
-    dispatch.table.shed(first)
+    dispatch.table.drop_bodies(first)
     first.digest = None
     seen = Preview(RoutePlan("special"))
     dispatch.claimer._bodies._decoder.preview = lambda _: seen  # type: ignore[method-assign]

@@ -112,7 +112,7 @@ def test_a_task_leaves_a_route_that_has_stopped(outcome: Retry | Snooze | Dead) 
     attempts.stop("a")
 
     assert way.go_on(outcome) == OtherRoute("b")
-    assert delivery.start == ""
+    assert delivery.next_route == ""
 
 
 def test_a_closed_route_is_passed_over() -> None:
@@ -150,7 +150,7 @@ def test_a_task_that_was_refused_waits_for_its_fallback() -> None:
     assert isinstance(outcome, Snooze)
     assert outcome.failure.error_class == ErrorClass.FILTERED
     assert 1.0 <= outcome.delay_s <= 4.0
-    assert delivery.home == "b"
+    assert delivery.own_route == "b"
 
 
 def test_a_task_does_not_leave_a_stopped_route_for_closed_ones() -> None:
@@ -163,7 +163,7 @@ def test_a_task_does_not_leave_a_stopped_route_for_closed_ones() -> None:
     outcome = way.go_on(failed())
 
     assert isinstance(outcome, Snooze)
-    assert delivery.home == "a"
+    assert delivery.own_route == "a"
 
 
 def test_an_attempt_goes_along_the_chain_and_never_back() -> None:

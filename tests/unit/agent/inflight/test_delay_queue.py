@@ -121,14 +121,14 @@ def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
     queue = DelayQueue()
     ours, theirs = [new_delivery(1), new_delivery(2)], new_delivery(3)
     for delivery in ours:
-        delivery.asks = 5
+        delivery.ask_count = 5
         delay_while_held(queue, delivery, A, 100.0)
     delay_while_held(queue, theirs, B, 100.0)
 
     assert queue.wake([A], 100.0) == 2
     assert queue.wake([A], 100.0) == 0
     assert queue.due(100.0, 10) == ours
-    assert ours[0].asks == 0
+    assert ours[0].ask_count == 0
     assert queue.due(101.0, 10) == [theirs]
 
 
@@ -138,11 +138,11 @@ def test_an_entry_that_was_woken_and_is_delayed_again_is_woken_again() -> None:
     Its old place in the heap does not remove it from the new holder's list.
     """
     queue, delivery = DelayQueue(), new_delivery()
-    delivery.asks = 3
+    delivery.ask_count = 3
     delay_while_held(queue, delivery, A, 0.0)  # until 8
     queue.wake([A], 1.0)
     assert queue.due(1.0, 1) == [delivery]
-    delivery.asks = 4
+    delivery.ask_count = 4
     delay_while_held(queue, delivery, B, 1.0)  # until 16
     assert queue.due(8.0, 1) == []
 
@@ -154,10 +154,10 @@ def test_an_old_entry_does_not_take_its_successors_place() -> None:
     """After a rebalance, a stale place does not touch the new delivery of the same task."""
     queue = DelayQueue()
     old, new = new_delivery(), new_delivery()
-    old.asks = 1
+    old.ask_count = 1
     delay_while_held(queue, old, A, 0.0)  # until 2
     old.state = DeliveryState.GONE
-    new.asks = 4
+    new.ask_count = 4
     delay_while_held(queue, new, A, 0.0)  # until 15
     assert queue.due(3.0, 1) == []
 

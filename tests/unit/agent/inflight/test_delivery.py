@@ -22,7 +22,7 @@ def test_a_new_delivery_is_asked_about_and_has_no_claim() -> None:
     delivery = delivered()
 
     assert delivery.state is DeliveryState.ASKING
-    assert not delivery.leased(0.0)
+    assert not delivery.may_call(0.0)
     assert not delivery.suspect
     assert not delivery.alone
     assert delivery.spent == Spent()
@@ -41,9 +41,9 @@ def test_a_call_may_begin_while_the_lease_is_good() -> None:
     """The lease of its own claim counts, not the newest one."""
     delivery = claimed(1, 100.0)
 
-    assert delivery.leased(100.0)
+    assert delivery.may_call(100.0)
     delivery.lease = Lease(1, -1000.0)
-    assert not delivery.leased(100.0)
+    assert not delivery.may_call(100.0)
 
 
 def test_a_task_over_which_two_agents_were_lost_is_a_suspect() -> None:
@@ -61,6 +61,6 @@ def test_a_task_over_which_two_agents_were_lost_is_a_suspect() -> None:
 def test_a_delivery_without_its_body_keeps_its_digest() -> None:
     """The body is read from the ledger again."""
     delivery = delivered()
-    delivery.shed()
+    delivery.drop_body()
 
     assert (delivery.value, delivery.digest) == (None, b"digest")
