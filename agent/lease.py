@@ -8,10 +8,10 @@ from typing import Protocol
 
 from schemas.task.states import OWNER_BITS
 
-__all__ = ["CLAIMS_PER_INCARNATION", "FRESH_S", "OWNER_BITS", "Lease", "Leases"]
+__all__ = ["CLAIMS_PER_INCARNATION", "HEARTBEAT_MAX_AGE_S", "OWNER_BITS", "Lease", "Leases"]
 
 CLAIMS_PER_INCARNATION = 1 << 23
-FRESH_S = 9.0
+HEARTBEAT_MAX_AGE_S = 9.0
 
 
 @dataclass(slots=True, eq=False)
@@ -32,17 +32,17 @@ class Lease:
     late: bool = False
     lost: bool = False
 
-    def fresh(self, now_s: float) -> bool:
+    def may_claim(self, now_s: float) -> bool:
         """Return whether a claim may be made under this lease."""
-        return self.good(now_s) and not self.late and self.claims < CLAIMS_PER_INCARNATION
+        return self.may_call(now_s) and not self.was_late and self.claims < CLAIMS_PER_INCARNATION
 
-    def good(self, now_s: float) -> bool:
+    def may_call(self, now_s: float) -> bool:
         """Return whether a call may begin for a task claimed under this lease.
 
         While the lease is good, no agent can have declared it lost. A lease that was late is good
         again as soon as the ledger has confirmed a heartbeat, because it was not lost meanwhile.
         """
-        return not self.lost and now_s - self.beaten_s <= FRESH_S
+        return not self.is_lost and now_s - self.beaten_s <= HEARTBEAT_MAX_AGE_S
 
     def next_owner(self) -> int:
         """Return the owner number of a new claim call; no number is returned twice."""
@@ -55,5 +55,5 @@ class Leases(Protocol):
 
     @property
     def current(self) -> Lease:
-        """Return the newest lease. It need not be `fresh`."""
+        """Return the newest lease. A claim under it may be refused: see `may_claim`."""
         ...

@@ -102,7 +102,7 @@ class Claimer:
             if delivery.state is DeliveryState.ASKING:
                 self._answers.handle(delivery, answer, row)
         for partition in fresh:
-            self._partitions.fresh(partition)
+            self._partitions.note_not_redelivered(partition)
         self._records.go_on()
 
     def agents_gone(self, gone: frozenset[int]) -> None:

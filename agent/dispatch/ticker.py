@@ -64,7 +64,7 @@ class Ticker:
             if delivery.state is DeliveryState.READY
         }
         for route in self._shelving.routes_to_move(self._clock.now_s(), stuck):
-            if self._leases.current.fresh(self._clock.now_s()) and (
+            if self._leases.current.may_claim(self._clock.now_s()) and (
                 batch := self._table.take_ready_for(route, self._limits.move_page)
             ):
                 await self._claimer.claim(batch, Purpose.MOVE)

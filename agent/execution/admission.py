@@ -122,7 +122,7 @@ class Admission:
             and not self._suspects.alone
             and self._guards.known
             and self._settler.unsettled <= 2 * self.slots
-            and self._leases.current.fresh(self._clock.now_s())
+            and self._leases.current.may_claim(self._clock.now_s())
         )
         return self.slots - self._busy.total() if may_claim else 0
 

@@ -106,7 +106,7 @@ class Delivery:
 
     def may_call(self, now_s: float) -> bool:
         """Return whether a call may begin, that is, whether the lease of its claim is good."""
-        return self.lease is not None and self.lease.good(now_s)
+        return self.lease is not None and self.lease.may_call(now_s)
 
     def claimable(self) -> Claimable:
         """Return the record as the ledger's questions and claims take it."""

@@ -81,7 +81,7 @@ class Partitions:
         tracker = self._trackers.get(partition)
         return tracker is not None and tracker.redelivered
 
-    def fresh(self, partition: Partition) -> None:
+    def note_not_redelivered(self, partition: Partition) -> None:
         """Note that the next records of this assignment were not settled before it began."""
         if partition in self._trackers:
             self._trackers[partition].redelivered = False

@@ -152,7 +152,7 @@ class HookRunner:
         if self._hooks.kinds - self._told:
             await self.tell()
         lease, room = self._leases.current, self._most - len(self._running)
-        may_take = not self._closed and self._hooks.kinds and lease.fresh(self._clock.now_s())
+        may_take = not self._closed and self._hooks.kinds and lease.may_claim(self._clock.now_s())
         if not may_take or self._suspect or room <= 0:
             self._start_suspect()
             return
@@ -247,7 +247,7 @@ class HookRunner:
             route=route,
             limit_s=None,
             refused_alone=False,
-            may_call=lambda: lease.good(self._clock.now_s()),
+            may_call=lambda: lease.may_call(self._clock.now_s()),
             note_spent=lambda paid: spent.__setitem__(0, paid),
             turns=self._turns_of(given.value, route, run),
             locks=NoLocks(),

@@ -82,10 +82,10 @@ class Rescuer:
                 break
 
     def _declare_by_heartbeats(self, connection: Connection) -> tuple[int, frozenset[int]]:
-        """Declare agents lost if our own lease is fresh; return how many, and all who are gone."""
+        """Declare agents lost if this agent may claim; return how many, and all that are gone."""
         lease = self._heartbeat.current
         declared = 0
-        if lease.fresh(self._clock.now_s()):
+        if lease.may_claim(self._clock.now_s()):
             declared = leases.declare_silent_agents(connection, lease.agent_id)
         return declared, leases.gone(connection, self._group)
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from agent.lease import FRESH_S, Lease
+from agent.lease import HEARTBEAT_MAX_AGE_S, Lease
 from agent.ledger import leases
 from agent.membership.locks import AgentLocks
 from schemas.codes import Code
@@ -68,7 +68,7 @@ class Heartbeat:
 
     @property
     def current(self) -> Lease:
-        """Return the newest lease. It need not be `fresh`."""
+        """Return the newest lease. A claim under it may be refused: see `may_claim`."""
         return self._leases[-1]
 
     async def register(self) -> Lease:
@@ -102,10 +102,12 @@ class Heartbeat:
         Returns whether the ledger answered.
         """
         try:
-            self.current.late |= self._clock.now_s() - self.current.beaten_s > FRESH_S
+            self.current.was_late |= (
+                self._clock.now_s() - self.current.beaten_s > HEARTBEAT_MAX_AGE_S
+            )
             for lease in list(self._leases):
                 await self._beat(lease)
-            if not self.current.fresh(self._clock.now_s()):
+            if not self.current.may_claim(self._clock.now_s()):
                 await self._replace()
         except Exception as error:  # noqa: BLE001 - an agent without heartbeat counts as dead
             if not away(error):  # the database logs its own outages
@@ -122,7 +124,7 @@ class Heartbeat:
             self._locks.close()
 
     async def _beat(self, lease: Lease) -> None:
-        if lease.lost:
+        if lease.is_lost:
             self._retire(lease)
             return
         before_s = self._clock.now_s()
@@ -132,7 +134,7 @@ class Heartbeat:
         if alive:
             lease.beaten_s = before_s
         else:
-            lease.lost = True
+            lease.is_lost = True
         is_idle = lease.running == 0 and lease.hooks == 0
         if lease is not self.current and is_idle and alive:
             await self._transactions.write_once(leases.stop, lease.agent_id)
@@ -173,7 +175,7 @@ class Heartbeat:
     async def _replace(self) -> None:
         former = self.current
         self.losses += 1
-        reason = "was declared lost" if former.lost else "was silent for too long"
+        reason = "was declared lost" if former.is_lost else "was silent for too long"
         successor = await self.register()
         log.warning(
             "agent %d %s; it goes on as agent %d",

@@ -56,6 +56,6 @@ class Health:
             return "the agent starts"
         if report.draining:
             return "the agent drains"
-        if not self._leases.current.fresh(self._clock.now_s()):
+        if not self._leases.current.may_claim(self._clock.now_s()):
             return "the ledger does not take heartbeats"
         return ""

@@ -238,11 +238,11 @@ class World:
     def declare_lost(self) -> None:
         """Declare a dead or a living incarnation lost."""
         lease = self.random.choice([*self.dead_leases, self.random.choice(self.agents).lease])
-        lease.lost |= self.ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
+        lease.is_lost |= self.ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
 
     def register_anew(self) -> None:
         for agent in self.agents:
-            if agent.lease.lost:
+            if agent.lease.is_lost:
                 agent.lease = self.ledger_db.agent()
 
     def find(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from agent.lease import CLAIMS_PER_INCARNATION, FRESH_S
+from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
 from agent.ledger import leases
 from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.membership.locks import AgentLocks
@@ -89,8 +89,8 @@ async def test_a_registered_agent_has_a_fresh_lease(ledger_db: LedgerDatabase) -
 
     assert beating.current is lease
     assert lease.beaten_s == 1000.0
-    assert lease.fresh(1000.0 + FRESH_S)
-    assert not lease.fresh(1000.1 + FRESH_S)
+    assert lease.may_claim(1000.0 + HEARTBEAT_MAX_AGE_S)
+    assert not lease.may_claim(1000.1 + HEARTBEAT_MAX_AGE_S)
     assert list(agents(ledger_db)) == [lease.agent_id]
 
 
@@ -136,12 +136,12 @@ async def test_a_late_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -
     clock = FakeClock()
     beating = heartbeat(ledger_db, clock)
     old = await beating.register()
-    clock.now += FRESH_S + 0.1
+    clock.now += HEARTBEAT_MAX_AGE_S + 0.1
 
     await beating.beat_once()
 
     assert beating.current.agent_id != old.agent_id
-    assert beating.current.fresh(clock.now)
+    assert beating.current.may_claim(clock.now)
 
 
 async def test_nothing_starts_under_an_incarnation_that_was_late(ledger_db: LedgerDatabase) -> None:
@@ -153,7 +153,7 @@ async def test_nothing_starts_under_an_incarnation_that_was_late(ledger_db: Ledg
     beating = heartbeat(ledger_db, clock)
     old = await beating.register()
     old.running = 1
-    clock.now += FRESH_S + 0.1
+    clock.now += HEARTBEAT_MAX_AGE_S + 0.1
 
     await beating.beat_once()
     await beating.beat_once()
@@ -161,7 +161,7 @@ async def test_nothing_starts_under_an_incarnation_that_was_late(ledger_db: Ledg
     reports = {agent_id: row.report for agent_id, row in agents(ledger_db).items()}
     assert reports == {old.agent_id: None, beating.current.agent_id: REPORT}
     assert old.beaten_s == clock.now
-    assert not old.fresh(clock.now)
+    assert not old.may_claim(clock.now)
 
 
 async def test_a_lost_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -> None:
@@ -175,8 +175,8 @@ async def test_a_lost_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -
     await beating.beat_once()
     await beating.beat_once()
 
-    assert old.lost
-    assert not old.fresh(old.beaten_s)
+    assert old.is_lost
+    assert not old.may_claim(old.beaten_s)
     assert beating.current.agent_id != old.agent_id
     assert agents(ledger_db)[old.agent_id].lost_at is not None
     assert agents(ledger_db)[beating.current.agent_id].lost_at is None
@@ -193,7 +193,7 @@ async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(
     beating = heartbeat(ledger_db, clock)
     old = await beating.register()
     old.running = 2
-    clock.now += FRESH_S + 1
+    clock.now += HEARTBEAT_MAX_AGE_S + 1
     await beating.beat_once()
 
     for running in (2, 1):
@@ -295,7 +295,7 @@ async def test_an_outage_is_an_answer_and_no_end(
         clock.now += 3
         assert not await beating.beat_once()
     assert (beating.current, old.beaten_s) == (old, 1000.0)
-    clock.now += FRESH_S
+    clock.now += HEARTBEAT_MAX_AGE_S
 
     assert await beating.beat_once()
 
@@ -311,7 +311,7 @@ async def test_an_agent_that_leaves_stops_all_its_incarnations(
     beating = heartbeat(ledger_db, clock, locks=locks)
     old = await beating.register()
     old.running = 1
-    clock.now += FRESH_S + 1
+    clock.now += HEARTBEAT_MAX_AGE_S + 1
     await beating.beat_once()
     assert not AgentLocks(tmp_path).dead(beating.current.agent_id)
 

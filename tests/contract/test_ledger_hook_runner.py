@@ -151,7 +151,7 @@ def test_no_call_is_made_without_a_lease(world: World) -> None:
     """The hook has not failed: another agent may have it by now."""
 
     async def hook(context: Context, _outcome: HookOutcome) -> None:
-        world.lease.lost = True
+        world.lease.is_lost = True
         await context.complete({"model": "m", "messages": []})
 
     world.order()
@@ -163,7 +163,7 @@ def test_no_call_is_made_without_a_lease(world: World) -> None:
 
 def test_a_late_agent_leases_nothing(world: World) -> None:
     """Its lease may be lost, so nobody would know who runs the hook."""
-    world.lease.late = True
+    world.lease.was_late = True
     world.order()
 
     run(once(world.runner()))

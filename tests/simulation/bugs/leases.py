@@ -40,8 +40,8 @@ BUGS = {
     "reaper without a second look": Bug("P7", replaced(reaping, "_GONE", true()), SLOW_REAPERS),
     "reap raises the fence": Bug("P1", replaced(reaping, "_return", _fence_raised_at_reap)),
     "a reap counts no loss": Bug("P2", replaced(reaping, "_return", _loss_not_counted)),
-    "every lease is good": Bug(
-        "P4", replaced(lease.Lease, "good", lambda _self, _now_s: True), ZOMBIES
+    "every lease lets calls begin": Bug(
+        "P4", replaced(lease.Lease, "may_call", lambda _self, _now_s: True), ZOMBIES
     ),
     "verdict without amnesty": Bug(
         "P7", replaced(leases, "declare_silent_agents", _no_amnesty), DATABASE_AWAY

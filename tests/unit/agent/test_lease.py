@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.lease import CLAIMS_PER_INCARNATION, FRESH_S, OWNER_BITS, Lease
+from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, OWNER_BITS, Lease
 from agent.ledger.leases import DEAD_AFTER_S, HEARTBEAT_S
 
 
@@ -10,20 +10,20 @@ def test_a_lease_is_fresh_for_nine_seconds() -> None:
     """Claims and calls may begin until 9 s after the last confirmed heartbeat."""
     lease = Lease(7, 100.0)
 
-    assert lease.fresh(100.0 + FRESH_S)
-    assert lease.good(100.0 + FRESH_S)
-    assert not lease.fresh(100.1 + FRESH_S)
-    assert not lease.good(100.1 + FRESH_S)
+    assert lease.may_claim(100.0 + HEARTBEAT_MAX_AGE_S)
+    assert lease.may_call(100.0 + HEARTBEAT_MAX_AGE_S)
+    assert not lease.may_claim(100.1 + HEARTBEAT_MAX_AGE_S)
+    assert not lease.may_call(100.1 + HEARTBEAT_MAX_AGE_S)
 
 
-@pytest.mark.parametrize("flag", ["lost", "late"])
-def test_a_lease_that_was_lost_or_late_is_never_fresh_again(flag: str) -> None:
-    """No later heartbeat makes a lost or late lease good for new claims."""
+@pytest.mark.parametrize("flag", ["is_lost", "was_late"])
+def test_a_lease_that_was_lost_or_late_never_allows_a_claim_again(flag: str) -> None:
+    """No later heartbeat makes a lost or late lease allow new claims."""
     lease = Lease(7, 100.0)
     setattr(lease, flag, True)
     lease.beaten_s = 200.0
 
-    assert not lease.fresh(200.0)
+    assert not lease.may_claim(200.0)
 
 
 def test_claimed_tasks_go_on_under_a_late_lease_but_not_under_a_lost_one() -> None:
@@ -31,12 +31,12 @@ def test_claimed_tasks_go_on_under_a_late_lease_but_not_under_a_lost_one() -> No
 
     The ledger confirmed that the late lease had not been taken away.
     """
-    lease = Lease(7, 100.0, late=True)
-    assert lease.good(100.0)
+    lease = Lease(7, 100.0, was_late=True)
+    assert lease.may_call(100.0)
 
-    lease.lost = True
+    lease.is_lost = True
 
-    assert not lease.good(100.0)
+    assert not lease.may_call(100.0)
 
 
 def test_owner_numbers_name_their_incarnation_and_never_repeat() -> None:
@@ -50,18 +50,18 @@ def test_owner_numbers_name_their_incarnation_and_never_repeat() -> None:
     assert {owner >> OWNER_BITS for owner in owners} == {7}
 
 
-def test_a_lease_whose_numbers_are_used_up_is_not_fresh() -> None:
-    """A lease whose owner numbers are used up is not fresh.
+def test_a_lease_whose_numbers_are_used_up_allows_no_claim() -> None:
+    """A lease whose owner numbers are used up allows no claim.
 
     It ends long before its numbers would reach the next agent's.
     """
     lease = Lease(7, 0.0)
     lease.claims = CLAIMS_PER_INCARNATION - 1
-    assert lease.fresh(0.0)
+    assert lease.may_claim(0.0)
 
     last = lease.next_owner()
 
-    assert not lease.fresh(0.0)
+    assert not lease.may_claim(0.0)
     assert last >> OWNER_BITS == 7
 
 
@@ -70,4 +70,4 @@ def test_a_lease_is_over_for_its_agent_before_others_may_end_it() -> None:
 
     Clocks differ in their pace, and a call that began in the last moment must be seen to run.
     """
-    assert FRESH_S + HEARTBEAT_S <= DEAD_AFTER_S
+    assert HEARTBEAT_MAX_AGE_S + HEARTBEAT_S <= DEAD_AFTER_S

@@ -102,7 +102,7 @@ def test_an_answer_is_dropped_if_the_delivery_ended_meanwhile() -> None:
 
     assert ended.state is DeliveryState.GONE
     assert [call.args[0] for call in harness.answers.handle.call_args_list] == [asked]
-    harness.partitions.fresh.assert_not_called()
+    harness.partitions.note_not_redelivered.assert_not_called()
 
 
 def test_a_partition_whose_records_are_all_claimable_is_fresh() -> None:
@@ -110,7 +110,7 @@ def test_a_partition_whose_records_are_all_claimable_is_fresh() -> None:
 
     asyncio.run(harness.claimer.ask(harness.deliveries))
 
-    harness.partitions.fresh.assert_called_once_with(PARTITION)
+    harness.partitions.note_not_redelivered.assert_called_once_with(PARTITION)
 
 
 def test_waiting_tasks_of_a_cancelled_batch_are_asked_about_at_once() -> None:

@@ -42,7 +42,7 @@ def close(admitted: Admission, _harness: SlotsHarness, _delivery: Delivery) -> N
 
 def lose_lease(_admitted: Admission, _harness: SlotsHarness, delivery: Delivery) -> None:
     assert delivery.lease is not None
-    delivery.lease.lost = True
+    delivery.lease.is_lost = True
 
 
 def run_a_suspect(admitted: Admission, harness: SlotsHarness, _delivery: Delivery) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from agent.execution.guard_gate import GuardGate
 from agent.inflight.delivery import Delivery
-from agent.lease import FRESH_S
+from agent.lease import HEARTBEAT_MAX_AGE_S
 from agent.outcome import Released
 from tests.support.routes import GOOD, routes
 from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, looks, started
@@ -13,7 +13,7 @@ from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, 
 def silent(delivery: Delivery) -> None:
     """Make the heartbeat silent for as long as other agents wait."""
     assert delivery.lease is not None
-    delivery.lease.beaten_s -= FRESH_S + 1
+    delivery.lease.beaten_s -= HEARTBEAT_MAX_AGE_S + 1
 
 
 def test_a_task_whose_lease_ran_out_is_released() -> None:

@@ -103,7 +103,7 @@ def test_a_partition_comes_back_with_everything_to_be_asked_about() -> None:
     tracked, _ = assigned(partition())
     assert tracked.redelivered(partition())
 
-    tracked.fresh(partition())
+    tracked.note_not_redelivered(partition())
     assert not tracked.redelivered(partition())
     tracked.revoke([partition()])
     tracked.assign([partition(epoch=2)])
