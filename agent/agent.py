@@ -207,7 +207,7 @@ class Agent:
         hooks_s = max(0.0, until_s - self._clock.now_s()) if self._hooks.kinds else 0.0
         try:
             async with asyncio.timeout(LAST_SETTLE_S + hooks_s):
-                await self._claimer.no_claim()
+                await self._claimer.wait_for_claim()
                 await self._settler.idle()
                 crash.reach("drain.settled")
                 await self._hooks.drain(hooks_s, hurry=stop.hurry.is_set)
@@ -262,7 +262,7 @@ class Agent:
             await source.commit()
             rest = await source.at_rest()
             if not rest.joined or rest.lag:
-                self._claimer.all_final()
+                self._claimer.ask_about_all()
                 return False
         return not await self._group_work.open_tasks()
 

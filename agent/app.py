@@ -405,8 +405,8 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
         heartbeat=heartbeat,
         locks=locks,
         lost_records=asyncio.Event(),
-        agents_gone=lambda _gone: None,
-        batches_cancelled=lambda _batches: None,
+        ask_about_tasks_of=lambda _gone: None,
+        ask_about_batches=lambda _batches: None,
         partitions=(),
     )
     beating.start()

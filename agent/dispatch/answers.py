@@ -36,7 +36,7 @@ class AnswerHandler:
         if row is not None and answer is not ClaimAnswer.CONFLICT:
             self._quarantine.quarantine_foreign_behind(delivery)
         if delivery.partition not in self._partitions:
-            self._table.end(delivery)
+            self._table.remove(delivery)
         elif answer in {ClaimAnswer.DONE, ClaimAnswer.STALE}:
             # The row of a DONE record is final, so copies up to its fence are done too. The row of
             # a STALE record has moved on, so only copies below its fence are stale too.
@@ -66,7 +66,7 @@ class AnswerHandler:
         """
         delivery.ask_count += 1
         if delivery.ask_count <= AGAIN_AT_ONCE:
-            self._table.ready(delivery)
+            self._table.queue_for_claim(delivery)
         else:
             delay_s = min(AGAIN_MOST_S, 2.0 ** (delivery.ask_count - AGAIN_AT_ONCE))
             self._table.delay(delivery, now_s + delay_s)

@@ -105,18 +105,18 @@ class Claimer:
             self._partitions.note_not_redelivered(partition)
         self._records.go_on()
 
-    def agents_gone(self, gone: frozenset[int]) -> None:
+    def ask_about_tasks_of(self, gone: frozenset[int]) -> None:
         """Ask at once about the tasks of agents that were lost or have stopped."""
         if self._table.wake(gone - self._gone, self._clock.now_s()):
             self._wakeups.set()
         self._gone = gone
 
-    def batches_cancelled(self, batches: frozenset[str]) -> None:
+    def ask_about_batches(self, batches: frozenset[str]) -> None:
         """Ask at once about the waiting tasks of cancelled batches, because they are final."""
         if self._table.ask_about_batches(batches):
             self._wakeups.set()
 
-    def all_final(self) -> None:
+    def ask_about_all(self) -> None:
         """Ask at once about all waiting records, because no task of the group is open.
 
         They are outdated: a record in a tier stays there when its task is called up, and the agent
@@ -145,7 +145,7 @@ class Claimer:
         finally:
             self._admission.release_turns(batch)
 
-    async def no_claim(self) -> None:
+    async def wait_for_claim(self) -> None:
         """Return once no claim is under way; once admission is closed, no other follows."""
         async with self._claiming:
             return

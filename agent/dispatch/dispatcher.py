@@ -106,7 +106,7 @@ class Dispatcher:
             self._quarantine.put(delivery, record)
         elif not self._quarantine.quarantine_if_foreign(delivery, record):
             self._partitions.keep(delivery)
-            self._table.arrive(
+            self._table.add(
                 delivery,
                 self._clock.now_s(),
                 redelivered=self._partitions.redelivered(record.partition),
@@ -118,8 +118,8 @@ class Dispatcher:
         Claimed deliveries keep running under their leases; only their offsets are ignored.
         """
         for delivery in [delivery for delivery in deliveries if delivery.state not in _CLAIMED]:
-            self._table.end(delivery)
-        self._table.forget_gone()
+            self._table.remove(delivery)
+        self._table.drop_ended()
 
     # ---- after the settle
 
@@ -154,7 +154,7 @@ class Dispatcher:
         """
         accepted_as = outcome if verdict is Verdict.SETTLED else None
         if delivery.partition not in self._partitions:
-            self._table.end(delivery)
+            self._table.remove(delivery)
         elif verdict is Verdict.FENCED:
             self._fenced(delivery, outcome)
         elif verdict is Verdict.GIVEN_UP or (
@@ -168,7 +168,7 @@ class Dispatcher:
                 self._keep(delivery, accepted_as.answer)
             self._table.delay(delivery, self._clock.now_s() + accepted_as.delay_s)
         elif isinstance(accepted_as, Released) or verdict is Verdict.REOPENED:
-            self._table.ask(delivery)
+            self._table.queue_for_question(delivery)
         else:
             self._records.finish_with_copies(
                 delivery, -1 if delivery.row is None else delivery.row.fence
@@ -181,7 +181,7 @@ class Dispatcher:
         elif isinstance(outcome, Snooze) and outcome.answer is not None:
             # Its costs were not booked with this end.
             self._keep(delivery, replace(outcome.answer, spent=outcome.spent))
-        self._table.ask(delivery)
+        self._table.queue_for_question(delivery)
 
     def _keep(self, delivery: Delivery, answer: Succeeded) -> None:
         delivery.kept_answer = answer

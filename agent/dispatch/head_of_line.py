@@ -67,11 +67,11 @@ class HeadOfLine:
         crash.reach("relief.ordered")
         for copy in self._table.take_copies(delivery, fence):
             self._partitions.finish_record(copy.partition, copy.offset)
-            self._table.end(copy)
+            self._table.remove(copy)
         self._partitions.finish_record(delivery.partition, delivery.offset)
         self._partitions.flush()
         if delivery.state is DeliveryState.DELAYED:
-            self._table.end(delivery)
+            self._table.remove(delivery)
         self._publishing.send([order])
 
 

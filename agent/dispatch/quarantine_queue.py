@@ -124,7 +124,7 @@ class QuarantineQueue:
             for rejected, record in batch:
                 self._partitions.finish_record(record.partition, record.offset)
                 if isinstance(record, Delivery):
-                    self._table.end(record)
+                    self._table.remove(record)
                 else:
                     self.bytes -= _size(rejected)
             self._counts.quarantined += len(strangers)

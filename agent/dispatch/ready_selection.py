@@ -86,7 +86,7 @@ class ReadySelection:
         diverted = [delivery for delivery in waiting if delivery.route != route]
         for delivery in waiting:
             if delivery.route == route:
-                self._table.ready(delivery, back=True)
+                self._table.queue_for_claim(delivery, back=True)
             else:
                 self._tell(route, delivery.route)
         self._admission.note_bound(route, bound=bool(waiting) and not diverted)

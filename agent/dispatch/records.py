@@ -48,7 +48,7 @@ class Records:
         """
         for finished in (*self._table.take_copies(delivery, fence), delivery):
             self._partitions.finish_record(finished.partition, finished.offset)
-            self._table.end(finished)
+            self._table.remove(finished)
 
     def go_on(self) -> None:
         """Mark moved watermarks, resume reading if there is room, and wake the claimer's loops."""

@@ -61,7 +61,7 @@ class DelayQueue:
         self._by_agent.setdefault(agent_id, {})[delivery.task_id] = delivery
         self.put(delivery, now_s + delay_s)
 
-    def due(self, now_s: float, limit: int) -> list[Delivery]:
+    def take_due(self, now_s: float, limit: int) -> list[Delivery]:
         """Take up to `limit` deliveries that are due."""
         due: list[Delivery] = []
         while self._heap and self._heap[0][0] <= now_s and len(due) < limit:

@@ -25,7 +25,7 @@ class DeliveryState(Enum):
     RUNNING = "running"  # claimed, its attempt is under way
     SETTLING = "settling"  # its outcome is not durable yet
     DELAYED = "delayed"  # the ledger is asked about it later
-    GONE = "gone"  # it is finished, or its partition was revoked
+    ENDED = "ended"  # it is finished, or its partition was revoked
 
 
 @dataclass(slots=True, eq=False)

@@ -47,9 +47,9 @@ class _LaneQueue:
         for queue in self.routes.values():
             queue.restore()
 
-    def forget_gone(self) -> None:
+    def drop_ended(self) -> None:
         for queue in self.routes.values():
-            queue.forget_gone()
+            queue.drop_ended()
         # Routes come from tasks, so unused names must not pile up.
         self.routes = {route: queue for route, queue in self.routes.items() if queue}
 
@@ -148,10 +148,10 @@ class ReadyQueue:
         """Take up to `limit` deliveries of one route, as `take` does."""
         return self.take(limit, lambda name: limit if name == route else 0, may)
 
-    def forget_gone(self) -> None:
+    def drop_ended(self) -> None:
         """Drop the deliveries whose partitions were revoked."""
         for lane in self._lanes.values():
-            lane.forget_gone()
+            lane.drop_ended()
         self._drop_empty()
 
     def _of(self, route: str) -> list[TenantTurns]:

@@ -89,7 +89,7 @@ class InFlightTable:
         ]
         return (suspects[:1] + self._ready.next_of(route, limit))[:limit]
 
-    def arrive(self, delivery: Delivery, now_s: float, *, redelivered: bool) -> None:
+    def add(self, delivery: Delivery, now_s: float, *, redelivered: bool) -> None:
         """Add a new delivery.
 
         A second record of a task waits behind the first, so one claim call never names a task
@@ -106,9 +106,9 @@ class InFlightTable:
             if first.state is DeliveryState.DELAYED and first.wake_s > now_s:
                 self._delayed.put(first, now_s)
         elif redelivered:
-            self.ask(delivery)
+            self.queue_for_question(delivery)
         else:
-            self.ready(delivery)
+            self.queue_for_claim(delivery)
 
     def _compare(self, first: Delivery, delivery: Delivery) -> None:
         """Compare the bodies of a task's first delivery and of a new one behind it.
@@ -123,15 +123,15 @@ class InFlightTable:
             and first.state is DeliveryState.READY
             and first.row is None
         ):
-            self.ask(first)
-            self._ready.forget_gone()
+            self.queue_for_question(first)
+            self._ready.drop_ended()
 
-    def ask(self, delivery: Delivery) -> None:
+    def queue_for_question(self, delivery: Delivery) -> None:
         """Queue the delivery for the next question to the ledger."""
         delivery.state = DeliveryState.ASKING
         self._to_ask.append(delivery)
 
-    def ready(self, delivery: Delivery, *, back: bool = False) -> None:
+    def queue_for_claim(self, delivery: Delivery, *, back: bool = False) -> None:
         """Queue the delivery for a claim once a slot is free.
 
         `back`: the delivery has waited before, and its offset blocks the watermark.
@@ -171,7 +171,7 @@ class InFlightTable:
         if not self._ready.is_shelved(route):
             for delivery in self._ready.shelve(route):
                 self._may_wait(delivery)
-            self._ready.forget_gone()
+            self._ready.drop_ended()
 
     def _may_wait(self, delivery: Delivery) -> bool:
         """Return whether the delivery may wait for its route.
@@ -181,7 +181,7 @@ class InFlightTable:
         """
         if self._ready.is_shelved(delivery.route):
             if delivery.row is None:
-                self.ask(delivery)
+                self.queue_for_question(delivery)
                 return False
             self.drop_bodies(delivery)
         return True
@@ -221,8 +221,8 @@ class InFlightTable:
             if delivery.state in {DeliveryState.READY, DeliveryState.DELAYED} and which(delivery)
         ]
         for delivery in waiting:
-            self.ask(delivery)
-        self._ready.forget_gone()
+            self.queue_for_question(delivery)
+        self._ready.drop_ended()
         return len(waiting)
 
     def next_due_s(self) -> float | None:
@@ -231,7 +231,7 @@ class InFlightTable:
 
     def take_to_ask(self, now_s: float, limit: int) -> list[Delivery]:
         """Take deliveries to ask the ledger about; due ones of the delay queue come first."""
-        return self._delayed.due(now_s, limit // 2) + _take(
+        return self._delayed.take_due(now_s, limit // 2) + _take(
             self._to_ask, DeliveryState.ASKING, limit - limit // 2
         )
 
@@ -267,9 +267,9 @@ class InFlightTable:
         """Take deliveries of one route to claim, as `ReadyQueue.take` does."""
         return _claiming(self._ready.take_of(route, limit, may))
 
-    def forget_gone(self) -> None:
+    def drop_ended(self) -> None:
         """Drop deliveries that ended while they waited in the ready queue."""
-        self._ready.forget_gone()
+        self._ready.drop_ended()
 
     def drop_bodies(self, delivery: Delivery) -> None:
         """Drop the bodies of the delivery and of its copies, which wait as long as it does."""
@@ -285,9 +285,9 @@ class InFlightTable:
         self._bytes[delivery.lane] -= len(delivery.value or b"")
         delivery.drop_body()
 
-    def end(self, delivery: Delivery) -> None:
-        """Forget a delivery; the next record of its task takes its place."""
-        delivery.state = DeliveryState.GONE
+    def remove(self, delivery: Delivery) -> None:
+        """Remove an ended delivery; the next record of its task takes its place."""
+        delivery.state = DeliveryState.ENDED
         delivery.kept_answer = None
         self._kept_answers.pop(delivery, None)
         self._drop(delivery)
@@ -300,7 +300,7 @@ class InFlightTable:
             return
         self._behind[delivery.task_id].popleft()
         self._by_task[delivery.task_id] = following
-        self.ask(following)
+        self.queue_for_question(following)
 
     def take_copies(self, delivery: Delivery, fence: int) -> list[Delivery]:
         """Take the queued copies of a delivery's task, up to this fence.
@@ -372,7 +372,7 @@ class InFlightTable:
 
     def _next_behind(self, task_id: int) -> Delivery | None:
         behind = self._behind.get(task_id, deque())
-        while behind and behind[0].state is DeliveryState.GONE:
+        while behind and behind[0].state is DeliveryState.ENDED:
             behind.popleft()
         return behind[0] if behind else None
 

@@ -100,7 +100,7 @@ class _Queue:
         waiting = _in_turn(islice(self.back, limit), islice(self.new, limit))
         return (delivery for delivery in waiting if delivery.state is DeliveryState.READY)
 
-    def forget_gone(self) -> None:
+    def drop_ended(self) -> None:
         """Drop deliveries that are no longer ready."""
         self.new = deque(delivery for delivery in self.new if delivery.state is DeliveryState.READY)
         self.back = deque(
@@ -240,10 +240,10 @@ class TenantTurns:
         )
         return _in_turn(*(self._queues[tenant].next(limit) for tenant in islice(tenants, limit)))
 
-    def forget_gone(self) -> None:
+    def drop_ended(self) -> None:
         """Drop deliveries that are no longer ready."""
         for queue in self._queues.values():
-            queue.forget_gone()
+            queue.drop_ended()
         self._queues = {tenant: queue for tenant, queue in self._queues.items() if queue}
         self._round = deque(tenant for tenant in self._round if tenant in self._queues)
         self._new = {tenant: left for tenant, left in self._new.items() if tenant in self._queues}

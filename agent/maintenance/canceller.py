@@ -22,11 +22,11 @@ class Canceller:
         *,
         transactions: Transactions,
         group: str,
-        batches_cancelled: Callable[[frozenset[str]], None],
+        ask_about_batches: Callable[[frozenset[str]], None],
     ) -> None:
         self._transactions = transactions
         self._group = group
-        self._batches_cancelled = batches_cancelled
+        self._ask_about_batches = ask_about_batches
         self._done: frozenset[tuple[int, str, datetime]] = frozenset()
 
     async def cancel(self) -> None:
@@ -40,4 +40,4 @@ class Canceller:
                 crash.reach("cancel.page_cancelled")
             if not await self._transactions.write(queries.open_in, batch_id):
                 self._done |= {(batch_id, name, cancelled_at)}
-        self._batches_cancelled(frozenset(name for _, name, _ in cancelled))
+        self._ask_about_batches(frozenset(name for _, name, _ in cancelled))

@@ -36,7 +36,7 @@ class Rescuer:
         group: str,
         heartbeat: Heartbeat,
         locks: AgentLocks | None,
-        agents_gone: Callable[[frozenset[int]], None],
+        ask_about_tasks_of: Callable[[frozenset[int]], None],
         traces: LostTraces | None = None,
     ) -> None:
         self._traces = traces
@@ -45,7 +45,7 @@ class Rescuer:
         self._group = group
         self._heartbeat = heartbeat
         self._locks = locks
-        self._agents_gone = agents_gone
+        self._ask_about_tasks_of = ask_about_tasks_of
         self._gone: frozenset[int] = frozenset()
         self._newly_gone: frozenset[int] = frozenset()
         self._reset_s = -REPEAT_S
@@ -70,7 +70,7 @@ class Rescuer:
 
     async def report_gone(self) -> None:
         """Report the agents that are gone."""
-        self._agents_gone(self._gone)
+        self._ask_about_tasks_of(self._gone)
 
     async def take_back_losses(self) -> None:
         """Undo the losses of tasks that were only beside a task that killed its agent."""

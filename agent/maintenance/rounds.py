@@ -39,8 +39,8 @@ def repair_rounds(
     heartbeat: Heartbeat,
     locks: AgentLocks | None,
     lost_records: asyncio.Event,
-    agents_gone: Callable[[frozenset[int]], None],
-    batches_cancelled: Callable[[frozenset[str]], None],
+    ask_about_tasks_of: Callable[[frozenset[int]], None],
+    ask_about_batches: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
 ) -> Sequence[Round]:
     """Return the rounds of repairs.
@@ -57,7 +57,7 @@ def repair_rounds(
         group=group,
         heartbeat=heartbeat,
         locks=locks,
-        agents_gone=agents_gone,
+        ask_about_tasks_of=ask_about_tasks_of,
         traces=_lost_traces(parts),
     )
     sweeper = Sweeper(
@@ -68,7 +68,7 @@ def repair_rounds(
         slack_s=parts.config.agent.sweep_slack_s,
     )
     canceller = Canceller(
-        transactions=transactions, group=group, batches_cancelled=batches_cancelled
+        transactions=transactions, group=group, ask_about_batches=ask_about_batches
     )
     compactor = Compactor(
         transactions=transactions,

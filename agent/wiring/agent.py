@@ -156,8 +156,8 @@ def agent(chosen: Chosen) -> Agent:
         heartbeat=chosen.heartbeat,
         locks=chosen.locks,
         lost_records=common.lost_records,
-        agents_gone=dispatching.claimer.agents_gone,
-        batches_cancelled=dispatching.claimer.batches_cancelled,
+        ask_about_tasks_of=dispatching.claimer.ask_about_tasks_of,
+        ask_about_batches=dispatching.claimer.ask_about_batches,
         partitions=(dispatching.partitions, inbox_partitions),
     )
     route_duties = _route_duties(chosen, guards, common.publishing, types)

@@ -91,17 +91,17 @@ def _no_followers(
 ) -> None:
     self.load_body(delivery, delivery.value or b"")
     self._by_task[delivery.task_id] = delivery
-    (self.ask if redelivered else self.ready)(delivery)
+    (self.queue_for_question if redelivered else self.queue_for_claim)(delivery)
 
 
 def _followers_forgotten() -> AbstractContextManager[Any]:
-    end = table.InFlightTable.end
+    remove = table.InFlightTable.remove
 
     def forget(self: table.InFlightTable, delivery: Any) -> None:
         self._behind.pop(delivery.task_id, None)
-        end(self, delivery)
+        remove(self, delivery)
 
-    return patched(table.InFlightTable, "end", forget)
+    return patched(table.InFlightTable, "remove", forget)
 
 
 def _copies_of_any_fence() -> AbstractContextManager[Any]:
@@ -175,7 +175,7 @@ async def _suspects_dropped(self: QuarantineQueue) -> None:
         _, record = self._rejected.popleft()
         self._partitions.finish_record(record.partition, record.offset)
         if isinstance(record, Delivery):
-            self._table.end(record)
+            self._table.remove(record)
     self._partitions.flush()
 
 
@@ -204,7 +204,7 @@ BUGS = {
     "intake commits first": Bug("P3", _intake_first),
     "suspects are dropped": Bug("P3", replaced(QuarantineQueue, "keep", _suspects_dropped)),
     "two records of one task in a claim": Bug(
-        "P4", replaced(table.InFlightTable, "arrive", _no_followers)
+        "P4", replaced(table.InFlightTable, "add", _no_followers)
     ),
     "the second record of a task is forgotten": Bug("P1", _followers_forgotten),
     "a record of a newer fence is taken for a copy": Bug("P3", _copies_of_any_fence),
@@ -214,7 +214,11 @@ BUGS = {
     "an answer is thrown away": Bug("P4", _answer_given_back),
     "a fenced answer is forgotten": Bug(
         "P4",
-        replaced(Dispatcher, "_fenced", lambda self, delivery, _outcome: self._table.ask(delivery)),
+        replaced(
+            Dispatcher,
+            "_fenced",
+            lambda self, delivery, _outcome: self._table.queue_for_question(delivery),
+        ),
         CONTESTED,
     ),
     "a bad record ends the program": Bug("P9", _bad_record_raises),

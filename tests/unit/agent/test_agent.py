@@ -86,7 +86,12 @@ def idle_agent() -> Agent:
             run=for_ever,
         )
         part.configure_mock(
-            running=0, unsettled=0, idle=nothing, drain=nothing, flush=nothing, no_claim=nothing
+            running=0,
+            unsettled=0,
+            idle=nothing,
+            drain=nothing,
+            flush=nothing,
+            wait_for_claim=nothing,
         )
     parts["intake"].idle = True
     parts["hooks"].configure_mock(kinds=frozenset(), busy=nothing)

@@ -24,7 +24,7 @@ class AnswerHarness:
         self.records, self.quarantine, clock = MagicMock(), MagicMock(), MagicMock()
         clock.now_s.return_value = NOW_S
         self.delivery: Delivery = claimed(7, NOW_S)
-        self.table.arrive(self.delivery, NOW_S, redelivered=True)
+        self.table.add(self.delivery, NOW_S, redelivered=True)
         self.answers = AnswerHandler(
             partitions={PARTITION} if ours else set(),  # type: ignore[arg-type]
             table=self.table,
@@ -102,4 +102,4 @@ def test_a_delivery_of_a_partition_that_was_lost_ends() -> None:
     harness.handle(ClaimAnswer.DONE)
 
     harness.records.finish_with_copies.assert_not_called()
-    assert harness.delivery.state is DeliveryState.GONE
+    assert harness.delivery.state is DeliveryState.ENDED

@@ -32,7 +32,7 @@ class ClaimerHarness:
         self.partitions.__contains__.return_value = True
         self.deliveries: list[Delivery] = [claimed(task_id, 0.0) for task_id in (1, 2)]
         for delivery in self.deliveries:
-            self.table.arrive(delivery, 0.0, redelivered=True)
+            self.table.add(delivery, 0.0, redelivered=True)
         ledger = SimpleNamespace(ask=self._ask, claim=self._claim)
         self.claimer = Claimer(
             ledger=cast("Ledger", ledger),
@@ -96,11 +96,11 @@ def test_an_answer_is_dropped_if_the_delivery_ended_meanwhile() -> None:
     """A rebalance may end a delivery while the ledger is asked about it."""
     harness = ClaimerHarness(ClaimAnswer.DONE)
     ended, asked = harness.deliveries
-    harness.table.end(ended)
+    harness.table.remove(ended)
 
     asyncio.run(harness.claimer.ask(harness.deliveries))
 
-    assert ended.state is DeliveryState.GONE
+    assert ended.state is DeliveryState.ENDED
     assert [call.args[0] for call in harness.answers.handle.call_args_list] == [asked]
     harness.partitions.note_not_redelivered.assert_not_called()
 
@@ -118,10 +118,10 @@ def test_waiting_tasks_of_a_cancelled_batch_are_asked_about_at_once() -> None:
     harness = ClaimerHarness(ClaimAnswer.DONE)
     delivery, other = harness.table.take_to_ask(0.0, 10)
     harness.table.delay(delivery, 86_400.0)
-    harness.table.end(other)
+    harness.table.remove(other)
 
     for batch in ("another", delivery.publication.batch):
-        harness.claimer.batches_cancelled(frozenset({batch}))
+        harness.claimer.ask_about_batches(frozenset({batch}))
 
     assert harness.wakeups.set.call_count == 1
     assert harness.table.take_to_ask(0.0, 10) == [delivery]

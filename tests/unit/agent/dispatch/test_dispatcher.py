@@ -77,17 +77,17 @@ def test_a_task_that_waits_again_keeps_its_record(
         (Verdict.SETTLED, Snooze(FAILURE, Spent(), 5.0), DeliveryState.DELAYED),
         (Verdict.SETTLED, Released(), DeliveryState.ASKING),
         (Verdict.REOPENED, Cancelled(), DeliveryState.ASKING),
-        (Verdict.CANCELLED, Snooze(FAILURE, Spent(), 86_400.0), DeliveryState.GONE),
-        (Verdict.CANCELLED, Released(), DeliveryState.GONE),
-        (Verdict.HELD_BACK, Dead(FAILURE, Spent()), DeliveryState.GONE),
-        (Verdict.HELD_BACK, Released(), DeliveryState.GONE),
-        (Verdict.RETRIED, Released(), DeliveryState.GONE),
-        (Verdict.RETRIED, Snooze(FAILURE, Spent(), 60.0), DeliveryState.GONE),
-        (Verdict.DIED, Snooze(FAILURE, Spent(), 60.0), DeliveryState.GONE),
-        (Verdict.SETTLED, Retry(FAILURE, Spent(), "30s", 30.0), DeliveryState.GONE),
-        (Verdict.SETTLED, Moved(FAILURE, Spent(), "1h", 3600.0), DeliveryState.GONE),
-        (Verdict.SETTLED, Dead(FAILURE, Spent()), DeliveryState.GONE),
-        (Verdict.SETTLED, Succeeded(b"{}", 0, Spent()), DeliveryState.GONE),
+        (Verdict.CANCELLED, Snooze(FAILURE, Spent(), 86_400.0), DeliveryState.ENDED),
+        (Verdict.CANCELLED, Released(), DeliveryState.ENDED),
+        (Verdict.HELD_BACK, Dead(FAILURE, Spent()), DeliveryState.ENDED),
+        (Verdict.HELD_BACK, Released(), DeliveryState.ENDED),
+        (Verdict.RETRIED, Released(), DeliveryState.ENDED),
+        (Verdict.RETRIED, Snooze(FAILURE, Spent(), 60.0), DeliveryState.ENDED),
+        (Verdict.DIED, Snooze(FAILURE, Spent(), 60.0), DeliveryState.ENDED),
+        (Verdict.SETTLED, Retry(FAILURE, Spent(), "30s", 30.0), DeliveryState.ENDED),
+        (Verdict.SETTLED, Moved(FAILURE, Spent(), "1h", 3600.0), DeliveryState.ENDED),
+        (Verdict.SETTLED, Dead(FAILURE, Spent()), DeliveryState.ENDED),
+        (Verdict.SETTLED, Succeeded(b"{}", 0, Spent()), DeliveryState.ENDED),
     ],
 )
 def test_verdict_and_outcome_decide_what_happens_to_the_record(
@@ -99,7 +99,7 @@ def test_verdict_and_outcome_decide_what_happens_to_the_record(
 
     dispatch.dispatcher.finish([(delivery, outcome, verdict)])
 
-    watermark = OFFSET + 1 if state is DeliveryState.GONE else OFFSET
+    watermark = OFFSET + 1 if state is DeliveryState.ENDED else OFFSET
     assert (delivery.state, dispatch.partitions.marked()) == (state, {("g.tasks", 0): watermark})
 
 

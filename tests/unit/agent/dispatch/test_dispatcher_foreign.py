@@ -80,7 +80,7 @@ def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -
     A foreign record for a closed route used to delay the task's own record as long.
     """
     dispatch, (first,) = made([2], forged=[0])
-    dispatch.table.ready(first)
+    dispatch.table.queue_for_claim(first)
 
     dispatch.dispatcher.deliver([record(1, 2, b"{}")])
 

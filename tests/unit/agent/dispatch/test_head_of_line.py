@@ -50,11 +50,11 @@ def relieved(
     delivery = first or record(3, b"ours")
     # A row as it is read.
     delivery.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
-    table.arrive(delivery, 0.0, redelivered=False)
+    table.add(delivery, 0.0, redelivered=False)
     if state is DeliveryState.DELAYED:
         table.delay(delivery, due_s)
     for record_behind in behind:
-        table.arrive(record_behind, due_s, redelivered=False)
+        table.add(record_behind, due_s, redelivered=False)
     delivery.state = state
     blocking = behind[0] if behind else delivery
 
@@ -90,7 +90,7 @@ def test_a_copy_behind_a_running_task_is_finished(digest: bytes | None) -> None:
     """A copy behind a running task is finished; the replacement record stands for it."""
     delivery, asked, finished = relieved(DeliveryState.RUNNING, ORDER, behind=[record(4, digest)])
 
-    assert (delivery.state, asked, finished) == (DeliveryState.GONE, [(5, digest, 2, None)], [4])
+    assert (delivery.state, asked, finished) == (DeliveryState.ENDED, [(5, digest, 2, None)], [4])
 
 
 def test_a_copy_behind_a_pointer_record_is_finished() -> None:
@@ -158,7 +158,7 @@ def test_a_record_that_was_never_claimed_is_left() -> None:
     first, second = record(3, b"ours"), record(4, b"theirs")
     table = InFlightTable(limits=LIMITS)
     for delivery in (first, second):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
 
     assert [table.is_own(first), table.is_own(second)] == [None, None]
 
@@ -170,7 +170,7 @@ def test_a_task_that_waits_for_long_is_relieved() -> None:
     """
     delivery, asked, finished = relieved(DeliveryState.DELAYED, ORDER)
 
-    assert (delivery.state, asked, finished) == (DeliveryState.GONE, [(5, b"ours", 2, None)], [3])
+    assert (delivery.state, asked, finished) == (DeliveryState.ENDED, [(5, b"ours", 2, None)], [3])
 
 
 def test_a_task_of_another_agent_is_left() -> None:

@@ -55,7 +55,7 @@ def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
     )
     theirs.row = MagicMock(suspect=False, lane=Lane.NORMAL)
     for record in (theirs, ours):
-        table.arrive(record, 0.0, redelivered=False)
+        table.add(record, 0.0, redelivered=False)
 
     aside.quarantine_unknown(theirs, ClaimAnswer.CONFLICT, 0.0)
 

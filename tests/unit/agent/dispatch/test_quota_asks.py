@@ -32,7 +32,7 @@ class Ready:
         for number in range(ready):
             delivery = claimed(number, 0.0)
             delivery.row, delivery.size = None, CallSize(input_bytes=400 + 4 * number)
-            self.table.ready(delivery)
+            self.table.queue_for_claim(delivery)
         self.fallbacks: dict[str, list[str]] = {}
         admission = SimpleNamespace(
             room=lambda: room,
@@ -103,7 +103,7 @@ def test_the_tasks_of_a_closed_route_are_asked_for_on_its_fallback() -> None:
     for number in range(5):
         delivery = claimed(number, 0.0)
         delivery.plan, delivery.size = RoutePlan("closed"), CallSize(input_bytes=400)
-        ready.table.ready(delivery)
+        ready.table.queue_for_claim(delivery)
 
     assert ready.asked() == []
     ready.fallbacks["closed"] = [ROUTE, "other"]
@@ -116,6 +116,6 @@ def test_a_crash_suspect_is_asked_for_before_other_tasks() -> None:
     for number in (8, 9):
         suspect = claimed(number, 0.0, lease_losses=2)
         suspect.size = CallSize(input_bytes=2000)
-        ready.table.ready(suspect)
+        ready.table.queue_for_claim(suspect)
 
     assert ready.asked() == [500, 100, 101]

@@ -79,7 +79,7 @@ class Waiting:
                 plan=plan,
                 tenant=tenant,
             )
-            self.queue.arrive(delivery, 0.0, redelivered=False)
+            self.queue.add(delivery, 0.0, redelivered=False)
 
     def close(self, route: str, outcome: Outcome | None = None) -> None:
         """Let failures close a route."""
@@ -214,12 +214,12 @@ def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> 
         delivery.digest = b"d" * 16
     row, unknown.row = unknown.row, None
     for delivery in (known, unknown):
-        waiting.queue.arrive(delivery, 0.0, redelivered=False)
+        waiting.queue.add(delivery, 0.0, redelivered=False)
 
     assert waiting.selection.take(SLOTS) == [unknown]
     unknown.row = row
     assert waiting.admission.grant(unknown) is NotAdmitted.ROUTE
-    waiting.queue.ready(unknown)
+    waiting.queue.queue_for_claim(unknown)
     assert waiting.taken() == []
     assert waiting.admission.closed_route("a")
 
@@ -276,8 +276,8 @@ def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
     waiting = Waiting()
     suspect = claimed(1, waiting.clock.now_s(), lease_losses=2)
     suspect.plan = waiting.table.naming.plan_of_route("a")
-    waiting.queue.arrive(suspect, 0.0, redelivered=False)
-    waiting.queue.ready(suspect)
+    waiting.queue.add(suspect, 0.0, redelivered=False)
+    waiting.queue.queue_for_claim(suspect)
     waiting.close("a")
 
     assert waiting.admission.may_claim(suspect)

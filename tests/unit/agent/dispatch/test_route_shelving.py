@@ -55,7 +55,7 @@ class Yard:
             route,
         )
         delivery.row = row(number) if known else None
-        self.table.arrive(delivery, 0.0, redelivered=False)
+        self.table.add(delivery, 0.0, redelivered=False)
         return delivery
 
 
@@ -95,7 +95,7 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
     ] * 2
     for delivery in (before, later):
         delivery.row = row(delivery.task_id)
-        yard.table.ready(delivery)
+        yard.table.queue_for_claim(delivery)
     assert (before.value, later.value, yard.table.shelved) == (None, None, 3)
     assert len(yard.table.take_ready_for("a", 10)) == 3
 

@@ -136,7 +136,7 @@ def test_other_types_pass_the_tasks_of_a_full_one() -> None:
     scans = [claimed(number, 0.0, type_name="scan") for number in range(50)]
     notes = [claimed(number, 0.0) for number in range(100, 105)]
     for delivery in (*scans, *notes):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
 
     def may(delivery: Delivery) -> bool:
         full = types.full(delivery)

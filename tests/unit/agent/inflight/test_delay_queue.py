@@ -51,9 +51,9 @@ def test_an_entry_comes_back_when_it_is_due() -> None:
     queue.put(first, 10.0)
 
     assert queue.next_s() == 10.0
-    assert queue.due(9.9, 10) == []
-    assert queue.due(30.0, 10) == [first, second]
-    assert queue.due(99.0, 10) == []
+    assert queue.take_due(9.9, 10) == []
+    assert queue.take_due(30.0, 10) == [first, second]
+    assert queue.take_due(99.0, 10) == []
     assert (queue.next_s(), len(queue)) == (None, 0)
     assert first.state is DeliveryState.ASKING
 
@@ -65,8 +65,8 @@ def test_no_more_entries_come_than_were_asked_for() -> None:
     for delivery in deliveries:
         queue.put(delivery, 1.0)
 
-    assert queue.due(2.0, 3) == deliveries[:3]
-    assert queue.due(2.0, 3) == deliveries[3:]
+    assert queue.take_due(2.0, 3) == deliveries[:3]
+    assert queue.take_due(2.0, 3) == deliveries[3:]
 
 
 def test_an_entry_that_left_otherwise_is_skipped() -> None:
@@ -75,11 +75,11 @@ def test_an_entry_that_left_otherwise_is_skipped() -> None:
     gone, moved = new_delivery(1), new_delivery(2)
     queue.put(gone, 10.0)
     queue.put(moved, 10.0)
-    gone.state = DeliveryState.GONE
+    gone.state = DeliveryState.ENDED
     queue.put(moved, 20.0)
 
-    assert queue.due(15.0, 10) == []
-    assert queue.due(20.0, 10) == [moved]
+    assert queue.take_due(15.0, 10) == []
+    assert queue.take_due(20.0, 10) == [moved]
 
 
 def test_places_that_were_left_are_forgotten() -> None:
@@ -89,15 +89,15 @@ def test_places_that_were_left_are_forgotten() -> None:
     """
     queue, waiting, gone = DelayQueue(), new_delivery(1), new_delivery(2)
     delay_while_held(queue, gone, A, 9e8)
-    gone.state = DeliveryState.GONE
+    gone.state = DeliveryState.ENDED
     for second in range(10 * FEW):
         queue.put(waiting, float(second))
-        assert queue.due(float(second), 10) == [waiting]
+        assert queue.take_due(float(second), 10) == [waiting]
         queue.put(waiting, 9e9 + second)
 
     assert len(queue) <= 2 * FEW
     assert queue._by_agent == {}
-    assert queue.due(9e9 + 10 * FEW, 10) == [waiting]
+    assert queue.take_due(9e9 + 10 * FEW, 10) == [waiting]
 
 
 def test_a_task_held_by_another_agent_is_asked_about_ever_less_often() -> None:
@@ -108,7 +108,7 @@ def test_a_task_held_by_another_agent_is_asked_about_ever_less_often() -> None:
         delay_while_held(queue, delivery, A, now_s)
         waits.append(delivery.wake_s - now_s)
         now_s = delivery.wake_s
-        assert queue.due(now_s, 1) == [delivery]
+        assert queue.take_due(now_s, 1) == [delivery]
 
     assert waits == [1.0, 2.0, 4.0, 8.0, LONGEST_S, LONGEST_S]
 
@@ -127,9 +127,9 @@ def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
 
     assert queue.wake([A], 100.0) == 2
     assert queue.wake([A], 100.0) == 0
-    assert queue.due(100.0, 10) == ours
+    assert queue.take_due(100.0, 10) == ours
     assert ours[0].ask_count == 0
-    assert queue.due(101.0, 10) == [theirs]
+    assert queue.take_due(101.0, 10) == [theirs]
 
 
 def test_an_entry_that_was_woken_and_is_delayed_again_is_woken_again() -> None:
@@ -141,13 +141,13 @@ def test_an_entry_that_was_woken_and_is_delayed_again_is_woken_again() -> None:
     delivery.ask_count = 3
     delay_while_held(queue, delivery, A, 0.0)  # until 8
     queue.wake([A], 1.0)
-    assert queue.due(1.0, 1) == [delivery]
+    assert queue.take_due(1.0, 1) == [delivery]
     delivery.ask_count = 4
     delay_while_held(queue, delivery, B, 1.0)  # until 16
-    assert queue.due(8.0, 1) == []
+    assert queue.take_due(8.0, 1) == []
 
     assert queue.wake([B], 9.0) == 1
-    assert queue.due(9.0, 1) == [delivery]
+    assert queue.take_due(9.0, 1) == [delivery]
 
 
 def test_an_old_entry_does_not_take_its_successors_place() -> None:
@@ -156,13 +156,13 @@ def test_an_old_entry_does_not_take_its_successors_place() -> None:
     old, new = new_delivery(), new_delivery()
     old.ask_count = 1
     delay_while_held(queue, old, A, 0.0)  # until 2
-    old.state = DeliveryState.GONE
+    old.state = DeliveryState.ENDED
     new.ask_count = 4
     delay_while_held(queue, new, A, 0.0)  # until 15
-    assert queue.due(3.0, 1) == []
+    assert queue.take_due(3.0, 1) == []
 
     assert queue.wake([A], 3.0) == 1
-    assert queue.due(3.0, 1) == [new]
+    assert queue.take_due(3.0, 1) == [new]
 
 
 def test_a_delivery_that_has_left_is_forgotten() -> None:
@@ -171,5 +171,5 @@ def test_a_delivery_that_has_left_is_forgotten() -> None:
     for number in range(10):
         delay_while_held(queue, new_delivery(number), A + number, 0.0)
 
-    assert len(queue.due(1.0, 100)) == 10
+    assert len(queue.take_due(1.0, 100)) == 10
     assert queue._by_agent == {}

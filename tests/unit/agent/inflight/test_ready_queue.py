@@ -79,9 +79,9 @@ def test_a_gone_delivery_is_passed_over_and_forgotten() -> None:
     """A delivery whose partition was revoked is never taken, and its route's name is dropped."""
     ended = new_delivery(1)
     ready = filled(ended, new_delivery(2, "b"))
-    ended.state = DeliveryState.GONE
+    ended.state = DeliveryState.ENDED
 
-    ready.forget_gone()
+    ready.drop_ended()
 
     assert (len(ready), ready.routes) == (1, ["b"])
     assert offsets(ready.take(9, lambda _route: 9)) == [2]
@@ -101,7 +101,7 @@ def test_the_next_deliveries_are_shown_as_they_will_be_taken() -> None:
     """They stay in the queue; one whose partition was revoked is left out."""
     gone = new_delivery(13)
     ready = filled(*map(new_delivery, (1, 2)), back=(*map(new_delivery, (11, 12)), gone))
-    gone.state = DeliveryState.GONE
+    gone.state = DeliveryState.ENDED
 
     assert offsets(ready.next_of("a", 3)) == [11, 1, 12]
     assert offsets(ready.take_of("a", 3)) == [11, 1, 12]

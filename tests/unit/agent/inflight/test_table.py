@@ -60,8 +60,8 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     """A new record is claimed without a question; a redelivered one may be settled already."""
     table = InFlightTable(limits=LIMITS)
     fresh, again = new_delivery(1), new_delivery(2)
-    table.arrive(fresh, 0.0, redelivered=False)
-    table.arrive(again, 0.0, redelivered=True)
+    table.add(fresh, 0.0, redelivered=False)
+    table.add(again, 0.0, redelivered=True)
 
     assert table.waiting == 2
     assert table.take_ready(10, room) == [fresh]
@@ -73,11 +73,11 @@ def test_older_deliveries_are_claimed_before_newer_ones() -> None:
     """A task that a dead agent left behind does not queue up behind a thousand others."""
     table = InFlightTable(limits=LIMITS)
     later, waited = new_delivery(1), new_delivery(2)
-    table.arrive(later, 0.0, redelivered=False)
-    table.arrive(waited, 0.0, redelivered=True)
+    table.add(later, 0.0, redelivered=False)
+    table.add(waited, 0.0, redelivered=True)
     (asked,) = table.take_to_ask(0.0, 10)
 
-    table.ready(asked, back=True)
+    table.queue_for_claim(asked, back=True)
 
     assert table.take_ready(10, room) == [waited, later]
 
@@ -90,15 +90,15 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
     table = InFlightTable(limits=LIMITS)
     first, second, third = new_delivery(1, 0), new_delivery(1, 1), new_delivery(1, 2)
     for delivery in (first, second, third):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
 
     assert table.take_ready(10, room) == [first]
     assert table.take_ready(10, room) == table.take_to_ask(0.0, 10) == []
-    table.end(first)
+    table.remove(first)
     assert table.take_to_ask(0.0, 10) == [second]
-    table.end(second)
+    table.remove(second)
     assert table.take_to_ask(0.0, 10) == [third]
-    table.end(third)
+    table.remove(third)
     assert table._by_task == {}
 
 
@@ -113,13 +113,13 @@ def test_copies_are_taken_from_behind_an_entry(other: Delivery) -> None:
     )
     last = new_delivery(1, 5, fence=3)
     for delivery in (first, copy, gone, older, other, last):
-        table.arrive(delivery, 0.0, redelivered=True)
+        table.add(delivery, 0.0, redelivered=True)
     table.take_to_ask(0.0, 10)
-    table.end(gone)
+    table.remove(gone)
 
     assert table.take_copies(first, 3) == [copy, older, last]
     assert table.take_copies(first, 3) == []
-    table.end(first)
+    table.remove(first)
     assert table.take_to_ask(0.0, 10) == [other]
 
 
@@ -137,12 +137,12 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
     )
     second = new_delivery(1, 1)
     for delivery in (first, second, pointer):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
     table.take_ready(1, room)
     table.delay(first, 1.0)
 
     assert table.take_copies(first, 1000) == [pointer]
-    table.end(first)
+    table.remove(first)
     assert table.take_to_ask(0.0, 10) == [second]
 
 
@@ -154,12 +154,12 @@ def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
     """
     table = InFlightTable(limits=LIMITS)
     first, second, third = new_delivery(1, 0), new_delivery(1, 1), new_delivery(1, 2)
-    table.arrive(first, 0.0, redelivered=False)
+    table.add(first, 0.0, redelivered=False)
     table.take_ready(1, room)
     table.delay(first, 3600.0)
 
-    table.arrive(second, 10.0, redelivered=False)
-    table.arrive(third, 10.0, redelivered=False)
+    table.add(second, 10.0, redelivered=False)
+    table.add(third, 10.0, redelivered=False)
 
     assert table.take_to_ask(10.0, 10) == [first]
     assert table.take_to_ask(4000.0, 10) == []
@@ -178,29 +178,29 @@ def test_copies_of_a_delivery_without_a_body_drop_theirs(*, late: bool) -> None:
         new_delivery(1, 1),
         new_delivery(1, 2, digest=b"f" * 16),
     )
-    table.arrive(first, 0.0, redelivered=False)
+    table.add(first, 0.0, redelivered=False)
     table.take_ready(1, room)
     if late:
         table.delay(first, 3600.0)
     for delivery in (copy, other):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
     if not late:
         table.delay(first, 3600.0)
 
     assert (first.value, copy.value, other.value) == (None, None, b"body")
     assert table.bodies_bytes == 4
-    table.end(first)
+    table.remove(first)
     assert table.take_to_ask(0.0, 10) == [copy]
 
 
 def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
     """A paid answer is dropped with its delivery, because nothing would settle it then."""
     table, delivery = InFlightTable(limits=LIMITS), new_delivery(1)
-    table.arrive(delivery, 0.0, redelivered=False)
+    table.add(delivery, 0.0, redelivered=False)
     delivery.kept_answer = Succeeded(b"answer", COMPLETION, Spent())
     table.keep_answer(delivery)
 
-    table.end(delivery)
+    table.remove(delivery)
 
     assert delivery.kept_answer is None
 
@@ -210,10 +210,10 @@ def test_a_follower_that_is_gone_is_passed_over() -> None:
     table = InFlightTable(limits=LIMITS)
     first, second, third = new_delivery(1, 0), new_delivery(1, 1), new_delivery(1, 2)
     for delivery in (first, second, third):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
 
-    table.end(second)
-    table.end(first)
+    table.remove(second)
+    table.remove(first)
 
     assert table.take_to_ask(0.0, 10) == [third]
 
@@ -222,12 +222,12 @@ def test_a_gone_delivery_is_neither_asked_about_nor_claimed() -> None:
     """A delivery whose partition was revoked stays in no queue."""
     table = InFlightTable(limits=LIMITS)
     asking, ready, delayed = new_delivery(1), new_delivery(2), new_delivery(3)
-    table.arrive(asking, 0.0, redelivered=True)
-    table.arrive(ready, 0.0, redelivered=False)
-    table.arrive(delayed, 0.0, redelivered=False)
+    table.add(asking, 0.0, redelivered=True)
+    table.add(ready, 0.0, redelivered=False)
+    table.add(delayed, 0.0, redelivered=False)
     table.delay(delayed, 5.0)
     for delivery in (asking, ready, delayed):
-        table.end(delivery)
+        table.remove(delivery)
 
     assert table.take_ready(10, room) == table.take_to_ask(10.0, 10) == []
 
@@ -240,11 +240,11 @@ def test_delayed_entries_that_are_due_are_asked_about_first() -> None:
         [new_delivery(number) for number in range(10, 14)],
     )
     for delivery in delayed:
-        table.arrive(delivery, 0.0, redelivered=True)
+        table.add(delivery, 0.0, redelivered=True)
     for delivery in table.take_to_ask(0.0, 10):
         table.delay(delivery, 1.0)
     for delivery in new:
-        table.arrive(delivery, 0.0, redelivered=True)
+        table.add(delivery, 0.0, redelivered=True)
 
     assert table.next_due_s() == 1.0
     assert table.take_to_ask(1.0, 4) == delayed[:2] + new[:2]
@@ -260,13 +260,13 @@ def test_bodies_are_counted_until_they_are_dropped() -> None:
         new_delivery(1, 2, b"x" * 3, digest=b"f" * 16),
     )
     for delivery in (first, second, follower):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
     assert table.bodies_bytes == 18
 
     table.delay(first, 5.0)
     assert (table.bodies_bytes, first.value) == (8, None)
-    table.end(second)
-    table.end(follower)
+    table.remove(second)
+    table.remove(follower)
 
     assert table.bodies_bytes == 0
 
@@ -275,7 +275,7 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     """Deliveries that wait for a lost agent are due before their own time."""
     table = InFlightTable(limits=LIMITS)
     delivery = new_delivery(1)
-    table.arrive(delivery, 0.0, redelivered=False)
+    table.add(delivery, 0.0, redelivered=False)
     table.take_ready(1, room)
     delivery.row = owned_by(1, 7)
     table.delay_while_held(delivery, 7, 0.0)
@@ -291,7 +291,7 @@ def test_waiting_entries_of_a_cancelled_batch_are_asked_about() -> None:
     table = InFlightTable(limits=LIMITS)
     delayed, ready, running = (new_delivery(task_id) for task_id in (1, 2, 3))
     for delivery in (delayed, running, ready):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
     table.take_ready(2, room)
     table.delay(delayed, 86_400.0)
 
@@ -307,7 +307,7 @@ def test_all_waiting_records_are_asked_about_once_nothing_is_open() -> None:
     table = InFlightTable(limits=LIMITS)
     delayed, ready = new_delivery(1), new_delivery(2)
     for delivery in (delayed, ready):
-        table.arrive(delivery, 0.0, redelivered=False)
+        table.add(delivery, 0.0, redelivered=False)
     table.delay(delayed, 3600.0)
 
     assert table.ask_about_all() == 2

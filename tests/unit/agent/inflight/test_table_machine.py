@@ -29,7 +29,7 @@ class Agent(RuleBasedStateMachine):
         self.offset += 1
         delivery = new_delivery(task_id, self.offset)
         self.live.append(delivery)
-        self.table.arrive(delivery, self.now_s, redelivered=redelivered)
+        self.table.add(delivery, self.now_s, redelivered=redelivered)
 
     @rule(limit=st.integers(2, 6))
     def ask(self, limit: int) -> None:
@@ -66,7 +66,7 @@ class Agent(RuleBasedStateMachine):
     def settled(self, fenced: bool) -> None:  # noqa: FBT001 - hypothesis draws it by name
         delivery = self.running.pop()
         if fenced:
-            self.table.ask(delivery)
+            self.table.queue_for_question(delivery)
         else:
             for copy in self.table.take_copies(delivery, 0):
                 self.finish(copy)
@@ -101,7 +101,7 @@ class Agent(RuleBasedStateMachine):
 
     def act(self, delivery: Delivery, answer: str, agent_id: int) -> None:
         if answer == "ready":
-            self.table.ready(delivery)
+            self.table.queue_for_claim(delivery)
         elif answer == "held":
             delivery.row = owned_by(delivery.task_id, agent_id)
             self.table.delay_while_held(delivery, agent_id, self.now_s)
@@ -112,7 +112,7 @@ class Agent(RuleBasedStateMachine):
             self.finish(delivery)
 
     def finish(self, delivery: Delivery) -> None:
-        self.table.end(delivery)
+        self.table.remove(delivery)
         self.live.remove(delivery)
 
     @invariant()

@@ -193,10 +193,10 @@ def test_gone_deliveries_do_not_count() -> None:
     turns = queued({"a": 2, "b": 1})
     for delivery in turns:
         if delivery.tenant == "b" or delivery.offset == 0:
-            delivery.state = DeliveryState.GONE
+            delivery.state = DeliveryState.ENDED
     assert len(turns) == 3
 
-    turns.forget_gone()
+    turns.drop_ended()
 
     assert (len(turns), taken(turns, 9)) == (1, ["a"])
 

@@ -28,12 +28,12 @@ class Ledger:
 
 
 def canceller_of(
-    ledger: Ledger, batches_cancelled: Callable[[frozenset[str]], object] = frozenset
+    ledger: Ledger, ask_about_batches: Callable[[frozenset[str]], object] = frozenset
 ) -> Canceller:
     return Canceller(
         transactions=cast("Any", ledger),
         group="g",
-        batches_cancelled=cast("Any", batches_cancelled),
+        ask_about_batches=cast("Any", ask_about_batches),
     )
 
 

@@ -33,7 +33,7 @@ class Setting:
             group="g",
             heartbeat=cast("Any", None),
             locks=locks,
-            agents_gone=self.told.append,
+            ask_about_tasks_of=self.told.append,
         )
 
     def round(self) -> None:

@@ -59,8 +59,8 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
         heartbeat=cast("Any", None),
         locks=None,
         lost_records=lost_records or asyncio.Event(),
-        agents_gone=lambda _gone: None,
-        batches_cancelled=lambda _batches: None,
+        ask_about_tasks_of=lambda _gone: None,
+        ask_about_batches=lambda _batches: None,
         partitions=(),
     )[2]
 
