@@ -29,8 +29,8 @@ class Lease:
     # True once a heartbeat was late. From then on the lease is not used for claims, and a new
     # incarnation is registered. After the next confirmed heartbeat, tasks that it already claimed
     # may make calls again.
-    late: bool = False
-    lost: bool = False
+    was_late: bool = False
+    is_lost: bool = False
 
     def may_claim(self, now_s: float) -> bool:
         """Return whether a claim may be made under this lease."""

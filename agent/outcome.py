@@ -24,6 +24,7 @@ AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_mic
 class Spent:
     """The cost of an attempt.
 
+    `call_id` is the id of the last call, the provider's or ours; empty if there was no call.
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
     `tokens_cached` is a part of `tokens_in`. `unsure_micro` is the part of `cost_micro` that is
     estimated, because the call's usage is not known. `elsewhere` holds the part of the costs that
@@ -34,7 +35,7 @@ class Spent:
     tokens_in: int = 0
     tokens_out: int = 0
     cost_micro: int = 0
-    trace_id: str = ""
+    call_id: str = ""
     duration_ms: int = 0
     tokens_cached: int = 0
     unsure_micro: int = 0
@@ -46,7 +47,7 @@ class Spent:
 
         The provider may bill a call even if it reported no usage.
         """
-        return bool(self.trace_id)
+        return bool(self.call_id)
 
     def after(self, earlier: "Spent") -> "Spent":
         """Return these costs with those of the attempt's earlier calls."""

@@ -46,7 +46,7 @@ class AnswerHandler:
         elif answer is ClaimAnswer.CLAIMABLE and row is not None:
             # A delivery that was delayed, is retried, or belonged to a dead agent goes ahead of
             # newer records.
-            self._table.ready(
+            self._table.queue_for_claim(
                 delivery, back=delivery.value is None or bool(row.lease_losses) or bool(row.attempt)
             )
         elif answer is ClaimAnswer.HELD and row is not None:

@@ -314,7 +314,7 @@ class Admission:
 
     def may_call_again(self, delivery: Delivery) -> bool:
         """Return whether an attempt may make further calls, regardless of room on its route."""
-        row, is_leased = delivery.row, delivery.leased(self._clock.now_s())
+        row, is_leased = delivery.row, delivery.may_call(self._clock.now_s())
         if self._closed or row is None or not is_leased:
             return False
         return self._guards.stops(row, delivery.route) is None

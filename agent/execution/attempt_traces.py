@@ -239,7 +239,7 @@ class _OpenCall:
             attributes[names.STATUS] = end.reply.status
         if outcome is not None:
             attributes |= _spent(outcome.spent)
-            attributes[names.CALL_ID] = inert(outcome.spent.trace_id)
+            attributes[names.CALL_ID] = inert(outcome.spent.call_id)
         self._attempt.keep(
             Span(
                 self._span,

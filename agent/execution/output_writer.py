@@ -155,4 +155,4 @@ def names(claimed: Claimed) -> Iterator[str]:
 
 def booked(spent: Spent) -> Spent:
     """Return these costs with all amounts zero, because an earlier end has booked them."""
-    return Spent(model=spent.model, trace_id=spent.trace_id)
+    return Spent(model=spent.model, call_id=spent.call_id)

@@ -515,7 +515,7 @@ class Context:
 
         The next attempt comes after at least `after_s` seconds.
         """
-        terms = self._terms(self.spent.model, self.spent.trace_id)
+        terms = self._terms(self.spent.model, self.spent.call_id)
         spent = replace(self.spent, duration_ms=terms.duration_ms)
         return outcome_of_failure(
             failure, spent, replace(terms, least_s=max(terms.least_s, after_s))
@@ -576,7 +576,7 @@ class Context:
         killed = Spent(
             model=model[:_NAME_CHARS],
             cost_micro=estimate_micro,
-            trace_id=name,
+            call_id=name,
             duration_ms=elapsed_ms,
             unsure_micro=estimate_micro,
         )

@@ -60,9 +60,9 @@ class Delivery:
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None
     spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
-    line: str = ""  # the line in which it waits for its turn; empty for its tenant's line
+    queue_name: str = ""  # of the queue in which it waits for its turn; empty: its tenant's
     # The route of its next attempt, if earlier routes of the plan have refused the task.
-    start: str = ""
+    next_route: str = ""
 
     def __post_init__(self) -> None:
         """Let a delivery without a plan run on its route alone."""
@@ -76,9 +76,9 @@ class Delivery:
         return self.next_route if is_allowed else self.plan.first
 
     @property
-    def diverted(self) -> bool:
+    def is_on_fallback(self) -> bool:
         """Return whether it runs on another route because its own route is closed."""
-        return self.route != self.home
+        return self.route != self.own_route
 
     @property
     def task_id(self) -> int:

@@ -11,7 +11,7 @@ from itertools import chain, islice, zip_longest
 from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.lanes import TURNS, Lane
 
-APART = "\n"  # separates tenant and type in the name of a line of its own (see `TenantTurns`)
+APART = "\n"  # separates tenant and type in the name of a queue of its own (see `TenantTurns`)
 LEAST_WEIGHT = 0.01  # of a tenant; with less, a turn would take thousands of rounds
 # The first FIRST_TASKS tasks of a new tenant get FIRST_TURNS of every four turns. With equal turns,
 # ten tasks of a new tenant would take more than twice as long as without the other tenant: they

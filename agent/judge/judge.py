@@ -31,7 +31,7 @@ _NOT_FOUND = 404
 # concerns the key, which all tasks share.
 _MAY_BE_OF_ONE_TASK = frozenset({400, 403, 404})
 _PACK_FROM_BYTES = 4 << 10
-_TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
+_CALL_ID_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
 # The provider may have worked on these calls and bills them, but its usage did not arrive.
 _MAYBE_BILLED = frozenset({ErrorClass.AMBIGUOUS, ErrorClass.REPLY_TOO_LARGE})
@@ -161,17 +161,17 @@ def _packed(body: bytes) -> tuple[bytes, int]:
 def _spent(
     terms: Terms, headers: Mapping[str, str], read: completion.Completion | None = None
 ) -> Spent:
-    trace_ids = (headers[name] for name in _TRACE_HEADERS if headers.get(name))
-    trace_id = next(trace_ids, terms.request_id)[:_NAME_CHARS]
+    call_ids = (headers[name] for name in _CALL_ID_HEADERS if headers.get(name))
+    call_id = next(call_ids, terms.request_id)[:_NAME_CHARS]
     if read is None:
-        return Spent(model=terms.model, trace_id=trace_id, duration_ms=terms.duration_ms)
+        return Spent(model=terms.model, call_id=call_id, duration_ms=terms.duration_ms)
     price = terms.prices.get(read.model) or terms.prices.get(terms.model)
     return Spent(
         model=(read.model or terms.model)[:_NAME_CHARS],
         tokens_in=read.tokens_in,
         tokens_out=read.tokens_out,
         cost_micro=price.cost_micro(read.tokens_in, read.tokens_out) if price else 0,
-        trace_id=trace_id,
+        call_id=call_id,
         duration_ms=terms.duration_ms,
         tokens_cached=read.tokens_cached,
     )

@@ -257,7 +257,7 @@ def _cost_row(end: HookEnd) -> dict[str, Any]:
         "outcome": AttemptOutcome.HOOK,
         "error_class": ErrorClass.HOOK,
         "error_text": f"on_{run.event}",
-        "trace_id": spent.trace_id,
+        "trace_id": spent.call_id,
         "duration_ms": spent.duration_ms,
         "route": run.route,
         "model": spent.model,

@@ -262,7 +262,7 @@ def _spent(settlement: Settlement, spent: Spent) -> dict[str, Any]:
     return {
         "route": settlement.route,
         "model": _model(spent),
-        "trace_id": _text(spent.trace_id, _NAME_CHARS),
+        "trace_id": _text(spent.call_id, _NAME_CHARS),
         "duration_ms": spent.duration_ms,
         **costs(spent),
     }

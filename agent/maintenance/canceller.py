@@ -13,7 +13,7 @@ class Canceller:
     """Cancels waiting tasks of cancelled batches until no task of them is open.
 
     A cancel may have been interrupted, or tasks may have escaped it by running. No task can be
-    added to a cancelled batch. Each time, `batches_cancelled` gets the names of all cancelled
+    added to a cancelled batch. Each time, `ask_about_batches` gets the names of all cancelled
     batches, because this agent's deliveries of such batches need not wait any longer.
     """
 

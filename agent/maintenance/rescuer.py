@@ -23,9 +23,9 @@ REPEAT_S = 5.0
 class Rescuer:
     """Declares agents of a group lost, and resets the tasks of all agents that are gone.
 
-    `agents_gone` gets the gone agents' ids and asks the ledger about their tasks. The tasks must be
-    free when the ledger is asked. So a round first declares agents lost, then resets their tasks,
-    then reports the agents.
+    `ask_about_tasks_of` gets the gone agents' ids and asks the ledger about their tasks. The tasks
+    must be free when the ledger is asked. So a round first declares agents lost, then resets their
+    tasks, then reports the agents.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ def by_outcome(outcome: Outcome) -> RouteEvidence:
     An attempt that made no call, or was ended from outside, says nothing.
     """
     if isinstance(outcome, Succeeded):
-        return RouteEvidence(Effect.UP if outcome.spent.trace_id else Effect.NONE)
+        return RouteEvidence(Effect.UP if outcome.spent.call_id else Effect.NONE)
     if isinstance(outcome, Retry | Snooze | Moved | Dead):
         return _of_failure(outcome.failure)
     return RouteEvidence(Effect.NONE)

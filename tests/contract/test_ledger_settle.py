@@ -491,7 +491,7 @@ def test_a_task_that_waits_for_its_output_keeps_the_attempt_that_it_paid_for(
     (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
     away = Failure(ErrorClass.OUTPUT_UNWRITABLE, "the store is away")
-    for spent in (Spent(), SPENT, Spent(model="m", trace_id="call"), Spent()):
+    for spent in (Spent(), SPENT, Spent(model="m", call_id="call"), Spent()):
         owner = lease.next_owner()
         ledger_db.settle(ledger_db.claimed(task_id, owner), owner, Snooze(away, spent, 0.0))
 

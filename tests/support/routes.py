@@ -18,7 +18,7 @@ OF = {
     effect: sorted(name for name, rule in CLASSES.items() if rule.route is effect)
     for effect in Effect
 }
-GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
+GOOD = Succeeded(b"answer", COMPLETION, Spent(call_id="trace"))
 
 
 def routes(slots: int = 64, **config: object) -> Router:
@@ -38,16 +38,14 @@ def notice(table: Router, now_s: float) -> str:
 
 def failed(error_class: str = "SERVER") -> Retry:
     """Return a failure that counts."""
-    return Retry(
-        Failure(ErrorClass[error_class], "503: away"), Spent(trace_id="trace"), "30s", 33.0
-    )
+    return Retry(Failure(ErrorClass[error_class], "503: away"), Spent(call_id="trace"), "30s", 33.0)
 
 
 def exhausted(error_class: str = "SERVER") -> Dead:
     """Return the failure of a last attempt."""
     return Dead(
         Failure(ErrorClass[error_class], "503: away"),
-        Spent(trace_id="trace"),
+        Spent(call_id="trace"),
         Disposition.EXHAUSTED,
     )
 
@@ -55,7 +53,7 @@ def exhausted(error_class: str = "SERVER") -> Dead:
 def snoozed(error_class: str, delay_s: float = 10.0) -> Snooze:
     """Return a failure that does not count."""
     return Snooze(
-        Failure(ErrorClass[error_class], "said the provider"), Spent(trace_id="trace"), delay_s
+        Failure(ErrorClass[error_class], "said the provider"), Spent(call_id="trace"), delay_s
     )
 
 

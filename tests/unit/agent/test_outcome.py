@@ -11,7 +11,7 @@ from schemas.task.failures import Disposition, ErrorClass
     [
         (Spent(), False),
         (Spent(duration_ms=1200), False),
-        (Spent(trace_id="b/t#1"), True),
+        (Spent(call_id="b/t#1"), True),
         (Spent("m", 12, 3, 900, "b/t#1", 1200), True),
     ],
 )

@@ -56,7 +56,7 @@ class Attempts:
 
 def refused(error_class: str) -> Dead:
     """Return the refusal of one task."""
-    return Dead(Failure(ErrorClass[error_class], "no"), Spent(trace_id="trace"))
+    return Dead(Failure(ErrorClass[error_class], "no"), Spent(call_id="trace"))
 
 
 @pytest.mark.parametrize(

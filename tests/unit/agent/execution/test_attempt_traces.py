@@ -16,7 +16,7 @@ from schemas.task.trace import SpanId, TraceHeaders, attempt_span, parsed, trace
 from tests.support.clock import HandClock
 from tests.support.spans import KeptSpans
 
-SPENT = Spent(model="m", tokens_in=10, tokens_out=5, cost_micro=3, trace_id="req-1")
+SPENT = Spent(model="m", tokens_in=10, tokens_out=5, cost_micro=3, call_id="req-1")
 FAILURE = Failure(ErrorClass.BAD_OUTPUT, "the answer says: the secret of the document")
 FAILED = CallFailed(ErrorClass.NETWORK, "x")
 SUCCESS = Succeeded(b"the whole answer", 0, SPENT)

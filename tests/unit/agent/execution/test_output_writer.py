@@ -25,7 +25,7 @@ from schemas.task.failures import ErrorClass
 from schemas.task.output_pointer import OutputPointer
 
 FOLDER = "s3://bucket/out/"
-SPENT = Spent(model="m", tokens_in=10, cost_micro=7, trace_id="c", duration_ms=3)
+SPENT = Spent(model="m", tokens_in=10, cost_micro=7, call_id="c", duration_ms=3)
 ANSWER = Succeeded(b"[1]", VALUE, SPENT, output_uri=FOLDER)
 CLAIMED = Claimed(task_id=7, fence=2, owner=99, key="docs/a.txt", batch="b")
 NAME = f"{FOLDER}docs_a.txt-7-2"
@@ -168,7 +168,7 @@ def test_a_paid_answer_is_kept_while_its_store_fails(fault: ObjectFault) -> None
     assert outcome.failure.error_class is ErrorClass.OUTPUT_UNWRITABLE
     assert NAME in outcome.failure.text
     assert outcome.answer is not None
-    assert outcome.answer.spent == Spent(model="m", trace_id="c")
+    assert outcome.answer.spent == Spent(model="m", call_id="c")
     written = parts.write(outcome.answer)
     assert pointer_of(written).uri == f"{NAME}.json"
     assert isinstance(written, Succeeded)

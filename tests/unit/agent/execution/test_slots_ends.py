@@ -11,7 +11,7 @@ from schemas.task.failures import ErrorClass
 from tests.support.routes import routes
 from tests.support.slots import SlotsHarness, claimed
 
-PAID = Spent(model="m", tokens_in=10, trace_id="b/a#1")
+PAID = Spent(model="m", tokens_in=10, call_id="b/a#1")
 
 
 class PanicError(BaseException):

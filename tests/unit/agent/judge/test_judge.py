@@ -27,7 +27,7 @@ def test_success_is_stored_as_received() -> None:
     assert (outcome.body, outcome.codec) == (completion(), COMPLETION)
     spent = outcome.spent
     assert (spent.model, spent.tokens_in, spent.tokens_out, spent.cost_micro) == ("m-1", 12, 3, 54)
-    assert (spent.trace_id, spent.duration_ms) == ("req_1", 1200)
+    assert (spent.call_id, spent.duration_ms) == ("req_1", 1200)
 
 
 def test_a_large_success_is_packed() -> None:
@@ -195,7 +195,7 @@ def test_a_404_of_an_address_without_its_version_says_so(
 
 def test_without_a_providers_id_ours_is_the_trace() -> None:
     """If the provider gives a call no id, our request id is the trace."""
-    assert judge(CallFailed("NETWORK", "x"), TERMS).spent.trace_id == "b/t#1"
+    assert judge(CallFailed("NETWORK", "x"), TERMS).spent.call_id == "b/t#1"
 
 
 @pytest.mark.parametrize("reason", [None, "stop", "end_turn"])
