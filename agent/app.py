@@ -32,7 +32,7 @@ from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.data_folder import DataFolder
-from agent.quota.ledger import QuotaLedger
+from agent.quota.grants import GrantStore
 from agent.reporting.health import Health
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
@@ -147,14 +147,14 @@ def make_board(parts: Parts) -> Board | None:
     return RedisBoard(url=url, group=parts.topics.group, agent=_process_name())
 
 
-def make_quota_ledger(parts: Parts) -> QuotaLedger | None:
+def make_grant_store(parts: Parts) -> GrantStore | None:
     """Return the ledger by which agents share the provider's limits; None without Redis."""
     url = parts.config.redis_url
     if url is None:
         return None
-    from agent.quota.redis_ledger import RedisQuotaLedger  # noqa: PLC0415 - only with Redis
+    from agent.quota.redis_grants import RedisGrantStore  # noqa: PLC0415 - only with Redis
 
-    return RedisQuotaLedger(url=url, agent=_process_name())
+    return RedisGrantStore(url=url, agent=_process_name())
 
 
 def _process_name() -> str:
@@ -218,7 +218,7 @@ async def built(
     for line in await parts.family.lane_advice():
         log.warning("%s", line, extra={"code": Code.TOPICS_OLD})
     metrics = _metrics(parts, counts, heartbeat, watch)
-    board, quota_ledger = make_board(parts), make_quota_ledger(parts)
+    board, grant_store = make_board(parts), make_grant_store(parts)
     progress = Progress(
         transactions=parts.transactions,
         group=parts.topics.group,
@@ -239,7 +239,7 @@ async def built(
         closing.push_async_callback(starter.close)
         closing.push_async_callback(converters.close)
         closing.callback(parts.transactions.database.abandon)
-        for shared in (board, quota_ledger):
+        for shared in (board, grant_store):
             if shared is not None:
                 closing.push_async_callback(shared.close)
         closing.push_async_callback(accounts.close)
@@ -276,7 +276,7 @@ async def built(
             processes=processes,
             converters=converters,
             watch=watch,
-            quota_ledger=quota_ledger,
+            grant_store=grant_store,
             metrics=metrics,
             rereading=Rereading(
                 load=(lambda: _rehearsed(load())) if rehearsal else load,

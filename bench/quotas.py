@@ -1,4 +1,4 @@
-"""What the ledger of grants costs Redis, and how well many agents use one limit by it.
+"""What the grant store costs Redis, and how well many agents use one limit by it.
 
 The agents and their provider run on a clock that moves as fast as they do; Redis is real, and says
 itself how long it worked for a request.
@@ -33,7 +33,7 @@ class ClockedFleet(Fleet):
         super().__init__(
             agents=agents,
             limits=limits,
-            ledger_of=lambda number: clocked(url, f"agent {number}", self._shared),
+            store_of=lambda number: clocked(url, f"agent {number}", self._shared),
             clock=MovedClock(),
             provider=CountingProvider(limits, 2.0),
             call_s=call_s,

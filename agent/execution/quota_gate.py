@@ -14,7 +14,7 @@ from agent.outcome import Succeeded
 from agent.ports import CallFailed, Clock, Reply
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.estimate import CallSize, Estimates, settled
-from agent.quota.ledger import Ask, Charge
+from agent.quota.grants import Charge, WaitingCall
 from agent.quota.provider_headers import share_left
 from agent.quota.quotas import Quotas, Reservation
 from schemas.codes import Code
@@ -37,7 +37,7 @@ class QuotaGate:
         self.configured = configured
         self.clock = clock
         self.estimates = Estimates()
-        self._waiting: dict[str, list[Ask]] = {}  # by route: calls of running attempts
+        self._waiting: dict[str, list[WaitingCall]] = {}  # by route: calls of running attempts
         self._ended: Counter[str] = Counter()  # by route, since the last `ended_lately`
         self._ended_before: Counter[str] = Counter()
 
@@ -51,9 +51,9 @@ class QuotaGate:
         room = self.quotas.room(route, now_s)
         return None if room is None else max(0, room - len(self._waiting.get(route, ())))
 
-    def ask(self, delivery: Delivery, route: str) -> Ask:
+    def first_call(self, delivery: Delivery, route: str) -> WaitingCall:
         """Return what the first call of a task will cost on a route, and whose it is."""
-        return Ask(cost=self._estimate(route, delivery.size), tenant=delivery.tenant)
+        return WaitingCall(charge=self._estimate(route, delivery.size), tenant=delivery.tenant)
 
     def _estimate(self, route: str, size: CallSize) -> Charge:
         limits = self.configured.limits(route)
@@ -61,8 +61,8 @@ class QuotaGate:
 
     def admit(self, delivery: Delivery, route: str) -> "CallTurns | None":
         """Return the turns of an attempt, whose first call may begin; None if it may not."""
-        ask, now_s = self.ask(delivery, route), self.clock.now_s()
-        reservation = self.quotas.take(route, ask.cost, ask.tenant, now_s)
+        call, now_s = self.first_call(delivery, route), self.clock.now_s()
+        reservation = self.quotas.take(route, call.charge, call.tenant, now_s)
         if reservation is None:
             return None
         return CallTurns(
@@ -91,9 +91,9 @@ class QuotaGate:
             for wait in self.quotas.waits(now_s)
         ]
 
-    # ---- for the asks
+    # ---- for the waiting calls
 
-    def waiting(self, route: str) -> list[Ask]:
+    def waiting(self, route: str) -> list[WaitingCall]:
         """Return the calls of running attempts that wait for their turn."""
         return list(self._waiting.get(route, ()))
 
@@ -119,19 +119,19 @@ class QuotaGate:
         """Wait until a call of a running attempt may begin; None if it may not in this time."""
         until_s = self.clock.now_s() + wait_s
         charge = self._estimate(route, size)
-        ask = Ask(cost=charge, tenant=tenant)
+        call = WaitingCall(charge=charge, tenant=tenant)
         reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
         if reservation is not None:
             return reservation
-        asks = self._waiting.setdefault(route, [])
-        asks.append(ask)
+        waiting = self._waiting.setdefault(route, [])
+        waiting.append(call)
         try:
             while reservation is None and self.clock.now_s() < until_s:
                 await self.clock.sleep(LOOK_S)
                 reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
         finally:
-            asks.remove(ask)
-            if not asks:
+            waiting.remove(call)
+            if not waiting:
                 self._waiting.pop(route, None)
         return reservation
 
@@ -142,13 +142,13 @@ class QuotaGate:
         if reservation.account is None and reservation.tenant is None:
             return
         if end is None:
-            self.quotas.ended(reservation, None)
+            self.quotas.note_ended(reservation, None)
             return
         self._ended[route] += 1
         charged = self._charged(route, size, reservation, end)
         headers = end.reply.headers if isinstance(end.reply, Reply) else {}
         refused = _is_refused(end)
-        self.quotas.ended(
+        self.quotas.note_ended(
             reservation,
             charged,
             refused=refused,

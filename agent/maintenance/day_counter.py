@@ -12,7 +12,7 @@ from functools import partial
 from agent.ledger.calls_of_day import calls_since
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
-from agent.quota.ledger import DayCount
+from agent.quota.grants import DayCount
 from schemas.ledger.transactions import Transactions
 
 EVERY_S = 60.0

@@ -1,7 +1,7 @@
-"""Keeps one account's limits as levels: time fills a level, and a grant lowers it.
+"""Keeps one account's limits as token buckets: time fills them, each grant takes from them.
 
-Pure. Levels start at zero. A level may be negative: if calls cost more than they were granted, no
-grant is made until time has refilled the level. Running calls are not counted here: each agent
+Pure. Buckets start empty. A bucket may be negative: if calls cost more than they were granted, no
+grant is made until time has refilled the bucket. Running calls are not counted here: each agent
 reports its own number, and a silent agent counts as having none. Ages are measured by the account's
 own clock, which advances at each exchange by at most a second. So a clock jump or a suspended
 machine does not make reporting agents look silent.
@@ -11,30 +11,30 @@ Tested by tests/contract/test_quota.py.
 
 from dataclasses import dataclass, replace
 
-from agent.quota.ledger import Ask, Charge, DayCount, QuotaAnswer, QuotaRequest, Refund
+from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
 from schemas.settings.quota import QuotaLimits
 
 # The share of a limit that is granted. The rest is reserved for grants that are used late.
 USE = 0.995
-# The capacity of a level: how much time's worth of its limit an idle account saves up.
+# The capacity of a bucket: how much time's worth of its limit an idle account saves up.
 CAPACITY_MS = 800
 REST_MS = 500  # beside a whole request, so that a low rate loses nothing between two exchanges
 STEP_MS = 1000  # the most that the account's clock moves at once
-HUNGRY_MS = 1500  # an agent that asked within this time gets a share of the grants
+WAITING_MS = 1500  # an agent that asked within this time gets a share of the grants
 # After a gap of GAP_MS, the account may not know all running calls. So for LEARN_MS it grants no
 # new seats and only collects reports.
 GAP_MS, LEARN_MS = 2000, 1000
 AWAY_MS = 6000  # an agent that was silent for this long is dropped, with its calls
-# If there are more agents than seats, an agent keeps its seat for TURN_MS, or for less so that a
-# round of all agents takes about ROUND_MS. Turns are long, because a seat stays unused for a while
+# If there are more agents than seats, an agent keeps its seat for SEAT_MS, or for less so that a
+# round of all agents takes about ROUND_MS. That is long, because a seat stays unused for a while
 # when it passes to another agent.
-TURN_MS, ROUND_MS = 20_000, 60_000
+SEAT_MS, ROUND_MS = 20_000, 60_000
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
-# `scale` is the part of the limits that is used. Refused calls lower it, at most once in CUT_MS;
-# without refusals it grows again.
-CUT, CUT_MS, CALM_MS, LOWEST = 0.92, 2000, 3000, 0.1
+# Refused calls lower the accepted share, at most once in CUT_EVERY_MS. It grows again without them.
+CUT, LOWEST_SHARE = 0.92, 0.1
+CUT_EVERY_MS, CALM_MS = 2000, 3000
 GROWTH, FAST_GROWTH = 0.01, 0.04  # a second
 LONGEST_WAIT_S = 5.0
 
@@ -42,12 +42,12 @@ RATES = ("rpm", "tpm", "itpm", "otpm")
 
 
 @dataclass(slots=True)
-class _Agent:
+class _AgentSeats:
     sequence: int
     granted: int
     seats: int
-    held: int  # seats that nobody else may have
-    claim: int  # seats that the agent is entitled to, even if others still hold them
+    seats_held: int  # seats that nobody else may have
+    seats_claimed: int  # seats that the agent is entitled to, even if others hold them
     seen_ms: float
 
 
@@ -62,21 +62,21 @@ def charged(limit: str, cost: Charge | Refund) -> int:
     }[limit]
 
 
-class QuotaAccount:
+class AccountBuckets:
     """The state of one account. `quota.lua` has the same rules."""
 
     def __init__(self) -> None:
-        self.levels: dict[str, float] = {}
-        self.scale = 1.0
+        self.buckets: dict[str, float] = {}
+        self.accepted_share = 1.0
         self._at_ms: float | None = None
         self._clock_ms = self._learns_until_ms = 0.0
-        self._cut_ms = float("-inf")
-        self._pause_ms = 0.0
-        self._full = False  # whether all levels were full before the request
+        self._cut_at_ms = float("-inf")
+        self._paused_until_ms = 0.0
+        self._is_full = False  # whether all buckets were full, before the request
         self._day, self._used = -1, 0
         self._base = 0  # of `_used`: calls that this account was told of
-        self._agents: dict[str, _Agent] = {}
-        self._hungry: dict[str, float] = {}
+        self._agents: dict[str, _AgentSeats] = {}
+        self._waiting_at_ms: dict[str, float] = {}
 
     def exchange(
         self,
@@ -91,21 +91,22 @@ class QuotaAccount:
         `today` is the day (UTC) where `now_ms` does not count from 1970.
         """
         past_ms = self._pass_time(now_ms)
-        known = self._agents.get(agent)
-        again = known is not None and known.sequence == request.sequence
-        told = replace(request, refund=Refund(), refused=0) if again else request
-        self._adjust(told, past_ms)
-        self._fill(told, past_ms, part)
-        if known is not None and again:
-            known.seen_ms = self._clock_ms
-            known.held = max(request.running, known.seats)
-            return self._answer(request, known)
+        before = self._agents.get(agent)
+        is_repeated = before is not None and before.sequence == request.sequence
+        # A repeated request was counted before.
+        counted = replace(request, refund=Refund(), refused=0) if is_repeated else request
+        self._adjust(counted, past_ms)
+        self._refill(counted, past_ms, part)
+        if before is not None and is_repeated:
+            before.seen_ms = self._clock_ms
+            before.seats_held = max(request.running, before.seats)
+            return self._answer(request, before)
         self._count_day(request, int(now_ms // DAY_MS) if today is None else today)
-        self._note_hunger(agent, request.asks)
-        mine = self._seat(agent, request, part)
-        mine.granted, binding = self._grant(request, mine, part)
-        self._agents[agent] = mine
-        return self._answer(request, mine, binding)
+        self._note_waiting(agent, request.waiting)
+        seats = self._lease_seats(agent, request, part)
+        seats.granted, binding = self._grant(request, seats, part)
+        self._agents[agent] = seats
+        return self._answer(request, seats, binding)
 
     def _pass_time(self, now_ms: float) -> float:
         """Return the time since the last exchange, 0 if the clock was set back."""
@@ -119,8 +120,10 @@ class QuotaAccount:
         self._agents = {
             name: agent for name, agent in self._agents.items() if agent.seen_ms > oldest_ms
         }
-        hungry_ms = self._clock_ms - HUNGRY_MS
-        self._hungry = {name: ms for name, ms in self._hungry.items() if ms > hungry_ms}
+        oldest_ms = self._clock_ms - WAITING_MS
+        self._waiting_at_ms = {
+            name: ms for name, ms in self._waiting_at_ms.items() if ms > oldest_ms
+        }
         return past_ms
 
     @property
@@ -129,40 +132,42 @@ class QuotaAccount:
         return self._clock_ms < self._learns_until_ms
 
     def _adjust(self, request: QuotaRequest, past_ms: float) -> None:
-        """Move the scale, and pause after a refusal."""
-        if self._clock_ms - self._cut_ms >= CALM_MS:
+        """Move the accepted share, and pause after a refusal."""
+        if self._clock_ms - self._cut_at_ms >= CALM_MS:
             fast = request.remaining is not None and request.remaining > 0.5  # noqa: PLR2004 - half
             growth = FAST_GROWTH if fast else GROWTH
-            self.scale = min(1.0, self.scale + growth * past_ms / 1000)
+            self.accepted_share = min(1.0, self.accepted_share + growth * past_ms / 1000)
         if not request.refused:
             return
-        if self._clock_ms - self._cut_ms >= CUT_MS:
-            self.scale = max(LOWEST, self.scale * CUT)
-            self._cut_ms = self._clock_ms
+        if self._clock_ms - self._cut_at_ms >= CUT_EVERY_MS:
+            self.accepted_share = max(LOWEST_SHARE, self.accepted_share * CUT)
+            self._cut_at_ms = self._clock_ms
         wait_ms = 1000 * min(request.retry_after_s, LONGEST_WAIT_S) / 2
-        self._pause_ms = max(self._pause_ms, self._clock_ms + wait_ms)
+        self._paused_until_ms = max(self._paused_until_ms, self._clock_ms + wait_ms)
 
-    def _fill(self, request: QuotaRequest, past_ms: float, part: float) -> None:
-        """Let the levels fill, give back what was not used, and drop those without a limit."""
-        levels, self._full = {}, True
+    def _refill(self, request: QuotaRequest, past_ms: float, part: float) -> None:
+        """Fill the buckets, give back what was not used, and drop those without a limit."""
+        buckets, self._is_full = {}, True
         for name in RATES:
             limit = request.limits.given.get(name)
             if limit is None:
                 continue
             rate = limit * part / MINUTE_MS
-            capacity, gain = rate * CAPACITY_MS, rate * USE * self.scale * past_ms
+            capacity, gain = rate * CAPACITY_MS, rate * USE * self.accepted_share * past_ms
             if name == "rpm":
                 capacity = max(capacity, 1 + rate * REST_MS)
-            level = self.levels.get(name, 0.0)
-            # A level above its capacity (late refunds) falls as fast as it would otherwise fill.
-            level = max(capacity, level - gain) if level > capacity else min(capacity, level + gain)
-            self._full = self._full and level >= capacity
-            level += charged(name, request.refund)
-            level = min(level, 0.0) if request.refused else level
+            bucket = self.buckets.get(name, 0.0)
+            # A bucket above its capacity (late refunds) falls as fast as it would otherwise fill.
+            bucket = (
+                max(capacity, bucket - gain) if bucket > capacity else min(capacity, bucket + gain)
+            )
+            self._is_full = self._is_full and bucket >= capacity
+            bucket += charged(name, request.refund)
+            bucket = min(bucket, 0.0) if request.refused else bucket
             minute = rate * MINUTE_MS
             # Bounded to a minute's limit in both directions.
-            levels[name] = max(-minute, min(minute, level))
-        self.levels = levels
+            buckets[name] = max(-minute, min(minute, bucket))
+        self.buckets = buckets
 
     def _count_day(self, request: QuotaRequest, day: int) -> None:
         if day != self._day:
@@ -173,75 +178,77 @@ class QuotaAccount:
             if told is not None and told.day == day and told.calls > self._used:
                 self._used = self._base = told.calls
 
-    def _note_hunger(self, agent: str, asks: tuple[Ask, ...]) -> None:
-        self._hungry.pop(agent, None)
-        if asks:
-            self._hungry[agent] = self._clock_ms
+    def _note_waiting(self, agent: str, waiting: tuple[WaitingCall, ...]) -> None:
+        self._waiting_at_ms.pop(agent, None)
+        if waiting:
+            self._waiting_at_ms[agent] = self._clock_ms
 
-    def _seat(self, agent: str, request: QuotaRequest, part: float) -> _Agent:
+    def _lease_seats(self, agent: str, request: QuotaRequest, part: float) -> _AgentSeats:
         """Lease seats: at least a fair share, and more while others do not claim theirs."""
         running, sequence = request.running, request.sequence
-        wants = running + request.in_hand + len(request.asks)
+        wanted = running + request.in_hand + len(request.waiting)
         others = [other for name, other in self._agents.items() if name != agent]
         limit = request.limits.in_flight
         if limit is None:
-            return _Agent(sequence, 0, wants, running, running, self._clock_ms)
+            return _AgentSeats(sequence, 0, wanted, running, running, self._clock_ms)
         limit = max(1, int(limit * part))
         fair = limit // (len(others) + 1)
-        free = limit - sum(other.held for other in others)
-        unclaimed = limit - sum(other.claim for other in others)
-        seats = max(0, min(wants, free, max(fair, unclaimed)))
-        known = self._agents.get(agent)
-        if not fair and (running or (known is not None and known.held > 0)):
-            keeps = known is not None and self._keeps(known, limit, len(others) + 1)
-            seats = max(running - 1, int(keeps and wants > 0), 0)
+        free = limit - sum(other.seats_held for other in others)
+        unclaimed = limit - sum(other.seats_claimed for other in others)
+        seats = max(0, min(wanted, free, max(fair, unclaimed)))
+        before = self._agents.get(agent)
+        if not fair and (running or (before is not None and before.seats_held > 0)):
+            keeps = before is not None and self._keeps_seat(before, limit, len(others) + 1)
+            seats = max(running - 1, int(keeps and wanted > 0), 0)
         elif not fair:
-            seats = max(0, min(wants, free, 1))
+            seats = max(0, min(wanted, free, 1))
         if self._learns:
             seats = min(seats, running)
         held = max(running, seats)
-        return _Agent(sequence, 0, seats, held, max(held, min(wants, fair)), self._clock_ms)
+        return _AgentSeats(sequence, 0, seats, held, max(held, min(wanted, fair)), self._clock_ms)
 
-    def _keeps(self, agent: _Agent, limit: int, agents: int) -> bool:
+    def _keeps_seat(self, agent: _AgentSeats, limit: int, agents: int) -> bool:
         """Return whether an agent keeps its only seat.
 
-        The turns of all agents end at the same times.
+        The seats of all agents change hands at the same times.
         """
-        turn_ms = min(TURN_MS, ROUND_MS * limit // agents)
-        return agent.seats > 0 and agent.seen_ms // turn_ms == self._clock_ms // turn_ms
+        seat_ms = min(SEAT_MS, ROUND_MS * limit // agents)
+        return agent.seats > 0 and agent.seen_ms // seat_ms == self._clock_ms // seat_ms
 
-    def _grant(self, request: QuotaRequest, mine: _Agent, part: float) -> tuple[int, str]:
-        """Return how many of the first asks are granted, and the limit that stopped the next."""
+    def _grant(self, request: QuotaRequest, seats: _AgentSeats, part: float) -> tuple[int, str]:
+        """Return how many of the waiting calls are granted, and the limit that stopped the next."""
         limits = request.limits
-        first = dict(self.levels)
-        sharers = max(1, len(self._hungry))
+        buckets = dict(self.buckets)
+        waiting_agents = max(1, len(self._waiting_at_ms))
         # If all rate limits have room, one grant is made in advance for the next call that ends.
-        ends = max(request.ends, int(self._full and request.running > 0))
-        usable = mine.seats - request.running - request.in_hand + ends
-        for number, ask in enumerate(request.asks):
-            binding = self._binding(ask, number, first, sharers)
+        ends = max(request.ends, int(self._is_full and request.running > 0))
+        usable = seats.seats - request.running - request.in_hand + ends
+        for number, call in enumerate(request.waiting):
+            binding = self._binding(call, number, buckets, waiting_agents)
             if not binding and self._day_is_used(limits, part):
                 binding = "rpd"
             if limits.in_flight is not None and number >= usable:
                 binding = "in_flight"
-            if binding or self._pause_ms > self._clock_ms:
+            if binding or self._paused_until_ms > self._clock_ms:
                 return number, binding
-            for name in self.levels:
-                self.levels[name] -= charged(name, ask.cost)
+            for name in self.buckets:
+                self.buckets[name] -= charged(name, call.charge)
             self._used += 1
-        return len(request.asks), ""
+        return len(request.waiting), ""
 
-    def _binding(self, ask: Ask, number: int, first: dict[str, float], sharers: int) -> str:
-        """Return the limit that stops this ask, or "".
+    def _binding(
+        self, call: WaitingCall, number: int, before: dict[str, float], waiting_agents: int
+    ) -> str:
+        """Return the limit that stops this call, or "".
 
-        Agents with waiting tasks share a level; each may take up to three times its fair part, so
+        Agents with waiting tasks share a bucket; each may take up to three times its fair part, so
         that little is left unused between exchanges. A task of any size is granted as soon as the
-        level is positive; otherwise a large task would wait for all small ones.
+        bucket is positive; otherwise a large task would wait for all small ones.
         """
-        for name, level in self.levels.items():
-            enough = level >= 1 if name == "rpm" else level > 0
-            taken = first[name] - level + charged(name, ask.cost)
-            if not enough or (number and taken > max(1.0, 3 * first[name] / sharers)):
+        for name, bucket in self.buckets.items():
+            is_enough = bucket >= 1 if name == "rpm" else bucket > 0
+            used = before[name] - bucket + charged(name, call.charge)
+            if not is_enough or (number and used > max(1.0, 3 * before[name] / waiting_agents)):
                 return name
         return ""
 
@@ -257,12 +264,12 @@ class QuotaAccount:
             self._learns or not part or self._base + (self._used - self._base) / part >= limits.rpd
         )
 
-    def _answer(self, request: QuotaRequest, mine: _Agent, binding: str = "") -> QuotaAnswer:
+    def _answer(self, request: QuotaRequest, seats: _AgentSeats, binding: str = "") -> QuotaAnswer:
         return QuotaAnswer(
-            granted=tuple(number < mine.granted for number in range(len(request.asks))),
-            seats=None if request.limits.in_flight is None else mine.seats,
-            paused_s=max(0.0, self._pause_ms - self._clock_ms) / 1000,
-            scale=self.scale,
+            granted=tuple(number < seats.granted for number in range(len(request.waiting))),
+            seats=None if request.limits.in_flight is None else seats.seats,
+            paused_s=max(0.0, self._paused_until_ms - self._clock_ms) / 1000,
+            accepted_share=self.accepted_share,
             agents=len(self._agents),
             binding=binding,
             today=DayCount(day=self._day, calls=self._used),

@@ -1,6 +1,6 @@
 """Estimates a call's charge from the charges of earlier calls of its kind.
 
-Pure. Once the reply reports the call's usage, the estimate is corrected in the ledger of grants.
+Pure. Once the reply reports the call's usage, the estimate is corrected in the grant store.
 """
 
 from collections import OrderedDict, deque
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.quota.ledger import Charge
+from agent.quota.grants import Charge
 from schemas.settings.config import BYTES_PER_TOKEN
 from schemas.settings.quota import ChargeRule, QuotaLimits
 from schemas.task.task_types import DOCUMENT

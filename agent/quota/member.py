@@ -1,7 +1,7 @@
 """One agent's side of one account: its grants, running calls and refunds.
 
 Pure. A grant is used within about a second, or given back. So a frozen agent makes no calls with
-old grants when it wakes, and the provider receives in a minute what the ledger granted in that
+old grants when it wakes, and the provider receives in a minute what the store granted in that
 minute.
 """
 
@@ -10,21 +10,21 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from agent.quota.ledger import (
-    MOST_ASKS,
-    Ask,
+from agent.quota.grants import (
+    MAX_WAITING,
     Charge,
     DayCount,
     QuotaAnswer,
     QuotaRequest,
     Refund,
+    WaitingCall,
 )
 from schemas.settings.quota import QuotaLimits
 
 # Lifetime of a grant, from the moment at which it was asked for.
 GRANT_LIVES_S = 1.25
-OWN_LIVES_S = 3.0  # grants of the share within this time are also reported to the ledger
-SEATS_LIVE_S = 3.0  # less than the time after which the ledger gives them to others
+OWN_LIVES_S = 3.0  # grants of the share within this time are also reported to the store
+SEATS_LIVE_S = 3.0  # less than the time after which the store gives them to others
 # An estimate may exceed its grant by this much at the call; the difference becomes a debt.
 SLACK, SLACK_TOKENS = 1.125, 16
 _RATES = {"rpm", "tpm", "itpm", "otpm", "rpd"}
@@ -36,7 +36,7 @@ class _Grant:
     charge: Charge
 
 
-class QuotaMember:
+class AgentQuota:
     """What one agent may use of one account now."""
 
     def __init__(self, *, key: str, limits: QuotaLimits, sequences: Iterator[int]) -> None:
@@ -44,35 +44,35 @@ class QuotaMember:
         self.limits = limits
         self._sequences = sequences
         self.running = 0
-        self.scale = 1.0
+        self.accepted_share = 1.0
         self.agents = 1
         self.binding = ""
         self.used_today: DayCount | None = None
-        self._told_today: DayCount | None = None  # by the ledger's last answer
-        self._asks: dict[Hashable, tuple[Ask, ...]] = {}
+        self._told_today: DayCount | None = None  # by the store's last answer
+        self._waiting: dict[Hashable, tuple[WaitingCall, ...]] = {}
         self._grants: deque[_Grant] = deque()
-        self._own: deque[_Grant] = deque()  # recent grants by the share
+        self._granted_by_share: deque[_Grant] = deque()  # recently
         self._seats, self._seats_until_s = 0, 0.0
         self._paused_until_s = 0.0
         self._requests = self._tokens_in = self._tokens_out = 0  # to be given back
-        self._ended = self._ended_before = 0  # calls, since the last two requests
+        self._ended = self._ended_last_request = 0  # calls, since the last two requests
         self._refused = 0
         self._retry_after_s = 0.0
         self._remaining: float | None = None
-        self._told = True  # whether the ledger knows that this agent does nothing
+        self._is_idle_known = True  # whether the grant store knows that this agent does nothing
 
     # ---- towards admission
 
     @property
-    def _rated(self) -> bool:
+    def _has_rates(self) -> bool:
         return bool(_RATES & self.limits.given.keys())
 
-    def wants(self, user: Hashable, asks: Sequence[Ask]) -> None:
-        """Replace the tasks of one user of the account that are ready, the next first."""
-        if asks:
-            self._asks[user] = tuple(asks[:MOST_ASKS])
+    def set_waiting(self, user: Hashable, waiting: Sequence[WaitingCall]) -> None:
+        """Replace the calls of one user of the account that wait for a grant, the next first."""
+        if waiting:
+            self._waiting[user] = tuple(waiting[:MAX_WAITING])
         else:
-            self._asks.pop(user, None)
+            self._waiting.pop(user, None)
 
     def room(self, now_s: float) -> int:
         """Return how many calls may begin now, if none costs more than it was granted."""
@@ -80,15 +80,15 @@ class QuotaMember:
         if now_s < self._paused_until_s:
             return 0
         free = self._free_seats(now_s)
-        if not self._rated:
-            return MOST_ASKS if free is None else free
+        if not self._has_rates:
+            return MAX_WAITING if free is None else free
         return len(self._grants) if free is None else min(len(self._grants), free)
 
     def take(self, charge: Charge, now_s: float) -> bool:
         """Begin a call with this estimated charge; return whether it may begin now."""
         if self.room(now_s) <= 0:
             return False
-        if self._rated:
+        if self._has_rates:
             used = self._fitting(charge)
             if not used:
                 return False
@@ -99,7 +99,7 @@ class QuotaMember:
         self.running += 1
         return True
 
-    def ended(
+    def note_ended(
         self,
         granted: Charge,
         charged: Charge | None,
@@ -121,8 +121,8 @@ class QuotaMember:
             self._refused += 1
             self._retry_after_s = max(self._retry_after_s, retry_after_s)
         if remaining is not None:
-            known = self._remaining
-            self._remaining = remaining if known is None else min(known, remaining)
+            before = self._remaining
+            self._remaining = remaining if before is None else min(before, remaining)
 
     def paused_s(self, now_s: float) -> float:
         """Return how long nothing may begin, because the provider refused calls."""
@@ -161,19 +161,19 @@ class QuotaMember:
             if name in self.limits.given
         )
 
-    # ---- towards the ledger
+    # ---- towards the grant store
 
-    def worth_telling(self, now_s: float) -> bool:
-        """Return whether there is anything to ask or to tell."""
+    def has_news(self, now_s: float) -> bool:
+        """Return whether there is anything to ask for or to report."""
         self._give_back_old(now_s)
-        return self._busy or not self._told
+        return self._is_busy or not self._is_idle_known
 
     @property
-    def _busy(self) -> bool:
+    def _is_busy(self) -> bool:
         owes = self._requests or self._tokens_in or self._tokens_out or self._refused
-        return bool(self._asks or self._grants or self.running or owes)
+        return bool(self._waiting or self._grants or self.running or owes)
 
-    def draw(self, now_s: float) -> QuotaRequest:
+    def next_request(self, now_s: float) -> QuotaRequest:
         """Return the next request.
 
         Each refund is in one request only.
@@ -185,8 +185,8 @@ class QuotaMember:
             sequence=next(self._sequences),
             running=self.running,
             in_hand=len(self._grants),
-            ends=self._ended + self._ended_before,
-            asks=tuple(self._uncovered()),
+            ends=self._ended + self._ended_last_request,
+            waiting=tuple(self._uncovered()),
             refund=Refund(
                 requests=self._requests, tokens_in=self._tokens_in, tokens_out=self._tokens_out
             ),
@@ -198,11 +198,11 @@ class QuotaMember:
         )
         self._requests = self._tokens_in = self._tokens_out = 0
         self._refused, self._retry_after_s, self._remaining = 0, 0.0, None
-        self._ended, self._ended_before = 0, self._ended
-        self._told = not self._busy
+        self._ended, self._ended_last_request = 0, self._ended
+        self._is_idle_known = not self._is_busy
         return request
 
-    def hear(
+    def apply_answer(
         self,
         request: QuotaRequest,
         answer: QuotaAnswer,
@@ -211,40 +211,50 @@ class QuotaMember:
         *,
         by_share: bool = False,
     ) -> None:
-        """Take the answer to a request that was first sent at `sent_s`.
+        """Apply the answer to a request that was first sent at `sent_s`.
 
-        Recent grants of the share are reported to the ledger, which may have granted the same
+        Recent grants of the share are reported to the store, which may have granted the same
         amounts to other agents. Older grants are not: those amounts would have gone unused.
         """
-        for ask, granted in zip(request.asks, answer.granted, strict=True):
-            if granted and self._rated:
-                self._grants.append(_Grant(sent_s + GRANT_LIVES_S, ask.cost))
+        for call, granted in zip(request.waiting, answer.granted, strict=True):
+            if granted and self._has_rates:
+                self._grants.append(_Grant(sent_s + GRANT_LIVES_S, call.charge))
                 if by_share:
-                    self._own.append(_Grant(now_s + OWN_LIVES_S, ask.cost))
-        while self._own and (not by_share or self._own[0].until_s <= now_s):
-            own = self._own.popleft()
-            if own.until_s > now_s:
-                self._give_back(own.charge, requests=1, sign=-1)
+                    self._granted_by_share.append(_Grant(now_s + OWN_LIVES_S, call.charge))
+        while self._granted_by_share and (
+            not by_share or self._granted_by_share[0].until_s <= now_s
+        ):
+            grant = self._granted_by_share.popleft()
+            if grant.until_s > now_s:
+                self._give_back(grant.charge, requests=1, sign=-1)
         self._seats, self._seats_until_s = answer.seats or 0, sent_s + SEATS_LIVE_S
         self._paused_until_s = now_s + answer.paused_s
-        self.scale, self.agents, self.binding = answer.scale, answer.agents, answer.binding
+        self.accepted_share, self.agents, self.binding = (
+            answer.accepted_share,
+            answer.agents,
+            answer.binding,
+        )
         self._told_today = answer.today or self._told_today
         self._give_back_old(now_s)
 
-    def _uncovered(self) -> Iterator[Ask]:
-        """Yield the asks that no grant in hand covers, taking users in turn."""
-        turns = chain.from_iterable(zip_longest(*self._asks.values()))
-        asks = [ask for ask in turns if ask is not None][: MOST_ASKS + len(self._grants)]
-        free = [grant.charge for grant in self._grants]
+    def _uncovered(self) -> Iterator[WaitingCall]:
+        """Yield the waiting calls that no grant in hand covers, taking users in turn."""
+        in_turn = chain.from_iterable(zip_longest(*self._waiting.values()))
+        calls = [call for call in in_turn if call is not None][: MAX_WAITING + len(self._grants)]
+        granted = [grant.charge for grant in self._grants]
         count = 0
-        for ask in asks:
-            fits = (one for one in free if self._covers(one.tokens_in, one.tokens_out, ask.cost))
-            fit = next(fits, None)
+        for call in calls:
+            fitting = (
+                charge
+                for charge in granted
+                if self._covers(charge.tokens_in, charge.tokens_out, call.charge)
+            )
+            fit = next(fitting, None)
             if fit is not None:
-                free.remove(fit)
-            elif count < MOST_ASKS:
+                granted.remove(fit)
+            elif count < MAX_WAITING:
                 count += 1
-                yield ask
+                yield call
 
     def _give_back_old(self, now_s: float) -> None:
         while self._grants and self._grants[0].until_s <= now_s:

@@ -1,11 +1,11 @@
 -- One agent's request about one account, and what it is granted. See account.py for the rules.
 -- All times are by Redis's own clock.
 --
--- KEYS   1 account       hash: at, clock, scale, cut, pause, day, used, level of each rate,
+-- KEYS   1 account       hash: at, clock, scale, cut, pause, day, used, bucket of each rate,
 --                        held and claim (the sums of all agents), recount, learn
 --        2 agents        hash: agent -> "sequence granted seats held claim"
 --        3 seen          sorted set: agent by the account's clock at its last request
---        4 hungry        the same, of the agents that asked
+--        4 hungry        the same, of the agents with waiting calls
 --
 -- ARGV   1 agent
 --        2 sequence
@@ -29,21 +29,21 @@
 --       20 ends          calls that probably end before the next request
 --       21 told_day      of the next
 --       22 told          calls of that day by the last answer; -1 unknown
---       23 and so on     tokens_in, tokens_out of each ask
+--       23 and so on     tokens_in, tokens_out of each waiting call
 --
--- result 1 granted       how many of the asks, from the first
+-- result 1 granted       how many of the waiting calls, from the first
 --        2 seats
 --        3 paused_ms     a number as text, as the next
---        4 scale
+--        4 accepted      share of the limits
 --        5 agents
---        6 binding       the limit that stopped the next ask, or ''
+--        6 binding       the limit that stopped the next call, or ''
 --        7 day           of the next
 --        8 calls         of that day
 
 local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
-local HUNGRY, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
+local WAITING, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
 local CUT, CUT_EVERY, CALM, LOWEST = 0.92, 2000, 3000, 0.1
-local TURN, ROUND = 20000, 60000
+local SEAT, ROUND = 20000, 60000
 local GROWTH, FAST_GROWTH, LONGEST_WAIT_S = 0.01, 0.04, 5
 
 local time = redis.call('TIME')
@@ -51,7 +51,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local agent, sequence, running = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused, remaining = tonumber(ARGV[7]), tonumber(ARGV[9])
 local in_hand, ends = tonumber(ARGV[19]), tonumber(ARGV[20])
-local asks = math.floor((#ARGV - 22) / 2)
+local waiting = math.floor((#ARGV - 22) / 2)
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn')
@@ -61,11 +61,11 @@ local function number(index, default)
 end
 local past = math.max(0, now - number(1, now))
 local clock = number(2, 0) + math.min(past, STEP)
-local scale, cut, pause = number(3, 1), number(4, -CALM), number(5, 0)
+local accepted, cut, pause = number(3, 1), number(4, -CALM), number(5, 0)
 local day, used = number(6, -1), number(7, 0)
 local held, claim, recount = number(8, 0), number(9, 0), number(10, 0)
 -- Anybody may have written the keys. So nothing lasts longer than the agents would let it.
-if not (scale >= LOWEST and scale <= 1) then scale = 1 end
+if not (accepted >= LOWEST and accepted <= 1) then accepted = 1 end
 cut, pause = math.min(cut, clock), math.min(pause, clock + 500 * LONGEST_WAIT_S)
 recount = math.min(recount, clock)
 local learn = math.min(number(15, 0), clock + LEARN)
@@ -89,7 +89,7 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', clock - AWAY)
   redis.call('HDEL', KEYS[2], name)
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', clock - AWAY)
-redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', clock - HUNGRY)
+redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', clock - WAITING)
 if clock - recount >= RECOUNT then  -- whatever wrote the keys, the sums are right again soon
   held, claim, recount = 0, 0, clock
   for _, text in ipairs(redis.call('HVALS', KEYS[2])) do
@@ -98,10 +98,10 @@ if clock - recount >= RECOUNT then  -- whatever wrote the keys, the sums are rig
   end
 end
 
-local levels, binding = {}, ''
+local buckets, binding = {}, ''
 local names = {'rpm', 'tpm', 'itpm', 'otpm'}
 for index, name in ipairs(names) do
-  if tonumber(ARGV[11 + index]) > 0 then levels[name] = number(10 + index, 0) end
+  if tonumber(ARGV[11 + index]) > 0 then buckets[name] = number(10 + index, 0) end
 end
 local function charges(requests, tokens_in, tokens_out)
   return {rpm = requests, tpm = tokens_in + tokens_out, itpm = tokens_in, otpm = tokens_out}
@@ -110,27 +110,27 @@ local in_flight, rpd = tonumber(ARGV[17]), tonumber(ARGV[16])
 
 local function adjust()
   if clock - cut >= CALM then
-    scale = math.min(1, scale + (remaining > 0.5 and FAST_GROWTH or GROWTH) * past / 1000)
+    accepted = math.min(1, accepted + (remaining > 0.5 and FAST_GROWTH or GROWTH) * past / 1000)
   end
   if refused == 0 then return end
-  if clock - cut >= CUT_EVERY then scale, cut = math.max(LOWEST, scale * CUT), clock end
+  if clock - cut >= CUT_EVERY then accepted, cut = math.max(LOWEST, accepted * CUT), clock end
   pause = math.max(pause, clock + 1000 * math.min(tonumber(ARGV[8]), LONGEST_WAIT_S) / 2)
 end
 
 local full = true
 local function fill(refund)
   for index, name in ipairs(names) do
-    local level = levels[name]
-    if level then
+    local bucket = buckets[name]
+    if bucket then
       local rate = tonumber(ARGV[11 + index]) / 60000
-      local capacity, gain = rate * CAPACITY, rate * USE * scale * past
+      local capacity, gain = rate * CAPACITY, rate * USE * accepted * past
       if name == 'rpm' then capacity = math.max(capacity, 1 + rate * REST) end
-      if level > capacity then level = math.max(capacity, level - gain)
-      else level = math.min(capacity, level + gain) end
-      full = full and level >= capacity
-      level = level + refund[name]
-      if refused > 0 then level = math.min(level, 0) end
-      levels[name] = math.max(-rate * 60000, math.min(rate * 60000, level))
+      if bucket > capacity then bucket = math.max(capacity, bucket - gain)
+      else bucket = math.min(capacity, bucket + gain) end
+      full = full and bucket >= capacity
+      bucket = bucket + refund[name]
+      if refused > 0 then bucket = math.min(bucket, 0) end
+      buckets[name] = math.max(-rate * 60000, math.min(rate * 60000, bucket))
     end
   end
 end
@@ -146,30 +146,30 @@ end
 
 -- Returns seats, held and claim of this agent. `held` and `claim` are then those of the others.
 local function seat(others, its_held, its_seats, its_seen)
-  local wants = running + in_hand + asks
-  if in_flight == 0 then return wants, running, running end
+  local wanted = running + in_hand + waiting
+  if in_flight == 0 then return wanted, running, running end
   local fair = math.floor(in_flight / (others + 1))
   local free = in_flight - held
-  local seats = math.max(0, math.min(wants, free, math.max(fair, in_flight - claim)))
+  local seats = math.max(0, math.min(wanted, free, math.max(fair, in_flight - claim)))
   if fair == 0 and (running > 0 or its_held > 0) then
-    local turn = math.min(TURN, math.floor(ROUND * in_flight / (others + 1)))
+    local turn = math.min(SEAT, math.floor(ROUND * in_flight / (others + 1)))
     local keeps = its_seats > 0 and math.floor(its_seen / turn) == math.floor(clock / turn)
-    seats = math.max(running - 1, keeps and wants > 0 and 1 or 0, 0)
+    seats = math.max(running - 1, keeps and wanted > 0 and 1 or 0, 0)
   elseif fair == 0 then
-    seats = math.max(0, math.min(wants, free, 1))
+    seats = math.max(0, math.min(wanted, free, 1))
   end
   if clock < learn then seats = math.min(seats, running) end
   local my_held = math.max(running, seats)
-  return seats, my_held, math.max(my_held, math.min(wants, fair))
+  return seats, my_held, math.max(my_held, math.min(wanted, fair))
 end
 
-local function stops(cost, first, sharers, is_first)
+local function stops(cost, first, waiting_agents, is_first)
   for _, name in ipairs(names) do
-    local level = levels[name]
-    if level then
-      local enough = name == 'rpm' and level >= 1 or name ~= 'rpm' and level > 0
-      local taken = first[name] - level + cost[name]
-      if not enough or (not is_first and taken > math.max(1, 3 * first[name] / sharers)) then
+    local bucket = buckets[name]
+    if bucket then
+      local enough = name == 'rpm' and bucket >= 1 or name ~= 'rpm' and bucket > 0
+      local taken = first[name] - bucket + cost[name]
+      if not enough or (not is_first and taken > math.max(1, 3 * first[name] / waiting_agents)) then
         return name
       end
     end
@@ -177,19 +177,19 @@ local function stops(cost, first, sharers, is_first)
   return rpd > 0 and (used >= rpd or clock < learn) and 'rpd' or ''
 end
 
-local function grant(seats, sharers)
+local function grant(seats, waiting_agents)
   if full and running > 0 then ends = math.max(ends, 1) end
   local first, usable = {}, seats - running - in_hand + ends
-  for name, level in pairs(levels) do first[name] = level end
-  for ask = 0, asks - 1 do
-    local cost = charges(1, tonumber(ARGV[23 + 2 * ask]), tonumber(ARGV[24 + 2 * ask]))
-    binding = stops(cost, first, sharers, ask == 0)
-    if in_flight > 0 and ask >= usable then binding = 'in_flight' end
-    if binding ~= '' or pause > clock then return ask end
-    for name, level in pairs(levels) do levels[name] = level - cost[name] end
+  for name, bucket in pairs(buckets) do first[name] = bucket end
+  for call = 0, waiting - 1 do
+    local cost = charges(1, tonumber(ARGV[23 + 2 * call]), tonumber(ARGV[24 + 2 * call]))
+    binding = stops(cost, first, waiting_agents, call == 0)
+    if in_flight > 0 and call >= usable then binding = 'in_flight' end
+    if binding ~= '' or pause > clock then return call end
+    for name, bucket in pairs(buckets) do buckets[name] = bucket - cost[name] end
     used = used + 1
   end
-  return asks
+  return waiting
 end
 
 local known, granted, seats, its_held, its_claim = entry(agent)
@@ -203,7 +203,7 @@ if known == sequence then
 else
   count_day()
   redis.call('ZREM', KEYS[4], agent)
-  if asks > 0 then redis.call('ZADD', KEYS[4], clock, agent) end
+  if waiting > 0 then redis.call('ZADD', KEYS[4], clock, agent) end
   local others = redis.call('ZCARD', KEYS[3]) - (known and 1 or 0)
   local its_seen = tonumber(redis.call('ZSCORE', KEYS[3], agent) or nil) or clock
   seats, its_held, its_claim = seat(others, its_held, seats or 0, its_seen)
@@ -215,14 +215,14 @@ redis.call('HSET', KEYS[2], agent,
 
 local function text(value) return string.format('%.17g', value) end
 local written = {'at', string.format('%.0f', now), 'clock', text(clock),
-                 'scale', text(scale), 'cut', text(cut), 'pause', text(pause),
+                 'scale', text(accepted), 'cut', text(cut), 'pause', text(pause),
                  'day', day, 'used', used, 'held', held + its_held, 'claim', claim + its_claim,
                  'recount', text(recount), 'learn', text(learn)}
 for _, name in ipairs(names) do
   written[#written + 1] = name
-  written[#written + 1] = text(levels[name] or 0)
+  written[#written + 1] = text(buckets[name] or 0)
 end
 redis.call('HSET', KEYS[1], unpack(written))
 for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[18]) end
-return {granted, seats, text(math.max(0, pause - clock)), text(scale), redis.call('ZCARD', KEYS[3]),
+return {granted, seats, text(math.max(0, pause - clock)), text(accepted), redis.call('ZCARD', KEYS[3]),
         binding, day, used}

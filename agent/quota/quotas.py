@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from agent.quota.ledger import Ask, Charge, DayCount
-from agent.quota.member import QuotaMember
+from agent.quota.grants import Charge, DayCount, WaitingCall
+from agent.quota.member import AgentQuota
 from schemas.settings.quota import QuotaLimits
 
 IDLE_S = 60.0
@@ -24,12 +24,12 @@ QuotaOf = Callable[[str], tuple[str, QuotaLimits] | None]
 class Reservation:
     """The part of its quotas that one call holds.
 
-    Give it back with `Quotas.ended`.
+    Give it back with `Quotas.note_ended`.
     """
 
     charge: Charge
-    account: QuotaMember | None
-    tenant: QuotaMember | None
+    account: AgentQuota | None
+    tenant: AgentQuota | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class Quotas:
     def __init__(self, *, of_route: QuotaOf, of_tenant: QuotaOf) -> None:
         self._of_route = of_route
         self._of_tenant = of_tenant
-        self._members: dict[str, QuotaMember] = {}
-        self._used_s: dict[str, float] = {}
-        self._sequences = count(1)  # never repeats, though members are forgotten
+        self._by_key: dict[str, AgentQuota] = {}
+        self._used_at_s: dict[str, float] = {}
+        self._sequences = count(1)  # never repeats, though quotas are forgotten
         # By route and user: the account, and the tenants with tasks that are ready.
         self._ready: dict[tuple[str, str], tuple[str | None, set[str]]] = {}
 
@@ -62,51 +62,51 @@ class Quotas:
 
     def room(self, route: str, now_s: float) -> int | None:
         """Return how many calls of a route may begin now; None without a limit."""
-        member = self._member(self._of_route(route))
-        return None if member is None else member.room(now_s)
+        quota = self._quota(self._of_route(route))
+        return None if quota is None else quota.room(now_s)
 
-    def wants(
+    def set_waiting(
         self,
         route: str,
-        asks: Sequence[Ask],
+        waiting: Sequence[WaitingCall],
         now_s: float,
         user: str = "ready tasks",
-        later: Sequence[Ask] = (),
+        later: Sequence[WaitingCall] = (),
     ) -> None:
-        """Replace one user's tasks of a route that are ready, the next first.
+        """Replace the calls of a route that wait for a grant, of one user, the next first.
 
-        Without this call, an agent gets no grants for a route. Tasks in `later` ask for a place of
+        Without this call, an agent gets no grants for a route. Calls in `later` ask for a seat of
         their tenant, but not yet for grants of the account.
         """
         key = (route, user)
-        member = self._member(self._of_route(route), now_s)
-        if member is not None:
-            member.wants(key, asks)
-        tenants: defaultdict[str, list[Ask]] = defaultdict(list)
-        for ask in (*asks, *later):
-            tenants[ask.tenant].append(ask)
+        account = self._quota(self._of_route(route), now_s)
+        if account is not None:
+            account.set_waiting(key, waiting)
+        tenants: defaultdict[str, list[WaitingCall]] = defaultdict(list)
+        for call in (*waiting, *later):
+            tenants[call.tenant].append(call)
         _, before = self._ready.pop(key, (None, set()))
         for tenant in before | tenants.keys():
-            holder = self._member(self._of_tenant(tenant), now_s)
-            if holder is not None:
-                holder.wants(key, tenants.get(tenant, ()))
+            tenant_quota = self._quota(self._of_tenant(tenant), now_s)
+            if tenant_quota is not None:
+                tenant_quota.set_waiting(key, tenants.get(tenant, ()))
         if tenants:
-            account = member.key if member is not None and asks else None
-            self._ready[key] = (account, set(tenants))
+            account_key = account.key if account is not None and waiting else None
+            self._ready[key] = (account_key, set(tenants))
 
     def take(self, route: str, charge: Charge, tenant: str, now_s: float) -> Reservation | None:
         """Begin a call, if it may begin now."""
-        account = self._member(self._of_route(route), now_s)
-        holder = self._member(self._of_tenant(tenant), now_s)
-        if holder is not None and holder.room(now_s) <= 0:
+        account = self._quota(self._of_route(route), now_s)
+        tenant_quota = self._quota(self._of_tenant(tenant), now_s)
+        if tenant_quota is not None and tenant_quota.room(now_s) <= 0:
             return None
         if account is not None and not account.take(charge, now_s):
             return None
-        if holder is not None:
-            holder.take(_NO_CHARGE, now_s)
-        return Reservation(charge, account, holder)
+        if tenant_quota is not None:
+            tenant_quota.take(_NO_CHARGE, now_s)
+        return Reservation(charge, account, tenant_quota)
 
-    def ended(
+    def note_ended(
         self,
         reservation: Reservation,
         charged: Charge | None,
@@ -121,7 +121,7 @@ class Quotas:
         of a limit that the answer said is left.
         """
         if reservation.account is not None:
-            reservation.account.ended(
+            reservation.account.note_ended(
                 reservation.charge,
                 charged,
                 refused=refused,
@@ -129,59 +129,59 @@ class Quotas:
                 remaining=remaining,
             )
         if reservation.tenant is not None:
-            reservation.tenant.ended(_NO_CHARGE, _NO_CHARGE)
+            reservation.tenant.note_ended(_NO_CHARGE, _NO_CHARGE)
 
     def waits(self, now_s: float) -> list[QuotaWait]:
         """Return which routes have tasks that wait for a limit."""
         waits = {}
         for (route, _), (key, _) in self._ready.items():
-            member = None if key is None else self._members.get(key)
-            if member is None:
+            account = None if key is None else self._by_key.get(key)
+            if account is None:
                 continue
-            paused_s = member.paused_s(now_s)
-            if member.binding or paused_s:
+            paused_s = account.paused_s(now_s)
+            if account.binding or paused_s:
                 waits[route] = QuotaWait(
                     route=route,
-                    name=member.binding,
-                    limit=member.limits.given.get(member.binding),
-                    agents=member.agents,
+                    name=account.binding,
+                    limit=account.limits.given.get(account.binding),
+                    agents=account.agents,
                     paused_s=paused_s,
                 )
         return list(waits.values())
 
     def note_used(self, route: str, today: DayCount) -> None:
         """Note how many calls the group's own records show for the account's day."""
-        member = self._member(self._of_route(route))
-        if member is not None:
-            member.used_today = today
+        quota = self._quota(self._of_route(route))
+        if quota is not None:
+            quota.used_today = today
 
-    # ---- for the exchange with the ledger
+    # ---- for the exchange with the grant store
 
-    def members(self, now_s: float) -> Iterator[QuotaMember]:
-        """Yield the members that have something to ask or to tell; forget those long unused."""
-        for key, member in list(self._members.items()):
-            if member.worth_telling(now_s):
-                self._used_s[key] = now_s
-                yield member
-            elif now_s - self._used_s.get(key, now_s) > IDLE_S:
-                del self._members[key], self._used_s[key]
+    def with_news(self, now_s: float) -> Iterator[AgentQuota]:
+        """Yield the quotas that have something to ask for or to report; forget unused ones."""
+        for key, quota in list(self._by_key.items()):
+            if quota.has_news(now_s):
+                self._used_at_s[key] = now_s
+                yield quota
+            elif now_s - self._used_at_s.get(key, now_s) > IDLE_S:
+                del self._by_key[key], self._used_at_s[key]
 
     @property
-    def scales(self) -> dict[str, float]:
-        """Return the scale of each account, as it is known last."""
-        return {key: member.scale for key, member in self._members.items()}
+    def accepted_shares(self) -> dict[str, float]:
+        """Return the accepted share of each account, as it is known last."""
+        return {key: quota.accepted_share for key, quota in self._by_key.items()}
 
-    def _member(
-        self, quota: tuple[str, QuotaLimits] | None, now_s: float | None = None
-    ) -> QuotaMember | None:
-        if quota is None:
+    def _quota(
+        self, key_and_limits: tuple[str, QuotaLimits] | None, now_s: float | None = None
+    ) -> AgentQuota | None:
+        if key_and_limits is None:
             return None
-        key, limits = quota
-        member = self._members.get(key)
-        if member is None:
-            member = QuotaMember(key=key, limits=limits, sequences=self._sequences)
-            self._members[key] = member
-        member.limits = limits
+        key, limits = key_and_limits
+        quota = self._by_key.get(key)
+        if quota is None:
+            quota = AgentQuota(key=key, limits=limits, sequences=self._sequences)
+            self._by_key[key] = quota
+        quota.limits = limits
         if now_s is not None:
-            self._used_s[key] = now_s
-        return member
+            self._used_at_s[key] = now_s
+        return quota

@@ -1,22 +1,22 @@
 """Gives an agent a share of an account's limits without Redis: its part of all partitions.
 
 The shares of a group's agents add up to 1 without communication. The rules are those of
-`QuotaAccount`, with smaller limits.
+`AccountBuckets`, with smaller limits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from agent.ports import Clock
-from agent.quota.account import DAY_MS, QuotaAccount
-from agent.quota.ledger import QuotaAnswer, QuotaRequest
+from agent.quota.account import DAY_MS, AccountBuckets
+from agent.quota.grants import QuotaAnswer, QuotaRequest
 
 # Part of its share that an agent uses; the rest is a reserve, because partitions move and other
 # groups may use the account.
 CAUTION = 0.8
 
 
-class ShareLedger:
-    """The port `QuotaLedger` inside one agent.
+class ShareGrantStore:
+    """The port `GrantStore` inside one agent.
 
     `partitions` returns the part of all partitions that is the agent's own, from 0 to 1.
     """
@@ -28,14 +28,14 @@ class ShareLedger:
         self._clock = clock
         # Without Redis in the settings, an agent with all partitions uses the whole limits.
         self._caution = 1.0 if only else CAUTION
-        self._accounts: dict[str, QuotaAccount] = {}
+        self._accounts: dict[str, AccountBuckets] = {}
 
-    def begin(self, scales: Mapping[str, float]) -> None:
-        """Begin anew, with empty levels and the scales that were known last."""
+    def begin(self, accepted_shares: Mapping[str, float]) -> None:
+        """Begin anew, with empty buckets and the accepted shares that were known last."""
         self._accounts = {}
-        for key, scale in scales.items():
-            account = self._accounts[key] = QuotaAccount()
-            account.scale = scale
+        for key, accepted_share in accepted_shares.items():
+            account = self._accounts[key] = AccountBuckets()
+            account.accepted_share = accepted_share
 
     async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
         """Answer each request by the agent's share."""
@@ -43,7 +43,7 @@ class ShareLedger:
         part = share * (self._caution if share >= 1.0 else CAUTION)
         now_ms, today = self._clock.now_s() * 1000, int(self._clock.utc_s() * 1000 // DAY_MS)
         return [
-            self._accounts.setdefault(request.key, QuotaAccount()).exchange(
+            self._accounts.setdefault(request.key, AccountBuckets()).exchange(
                 "self", request, now_ms, part, today
             )
             for request in requests

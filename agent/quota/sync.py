@@ -1,6 +1,6 @@
-"""The duty that syncs an agent's quotas with the ledger of grants, about twice a second.
+"""The duty that syncs an agent's quotas with the grant store, about twice a second.
 
-Without the ledger, the agent keeps to its share until the ledger answers again.
+Without the grant store, the agent keeps to its share until the store answers again.
 """
 
 import asyncio
@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from agent.ports import Clock
-from agent.quota.ledger import QuotaAwayError, QuotaLedger, QuotaRequest
-from agent.quota.member import QuotaMember
+from agent.quota.grants import GrantStore, QuotaAwayError, QuotaRequest
+from agent.quota.member import AgentQuota
 from agent.quota.quotas import Quotas
-from agent.quota.share import ShareLedger
+from agent.quota.share import ShareGrantStore
 from schemas.runtime.outage import Outage
 
-PAUSE_S, SHORTEST_S = 0.5, 0.05
+EXCHANGE_EVERY_S, SHORTEST_PAUSE_S = 0.5, 0.05
 # After this many failures in a row, the share is used; after a single failure, the request is
 # repeated.
 PATIENCE = 2
@@ -22,34 +22,34 @@ PATIENCE_S = 1.0  # before the failures are logged
 
 
 class QuotaSync:
-    """Exchanges requests and answers. `ledger` is None without Redis.
+    """Exchanges requests and answers. `store` is None without Redis.
 
-    `look` is called before the asks are read, so that it can update them. `granted` is called when
-    further calls may begin.
+    `update_waiting` is called before the waiting calls are read, so that they are up to date.
+    `granted` is called when calls may begin that could not before.
     """
 
     def __init__(
         self,
         *,
         quotas: Quotas,
-        ledger: QuotaLedger | None,
-        share: ShareLedger,
+        store: GrantStore | None,
+        share: ShareGrantStore,
         clock: Clock,
         jitter: Callable[[], float],
         granted: Callable[[], None],
-        look: Callable[[float], None] = lambda _now_s: None,
+        update_waiting: Callable[[float], None] = lambda _now_s: None,
     ) -> None:
         self._quotas = quotas
-        self._ledger = ledger
+        self._store = store
         self._share = share
         self._clock = clock
         self._jitter = jitter
         self._granted = granted
-        self._look = look
+        self._update_waiting = update_waiting
         self._failures = 0
-        self._shares = ledger is None
-        # Requests without an answer, by member, and when they were first sent.
-        self._open: dict[QuotaMember, tuple[QuotaRequest, float]] = {}
+        self._uses_share = store is None
+        # Requests without an answer, by quota, and when they were first sent.
+        self._open: dict[AgentQuota, tuple[QuotaRequest, float]] = {}
         self._redis = Outage(
             name="Redis",
             clock=clock,
@@ -58,10 +58,10 @@ class QuotaSync:
         )
 
     async def run(self) -> None:
-        """Exchange until cancelled. A ledger that is slow to answer does not delay the share."""
+        """Exchange until cancelled. A store that is slow to answer does not delay the share."""
         async with asyncio.TaskGroup() as tasks:
-            if self._ledger is not None:
-                tasks.create_task(self._repeat(partial(self.sync, self._ledger)))
+            if self._store is not None:
+                tasks.create_task(self._repeat(partial(self.sync, self._store)))
             tasks.create_task(self._repeat(self.keep_to_share))
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -69,56 +69,56 @@ class QuotaSync:
         while True:
             began_s = self._clock.now_s()
             await step()
-            pause_s = PAUSE_S * (0.8 + 0.4 * self._jitter())
+            pause_s = EXCHANGE_EVERY_S * (0.8 + 0.4 * self._jitter())
             took_s = self._clock.now_s() - began_s
-            await self._clock.sleep(max(SHORTEST_S, pause_s - took_s))
+            await self._clock.sleep(max(SHORTEST_PAUSE_S, pause_s - took_s))
 
-    async def sync(self, ledger: QuotaLedger) -> None:
-        """Exchange requests and answers with the ledger once."""
+    async def sync(self, store: GrantStore) -> None:
+        """Exchange requests and answers with the grant store once."""
         now_s = self._clock.now_s()
-        if not self._shares:
-            self._look(now_s)
-            for member in self._quotas.members(now_s):
-                if member not in self._open:
-                    self._open[member] = member.draw(now_s), now_s
+        if not self._uses_share:
+            self._update_waiting(now_s)
+            for quota in self._quotas.with_news(now_s):
+                if quota not in self._open:
+                    self._open[quota] = quota.next_request(now_s), now_s
         # While the share is used, the open requests are sent again; an answer ends the use of the
         # share.
         sent = list(self._open.items())
         if not sent:
             return
         try:
-            answers = await ledger.exchange([request for _, (request, _) in sent])
+            answers = await store.exchange([request for _, (request, _) in sent])
         except QuotaAwayError as error:
             self._failed(error)
             return
         self._redis.answered()
-        self._failures, self._shares = 0, False
-        for (member, (request, sent_s)), answer in zip(sent, answers, strict=True):
-            del self._open[member]
-            member.hear(request, answer, sent_s, self._clock.now_s())
-        self._tell(member for member, _ in sent)
+        self._failures, self._uses_share = 0, False
+        for (quota, (request, sent_s)), answer in zip(sent, answers, strict=True):
+            del self._open[quota]
+            quota.apply_answer(request, answer, sent_s, self._clock.now_s())
+        self._wake_if_room(quota for quota, _ in sent)
 
     async def keep_to_share(self) -> None:
         """Exchange once with the share, if the share is in use."""
-        if not self._shares:
+        if not self._uses_share:
             return
         now_s = self._clock.now_s()
-        self._look(now_s)
-        members = list(self._quotas.members(now_s))
-        requests = [member.draw(now_s) for member in members]
+        self._update_waiting(now_s)
+        quotas = list(self._quotas.with_news(now_s))
+        requests = [quota.next_request(now_s) for quota in quotas]
         answers = await self._share.exchange(requests)
-        for member, request, answer in zip(members, requests, answers, strict=True):
-            member.hear(request, answer, now_s, now_s, by_share=True)
-        self._tell(members)
+        for quota, request, answer in zip(quotas, requests, answers, strict=True):
+            quota.apply_answer(request, answer, now_s, now_s, by_share=True)
+        self._wake_if_room(quotas)
 
-    def _tell(self, members: Iterable[QuotaMember]) -> None:
+    def _wake_if_room(self, quotas: Iterable[AgentQuota]) -> None:
         now_s = self._clock.now_s()
-        if any(member.room(now_s) for member in members):
+        if any(quota.room(now_s) for quota in quotas):
             self._granted()
 
     def _failed(self, error: QuotaAwayError) -> None:
         self._redis.failed(error)
         self._failures += 1
-        if self._failures >= PATIENCE and not self._shares:
-            self._shares = True
-            self._share.begin(self._quotas.scales)
+        if self._failures >= PATIENCE and not self._uses_share:
+            self._uses_share = True
+            self._share.begin(self._quotas.accepted_shares)

@@ -48,7 +48,7 @@ from agent.membership.locks import AgentLocks
 from agent.ports import Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
-from agent.quota.ledger import QuotaLedger
+from agent.quota.grants import GrantStore
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
 from agent.reporting.telemetry import Counts
@@ -85,7 +85,7 @@ class Chosen:
     reads documents, `outputs` keeps results outside the ledger, `apart` runs work that is too heavy
     for this process. `processes` run handlers. `duties` run beside the agent's own. `form` is a
     report with the fields that seldom change; `latest` receives each report. `watch` watches the
-    event loop; a simulation has none. Without a `quota_ledger`, the agent keeps to its share of the
+    event loop; a simulation has none. Without a `grant_store`, the agent keeps to its share of the
     provider's limits. `rereading` is how it reads its settings again, if it does.
     """
 
@@ -111,7 +111,7 @@ class Chosen:
     processes: HandlerProcesses
     converters: TextMaker
     watch: LoopWatch | None = None
-    quota_ledger: QuotaLedger | None = None
+    grant_store: GrantStore | None = None
     rereading: Rereading | None = None
     metrics: AgentMetrics | None = None
 
@@ -197,7 +197,7 @@ def agent(chosen: Chosen) -> Agent:
             *quota_duties(
                 parts,
                 gate=quotas,
-                ledger=chosen.quota_ledger,
+                store=chosen.grant_store,
                 admission=executing.admission,
                 dispatching=dispatching,
                 granted=common.wakeups.claim.set,

@@ -6,7 +6,7 @@ Tested by tests/integration/test_limits.py.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent.dispatch.quota_asks import QuotaAsks
+from agent.dispatch.waiting_calls import WaitingCalls
 from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
 from agent.inflight.partition_share import PartitionShare
@@ -14,9 +14,9 @@ from agent.maintenance.day_counter import DayCounter
 from agent.maintenance.duty import Round
 from agent.ports import Clock
 from agent.quota.configured import ConfiguredQuotas
-from agent.quota.ledger import QuotaLedger
+from agent.quota.grants import GrantStore
 from agent.quota.quotas import Quotas
-from agent.quota.share import ShareLedger
+from agent.quota.share import ShareGrantStore
 from agent.quota.sync import QuotaSync
 from agent.wiring.core import Dispatch
 from producer.app import Parts
@@ -35,7 +35,7 @@ def quota_duties(
     parts: Parts,
     *,
     gate: QuotaGate,
-    ledger: QuotaLedger | None,
+    store: GrantStore | None,
     admission: Admission,
     dispatching: Dispatch,
     granted: Callable[[], None],
@@ -54,15 +54,15 @@ def quota_duties(
         describe=parts.admin.describe,
         clock=parts.clock,
     )
-    asks = QuotaAsks(table=dispatching.table, admission=admission, quotas=gate)
+    waiting_calls = WaitingCalls(table=dispatching.table, admission=admission, quotas=gate)
     sync = QuotaSync(
         quotas=gate.quotas,
-        ledger=ledger,
-        share=ShareLedger(partitions=share, clock=parts.clock, only=ledger is None),
+        store=store,
+        share=ShareGrantStore(partitions=share, clock=parts.clock, only=store is None),
         clock=parts.clock,
         jitter=jitter,
         granted=granted,
-        look=asks.update,
+        update_waiting=waiting_calls.update,
     )
     if not gate.configured.daily and not is_live:
         return (sync.run, share.run)

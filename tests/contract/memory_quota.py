@@ -1,13 +1,13 @@
-"""A ledger of grants for tests: the accounts in memory, which can be away and forget.
+"""A grant store for tests: the accounts in memory, which can be away and forget.
 
-The test moves its clock. One suite runs on this ledger and on Redis, so what is proved with this
-ledger holds for Redis.
+The test moves its clock. One suite runs on this store and on Redis, so what is proved with this
+store holds for Redis.
 """
 
 from collections.abc import Callable, Sequence
 
-from agent.quota.account import QuotaAccount
-from agent.quota.ledger import QuotaAnswer, QuotaAwayError, QuotaRequest
+from agent.quota.account import AccountBuckets
+from agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
 
 
 class MemoryQuotaServer:
@@ -17,20 +17,20 @@ class MemoryQuotaServer:
         self.now_s = now_s
         self.away = False
         self.loses_answers = False
-        self.accounts: dict[str, QuotaAccount] = {}
+        self.accounts: dict[str, AccountBuckets] = {}
         self.exchanges = 0
 
     def flush(self) -> None:
         """Lose everything."""
         self.accounts.clear()
 
-    def ledger(self, agent: str) -> "MemoryQuotaLedger":
-        """Return the ledger as one agent reaches it."""
-        return MemoryQuotaLedger(self, agent)
+    def store(self, agent: str) -> "MemoryGrantStore":
+        """Return the store as one agent reaches it."""
+        return MemoryGrantStore(self, agent)
 
 
-class MemoryQuotaLedger:
-    """The port `QuotaLedger` in memory."""
+class MemoryGrantStore:
+    """The port `GrantStore` in memory."""
 
     def __init__(self, server: MemoryQuotaServer, agent: str) -> None:
         self._server = server
@@ -44,7 +44,7 @@ class MemoryQuotaLedger:
         now_ms = round(server.now_s() * 1000)
         server.exchanges += 1
         answers = [
-            server.accounts.setdefault(request.key, QuotaAccount()).exchange(
+            server.accounts.setdefault(request.key, AccountBuckets()).exchange(
                 self._agent, request, now_ms
             )
             for request in requests

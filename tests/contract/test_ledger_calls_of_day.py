@@ -6,7 +6,7 @@ from sqlalchemy import insert
 
 from agent.ledger.calls_of_day import calls_since
 from agent.maintenance.day_counter import DayCounter
-from agent.quota.ledger import DayCount
+from agent.quota.grants import DayCount
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.task.states import Status

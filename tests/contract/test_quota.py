@@ -9,30 +9,30 @@ from typing import Any
 import pytest
 import redis
 
-from agent.quota.account import AWAY_MS, CAPACITY_MS, DAY_MS, TURN_MS, USE
-from agent.quota.ledger import (
-    Ask,
+from agent.quota.account import AWAY_MS, CAPACITY_MS, DAY_MS, SEAT_MS, USE
+from agent.quota.grants import (
     Charge,
     DayCount,
+    GrantStore,
     QuotaAnswer,
-    QuotaLedger,
     QuotaRequest,
     Refund,
+    WaitingCall,
 )
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
 from tests.servers import Redis
 from tests.support.clocked_quota import clocked, set_clock
 
-TASK = Ask(cost=Charge(tokens_in=800, tokens_out=200))
+TASK = WaitingCall(charge=Charge(tokens_in=800, tokens_out=200))
 START_MS = 20_000 * DAY_MS + 1000
 
 
 @dataclass
 class Meeting:
-    """A ledger on a clock that the test moves, and the agents that use it."""
+    """A store on a clock that the test moves, and the agents that use it."""
 
-    ledger: Callable[[str], QuotaLedger]
+    store: Callable[[str], GrantStore]
     set_clock: Callable[[int], object]
     flush: Callable[[], object]
     now_ms: int = START_MS
@@ -42,7 +42,7 @@ class Meeting:
         self.set_clock(self.now_ms)
 
     def wait(self, ms: int) -> None:
-        """Move the ledger's clock."""
+        """Move the store's clock."""
         self.now_ms += ms
         self.set_clock(self.now_ms)
 
@@ -52,23 +52,23 @@ class Meeting:
         sequence = more.pop("sequence", self.sequences[agent])
         task = more.pop("task", TASK)
         request = QuotaRequest(
-            key="key", limits=limits, sequence=sequence, asks=(task,) * asks, **more
+            key="key", limits=limits, sequence=sequence, waiting=(task,) * asks, **more
         )
         (answer,) = await self.send(agent, [request])
         return answer
 
     async def send(self, agent: str, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
-        ledger = self.ledger(agent)
+        store = self.store(agent)
         try:
-            return await ledger.exchange(requests)
+            return await store.exchange(requests)
         finally:
-            await ledger.close()
+            await store.close()
 
 
 def in_memory() -> Meeting:
     clock = [0.0]
     server = MemoryQuotaServer(lambda: clock[0])
-    return Meeting(server.ledger, lambda ms: clock.__setitem__(0, ms / 1000), server.flush)
+    return Meeting(server.store, lambda ms: clock.__setitem__(0, ms / 1000), server.flush)
 
 
 def in_redis(url: str) -> Iterator[Meeting]:
@@ -83,7 +83,7 @@ def in_redis(url: str) -> Iterator[Meeting]:
 
 @pytest.fixture(params=["memory", "redis"])
 def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
-    """A ledger without memory of other tests."""
+    """A store without memory of other tests."""
     if request.param == "memory":
         yield in_memory()
     else:
@@ -110,7 +110,7 @@ async def test_an_account_begins_empty_and_fills_with_time(
     answer = await meeting.say("a", limits, 30)
 
     assert answer.granted == (True,) * most + (False,) * (30 - most)
-    assert (answer.binding, answer.paused_s, answer.scale) == (name, 0.0, 1.0)
+    assert (answer.binding, answer.paused_s, answer.accepted_share) == (name, 0.0, 1.0)
 
 
 async def test_an_idle_account_saves_up_little(meeting: Meeting) -> None:
@@ -175,7 +175,7 @@ async def test_what_is_given_back_late_is_forgotten(meeting: Meeting) -> None:
 
 async def test_a_task_beyond_the_capacity_runs_and_leaves_a_debt(meeting: Meeting) -> None:
     """Otherwise it would wait for ever beside small tasks that empty the level."""
-    large = Ask(cost=Charge(tokens_in=100_000, tokens_out=0))
+    large = WaitingCall(charge=Charge(tokens_in=100_000, tokens_out=0))
     await meeting.say("a", TPM)
     meeting.wait(100)
     assert sum((await meeting.say("a", TPM, 1, task=large)).granted) == 1
@@ -198,13 +198,13 @@ async def test_the_scarcest_limit_binds(meeting: Meeting) -> None:
 
 
 async def test_a_refusal_lowers_the_scale_and_pauses_all(meeting: Meeting) -> None:
-    """All wait for half of Retry-After, at most 2.5 s; the scale grows back with time."""
+    """All wait for half of Retry-After, at most 2.5 s; the accepted share grows back with time."""
     await meeting.say("b", RPM)
     meeting.wait(500)
     refused = await meeting.say("a", RPM, 5, refused=3, retry_after_s=60.0)
-    assert (sum(refused.granted), refused.scale, refused.paused_s) == (0, 0.92, 2.5)
+    assert (sum(refused.granted), refused.accepted_share, refused.paused_s) == (0, 0.92, 2.5)
     again = await meeting.say("a", RPM, 5, refused=3)
-    assert again.scale == 0.92
+    assert again.accepted_share == 0.92
 
     for _ in range(4):
         meeting.wait(500)
@@ -216,11 +216,11 @@ async def test_a_refusal_lowers_the_scale_and_pauses_all(meeting: Meeting) -> No
     for _ in range(12):
         meeting.wait(1000)
         answer = await meeting.say("b", RPM, remaining=0.9)
-    assert answer.scale == 1.0
+    assert answer.accepted_share == 1.0
 
 
 async def acquainted(meeting: Meeting, limits: QuotaLimits) -> None:
-    """Let the ledger learn that no other agent has calls."""
+    """Let the store learn that no other agent has calls."""
     for _ in range(2):
         assert (await meeting.say("a", limits)).seats == 0
         meeting.wait(500)
@@ -253,7 +253,7 @@ async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
     assert (await meeting.say("b", limits, 5)).seats == 0
     assert (await meeting.say("a", limits, 5, running=1)).seats == 1
     assert (await meeting.say("a", limits, 5)).seats == 1
-    for _ in range(TURN_MS // 500):
+    for _ in range(SEAT_MS // 500):
         meeting.wait(500)
         running = int((await meeting.say("a", limits, 5, running=1)).seats > 0)
         if not running:
@@ -293,7 +293,7 @@ async def test_calls_that_end_soon_are_granted_for_beforehand(meeting: Meeting) 
 
 
 async def test_a_day_has_its_calls(meeting: Meeting) -> None:
-    """The count ends with the day, and survives a ledger that forgets by the agents' own count."""
+    """The count ends with the day, and survives a store that forgets by the agents' own count."""
     limits, today = QuotaLimits(rpd=10), START_MS // DAY_MS
     await meeting.say("a", limits)
     meeting.wait(1_000)
@@ -312,8 +312,8 @@ async def test_a_day_has_its_calls(meeting: Meeting) -> None:
     assert sum((await meeting.say("b", limits, 7, used_today=yesterday)).granted) == 7
 
 
-async def test_a_day_survives_a_ledger_that_forgets_it(meeting: Meeting) -> None:
-    """The ledger hears from the agents what it told them last.
+async def test_a_day_survives_a_store_that_forgets_it(meeting: Meeting) -> None:
+    """The store hears from the agents what it told them last.
 
     It believes them only after a loss, when it grants nothing for a second: what one agent gave
     back, another was told of as used.
@@ -338,7 +338,7 @@ async def test_a_day_survives_a_ledger_that_forgets_it(meeting: Meeting) -> None
     assert sum(back.granted) == 1
 
 
-async def test_a_ledger_that_forgot_begins_empty(meeting: Meeting) -> None:
+async def test_a_store_that_forgot_begins_empty(meeting: Meeting) -> None:
     """Nothing is granted at once, and no seat is leased before all agents told of their calls."""
     limits = QuotaLimits(rpm=1200, in_flight=10)
     await acquainted(meeting, limits)
@@ -353,8 +353,8 @@ async def test_a_ledger_that_forgot_begins_empty(meeting: Meeting) -> None:
     assert (await meeting.say("b", limits, 30)).seats == 2
 
 
-async def test_after_a_gap_the_ledger_learns_of_calls_first(meeting: Meeting) -> None:
-    """An old dump knows fewer calls than there are, and so does a ledger that was away."""
+async def test_after_a_gap_the_store_learns_of_calls_first(meeting: Meeting) -> None:
+    """An old dump knows fewer calls than there are, and so does a store that was away."""
     limits = QuotaLimits(in_flight=10)
     await acquainted(meeting, limits)
     await meeting.say("a", limits)
@@ -388,7 +388,7 @@ async def test_a_clock_that_is_set_back_or_forth_grants_no_more(meeting: Meeting
 async def test_accounts_are_separate(meeting: Meeting) -> None:
     """An agent asks about several accounts at once."""
     requests = [
-        QuotaRequest(key=key, limits=QuotaLimits(rpm=1200), sequence=1, asks=(TASK,) * 3)
+        QuotaRequest(key=key, limits=QuotaLimits(rpm=1200), sequence=1, waiting=(TASK,) * 3)
         for key in ("x", "y")
     ]
     await meeting.send("a", requests[:1])
@@ -418,8 +418,9 @@ def drawn(rng: random.Random, sequence: int) -> QuotaRequest:
         running=draw(20),
         in_hand=draw(4),
         ends=draw(6),
-        asks=tuple(
-            Ask(cost=Charge(tokens_in=draw(5000), tokens_out=draw(2000))) for _ in range(draw(12))
+        waiting=tuple(
+            WaitingCall(charge=Charge(tokens_in=draw(5000), tokens_out=draw(2000)))
+            for _ in range(draw(12))
         ),
         refund=Refund(
             requests=draw(-2, 3), tokens_in=draw(-2000, 4000), tokens_out=draw(-200, 400)
@@ -438,7 +439,7 @@ def _draw_day(rng: random.Random) -> DayCount | None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_both_ledgers_answer_alike(seed: int, redis_server: Redis) -> None:
+async def test_both_stores_answer_alike(seed: int, redis_server: Redis) -> None:
     """Whatever agents say and clocks do, Redis and memory give the same answers."""
     rng = random.Random(seed)  # noqa: S311 - a test's own
     memory = in_memory()

@@ -1,4 +1,4 @@
-"""The ledger of grants in Redis by its real clock, when Redis is frozen, killed or emptied."""
+"""The grant store in Redis by its real clock, when Redis is frozen, killed or emptied."""
 
 import asyncio
 import re
@@ -9,8 +9,8 @@ from importlib.resources import files
 import pytest
 import redis
 
-from agent.quota.ledger import Ask, Charge, QuotaAwayError, QuotaRequest
-from agent.quota.redis_ledger import KEEP_S, RedisQuotaLedger
+from agent.quota.grants import Charge, QuotaAwayError, QuotaRequest, WaitingCall
+from agent.quota.redis_grants import KEEP_S, RedisGrantStore
 from producer.checks.redis_rights import ENOUGH, NAMES
 from schemas.settings.config import Secret
 from schemas.settings.quota import QuotaLimits
@@ -21,16 +21,16 @@ PATIENCE_S = 30.0  # 2 s in all, many times that on a busy machine
 SCRIPT = files("agent.quota").joinpath("quota.lua").read_text("utf-8")
 
 
-def request(sequence: int = 1, rpm: int = 60_000, asks: int = 5) -> QuotaRequest:
+def request(sequence: int = 1, rpm: int = 60_000, waiting: int = 5) -> QuotaRequest:
     """Return a request of an account with 1,000 calls a second."""
-    task = Ask(cost=Charge(tokens_in=1, tokens_out=1))
+    task = WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))
     return QuotaRequest(
-        key="k", limits=QuotaLimits(rpm=rpm), sequence=sequence, asks=(task,) * asks
+        key="k", limits=QuotaLimits(rpm=rpm), sequence=sequence, waiting=(task,) * waiting
     )
 
 
-def ledger(url: str, agent: str = "a") -> RedisQuotaLedger:
-    return RedisQuotaLedger(url=Secret(url), agent=agent)
+def store(url: str, agent: str = "a") -> RedisGrantStore:
+    return RedisGrantStore(url=Secret(url), agent=agent)
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def server(redis_server: Redis) -> Iterator[Redis]:
     redis_server.restart()
 
 
-async def granted(one: RedisQuotaLedger, sequence: int) -> int:
-    """Return how many asks of a request are granted."""
+async def granted(one: RedisGrantStore, sequence: int) -> int:
+    """Return how many calls of a request are granted."""
     return sum((await one.exchange([request(sequence)]))[0].granted)
 
 
-async def away_s(one: RedisQuotaLedger, sequence: int) -> float:
-    """Return how long it takes to learn that the ledger does not answer."""
+async def away_s(one: RedisGrantStore, sequence: int) -> float:
+    """Return how long it takes to learn that the store does not answer."""
     began_s = time.monotonic()
     with pytest.raises(QuotaAwayError):
         await one.exchange([request(sequence)])
@@ -64,7 +64,7 @@ def test_every_command_of_the_script_is_tried() -> None:
 
 async def test_a_frozen_redis_delays_an_agent_only_briefly(server: Redis) -> None:
     """A frozen Redis answers nothing; afterwards grants go on, and none is given twice."""
-    one = ledger(server.url)
+    one = store(server.url)
     assert await granted(one, 1) == 0
     server.freeze()
     assert await away_s(one, 2) < PATIENCE_S
@@ -78,7 +78,7 @@ async def test_a_frozen_redis_delays_an_agent_only_briefly(server: Redis) -> Non
 
 async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
     """A dead connection causes one failure; what was granted stays known."""
-    one = ledger(server.url)
+    one = store(server.url)
     await granted(one, 1)
     await asyncio.sleep(0.05)
     first = await granted(one, 2)
@@ -95,7 +95,7 @@ async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
 
 async def test_a_flushed_redis_begins_empty(server: Redis) -> None:
     """Nothing is granted at once, and soon as before."""
-    one = ledger(server.url)
+    one = store(server.url)
     await granted(one, 1)
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
@@ -108,12 +108,12 @@ async def test_a_flushed_redis_begins_empty(server: Redis) -> None:
 
 async def test_an_old_dump_grants_no_more_than_the_capacity(server: Redis) -> None:
     """The account's hash of a minute ago counts as an idle minute."""
-    one = ledger(server.url)
+    one = store(server.url)
     await granted(one, 1)
     with redis.Redis.from_url(server.url) as client:
         client.hincrby("docllm:quota:{k}:account", "at", -60_000)
 
-    (answer,) = await one.exchange([request(2, rpm=600, asks=64)])
+    (answer,) = await one.exchange([request(2, rpm=600, waiting=64)])
 
     assert sum(answer.granted) == 8
     await one.close()
@@ -129,7 +129,7 @@ async def test_an_old_dump_grants_no_more_than_the_capacity(server: Redis) -> No
 )
 async def test_strange_values_are_overcome(server: Redis, written: dict[str, str]) -> None:
     """Whatever somebody wrote into the keys, grants go on."""
-    one = ledger(server.url)
+    one = store(server.url)
     await granted(one, 1)
     with redis.Redis.from_url(server.url) as client:
         client.hset("docllm:quota:{k}:account", mapping=written)
@@ -146,7 +146,7 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
     """The keys of an account share a place in a cluster, and expire."""
 
     async def told() -> None:
-        one = ledger(server.url)
+        one = store(server.url)
         await granted(one, 1)
         await one.close()
 
@@ -164,7 +164,7 @@ async def test_rights_that_are_missing_are_named(server: Redis) -> None:
     with redis.Redis.from_url(server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", *ENOUGH.split())
         url = server.url.replace("redis://", "redis://app:pw@")
-        one = ledger(url)
+        one = store(url)
         assert await granted(one, 1) == 0
         admin.execute_command("ACL", "SETUSER", "app", "-zadd")
         with pytest.raises(QuotaAwayError, match=r"refuses ZADD to its user; run: .* check"):
@@ -183,6 +183,6 @@ async def test_rights_that_are_missing_are_named(server: Redis) -> None:
 async def test_a_dead_address_is_reported_without_secrets(part: str) -> None:
     """A dead address and an unknown option are answers like any other."""
     with pytest.raises(QuotaAwayError) as away:
-        await ledger(part.format(port=free_port())).exchange([request()])
+        await store(part.format(port=free_port())).exchange([request()])
 
     assert "hunter2" not in str(away.value)

@@ -33,7 +33,7 @@ from tests.simulation.executor import SimExecutor
 from tests.simulation.outputs import OUTPUTS, SimOutputs
 from tests.simulation.provider import SimLLM
 from tests.simulation.publisher import SimPublisher
-from tests.simulation.quota import SimQuotaLedger, SimRedis
+from tests.simulation.quota import SimGrantStore, SimRedis
 from tests.simulation.store import SimDatabase, Store
 from tests.simulation.topic_admin import SimTopicAdmin
 from tests.simulation.weather import Weather
@@ -147,11 +147,11 @@ class Machine:
             weather=self.weather,
         )
 
-    def quota_ledger(self, clock: VirtualClock, name: str) -> SimQuotaLedger | None:
-        """Return an agent's access to the ledger of grants; None without Redis."""
+    def grant_store(self, clock: VirtualClock, name: str) -> SimGrantStore | None:
+        """Return an agent's access to the grant store; None without Redis."""
         if self.redis is None:
             return None
-        return SimQuotaLedger(redis=self.redis, agent=name, clock=clock)
+        return SimGrantStore(redis=self.redis, agent=name, clock=clock)
 
     def _type(self, name: str) -> TypeConfig:
         """Return the settings of a type. Runs without such tasks have no hooks to look for."""

@@ -210,7 +210,7 @@ class AgentProgram(Program):
                 processes=HandlerProcesses(
                     check=lambda _path: None, start=starter(clock), most=machine.slots
                 ),
-                quota_ledger=machine.quota_ledger(clock, self.name),
+                grant_store=machine.grant_store(clock, self.name),
             )
         )
         await made.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)

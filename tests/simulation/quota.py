@@ -1,11 +1,11 @@
-"""The ledger of grants of a run: Redis in memory, with the troubles that Redis has."""
+"""The grant store of a run: Redis in memory, with the troubles that Redis has."""
 
 import copy
 import random
 from collections.abc import Sequence
 
-from agent.quota.account import QuotaAccount
-from agent.quota.ledger import QuotaAnswer, QuotaAwayError, QuotaRequest
+from agent.quota.account import AccountBuckets
+from agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
 from schemas.runtime.clock import Clock
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.weather import Weather
@@ -23,8 +23,8 @@ class SimRedis:
         self.ahead_s = 0.0
         self.faults = 0  # that may cost a little more than the limits
         self.shares = False  # whether agents may have kept to shares
-        self._accounts: dict[str, QuotaAccount] = {}
-        self._dump: dict[str, QuotaAccount] = {}
+        self._accounts: dict[str, AccountBuckets] = {}
+        self._dump: dict[str, AccountBuckets] = {}
 
     def answer(
         self, agent: str, requests: Sequence[QuotaRequest], now_s: float
@@ -34,7 +34,9 @@ class SimRedis:
             self._dump = copy.deepcopy(self._accounts)
         now_ms = round((EPOCH_S + now_s + self.ahead_s) * 1000)
         return [
-            self._accounts.setdefault(request.key, QuotaAccount()).exchange(agent, request, now_ms)
+            self._accounts.setdefault(request.key, AccountBuckets()).exchange(
+                agent, request, now_ms
+            )
             for request in requests
         ]
 
@@ -54,8 +56,8 @@ class SimRedis:
         self.ahead_s += by_s
 
 
-class SimQuotaLedger:
-    """The port `QuotaLedger` of one agent. A request or its answer may be lost."""
+class SimGrantStore:
+    """The port `GrantStore` of one agent. A request or its answer may be lost."""
 
     def __init__(self, *, redis: SimRedis, agent: str, clock: Clock) -> None:
         self._redis = redis

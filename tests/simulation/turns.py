@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.dispatch.ready_selection import ReadySelection
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.quota.member import QuotaMember
+from agent.quota.member import AgentQuota
 from tests.invariants.turns import Kind, Taking
 from tests.simulation.bugs.bug import patched
 from tests.simulation.eventloop import PROCESS
@@ -104,6 +104,6 @@ def _kind(delivery: Delivery) -> Kind:
     return Kind(delivery.lane.word, delivery.own_route, delivery.tenant)
 
 
-def _holder(selection: ReadySelection, tenant: str) -> QuotaMember | None:
+def _holder(selection: ReadySelection, tenant: str) -> AgentQuota | None:
     quotas = selection._admission._quotas.quotas
-    return quotas._member(quotas._of_tenant(tenant))
+    return quotas._quota(quotas._of_tenant(tenant))

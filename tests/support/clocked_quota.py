@@ -1,22 +1,22 @@
-"""The ledger of grants in Redis on a clock that a test moves."""
+"""The grant store in Redis on a clock that a test moves."""
 
 import redis
 from redis.asyncio import Redis as AsyncRedis
 
-from agent.quota.redis_ledger import RedisQuotaLedger
+from agent.quota.redis_grants import RedisGrantStore
 from schemas.settings.config import Secret
 
 _CLOCK = "test:clock"
 
 
-def clocked(url: str, agent: str, client: AsyncRedis | None = None) -> RedisQuotaLedger:
-    """Return the ledger whose script reads the test's clock, perhaps over a shared client."""
-    ledger = RedisQuotaLedger(url=Secret(url), agent=agent)
-    ledger._script = ledger._script.replace(
+def clocked(url: str, agent: str, client: AsyncRedis | None = None) -> RedisGrantStore:
+    """Return the store whose script reads the test's clock, perhaps over a shared client."""
+    store = RedisGrantStore(url=Secret(url), agent=agent)
+    store._script = store._script.replace(
         "redis.call('TIME')", f"redis.call('LRANGE', '{_CLOCK}', 0, -1)"
     )
-    ledger._client = client
-    return ledger
+    store._client = client
+    return store
 
 
 def set_clock(client: redis.Redis, ms: int) -> None:

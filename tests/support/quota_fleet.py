@@ -9,10 +9,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.quota.ledger import Ask, Charge, QuotaLedger
+from agent.quota.grants import Charge, GrantStore, WaitingCall
 from agent.quota.quotas import Quotas, Reservation
-from agent.quota.share import ShareLedger
-from agent.quota.sync import PAUSE_S, QuotaSync
+from agent.quota.share import ShareGrantStore
+from agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
 from schemas.settings.quota import QuotaLimits
 
 STEP_S = 0.04
@@ -101,59 +101,59 @@ class CountingProvider:
 class FleetAgent:
     """One agent with slots that are always wanted."""
 
-    def __init__(self, fleet: "Fleet", number: int, ledger: QuotaLedger | None) -> None:
+    def __init__(self, fleet: "Fleet", number: int, store: GrantStore | None) -> None:
         self.fleet = fleet
         self.rng = random.Random(number)  # noqa: S311 - a test's own
         self.frozen = False
         self.idle = False
         self.done = self.begun = 0
         clock = fleet.clock
-        self.ledger = ledger
+        self.store = store
         self.quotas = Quotas(
             of_route=lambda _route: (KEY, fleet.limits), of_tenant=lambda _tenant: None
         )
         self.sync = QuotaSync(
             quotas=self.quotas,
-            ledger=ledger,
-            share=ShareLedger(
-                partitions=lambda: 1 / len(fleet.agents), clock=clock, only=ledger is None
+            store=store,
+            share=ShareGrantStore(
+                partitions=lambda: 1 / len(fleet.agents), clock=clock, only=store is None
             ),
             clock=clock,
             jitter=self.rng.random,
             granted=lambda: None,
         )
         self.calls: list[tuple[float, int, Reservation, Charge]] = []
-        self.next_s = PAUSE_S * self.rng.random()
+        self.next_s = EXCHANGE_EVERY_S * self.rng.random()
         self.queue = [self._task() for _ in range(64)]
 
-    def _task(self) -> Ask:
+    def _task(self) -> WaitingCall:
         low, high = self.fleet.tokens
-        return Ask(cost=Charge(tokens_in=self.rng.randint(low, high), tokens_out=0))
+        return WaitingCall(charge=Charge(tokens_in=self.rng.randint(low, high), tokens_out=0))
 
     async def drive(self, now_s: float) -> None:
         """Let the agent do what is due."""
         while self.calls and self.calls[0][0] <= now_s:
             _, _, reservation, charged = heapq.heappop(self.calls)
             self.fleet.provider.end()
-            self.quotas.ended(reservation, charged)
+            self.quotas.note_ended(reservation, charged)
             self.done += 1
         asks = [] if self.idle else self.queue[: self.fleet.slots - len(self.calls)]
-        self.quotas.wants(ROUTE, asks, now_s)
+        self.quotas.set_waiting(ROUTE, asks, now_s)
         if now_s >= self.next_s:
-            self.next_s = now_s + PAUSE_S * (0.8 + 0.4 * self.rng.random())
-            if self.ledger is not None:
-                await self.sync.sync(self.ledger)
+            self.next_s = now_s + EXCHANGE_EVERY_S * (0.8 + 0.4 * self.rng.random())
+            if self.store is not None:
+                await self.sync.sync(self.store)
             await self.sync.keep_to_share()
         for ask in asks:
-            taken = self.quotas.take(ROUTE, ask.cost, ask.tenant, now_s)
+            taken = self.quotas.take(ROUTE, ask.charge, ask.tenant, now_s)
             if taken is None:
                 return
             self._call(ask, taken, now_s)
 
-    def _call(self, ask: Ask, taken: Reservation, now_s: float) -> None:
-        actual = round(ask.cost.tokens_in * self.fleet.used)
+    def _call(self, ask: WaitingCall, taken: Reservation, now_s: float) -> None:
+        actual = round(ask.charge.tokens_in * self.fleet.used)
         if not self.fleet.provider.begin(now_s, actual):
-            self.quotas.ended(taken, None, refused=True, retry_after_s=1.0)
+            self.quotas.note_ended(taken, None, refused=True, retry_after_s=1.0)
             return
         self.queue.remove(ask)
         self.queue.append(self._task())
@@ -164,7 +164,7 @@ class FleetAgent:
 
 
 class Fleet:
-    """Agents with one provider, and one ledger for each that `ledger_of` returns.
+    """Agents with one provider, and one store for each that `store_of` returns.
 
     `tokens` is the range of what tasks are estimated to cost, `used` which part they really do.
     """
@@ -174,7 +174,7 @@ class Fleet:
         *,
         agents: int,
         limits: QuotaLimits,
-        ledger_of: Callable[[int], QuotaLedger | None],
+        store_of: Callable[[int], GrantStore | None],
         clock: MovedClock,
         provider: CountingProvider | None = None,
         slots: int = 64,
@@ -188,7 +188,7 @@ class Fleet:
         self._rng = random.Random(0)  # noqa: S311 - a test's own
         self.agents: list[FleetAgent] = []
         for number in range(agents):
-            self.agents.append(FleetAgent(self, number, ledger_of(number)))
+            self.agents.append(FleetAgent(self, number, store_of(number)))
 
     def drive(self, until_s: float) -> None:
         """Let time pass."""

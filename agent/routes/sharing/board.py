@@ -122,7 +122,7 @@ class Peer:
         """Return whether this agent has stopped, as all have."""
         return self._stopped and self.route.stopped
 
-    def worth_telling(self, now_s: float) -> bool:
+    def has_news(self, now_s: float) -> bool:
         """Return whether to report this route: it is in use, or it has stopped.
 
         Each route is reported at least once, because the other agents may have stopped.

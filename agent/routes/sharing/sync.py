@@ -47,7 +47,7 @@ class BoardSync:
     async def sync(self) -> None:
         """Exchange reports and answers once."""
         sent_s = self._clock.now_s()
-        peers = [peer for peer in self._known_peers() if peer.worth_telling(sent_s)]
+        peers = [peer for peer in self._known_peers() if peer.has_news(sent_s)]
         reports = [peer.report(sent_s) for peer in peers]
         if not reports:
             return

@@ -6,43 +6,43 @@ from typing import Any
 
 from agent.inflight.partition_share import PartitionShare
 from agent.quota import account
-from agent.quota.account import QuotaAccount
-from agent.quota.ledger import Charge, QuotaAnswer, QuotaRequest
-from agent.quota.member import QuotaMember
+from agent.quota.account import AccountBuckets
+from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
+from agent.quota.member import AgentQuota
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import LIMITED
 
 
 def _used_twice() -> AbstractContextManager[Any]:
-    take = QuotaMember.take
+    take = AgentQuota.take
 
-    def keeping(self: QuotaMember, charge: Charge, now_s: float) -> bool:
+    def keeping(self: AgentQuota, charge: Charge, now_s: float) -> bool:
         grants = self._grants.copy()
         taken = take(self, charge, now_s)
         if self.running % 2:
             self._grants = grants
         return taken
 
-    return patched(QuotaMember, "take", keeping)
+    return patched(AgentQuota, "take", keeping)
 
 
 def _heard_twice() -> AbstractContextManager[Any]:
-    hear = QuotaMember.hear
+    apply = AgentQuota.apply_answer
 
     def twice(
-        self: QuotaMember, request: QuotaRequest, answer: QuotaAnswer, *times_s: float, **more: Any
+        self: AgentQuota, request: QuotaRequest, answer: QuotaAnswer, *times_s: float, **more: Any
     ) -> None:
         for _ in range(2):
-            hear(self, request, answer, *times_s, **more)
+            apply(self, request, answer, *times_s, **more)
 
-    return patched(QuotaMember, "hear", twice)
+    return patched(AgentQuota, "apply_answer", twice)
 
 
 def _told_twice() -> AbstractContextManager[Any]:
-    draw = QuotaMember.draw
+    next_request = AgentQuota.next_request
 
-    def twice(self: QuotaMember, now_s: float) -> QuotaRequest:
-        request = draw(self, now_s)
+    def twice(self: AgentQuota, now_s: float) -> QuotaRequest:
+        request = next_request(self, now_s)
         back = request.refund
         tokens_in, tokens_out = max(0, back.tokens_in), max(0, back.tokens_out)
         more = replace(
@@ -50,39 +50,39 @@ def _told_twice() -> AbstractContextManager[Any]:
         )
         return replace(request, refund=more)
 
-    return patched(QuotaMember, "draw", twice)
+    return patched(AgentQuota, "next_request", twice)
 
 
 def _begins_full() -> AbstractContextManager[Any]:
-    begin = QuotaAccount.__init__
+    begin = AccountBuckets.__init__
 
-    def full(self: QuotaAccount) -> None:
+    def full(self: AccountBuckets) -> None:
         begin(self)
-        self.levels = {"rpm": 60.0}
+        self.buckets = {"rpm": 60.0}
 
-    return patched(QuotaAccount, "__init__", full)
+    return patched(AccountBuckets, "__init__", full)
 
 
 def _forgets_the_day() -> AbstractContextManager[Any]:
-    draw = QuotaMember.draw
+    next_request = AgentQuota.next_request
 
-    def silent(self: QuotaMember, now_s: float) -> QuotaRequest:
-        return replace(draw(self, now_s), used_today=None, told_today=None)
+    def silent(self: AgentQuota, now_s: float) -> QuotaRequest:
+        return replace(next_request(self, now_s), used_today=None, told_today=None)
 
-    return patched(QuotaMember, "draw", silent)
+    return patched(AgentQuota, "next_request", silent)
 
 
 def _alone() -> AbstractContextManager[Any]:
-    seat = QuotaAccount._seat
+    seat = AccountBuckets._lease_seats
 
-    def alone(self: QuotaAccount, agent: str, request: QuotaRequest, part: float) -> Any:
-        known = self._agents
-        self._agents = {name: one for name, one in known.items() if name == agent}
-        mine = seat(self, agent, request, part)
-        self._agents = known
-        return mine
+    def alone(self: AccountBuckets, agent: str, request: QuotaRequest, part: float) -> Any:
+        agents = self._agents
+        self._agents = {name: seats for name, seats in agents.items() if name == agent}
+        own = seat(self, agent, request, part)
+        self._agents = agents
+        return own
 
-    return patched(QuotaAccount, "_seat", alone)
+    return patched(AccountBuckets, "_lease_seats", alone)
 
 
 _TOKENS = {**LIMITED, "quota": {"tpm": 400}}
@@ -92,8 +92,8 @@ _FLUSHED = [(10.0 + 10 * turn, "redis_flushed") for turn in range(4)]
 
 BUGS = {
     "a grant is used twice": Bug("P5", _used_twice, LIMITED),
-    "an answer of the ledger of grants is heard twice": Bug("P5", _heard_twice, LIMITED),
-    "an empty ledger of grants grants a minute": Bug(
+    "an answer of the grant store is heard twice": Bug("P5", _heard_twice, LIMITED),
+    "an empty grant store grants a minute": Bug(
         "P5", _begins_full, {**LIMITED, "events": _FLUSHED}
     ),
     "without Redis each agent takes the whole limit": Bug(

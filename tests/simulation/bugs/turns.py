@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.inflight.turns import LaneTurns, May, TenantTurns
 from agent.quota.configured import ConfiguredQuotas
-from agent.quota.ledger import Ask
+from agent.quota.grants import WaitingCall
 from agent.quota.quotas import Quotas
 from schemas.task.lanes import TURNS, Lane
 from tests.simulation.bugs import stages
@@ -29,12 +29,14 @@ def _first_come() -> AbstractContextManager[Any]:
 
 
 def _not_for_later() -> AbstractContextManager[Any]:
-    wants = Quotas.wants
+    set_waiting = Quotas.set_waiting
 
-    def soon(self: Quotas, route: str, asks: Sequence[Ask], now_s: float, **_: Any) -> None:
-        wants(self, route, asks, now_s)
+    def soon(
+        self: Quotas, route: str, waiting: Sequence[WaitingCall], now_s: float, **_: Any
+    ) -> None:
+        set_waiting(self, route, waiting, now_s)
 
-    return patched(Quotas, "wants", soon)
+    return patched(Quotas, "set_waiting", soon)
 
 
 BUGS = {

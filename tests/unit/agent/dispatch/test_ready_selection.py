@@ -11,7 +11,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 from agent.outcome import Outcome
-from agent.quota.ledger import Ask, Charge, QuotaAnswer
+from agent.quota.grants import Charge, QuotaAnswer, WaitingCall
 from agent.routes import Router
 from schemas.settings.config import Config, RouteConfig, TenantConfig, Trigger
 from schemas.task.envelope import Publication
@@ -48,20 +48,20 @@ class Waiting:
         self.number = 0
 
     def cap(self, tenant: str, seats: int) -> None:
-        """Let a tenant have at most so many calls at once; the ledger of grants allows them."""
+        """Let a tenant have at most so many calls at once; the grant store allows them."""
         config = Config(tenants={tenant: TenantConfig(in_flight=seats)})
         self.harness.quotas = gate = quota_gate_of(config, self.clock)
         self.admission = self.harness.admission(CrashSuspects())
         self.selection = ReadySelection(table=self.queue, admission=self.admission)
         now_s = self.clock.now_s()
-        ask = Ask(cost=Charge(tokens_in=0, tokens_out=0), tenant=tenant)
-        gate.quotas.wants("a", [ask], now_s)
-        (member,) = gate.quotas.members(now_s)
-        request = member.draw(now_s)
+        ask = WaitingCall(charge=Charge(tokens_in=0, tokens_out=0), tenant=tenant)
+        gate.quotas.set_waiting("a", [ask], now_s)
+        (member,) = gate.quotas.with_news(now_s)
+        request = member.next_request(now_s)
         answer = QuotaAnswer(
-            granted=(True,), seats=seats, paused_s=0.0, scale=1.0, agents=1, binding=""
+            granted=(True,), seats=seats, paused_s=0.0, accepted_share=1.0, agents=1, binding=""
         )
-        member.hear(request, answer, now_s, now_s)
+        member.apply_answer(request, answer, now_s, now_s)
 
     def arrive(self, route: str, count: int, *allowed: str, tenant: str = "default") -> None:
         """Add ready tasks of this route, within these bounds."""

@@ -14,7 +14,7 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply
 from agent.quota.estimate import CallSize
-from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest
+from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest, WaitingCall
 from schemas.codes import Code
 from schemas.settings.config import Config, LLMConfig
 from schemas.settings.quota import QuotaLimits
@@ -46,35 +46,35 @@ class StepClock:
         await asyncio.sleep(0)
 
 
-class Ledger:
+class GrantingStore:
     """Answers a gate's asks; `requests` are those that it got."""
 
     def __init__(self, gate: QuotaGate, clock: StepClock) -> None:
         self._gate, self._clock = gate, clock
         self.requests: list[QuotaRequest] = []
 
-    def grant(self, *asks: Ask, binding: str = "") -> None:
+    def grant(self, *asks: WaitingCall, binding: str = "") -> None:
         """Grant these asks, and no others."""
         now_s = self._clock.now_s()
-        self._gate.quotas.wants(ROUTE, asks, now_s)
-        (member,) = self._gate.quotas.members(now_s)
-        request = member.draw(now_s)
+        self._gate.quotas.set_waiting(ROUTE, asks, now_s)
+        (member,) = self._gate.quotas.with_news(now_s)
+        request = member.next_request(now_s)
         self.requests.append(request)
         answer = QuotaAnswer(
-            granted=tuple(not binding for _ in request.asks),
+            granted=tuple(not binding for _ in request.waiting),
             seats=None,
             paused_s=0.0,
-            scale=1.0,
+            accepted_share=1.0,
             agents=3,
             binding=binding,
         )
-        member.hear(request, answer, now_s, now_s)
+        member.apply_answer(request, answer, now_s, now_s)
 
 
-def made(config: Config = CONFIG) -> tuple[QuotaGate, Ledger, StepClock]:
+def made(config: Config = CONFIG) -> tuple[QuotaGate, GrantingStore, StepClock]:
     clock = StepClock()
     gate = quota_gate_of(config, clock)
-    return gate, Ledger(gate, clock), clock
+    return gate, GrantingStore(gate, clock), clock
 
 
 def task(clock: StepClock) -> Delivery:
@@ -97,17 +97,17 @@ def test_without_limits_every_task_is_admitted() -> None:
 
 def test_a_task_is_admitted_when_its_call_was_granted() -> None:
     """One that was not granted waits, and the report says for which limit."""
-    gate, ledger, clock = made()
+    gate, store, clock = made()
     delivery = task(clock)
 
-    assert gate.ask(delivery, ROUTE) == Ask(cost=CHARGE, tenant="default")
+    assert gate.first_call(delivery, ROUTE) == WaitingCall(charge=CHARGE, tenant="default")
     assert gate.room(ROUTE, clock.now_s()) == 0
     assert gate.admit(delivery, ROUTE) is None
-    ledger.grant(gate.ask(delivery, ROUTE))
+    store.grant(gate.first_call(delivery, ROUTE))
     assert gate.room(ROUTE, clock.now_s()) == 1
     assert gate.admit(delivery, ROUTE) is not None
     assert gate.admit(delivery, ROUTE) is None
-    ledger.grant(gate.ask(delivery, ROUTE), binding="rpm")
+    store.grant(gate.first_call(delivery, ROUTE), binding="rpm")
     assert gate.reasons(clock.now_s()) == [
         Reason(Code.ROUTE_LIMITED, ROUTE, text="rpm", count=60, agents=3)
     ]
@@ -143,9 +143,9 @@ def test_a_call_is_settled_by_how_it_ended(
     end: CallEnd | None, refund: tuple[int, int, int], refused: int
 ) -> None:
     """What it did not use is given back, and what it used more is owed."""
-    gate, ledger, clock = made()
+    gate, store, clock = made()
     delivery = task(clock)
-    ledger.grant(gate.ask(delivery, ROUTE))
+    store.grant(gate.first_call(delivery, ROUTE))
     turns = gate.admit(delivery, ROUTE)
     assert turns is not None
 
@@ -156,9 +156,9 @@ def test_a_call_is_settled_by_how_it_ended(
         turns.close()
 
     asyncio.run(call())
-    ledger.grant()
+    store.grant()
 
-    told = ledger.requests[-1]
+    told = store.requests[-1]
     given_back = told.refund.requests, told.refund.tokens_in, told.refund.tokens_out
     assert given_back == refund
     assert (told.refused, told.retry_after_s, told.running) == (refused, 7.0 * refused, 0)
@@ -166,9 +166,9 @@ def test_a_call_is_settled_by_how_it_ended(
 
 def test_the_headers_say_what_is_left() -> None:
     """The lowest share is passed on."""
-    gate, ledger, clock = made()
+    gate, store, clock = made()
     delivery = task(clock)
-    ledger.grant(gate.ask(delivery, ROUTE))
+    store.grant(gate.first_call(delivery, ROUTE))
     turns = gate.admit(delivery, ROUTE)
     assert turns is not None
     headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "6"}
@@ -179,30 +179,30 @@ def test_the_headers_say_what_is_left() -> None:
         turn.ended(CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9))))
 
     asyncio.run(call())
-    ledger.grant()
+    store.grant()
 
-    assert ledger.requests[-1].remaining == 0.1
+    assert store.requests[-1].remaining == 0.1
 
 
 def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
     """Its handler failed, or needed no call."""
-    gate, ledger, clock = made()
+    gate, store, clock = made()
     delivery = task(clock)
-    ledger.grant(gate.ask(delivery, ROUTE))
+    store.grant(gate.first_call(delivery, ROUTE))
     turns = gate.admit(delivery, ROUTE)
     assert turns is not None
 
     turns.close()
-    ledger.grant()
+    store.grant()
 
-    assert ledger.requests[-1].refund.requests == 1
+    assert store.requests[-1].refund.requests == 1
 
 
 def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
     """It is asked for with its own size; a task that is not begun yet leaves it the grant."""
-    gate, ledger, clock = made()
+    gate, store, clock = made()
     delivery = task(clock)
-    ledger.grant(gate.ask(delivery, ROUTE))
+    store.grant(gate.first_call(delivery, ROUTE))
     turns = gate.admit(delivery, ROUTE)
     assert turns is not None
 
@@ -213,8 +213,8 @@ def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
         second = asyncio.create_task(turns.next(800, 50, 60.0))
         await asyncio.sleep(0)
         (ask,) = gate.waiting(ROUTE)
-        assert ask.cost == Charge(tokens_in=200, tokens_out=50)
-        ledger.grant(ask)
+        assert ask.charge == Charge(tokens_in=200, tokens_out=50)
+        store.grant(ask)
         assert gate.room(ROUTE, clock.now_s()) == 0
         assert await second is not None
         assert gate.waiting(ROUTE) == []
@@ -224,9 +224,9 @@ def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
 
 def test_a_call_that_gets_no_turn_in_time_is_not_made() -> None:
     """The attempt ends instead, and nothing waits any more."""
-    gate, ledger, clock = made()
+    gate, store, clock = made()
     delivery = task(clock)
-    ledger.grant(gate.ask(delivery, ROUTE))
+    store.grant(gate.first_call(delivery, ROUTE))
     turns = gate.admit(delivery, ROUTE)
     assert turns is not None
 
@@ -242,9 +242,9 @@ def test_a_call_that_gets_no_turn_in_time_is_not_made() -> None:
 
 def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
     """So many more tasks may soon begin."""
-    gate, ledger, clock = made()
+    gate, store, clock = made()
     delivery = task(clock)
-    ledger.grant(gate.ask(delivery, ROUTE))
+    store.grant(gate.first_call(delivery, ROUTE))
     turns = gate.admit(delivery, ROUTE)
     assert turns is not None
 
@@ -263,20 +263,20 @@ def test_calls_are_reserved_before_a_claim() -> None:
     harness = SlotsHarness(routes(), ending(Succeeded(b"", 1, Spent())))
     clock = StepClock()
     harness.quotas = gate = quota_gate_of(CONFIG, clock)
-    ledger = Ledger(gate, clock)
+    store = GrantingStore(gate, clock)
     admission = harness.admission(CrashSuspects())
     first, second, third = (claimed(number, harness.clock.now_s()) for number in range(3))
-    ledger.grant(gate.ask(first, ROUTE), gate.ask(second, ROUTE))
+    store.grant(gate.first_call(first, ROUTE), gate.first_call(second, ROUTE))
 
     assert [admission.hold_turn(one) for one in (first, second, third)] == [True, True, False]
     harness.guards.replace([])
     assert isinstance(admission.grant(first), Permit)
     assert admission.grant(third) is NotAdmitted.QUOTA
     admission.release_turns([first, second, third])
-    ledger.grant()
+    store.grant()
 
-    assert ledger.requests[-1].refund.requests == 1
-    assert ledger.requests[-1].running == 1
+    assert store.requests[-1].refund.requests == 1
+    assert store.requests[-1].running == 1
 
 
 def test_nothing_is_kept_of_calls_without_limits() -> None:

@@ -7,8 +7,8 @@ from agent.inflight.limits import Limits
 from agent.inflight.partition_share import PartitionShare
 from agent.inflight.partitions import Partitions
 from agent.ports import Partition, TopicState
-from agent.quota.ledger import Ask, Charge, QuotaRequest
-from agent.quota.share import ShareLedger
+from agent.quota.grants import Charge, QuotaRequest, WaitingCall
+from agent.quota.share import ShareGrantStore
 from schemas.errors import UnreachableError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import QuotaLimits
@@ -68,16 +68,16 @@ def test_an_agent_with_no_partition_of_a_lane_still_runs_what_comes_from_a_tier(
         duty = asyncio.create_task(share.run())
         await asyncio.sleep(0)
         duty.cancel()
-        ledger, granted = ShareLedger(partitions=share, clock=clock), []
-        ask = Ask(cost=Charge(tokens_in=100, tokens_out=100), tenant="default")
+        store, granted = ShareGrantStore(partitions=share, clock=clock), []
+        ask = WaitingCall(charge=Charge(tokens_in=100, tokens_out=100), tenant="default")
         for limits in (QuotaLimits(rpm=600), QuotaLimits(tpm=60_000)):
             granted.append(0)
             for sequence in range(1, 121):
                 clock.at_s += 0.5
                 request = QuotaRequest(
-                    key=str(limits), limits=limits, sequence=sequence, running=0, asks=(ask,)
+                    key=str(limits), limits=limits, sequence=sequence, running=0, waiting=(ask,)
                 )
-                (answer,) = await ledger.exchange([request])
+                (answer,) = await store.exchange([request])
                 granted[-1] += sum(answer.granted)
         return granted
 

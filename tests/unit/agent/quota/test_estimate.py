@@ -3,7 +3,7 @@
 import pytest
 
 from agent.quota.estimate import FIRST_OUT, MOST_KINDS, CallSize, Estimates, most_out, settled
-from agent.quota.ledger import Charge
+from agent.quota.grants import Charge
 from schemas.settings.quota import ChargeRule, QuotaLimits
 
 NONE = QuotaLimits()

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from agent.quota.ledger import Ask, Charge, DayCount, QuotaAnswer, QuotaRequest, Refund
-from agent.quota.member import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, QuotaMember
+from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
+from agent.quota.member import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, AgentQuota
 from schemas.settings.quota import QuotaLimits
 
 LIMITS = QuotaLimits(rpm=600, tpm=600_000)
-ANSWER = QuotaAnswer(granted=(), seats=None, paused_s=0.0, scale=1.0, agents=2, binding="tpm")
+ANSWER = QuotaAnswer(
+    granted=(), seats=None, paused_s=0.0, accepted_share=1.0, agents=2, binding="tpm"
+)
 NOTHING = Refund()
 
 
@@ -17,20 +19,20 @@ def charge(tokens_in: int, tokens_out: int = 0) -> Charge:
     return Charge(tokens_in=tokens_in, tokens_out=tokens_out)
 
 
-def member(limits: QuotaLimits = LIMITS, *charges: Charge) -> QuotaMember:
+def member(limits: QuotaLimits = LIMITS, *charges: Charge) -> AgentQuota:
     """Return a member whose tasks with these charges are ready."""
-    made = QuotaMember(key="key", limits=limits, sequences=count(1))
-    made.wants("route", [Ask(cost=one) for one in charges])
+    made = AgentQuota(key="key", limits=limits, sequences=count(1))
+    made.set_waiting("route", [WaitingCall(charge=one) for one in charges])
     return made
 
 
 def exchange(
-    one: QuotaMember, granted: int, now_s: float, answer: QuotaAnswer = ANSWER
+    one: AgentQuota, granted: int, now_s: float, answer: QuotaAnswer = ANSWER
 ) -> QuotaRequest:
-    """Let the ledger grant the first asks; return what it was asked."""
-    request = one.draw(now_s)
-    flags = tuple(number < granted for number in range(len(request.asks)))
-    one.hear(request, replace(answer, granted=flags), now_s, now_s)
+    """Let the store grant the first asks; return what it was asked."""
+    request = one.next_request(now_s)
+    flags = tuple(number < granted for number in range(len(request.waiting)))
+    one.apply_answer(request, replace(answer, granted=flags), now_s, now_s)
     return request
 
 
@@ -45,18 +47,20 @@ def test_a_grant_is_used_once() -> None:
     assert one.take(charge(200), 0.1)
     assert one.take(charge(100), 0.1)
     assert not one.take(charge(100), 0.1)
-    assert one.draw(0.2).refund == NOTHING
+    assert one.next_request(0.2).refund == NOTHING
 
 
 def test_asks_that_are_granted_are_not_asked_again() -> None:
     """Grants in hand are told, and only the other tasks are asked for."""
     one = member(LIMITS, charge(100), charge(200), charge(300))
-    assert exchange(one, 2, 0.0).asks == tuple(Ask(cost=charge(n)) for n in (100, 200, 300))
+    assert exchange(one, 2, 0.0).waiting == tuple(
+        WaitingCall(charge=charge(n)) for n in (100, 200, 300)
+    )
 
-    request = one.draw(0.5)
+    request = one.next_request(0.5)
 
     assert (request.running, request.in_hand) == (0, 2)
-    assert request.asks == (Ask(cost=charge(300)),)
+    assert request.waiting == (WaitingCall(charge=charge(300)),)
 
 
 def test_a_late_grant_is_given_back_once() -> None:
@@ -65,18 +69,18 @@ def test_a_late_grant_is_given_back_once() -> None:
     exchange(one, 1, 0.0)
 
     assert not one.take(charge(100, 50), GRANT_LIVES_S)
-    refunds = [one.draw(GRANT_LIVES_S + number).refund for number in range(2)]
+    refunds = [one.next_request(GRANT_LIVES_S + number).refund for number in range(2)]
     assert refunds == [Refund(requests=1, tokens_in=100, tokens_out=50), NOTHING]
 
 
 def test_an_answer_that_comes_late_grants_nothing() -> None:
     """Its grants are given back at once."""
     one = member(LIMITS, charge(100))
-    request = one.draw(0.0)
-    one.hear(request, replace(ANSWER, granted=(True,)), 0.0, 5.0)
+    request = one.next_request(0.0)
+    one.apply_answer(request, replace(ANSWER, granted=(True,)), 0.0, 5.0)
 
     assert one.room(5.0) == 0
-    assert one.draw(5.0).refund == Refund(requests=1, tokens_in=100)
+    assert one.next_request(5.0).refund == Refund(requests=1, tokens_in=100)
 
 
 def test_a_call_is_settled_when_it_ends() -> None:
@@ -86,15 +90,15 @@ def test_a_call_is_settled_when_it_ends() -> None:
     for _ in range(3):
         assert one.take(charge(100, 50), 0.1)
 
-    one.ended(charge(100, 50), charge(110, 10))
-    one.ended(charge(100, 50), None)
-    one.ended(charge(100, 50), charge(0), refused=True, retry_after_s=3.0, remaining=0.1)
-    request = one.draw(0.5)
+    one.note_ended(charge(100, 50), charge(110, 10))
+    one.note_ended(charge(100, 50), None)
+    one.note_ended(charge(100, 50), charge(0), refused=True, retry_after_s=3.0, remaining=0.1)
+    request = one.next_request(0.5)
 
     assert request.refund == Refund(requests=1, tokens_in=190, tokens_out=140)
     assert (request.refused, request.retry_after_s, request.remaining) == (1, 3.0, 0.1)
     assert request.running == 0
-    again = one.draw(1.0)
+    again = one.next_request(1.0)
     assert (again.refund, again.refused, again.remaining) == (NOTHING, 0, None)
 
 
@@ -106,7 +110,7 @@ def test_an_estimate_may_grow_a_little_after_the_grant() -> None:
     assert one.take(charge(1100), 0.1)
     assert one.take(charge(2100), 0.1)
     assert not one.take(charge(100), 0.1)
-    assert one.draw(0.2).refund == Refund(requests=1, tokens_in=-200)
+    assert one.next_request(0.2).refund == Refund(requests=1, tokens_in=-200)
 
 
 def test_a_pause_holds_grants_back() -> None:
@@ -125,10 +129,10 @@ def test_a_seat_is_taken_again_until_its_lease_ends() -> None:
     exchange(one, 5, 0.0, replace(ANSWER, seats=2))
     assert [one.take(charge(100), 0.1) for _ in range(3)] == [True, True, False]
 
-    one.ended(charge(100), charge(100))
+    one.note_ended(charge(100), charge(100))
 
     assert one.take(charge(100), 0.2)
-    one.ended(charge(100), charge(100))
+    one.note_ended(charge(100), charge(100))
     assert one.room(SEATS_LIVE_S) == 0
 
 
@@ -138,49 +142,49 @@ def test_calls_that_ended_lately_are_told() -> None:
     exchange(one, 3, 0.0)
     for now_s in (0.1, 0.6, 0.7):
         assert one.take(charge(100), now_s)
-        one.ended(charge(100), charge(100))
+        one.note_ended(charge(100), charge(100))
         if now_s < 0.7:
-            one.draw(now_s)
+            one.next_request(now_s)
 
-    assert [one.draw(now_s).ends for now_s in (1.1, 1.2, 1.3)] == [2, 1, 0]
+    assert [one.next_request(now_s).ends for now_s in (1.1, 1.2, 1.3)] == [2, 1, 0]
 
 
 def test_users_of_an_account_take_turns() -> None:
     """Two routes of one account: neither waits until the other has nothing to ask."""
     one = member(LIMITS, charge(1), charge(2))
-    one.wants("other", [Ask(cost=charge(8)), Ask(cost=charge(9))])
+    one.set_waiting("other", [WaitingCall(charge=charge(8)), WaitingCall(charge=charge(9))])
 
-    assert [ask.cost.tokens_in for ask in one.draw(0.0).asks] == [1, 8, 2, 9]
-    assert len(member(LIMITS, *[charge(1)] * 200).draw(0.0).asks) == 64
+    assert [ask.charge.tokens_in for ask in one.next_request(0.0).waiting] == [1, 8, 2, 9]
+    assert len(member(LIMITS, *[charge(1)] * 200).next_request(0.0).waiting) == 64
 
 
-def test_what_the_share_granted_lately_is_told_to_the_ledger() -> None:
-    """The ledger may have granted the same to others in these seconds."""
+def test_what_the_share_granted_lately_is_reported_to_the_store() -> None:
+    """The store may have granted the same to others in these seconds."""
     one = member(LIMITS, *[charge(100)] * 9)
     for now_s in (0.0, OWN_LIVES_S):
-        request = one.draw(now_s)
-        granted = tuple(number < 3 for number in range(len(request.asks)))
-        one.hear(request, replace(ANSWER, granted=granted), now_s, now_s, by_share=True)
+        request = one.next_request(now_s)
+        granted = tuple(number < 3 for number in range(len(request.waiting)))
+        one.apply_answer(request, replace(ANSWER, granted=granted), now_s, now_s, by_share=True)
         for _ in range(3):
             assert one.take(charge(100), now_s)
 
     exchange(one, 0, OWN_LIVES_S + 0.5)
 
-    assert one.draw(OWN_LIVES_S + 0.6).refund == Refund(requests=-3, tokens_in=-300)
+    assert one.next_request(OWN_LIVES_S + 0.6).refund == Refund(requests=-3, tokens_in=-300)
 
 
-def worth(one: QuotaMember, moments: Sequence[float]) -> list[bool]:
+def worth(one: AgentQuota, moments: Sequence[float]) -> list[bool]:
     """Return whether there is something to tell at some moments, and tell it."""
     told = []
     for now_s in moments:
-        told.append(one.worth_telling(now_s))
+        told.append(one.has_news(now_s))
         if told[-1]:
-            one.draw(now_s)
+            one.next_request(now_s)
     return told
 
 
 def test_the_calls_of_the_day_are_told_back() -> None:
-    """A ledger that lost its memory gets it from the agents."""
+    """A store that lost its memory gets it from the agents."""
     one, today = member(LIMITS, charge(100)), DayCount(day=20_000, calls=7)
     assert exchange(one, 0, 0.0, replace(ANSWER, today=today)).told_today is None
 
@@ -191,6 +195,6 @@ def test_an_end_is_told_once() -> None:
     """An agent without tasks is silent after it has said so."""
     one = member(LIMITS, charge(100))
     assert worth(one, [0.0, 0.5]) == [True, True]
-    one.wants("route", [])
+    one.set_waiting("route", [])
 
     assert worth(one, [1.0, 1.5, 2.0]) == [True, False, False]

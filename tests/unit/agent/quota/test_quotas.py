@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agent.quota.ledger import Ask, Charge, DayCount
+from agent.quota.grants import Charge, DayCount, WaitingCall
 from agent.quota.quotas import IDLE_S, Quotas, QuotaWait
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
@@ -21,38 +21,38 @@ def quotas() -> Quotas:
     return Quotas(of_route=ROUTES.get, of_tenant=TENANTS.get)
 
 
-def asks(count: int, tenant: str = "default") -> list[Ask]:
-    return [Ask(cost=COST, tenant=tenant)] * count
+def asks(count: int, tenant: str = "default") -> list[WaitingCall]:
+    return [WaitingCall(charge=COST, tenant=tenant)] * count
 
 
 def exchange(some: Quotas, clock: MovedClock, server: MemoryQuotaServer) -> int:
-    """Let the members exchange with the ledger; return how many did."""
-    members = list(some.members(clock.at_s))
-    requests = [member.draw(clock.at_s) for member in members]
-    answers = asyncio.run(server.ledger("a").exchange(requests))
+    """Let the members exchange with the store; return how many did."""
+    members = list(some.with_news(clock.at_s))
+    requests = [member.next_request(clock.at_s) for member in members]
+    answers = asyncio.run(server.store("a").exchange(requests))
     for member, request, answer in zip(members, requests, answers, strict=True):
-        member.hear(request, answer, clock.at_s, clock.at_s)
+        member.apply_answer(request, answer, clock.at_s, clock.at_s)
     return len(members)
 
 
 def test_a_route_without_limits_has_no_quota() -> None:
     """Its calls begin without a grant, and settle nothing."""
     some = quotas()
-    some.wants("free", asks(3), 0.0)
+    some.set_waiting("free", asks(3), 0.0)
 
     assert some.room("free", 0.0) is None
     taken = some.take("free", COST, "default", 0.0)
     assert taken is not None
-    some.ended(taken, COST)
-    assert list(some.members(0.0)) == []
+    some.note_ended(taken, COST)
+    assert list(some.with_news(0.0)) == []
 
 
 def test_routes_of_one_account_share_its_limit() -> None:
     """Grants of the account serve whichever of its routes has a task."""
     some, clock = quotas(), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
-    some.wants("fast", asks(3), 0.0)
-    some.wants("twin", asks(30), 0.0)
+    some.set_waiting("fast", asks(3), 0.0)
+    some.set_waiting("twin", asks(30), 0.0)
     assert exchange(some, clock, server) == 1
     assert (some.room("fast", 0.0), some.room("twin", 0.0)) == (0, 0)
     assert some.waits(0.0) == [
@@ -73,8 +73,8 @@ def test_a_tenant_has_its_calls_at_once_over_all_routes() -> None:
     some, clock = quotas(), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
     for _ in range(4):
-        some.wants("local", asks(2, "acme"), clock.at_s)
-        some.wants("free", asks(2, "acme"), clock.at_s)
+        some.set_waiting("local", asks(2, "acme"), clock.at_s)
+        some.set_waiting("free", asks(2, "acme"), clock.at_s)
         exchange(some, clock, server)
         clock.at_s += 0.5
     first = some.take("free", COST, "acme", clock.at_s)
@@ -82,18 +82,18 @@ def test_a_tenant_has_its_calls_at_once_over_all_routes() -> None:
     assert some.take("local", COST, "acme", clock.at_s) is None
     assert some.room("local", clock.at_s) == 2
 
-    some.ended(first, COST)
+    some.note_ended(first, COST)
 
     assert some.take("local", COST, "acme", clock.at_s) is not None
 
 
 def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
-    """The tenant's and the account's asks end with the route's."""
+    """The tenant's and the account's waiting calls end with the route's."""
     some, clock = quotas(), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
-    some.wants("local", asks(2, "acme"), 0.0)
+    some.set_waiting("local", asks(2, "acme"), 0.0)
     assert exchange(some, clock, server) == 2
-    some.wants("local", [], 0.0)
+    some.set_waiting("local", [], 0.0)
     exchange(some, clock, server)
 
     assert exchange(some, clock, server) == 0
@@ -101,46 +101,46 @@ def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
 
 
 def test_the_days_calls_are_told() -> None:
-    """The count of the group's own records goes to the ledger."""
+    """The count of the group's own records goes to the store."""
     some = quotas()
     today = DayCount(day=20_000, calls=7)
-    some.wants("fast", asks(1), 0.0)
+    some.set_waiting("fast", asks(1), 0.0)
     some.note_used("fast", today)
-    (member,) = some.members(0.0)
+    (member,) = some.with_news(0.0)
 
-    assert member.draw(0.0).used_today == today
+    assert member.next_request(0.0).used_today == today
 
 
 def test_an_account_long_unused_is_forgotten_and_comes_back_with_new_numbers() -> None:
     """A request of the new member must not look like one that was answered before."""
     some, clock = quotas(), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
-    some.wants("fast", asks(1), 0.0)
-    (member,) = some.members(0.0)
-    before = member.draw(0.0).sequence
-    some.wants("fast", [], 0.0)
+    some.set_waiting("fast", asks(1), 0.0)
+    (member,) = some.with_news(0.0)
+    before = member.next_request(0.0).sequence
+    some.set_waiting("fast", [], 0.0)
     exchange(some, clock, server)
     clock.at_s = IDLE_S + 1
     assert exchange(some, clock, server) == 0
-    assert some.scales == {}
+    assert some.accepted_shares == {}
 
-    some.wants("fast", asks(1), clock.at_s)
-    (member,) = some.members(clock.at_s)
+    some.set_waiting("fast", asks(1), clock.at_s)
+    (member,) = some.with_news(clock.at_s)
 
-    assert member.draw(clock.at_s).sequence > before
+    assert member.next_request(clock.at_s).sequence > before
 
 
 def test_new_limits_hold_from_the_next_exchange() -> None:
     """Settings that are read again keep what runs."""
     routes = dict(ROUTES)
     some = Quotas(of_route=routes.get, of_tenant=TENANTS.get)
-    some.wants("local", asks(3), 0.0)
-    (member,) = some.members(0.0)
-    member.draw(0.0)
+    some.set_waiting("local", asks(3), 0.0)
+    (member,) = some.with_news(0.0)
+    member.next_request(0.0)
     routes["local"] = ("other", QuotaLimits(in_flight=7))
 
-    some.wants("local", asks(3), 0.0)
+    some.set_waiting("local", asks(3), 0.0)
 
-    (again,) = some.members(0.0)
+    (again,) = some.with_news(0.0)
     assert again is member
-    assert again.draw(0.0).limits.in_flight == 7
+    assert again.next_request(0.0).limits.in_flight == 7

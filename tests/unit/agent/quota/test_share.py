@@ -2,21 +2,21 @@
 
 import asyncio
 
-from agent.quota.ledger import Ask, Charge, DayCount, QuotaRequest
-from agent.quota.share import ShareLedger
+from agent.quota.grants import Charge, DayCount, QuotaRequest, WaitingCall
+from agent.quota.share import ShareGrantStore
 from schemas.settings.quota import QuotaLimits
 from tests.support.quota_fleet import MovedClock
 
-TASK = Ask(cost=Charge(tokens_in=1, tokens_out=1))
+TASK = WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))
 
 
-def granted(share: ShareLedger, clock: MovedClock, seconds: int = 60) -> int:
+def granted(share: ShareGrantStore, clock: MovedClock, seconds: int = 60) -> int:
     """Return how many of endless tasks of an account with 600 calls a minute are granted."""
     total = 0
     for sequence in range(1, 2 * seconds + 1):
         clock.at_s += 0.5
         request = QuotaRequest(
-            key="key", limits=QuotaLimits(rpm=600), sequence=sequence, asks=(TASK,) * 20
+            key="key", limits=QuotaLimits(rpm=600), sequence=sequence, waiting=(TASK,) * 20
         )
         (answer,) = asyncio.run(share.exchange([request]))
         total += sum(answer.granted)
@@ -27,34 +27,38 @@ def test_a_share_is_that_of_the_partitions_with_caution() -> None:
     """A quarter of the partitions makes a fifth of the limit."""
     clock = MovedClock()
 
-    assert 115 <= granted(ShareLedger(partitions=lambda: 0.25, clock=clock), clock) <= 120
+    assert 115 <= granted(ShareGrantStore(partitions=lambda: 0.25, clock=clock), clock) <= 120
 
 
 def test_only_without_any_redis_all_partitions_are_the_whole_limit() -> None:
     """With Redis configured, other groups may use the account."""
     clock = MovedClock()
 
-    assert 590 <= granted(ShareLedger(partitions=lambda: 1.0, clock=clock, only=True), clock) <= 600
-    assert 470 <= granted(ShareLedger(partitions=lambda: 1.0, clock=clock), clock) <= 480
+    assert (
+        590
+        <= granted(ShareGrantStore(partitions=lambda: 1.0, clock=clock, only=True), clock)
+        <= 600
+    )
+    assert 470 <= granted(ShareGrantStore(partitions=lambda: 1.0, clock=clock), clock) <= 480
 
 
 def test_an_agent_without_partitions_is_granted_nothing() -> None:
     """Its part of the limit is with the agents that have them."""
     clock = MovedClock()
 
-    assert granted(ShareLedger(partitions=lambda: 0.0, clock=clock), clock) == 0
+    assert granted(ShareGrantStore(partitions=lambda: 0.0, clock=clock), clock) == 0
 
 
 def test_the_calls_of_a_day_are_shared_too() -> None:
     """Each agent takes its part of what is left, as far as it knows."""
     clock, limits = MovedClock(), QuotaLimits(rpd=100)
-    share = ShareLedger(partitions=lambda: 0.5, clock=clock)
+    share = ShareGrantStore(partitions=lambda: 0.5, clock=clock)
 
     def ask(sequence: int, used: int) -> int:
         clock.at_s += 1
         today = DayCount(day=1, calls=used)
         request = QuotaRequest(
-            key="key", limits=limits, sequence=sequence, asks=(TASK,) * 60, used_today=today
+            key="key", limits=limits, sequence=sequence, waiting=(TASK,) * 60, used_today=today
         )
         (answer,) = asyncio.run(share.exchange([request]))
         return sum(answer.granted)
@@ -65,23 +69,23 @@ def test_the_calls_of_a_day_are_shared_too() -> None:
 def test_a_share_begins_empty_with_the_scale_that_was_known() -> None:
     """What the provider refused is not forgotten with Redis."""
     clock = MovedClock()
-    share = ShareLedger(partitions=lambda: 1.0, clock=clock, only=True)
+    share = ShareGrantStore(partitions=lambda: 1.0, clock=clock, only=True)
     granted(share, clock, 5)
     share.begin({"key": 0.5})
-    request = QuotaRequest(key="key", limits=QuotaLimits(rpm=600), sequence=1, asks=(TASK,) * 20)
+    request = QuotaRequest(key="key", limits=QuotaLimits(rpm=600), sequence=1, waiting=(TASK,) * 20)
 
     (answer,) = asyncio.run(share.exchange([request]))
 
-    assert (sum(answer.granted), answer.scale) == (0, 0.5)
+    assert (sum(answer.granted), answer.accepted_share) == (0, 0.5)
 
 
 def test_each_agent_has_a_seat() -> None:
     """However small its share, an agent with tasks does not stand still."""
     clock = MovedClock()
-    share = ShareLedger(partitions=lambda: 0.01, clock=clock)
+    share = ShareGrantStore(partitions=lambda: 0.01, clock=clock)
     for sequence in (1, 2, 3):
         request = QuotaRequest(
-            key="key", limits=QuotaLimits(in_flight=20), sequence=sequence, asks=(TASK,) * 20
+            key="key", limits=QuotaLimits(in_flight=20), sequence=sequence, waiting=(TASK,) * 20
         )
         (answer,) = asyncio.run(share.exchange([request]))
         clock.at_s += 0.5

@@ -1,4 +1,4 @@
-"""Agents that share a provider's limits through a ledger in memory, on a hand-moved clock."""
+"""Agents that share a provider's limits through a store in memory, on a hand-moved clock."""
 
 import asyncio
 import logging
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.quota.ledger import Ask, Charge, QuotaAnswer, QuotaRequest
+from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest, WaitingCall
 from agent.quota.quotas import Quotas
-from agent.quota.share import ShareLedger
+from agent.quota.share import ShareGrantStore
 from agent.quota.sync import QuotaSync
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
@@ -35,7 +35,7 @@ def fleet(
     made = Fleet(
         agents=agents,
         limits=limits,
-        ledger_of=lambda number: server.ledger(f"agent {number}"),
+        store_of=lambda number: server.store(f"agent {number}"),
         clock=clock,
         provider=CountingProvider(limits, window_s),
         call_s=call_s,
@@ -98,7 +98,7 @@ def test_more_agents_than_seats_all_have_turns() -> None:
 @pytest.mark.parametrize("limits", [{}, {"rpm": 9000}, {"tpm": 900_000}])
 @pytest.mark.parametrize("call_s", [0.3, 0.8])
 def test_seats_of_short_calls_are_used(call_s: float, limits: dict[str, int]) -> None:
-    """A seat whose call ends is used again at once, though the ledger answers later."""
+    """A seat whose call ends is used again at once, though the store answers later."""
     some, _ = fleet(8, QuotaLimits(in_flight=20, **limits), call_s=call_s)
     some.drive(10.0)
     before = len(some.provider.begun)
@@ -152,7 +152,7 @@ def test_without_redis_agents_keep_to_their_shares(caplog: pytest.LogCaptureFixt
     assert len([line for line in caplog.messages if "Redis" in line]) == 2 * 8
 
 
-def test_a_ledger_that_forgets_costs_little() -> None:
+def test_a_store_that_forgets_costs_little() -> None:
     """Redis flushed every ten seconds: nothing is granted twice."""
     some, server = fleet(8, RPM, window_s=2.0)
     for at_s in range(10, 130, 10):
@@ -165,7 +165,7 @@ def test_a_ledger_that_forgets_costs_little() -> None:
 
 
 def test_answers_that_are_lost_grant_nothing_twice() -> None:
-    """A third of the answers is lost: the ledger has granted, and answers so at the next try."""
+    """A third of the answers is lost: the store has granted, and answers so at the next try."""
     some, server = fleet(4, RPM)
     for step in range(600):
         server.loses_answers = step % 3 == 0
@@ -181,7 +181,7 @@ def test_only_one_agent_without_any_redis_uses_the_whole_limit() -> None:
     alone = Fleet(
         agents=1,
         limits=RPM,
-        ledger_of=lambda _number: None,
+        store_of=lambda _number: None,
         clock=clock,
         provider=CountingProvider(RPM, 2.0),
     )
@@ -198,7 +198,7 @@ def test_a_limit_that_is_set_too_high_is_found_by_refusals() -> None:
     some = Fleet(
         agents=4,
         limits=QuotaLimits(rpm=1200),
-        ledger_of=lambda number: server.ledger(f"agent {number}"),
+        store_of=lambda number: server.store(f"agent {number}"),
         clock=clock,
         provider=CountingProvider(RPM, 2.0),
     )
@@ -221,8 +221,8 @@ def test_an_agent_with_nothing_to_do_is_silent() -> None:
     assert server.exchanges == exchanges
 
 
-class SlowLedger:
-    """A ledger that needs a while for each answer."""
+class SlowStore:
+    """A store that needs a while for each answer."""
 
     def __init__(self, clock: MovedClock, takes_s: float) -> None:
         self._clock = clock
@@ -232,9 +232,11 @@ class SlowLedger:
     async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
         self.asked_s.append(self._clock.at_s)
         self._clock.at_s += self._takes_s
-        flags = tuple(False for _ in requests[0].asks)
+        flags = tuple(False for _ in requests[0].waiting)
         return [
-            QuotaAnswer(granted=flags, seats=None, paused_s=0.0, scale=1.0, agents=1, binding="rpm")
+            QuotaAnswer(
+                granted=flags, seats=None, paused_s=0.0, accepted_share=1.0, agents=1, binding="rpm"
+            )
         ]
 
     async def close(self) -> None: ...
@@ -250,23 +252,23 @@ class SleepingClock(MovedClock):
 
 
 @pytest.mark.parametrize(("takes_s", "every_s"), [(0.0, 0.5), (0.4, 0.5), (0.9, 0.95)])
-def test_a_slow_ledger_is_asked_as_often(takes_s: float, every_s: float) -> None:
+def test_a_slow_store_is_asked_as_often(takes_s: float, every_s: float) -> None:
     """The pause counts from question to question, else a limit would be used less."""
     clock = SleepingClock()
-    ledger = SlowLedger(clock, takes_s)
+    store = SlowStore(clock, takes_s)
     quotas = Quotas(of_route=lambda _: ("key", RPM), of_tenant=lambda _: None)
-    quotas.wants("route", [Ask(cost=Charge(tokens_in=1, tokens_out=1))], 0.0)
+    quotas.set_waiting("route", [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))], 0.0)
     duty = QuotaSync(
         quotas=quotas,
-        ledger=ledger,
-        share=ShareLedger(partitions=lambda: 1.0, clock=clock),
+        store=store,
+        share=ShareGrantStore(partitions=lambda: 1.0, clock=clock),
         clock=clock,
         jitter=lambda: 0.5,
         granted=lambda: None,
-        look=lambda _now_s: None,
+        update_waiting=lambda _now_s: None,
     )
     with pytest.raises(TimeoutError):
-        asyncio.run(duty._repeat(lambda: duty.sync(ledger)))
+        asyncio.run(duty._repeat(lambda: duty.sync(store)))
 
-    first, second, *_ = ledger.asked_s
+    first, second, *_ = store.asked_s
     assert second - first == pytest.approx(every_s)

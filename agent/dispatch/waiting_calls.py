@@ -7,20 +7,20 @@ from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
 from agent.inflight.delivery import Delivery
 from agent.inflight.table import InFlightTable
-from agent.quota.ledger import MOST_ASKS
+from agent.quota.grants import MAX_WAITING
 
 
-class QuotaAsks:
-    """The asks of one agent: no more than its slots can use soon."""
+class WaitingCalls:
+    """The waiting calls of one agent, no more than its slots can soon begin."""
 
     def __init__(self, *, table: InFlightTable, admission: Admission, quotas: QuotaGate) -> None:
         self._table = table
         self._admission = admission
         self._quotas = quotas
-        self._asked: set[str] = set()
+        self._reported_routes: set[str] = set()
 
     def update(self, now_s: float) -> None:
-        """Replace the asks of each route by what is ready now.
+        """Replace the waiting calls of each route by those of the tasks that are ready now.
 
         Grants are asked for the free slots, and for slots that the route's calls will free soon.
         Tasks of a closed route are asked for on its fallback too. While no slot is free, the next
@@ -29,15 +29,15 @@ class QuotaAsks:
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
         routes = self._table.claimable_routes | self._quotas.waiting_routes | came_from.keys()
-        for route in routes | self._asked:
+        for route in routes | self._reported_routes:
             waiting = self._quotas.waiting(route)
             usable = 0 if self._admission.closed else max(0, free + ended[route])
-            most = 0 if self._admission.closed else max(1, min(MOST_ASKS, usable))
+            most = 0 if self._admission.closed else max(1, min(MAX_WAITING, usable))
             ready = self._ready((route, *came_from[route]), most)
-            asks = [self._quotas.ask(delivery, route) for delivery in ready]
-            soon, later = [*waiting, *asks[:usable]], asks[usable:]
-            self._quotas.quotas.wants(route, soon, now_s, later=later)
-        self._asked = routes
+            calls = [self._quotas.first_call(delivery, route) for delivery in ready]
+            soon, later = [*waiting, *calls[:usable]], calls[usable:]
+            self._quotas.quotas.set_waiting(route, soon, now_s, later=later)
+        self._reported_routes = routes
 
     def _diverted(self) -> defaultdict[str, list[str]]:
         """Return the closed routes whose tasks use a fallback, by their first open fallback."""

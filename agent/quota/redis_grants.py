@@ -1,4 +1,4 @@
-"""The ledger of grants in Redis: a pipeline with one `quota.lua` call for each account.
+"""The grant store in Redis: a pipeline with one `quota.lua` call for each account.
 
 An account has four keys, each with a time to live and the account's digest in braces. The groups
 that use one Redis and one account share its limits.
@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from agent.quota.ledger import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
+from agent.quota.grants import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
 from producer.checks.redis_rights import refused
 from schemas.settings.config import Secret
 
@@ -30,8 +30,8 @@ _LIMITS = ("rpm", "tpm", "itpm", "otpm", "rpd", "in_flight")
 _PARTS = ("account", "agents", "seen", "hungry")
 
 
-class RedisQuotaLedger:
-    """The port `QuotaLedger` on Redis. `agent` is a name that no other process has."""
+class RedisGrantStore:
+    """The port `GrantStore` on Redis. `agent` is a name that no other process has."""
 
     def __init__(self, *, url: Secret, agent: str) -> None:
         self._url = url
@@ -98,8 +98,8 @@ def _arguments(request: QuotaRequest) -> Iterator[int | float]:
     yield KEEP_S
     yield from (request.in_hand, request.ends)
     yield from _day(request.told_today)
-    for ask in request.asks:
-        yield from (ask.cost.tokens_in, ask.cost.tokens_out)
+    for call in request.waiting:
+        yield from (call.charge.tokens_in, call.charge.tokens_out)
 
 
 def _day(count: DayCount | None) -> tuple[int, int]:
@@ -107,14 +107,14 @@ def _day(count: DayCount | None) -> tuple[int, int]:
 
 
 def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
-    granted, seats, paused_ms, scale, agents, name, day, calls = answer
+    granted, seats, paused_ms, accepted_share, agents, name, day, calls = answer
     # An option of the address decides whether Redis's client returns str or bytes.
     binding = name if isinstance(name, str) else name.decode()
     return QuotaAnswer(
-        granted=tuple(number < granted for number in range(len(request.asks))),
+        granted=tuple(number < granted for number in range(len(request.waiting))),
         seats=None if request.limits.in_flight is None else seats,
         paused_s=float(paused_ms) / 1000,
-        scale=float(scale),
+        accepted_share=float(accepted_share),
         agents=agents,
         binding=binding,
         today=DayCount(day=day, calls=calls),

@@ -1,8 +1,8 @@
-"""The ledger of grants, by which agents share one provider account's limits.
+"""The grant store, by which agents share one provider account's limits.
 
 Pure. About twice a second, each agent reports the estimated cost of its next tasks, and the
-differences between granted and actual cost of earlier calls. The ledger grants the first few of
-these tasks. It also leases seats: how many calls the agent may have at once until the next answer.
+differences between granted and actual cost of earlier calls. The store grants the first few of
+these calls. It also leases seats: how many calls the agent may have at once until the next answer.
 The rules are those of `account.py`; `quota.lua` has the same in Redis.
 
 Tested by tests/contract/test_quota.py.
@@ -15,7 +15,7 @@ from typing import Protocol
 from schemas.settings.quota import QuotaLimits
 from schemas.task.line import DEFAULT_TENANT
 
-MOST_ASKS = 64  # in one request
+MAX_WAITING = 64  # in one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +27,10 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """A task that is ready: what its call will cost, and whose it is."""
+class WaitingCall:
+    """A call that waits for a grant: what it will be charged, and whose it is."""
 
-    cost: Charge
+    charge: Charge
     tenant: str = DEFAULT_TENANT
 
 
@@ -58,13 +58,13 @@ class DayCount:
 class QuotaRequest:
     """One agent's request about one account.
 
-    `key` is a digest of address, key and model. A request with a `sequence` that the ledger has
+    `key` is a digest of address, key and model. A request with a `sequence` that the store has
     answered before gets the same answer and changes nothing. `running` counts the agent's calls
     now, `in_hand` the grants that it has not used, and `ends` is how many calls will probably end
     before the next request: their seats can be reused immediately. `refund`, `refused` (calls) and
     `retry_after_s` (the longest) are about the time since the last answered request. `remaining` is
-    the lowest share of a limit that the provider said is left. For a ledger that has lost its
-    memory, `used_today` counts calls of the whole group, and `told_today` is what the ledger's last
+    the lowest share of a limit that the provider said is left. For a store that has lost its
+    memory, `used_today` counts calls of the whole group, and `told_today` is what the store's last
     answer said.
     """
 
@@ -74,7 +74,7 @@ class QuotaRequest:
     running: int = 0
     in_hand: int = 0
     ends: int = 0
-    asks: tuple[Ask, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
     refund: Refund = field(default_factory=Refund)
     refused: int = 0
     retry_after_s: float = 0.0
@@ -85,32 +85,32 @@ class QuotaRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAnswer:
-    """The ledger's answer: which asks are granted, and how many calls may run at once.
+    """The store's answer: which calls are granted, and how many may run at once.
 
-    `seats` is None without a limit of calls at once. Nothing is granted for `paused_s`. `scale` is
-    the part of the limits that the provider accepts at present. `agents` is the number of agents
-    seen recently. `binding` is the limit for which an ask was not granted, by its name in the
-    settings, or "". `today` is how many calls the account's day has seen.
+    `seats` is None without a limit of calls at once. Nothing is granted for `paused_s`.
+    `accepted_share` is the part of the limits that the provider accepts at present. `agents` is the
+    number of agents seen recently. `binding` is the limit for which a call was not granted, by its
+    name in the settings, or "". `today` is how many calls the account's day has seen.
     """
 
     granted: tuple[bool, ...]
     seats: int | None
     paused_s: float
-    scale: float
+    accepted_share: float
     agents: int
     binding: str
     today: DayCount | None = None
 
 
 class QuotaAwayError(Exception):
-    """The ledger does not answer. The text says why, and contains no secret."""
+    """The grant store does not answer. The text says why, and contains no secret."""
 
 
-class QuotaLedger(Protocol):
+class GrantStore(Protocol):
     """Where the agents that use one account meet. All times are by its own clock."""
 
     async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
-        """Send the requests, and return the ledger's answers in the same order.
+        """Send the requests, and return the store's answers in the same order.
 
         Raises QuotaAwayError if that is not possible within two seconds.
         """

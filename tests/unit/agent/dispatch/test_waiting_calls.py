@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from agent.dispatch.quota_asks import QuotaAsks
+from agent.dispatch.waiting_calls import WaitingCalls
 from agent.execution.admission import Admission
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
@@ -39,15 +39,19 @@ class Ready:
             closed=closed,
             fallbacks=lambda route: self.fallbacks.get(route, []),
         )
-        self.asks = QuotaAsks(
+        self.waiting_calls = WaitingCalls(
             table=self.table, admission=cast("Admission", admission), quotas=self.gate
         )
 
     def asked(self) -> list[int]:
-        """Return the prompt tokens of the asks that the ledger gets."""
-        self.asks.update(1.0)
-        members = list(self.gate.quotas.members(1.0))
-        return [ask.cost.tokens_in for ask in members[0].draw(1.0).asks] if members else []
+        """Return the prompt tokens of the asks that the store gets."""
+        self.waiting_calls.update(1.0)
+        members = list(self.gate.quotas.with_news(1.0))
+        return (
+            [ask.charge.tokens_in for ask in members[0].next_request(1.0).waiting]
+            if members
+            else []
+        )
 
 
 def test_the_next_tasks_are_asked_for() -> None:
@@ -73,11 +77,11 @@ def test_the_next_tenant_has_a_place_before_a_slot_is_free(room: int, seats: int
     ready = Ready(5, room, config=replace(CONFIG, tenants={"acme": TenantConfig(in_flight=9)}))
     for delivery in ready.table.next_for(ROUTE, 5):
         delivery.tenant = "acme"
-    ready.asks.update(1.0)
+    ready.waiting_calls.update(1.0)
 
     asked = {
-        member.key.partition("-")[0]: len(member.draw(1.0).asks)
-        for member in ready.gate.quotas.members(1.0)
+        member.key.partition("-")[0]: len(member.next_request(1.0).waiting)
+        for member in ready.gate.quotas.with_news(1.0)
     }
 
     assert asked.pop("tenant") == seats
