@@ -66,6 +66,17 @@ class Common:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """What a task has to pass before its attempt, besides its route."""
+
+    guards: GuardGate
+    quotas: QuotaGate
+    locks: ResourceLocks
+    types: TypeLimits
+    unknown_types: UnknownTypes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """The parts that run and settle claimed tasks."""
 
@@ -76,64 +87,56 @@ class Execution:
 
 def execution(
     common: Common,
+    gates: Gates,
     *,
     size: int,
     routes: Router,
-    guards: GuardGate,
-    quotas: QuotaGate,
     handlers: Handlers,
-    locks: ResourceLocks,
     outputs: Outputs,
-    unknown_types: UnknownTypes,
-    types: TypeLimits,
-    group_size: int,
-    reply_limit_bytes: int,
+    settler: Settler,
 ) -> Execution:
-    """Build the parts that run and settle claimed tasks, in `size` slots."""
-    clock = common.clock
-    settler = Settler(
-        ledger=common.ledger,
-        group_size=group_size,
-        group_bytes=common.limits.group_bytes,
-        reply_limit_bytes=reply_limit_bytes,
-        clock=clock,
-        publishing=common.publishing,
-    )
+    """Build the parts that run claimed tasks, in `size` slots, and give their ends to `settler`."""
     suspects = CrashSuspects()
     admission = Admission(
         slots=size,
         leases=common.leases,
         routes=routes,
-        guards=guards,
-        quotas=quotas,
+        guards=gates.guards,
+        quotas=gates.quotas,
         suspects=suspects,
         settler=settler,
-        unknown_types=unknown_types,
-        types=types,
-        clock=clock,
+        unknown_types=gates.unknown_types,
+        types=gates.types,
+        clock=common.clock,
     )
     slots = Slots(
         admission=admission,
-        guards=guards,
+        guards=gates.guards,
         suspects=suspects,
-        worker=Worker(
-            handlers=handlers,
-            locks=locks,
-            outputs=outputs,
-            clock=clock,
-            deadline_s=common.deadline_s,
-            traces=common.traces,
-        ),
+        worker=_worker(common, handlers=handlers, locks=gates.locks, outputs=outputs),
         settler=settler,
         longest_tier=common.longest_tier,
-        unknown_types=unknown_types,
-        types=types,
-        clock=clock,
+        unknown_types=gates.unknown_types,
+        types=gates.types,
+        clock=common.clock,
         counts=common.counts,
         memory=common.memory,
         freed=common.wakeups.claim,
     )
     return Execution(admission=admission, slots=slots, settler=settler)
+
+
+def _worker(
+    common: Common, *, handlers: Handlers, locks: ResourceLocks, outputs: Outputs
+) -> Worker:
+    return Worker(
+        handlers=handlers,
+        locks=locks,
+        outputs=outputs,
+        clock=common.clock,
+        deadline_s=common.deadline_s,
+        traces=common.traces,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,81 +164,132 @@ def dispatch(
     slots: Slots,
 ) -> Dispatch:
     """Build the parts that decide about records."""
-    ledger, publishing, leases = common.ledger, common.publishing, common.leases
-    wakeups, clock, limits = common.wakeups, common.clock, common.limits
-    table = InFlightTable(limits=limits, lanes=lanes, weight_of=weight_of, is_apart=is_apart)
+    table = InFlightTable(limits=common.limits, lanes=lanes, weight_of=weight_of, is_apart=is_apart)
+    inflight = _inflight(common, partitions, table, lanes, size=admission.slots)
+    answers = AnswerHandler(
+        partitions=partitions,
+        table=table,
+        quarantine=inflight.quarantine,
+        records=inflight.records,
+        clock=common.clock,
+    )
+    claimer = _claimer(common, inflight, answers, decoder, admission, slots)
+    return Dispatch(
+        partitions=partitions,
+        table=table,
+        quarantine=inflight.quarantine,
+        answers=answers,
+        claimer=claimer,
+        dispatcher=_dispatcher(common, inflight, decoder),
+        ticker=_ticker(common, inflight, claimer, admission),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFlight:
+    """The parts that remember records from their poll to their commit."""
+
+    partitions: Partitions
+    table: InFlightTable
+    quarantine: QuarantineQueue
+    backpressure: Backpressure
+    records: Records
+
+
+def _inflight(
+    common: Common,
+    partitions: Partitions,
+    table: InFlightTable,
+    lanes: Mapping[str, Lane],
+    *,
+    size: int,
+) -> _InFlight:
     quarantine = QuarantineQueue(
-        ledger=ledger,
+        ledger=common.ledger,
         letters=common.letters,
         partitions=partitions,
         table=table,
         counts=common.counts,
-        publishing=publishing,
-        limits=limits,
+        publishing=common.publishing,
+        limits=common.limits,
     )
     backpressure = Backpressure(
         table=table,
         partitions=partitions,
         quarantine=quarantine,
-        slots=admission.slots,
+        slots=size,
         lanes=lanes,
-        limits=limits,
+        limits=common.limits,
     )
-    records = Records(
-        partitions=partitions, table=table, backpressure=backpressure, wakeups=wakeups
-    )
-    answers = AnswerHandler(
-        partitions=partitions, table=table, quarantine=quarantine, records=records, clock=clock
-    )
-    claimer = Claimer(
-        ledger=ledger,
-        leases=leases,
-        deadline_s=common.deadline_s,
+    return _InFlight(
         partitions=partitions,
         table=table,
         quarantine=quarantine,
+        backpressure=backpressure,
+        records=Records(
+            partitions=partitions, table=table, backpressure=backpressure, wakeups=common.wakeups
+        ),
+    )
+
+
+def _claimer(
+    common: Common,
+    inflight: _InFlight,
+    answers: AnswerHandler,
+    decoder: RecordDecoder,
+    admission: Admission,
+    slots: Slots,
+) -> Claimer:
+    return Claimer(
+        ledger=common.ledger,
+        leases=common.leases,
+        deadline_s=common.deadline_s,
+        partitions=inflight.partitions,
+        table=inflight.table,
+        quarantine=inflight.quarantine,
         answers=answers,
-        bodies=BodyLoader(ledger=ledger, table=table, decoder=decoder),
+        bodies=BodyLoader(ledger=common.ledger, table=inflight.table, decoder=decoder),
         admission=admission,
         slots=slots,
-        records=records,
-        wakeups=wakeups,
-        clock=clock,
-        limits=limits,
+        records=inflight.records,
+        wakeups=common.wakeups,
+        clock=common.clock,
+        limits=common.limits,
     )
-    ticker = Ticker(
-        shelving=RouteShelving(table=table, admission=admission, limits=limits),
-        backpressure=backpressure,
+
+
+def _ticker(common: Common, inflight: _InFlight, claimer: Claimer, admission: Admission) -> Ticker:
+    return Ticker(
+        shelving=RouteShelving(table=inflight.table, admission=admission, limits=common.limits),
+        backpressure=inflight.backpressure,
         relief=HeadOfLine(
-            ledger=ledger, partitions=partitions, table=table, publishing=publishing, limits=limits
+            ledger=common.ledger,
+            partitions=inflight.partitions,
+            table=inflight.table,
+            publishing=common.publishing,
+            limits=common.limits,
         ),
         claimer=claimer,
-        partitions=partitions,
-        table=table,
-        leases=leases,
-        wakeups=wakeups,
-        clock=clock,
-        limits=limits,
+        partitions=inflight.partitions,
+        table=inflight.table,
+        leases=common.leases,
+        wakeups=common.wakeups,
+        clock=common.clock,
+        limits=common.limits,
     )
-    dispatcher = Dispatcher(
-        partitions=partitions,
+
+
+def _dispatcher(common: Common, inflight: _InFlight, decoder: RecordDecoder) -> Dispatcher:
+    return Dispatcher(
+        partitions=inflight.partitions,
         decoder=decoder,
-        table=table,
-        quarantine=quarantine,
-        backpressure=backpressure,
-        records=records,
-        wakeups=wakeups,
-        clock=clock,
+        table=inflight.table,
+        quarantine=inflight.quarantine,
+        backpressure=inflight.backpressure,
+        records=inflight.records,
+        wakeups=common.wakeups,
+        clock=common.clock,
         counts=common.counts,
         lost_records=common.lost_records,
         failures=common.failures,
-    )
-    return Dispatch(
-        partitions=partitions,
-        table=table,
-        quarantine=quarantine,
-        answers=answers,
-        claimer=claimer,
-        dispatcher=dispatcher,
-        ticker=ticker,
     )

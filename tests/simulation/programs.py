@@ -18,7 +18,8 @@ from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.accounts import Accounts
-from agent.wiring.agent import Chosen, agent
+from agent.wiring.agent import agent
+from agent.wiring.chosen import Chosen, Handles, Instruments, Providers, Registration, Workers
 from producer.app import Parts
 from producer.input.lines import Bad, Good
 from producer.ledger import store
@@ -185,35 +186,41 @@ class AgentProgram(Program):
             Chosen(
                 parts=parts,
                 limits=machine.limits,
-                sources=handles,
-                inbox=inbox,
-                executors=Executors(
-                    claim=machine.executor(clock),
-                    settle=machine.executor(clock),
-                    background=parts.transactions.executor,
-                ),
-                reading=InlineExecutor(),
+                handles=Handles(sources=handles, inbox=inbox),
+                workers=self._workers(parts, clock),
                 outputs=machine.outputs,
-                apart=InlineExecutor(),
-                jitter=machine.rng.random,
-                counts=counts,
-                routes=routes,
-                accounts=accounts,
-                heartbeat=heartbeat,
-                locks=None,
-                reply_limit_bytes=REPLY_LIMIT_BYTES,
-                duties=(ids.run,),
-                membership=_Membership(machine, self.beat, heartbeat, beating),
-                form=AgentReport(),
-                latest=latest,
-                converters=Converters(thread=InlineExecutor(), most=1),
-                processes=HandlerProcesses(
-                    check=lambda _path: None, start=starter(clock), most=machine.slots
+                providers=Providers(
+                    routes=routes,
+                    accounts=accounts,
+                    grant_store=machine.grant_store(clock, self.name),
                 ),
-                grant_store=machine.grant_store(clock, self.name),
+                registration=Registration(
+                    heartbeat=heartbeat,
+                    membership=_Membership(machine, self.beat, heartbeat, beating),
+                ),
+                instruments=Instruments(counts=counts, latest=latest, form=AgentReport()),
+                reply_limit_bytes=REPLY_LIMIT_BYTES,
+                jitter=machine.rng.random,
+                duties=(ids.run,),
             )
         )
         await made.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)
+
+    def _workers(self, parts: Parts, clock: VirtualClock) -> Workers:
+        machine = self._machine
+        return Workers(
+            executors=Executors(
+                claim=machine.executor(clock),
+                settle=machine.executor(clock),
+                background=parts.transactions.executor,
+            ),
+            reading=InlineExecutor(),
+            apart=InlineExecutor(),
+            processes=HandlerProcesses(
+                check=lambda _path: None, start=starter(clock), most=machine.slots
+            ),
+            converters=Converters(thread=InlineExecutor(), most=1),
+        )
 
     def _heartbeat(self, clock: VirtualClock, report: Callable[[], str]) -> Heartbeat:
         machine = self._machine

@@ -1,0 +1,246 @@
+"""Opens what an agent uses: its threads, and its ways to the bus, the ledger, Redis and LLMs.
+
+Tested by tests/integration/test_cli.py and tests/integration/test_drain.py.
+"""
+
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from agent.consumer.known_topics import TopicIds
+from agent.documents.conversion.converters import Converters
+from agent.handlers.child import ChildExecutor
+from agent.handlers.processes.pool import HandlerProcesses
+from agent.handlers.processes.starting import ProcessStarter, check
+from agent.ledger.sql_ledger import Executors
+from agent.llm.client import ChatClient
+from agent.membership.heartbeat import Heartbeat, HeartbeatThread
+from agent.membership.locks import AgentLocks
+from agent.ports import Source
+from agent.process.data_folder import DataFolder
+from agent.quota.grants import GrantStore
+from agent.reporting.latest_report import LatestReport
+from agent.routes import Router
+from agent.routes.accounts import Accounts
+from agent.routes.sharing.board import Board
+from agent.wiring.chosen import Handles, Providers, Registration, Workers
+from producer.app import Parts, bus_path
+from producer.bus.embedded.lock import AGENTS
+from schemas.ledger import migrations
+from schemas.ledger.database import Database
+from schemas.ledger.transactions import Transactions
+from schemas.objects.store import ObjectStores
+from schemas.outputs.stores import OutputStores
+from schemas.runtime.executors import InlineExecutor, ThreadExecutor
+from schemas.settings.sources import LEDGER_FILE, ledger_url
+from schemas.task.lanes import DESTINATIONS
+from schemas.version import VERSION
+
+HEARTBEAT_TIMEOUT_S = 5
+_MOST_CONVERTERS = 4  # processes of one agent; each takes some 40 MB
+
+
+def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
+    """Return the consumer handle of one destination."""
+    topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
+    if parts.config.embedded:
+        # A program loads only the adapters that it uses.
+        from agent.consumer.embedded.source import EmbeddedSource  # noqa: PLC0415
+
+        path = bus_path(parts.config)
+        return EmbeddedSource(
+            bus_path=path,
+            topics=topics,
+            group_id=group_id,
+            topic_ids=ids,
+            clock=parts.clock,
+        )
+    from agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - see above
+
+    return KafkaSource(
+        config=parts.config.kafka,
+        topics=topics,
+        group_id=group_id,
+        topic_ids=ids,
+        admin=parts.admin,
+        clock=parts.clock,
+        outage=parts.kafka,
+    )
+
+
+def make_handles(parts: Parts, ids: TopicIds) -> Handles:
+    """Return the consumer handles of an agent."""
+    return Handles(
+        sources={
+            destination: make_source(parts, destination, ids)
+            for destination in (*DESTINATIONS, *parts.topics.tier_destinations)
+        },
+        inbox=make_source(parts, "inbox", ids) if parts.config.inbox.enabled else None,
+    )
+
+
+def make_heartbeat(
+    parts: Parts, database: Database, report: Callable[[], str], locks: AgentLocks | None, role: str
+) -> Heartbeat:
+    """Return the heartbeat. Its `database` must be used for nothing else."""
+    return Heartbeat(
+        transactions=Transactions(database=database, executor=InlineExecutor()),
+        clock=parts.clock,
+        name=f"{socket.gethostname()}:{os.getpid()}{role}",
+        group=parts.topics.group,
+        version=VERSION,
+        locks=locks,
+        revision=migrations.own_revision(),
+        report=report,
+        release=parts.config.agent.release,
+    )
+
+
+def beat_database(parts: Parts) -> Database:
+    """Return the ledger over a connection that only the heartbeat uses."""
+    return Database(
+        ledger_url(parts.config),
+        connections=1,
+        timeout_s=HEARTBEAT_TIMEOUT_S,
+        outage=parts.transactions.database.outage,
+    )
+
+
+def data_folder(parts: Parts) -> DataFolder:
+    """Return the watch over the embedded parts' files; with servers it watches no files."""
+    embedded = parts.config.embedded
+    return DataFolder(
+        (parts.config.data_dir / LEDGER_FILE, bus_path(parts.config)) if embedded else (),
+        parts.clock,
+    )
+
+
+def make_board(parts: Parts) -> Board | None:
+    """Return the board on which a group's agents share facts about routes; None without Redis."""
+    url = parts.config.redis_url
+    if url is None:
+        return None
+    from agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - only with Redis
+
+    return RedisBoard(url=url, group=parts.topics.group, agent=_process_name())
+
+
+def make_grant_store(parts: Parts) -> GrantStore | None:
+    """Return the ledger by which agents share the provider's limits; None without Redis."""
+    url = parts.config.redis_url
+    if url is None:
+        return None
+    from agent.quota.redis_grants import RedisGrantStore  # noqa: PLC0415 - only with Redis
+
+    return RedisGrantStore(url=url, agent=_process_name())
+
+
+def _process_name() -> str:
+    """Return a name that no other process has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def agent_locks(parts: Parts) -> AgentLocks | None:
+    """Return the lock files that prove an agent's death; None without the embedded parts.
+
+    Lock files prove nothing across machines, and without the embedded parts agents may run on
+    several machines.
+    """
+    return AgentLocks(parts.config.data_dir / AGENTS) if parts.config.embedded else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What one agent has opened beside its consumer handles.
+
+    `retaining` is the thread of archives. Without Redis there is no `board`.
+    """
+
+    workers: Workers
+    outputs: OutputStores
+    retaining: ThreadExecutor
+    board: Board | None
+    providers: Providers
+    heartbeat: Heartbeat
+    beating: HeartbeatThread
+    locks: AgentLocks | None
+
+    @property
+    def registration(self) -> Registration:
+        """The agent's place in its group."""
+        return Registration(heartbeat=self.heartbeat, membership=self.beating, locks=self.locks)
+
+
+def open_all(
+    parts: Parts, latest: LatestReport, closing: AsyncExitStack, *, rehearsal: bool
+) -> Opened:
+    """Open threads, then clients; they are closed in the opposite order."""
+    writing, retaining = _thread(closing, "outputs", 4), _thread(closing, "retention")
+    workers = _workers(parts, closing)
+    closing.callback(parts.transactions.database.abandon)
+    board, providers = make_board(parts), _providers(parts)
+    for shared in (board, providers.grant_store):
+        if shared is not None:
+            closing.push_async_callback(shared.close)
+    closing.push_async_callback(providers.accounts.close)
+    locks, beats = agent_locks(parts), beat_database(parts)
+    closing.callback(beats.close)
+    role = " (rehearsal LLM)" if rehearsal else ""
+    heartbeat = make_heartbeat(parts, beats, latest.json, locks, role)
+    return Opened(
+        workers=workers,
+        outputs=OutputStores(
+            executor=writing, objects=ObjectStores(), allow=parts.config.document_allow
+        ),
+        retaining=retaining,
+        board=board,
+        providers=providers,
+        heartbeat=heartbeat,
+        beating=HeartbeatThread(heartbeat, parts.transactions.executor),
+        locks=locks,
+    )
+
+
+def _thread(closing: AsyncExitStack, name: str, most: int = 1) -> ThreadExecutor:
+    executor = ThreadExecutor(name, most)
+    closing.callback(executor.close)
+    return executor
+
+
+def _workers(parts: Parts, closing: AsyncExitStack) -> Workers:
+    reading, child = _thread(closing, "documents", 4), ChildExecutor()
+    settle, claim = _thread(closing, "settle"), _thread(closing, "claim")
+    closing.callback(child.close)
+    starting = _thread(closing, "processes")
+    starter = ProcessStarter(thread=starting, clock=parts.clock)
+    converters = Converters(thread=starting, most=_converters())
+    closing.push_async_callback(starter.close)
+    closing.push_async_callback(converters.close)
+    return Workers(
+        executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),
+        reading=reading,
+        apart=child,
+        processes=HandlerProcesses(check=check, start=starter, most=parts.config.agent.slots),
+        converters=converters,
+    )
+
+
+def _converters() -> int:
+    """Return how many documents are converted concurrently; conversion is bound by the CPU."""
+    return min(os.cpu_count() or 1, _MOST_CONVERTERS)
+
+
+def _providers(parts: Parts) -> Providers:
+    routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
+    accounts = Accounts(
+        config=parts.config,
+        naming=routes.naming,
+        connect=lambda base_url, api_key, headers: ChatClient(
+            base_url=base_url, api_key=api_key, headers=headers
+        ),
+    )
+    return Providers(routes=routes, accounts=accounts, grant_store=make_grant_store(parts))

@@ -1,0 +1,124 @@
+"""What `agent.opening`, or a simulation, chooses for an agent: here the two differ.
+
+Tested by tests/integration/test_reread.py and tests/simulation/test_simulation.py.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.agent import Membership
+from agent.documents.conversion.by_content import TextMaker
+from agent.handlers.processes.pool import HandlerProcesses
+from agent.inflight.limits import Limits
+from agent.ledger.sql_ledger import Executors
+from agent.maintenance.duty import Round
+from agent.maintenance.loop_watch import LoopWatch
+from agent.membership.heartbeat import Heartbeat
+from agent.membership.locks import AgentLocks
+from agent.ports import Source
+from agent.quota.grants import GrantStore
+from agent.reporting.latest_report import LatestReport
+from agent.reporting.metrics import AgentMetrics
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+from agent.routes.accounts import Accounts
+from agent.wiring.live_settings import Rereading
+from producer.app import Parts
+from schemas.objects.write_once import WriteOnceStore
+from schemas.runtime.executors import Executor
+from schemas.settings.config import TypeConfig
+from schemas.task.agent_report import AgentReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handles:
+    """The consumer handles: `sources` by destination, and the inbox's if this agent reads it."""
+
+    sources: Mapping[str, Source]
+    inbox: Source | None
+
+    @property
+    def by_destination(self) -> Mapping[str, Source]:
+        """All handles, with the inbox's."""
+        return self.sources if self.inbox is None else {**self.sources, "inbox": self.inbox}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """The threads and processes that work for an agent beside its event loop.
+
+    `executors` run SQL and `reading` reads documents. `apart` does what would stop this process,
+    such as parsing large JSON. `processes` run handlers, and `converters` make texts of documents.
+    """
+
+    executors: Executors
+    reading: Executor
+    apart: Executor
+    processes: HandlerProcesses
+    converters: TextMaker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Providers:
+    """The routes and accounts that take calls.
+
+    Without a `grant_store`, the agent keeps to its share of the providers' limits.
+    """
+
+    routes: Router
+    accounts: Accounts
+    grant_store: GrantStore | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """The agent's place in its group: its lease, and the locks that prove an agent's death."""
+
+    heartbeat: Heartbeat
+    membership: Membership
+    locks: AgentLocks | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruments:
+    """The parts that tell how an agent does.
+
+    `form` is a report with the fields that seldom change; `latest` receives each report. `watch`
+    watches the event loop; a simulation has none. There are no `metrics` if nobody can read them.
+    """
+
+    counts: Counts
+    latest: LatestReport
+    form: AgentReport
+    watch: LoopWatch | None = None
+    metrics: AgentMetrics | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """All that is chosen for one agent.
+
+    `outputs` keeps results outside the ledger. `duties` run beside the agent's own. `rereading` is
+    how the agent reads its settings again, if it does.
+    """
+
+    parts: Parts
+    limits: Limits
+    handles: Handles
+    workers: Workers
+    outputs: WriteOnceStore
+    providers: Providers
+    registration: Registration
+    instruments: Instruments
+    reply_limit_bytes: int
+    jitter: Callable[[], float]
+    duties: Sequence[Round]
+    rereading: Rereading | None = None
+
+    def knows_type(self, name: str) -> bool:
+        """Return whether the settings as they are at this moment know a type."""
+        return self.parts.config.knows_type(name)
+
+    def type_settings(self, name: str) -> TypeConfig:
+        """Return the settings of a type as they are at this moment."""
+        return self.parts.config.type_settings(name)

@@ -1,0 +1,88 @@
+"""Builds the handlers and hooks of the configured types, and what they work with.
+
+Tested by tests/integration/test_reread.py and tests/simulation/test_simulation.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from agent.handlers import Handler, Handlers, registry
+from agent.handlers.context import Tools
+from agent.handlers.deadline import usual_limit_s
+from agent.handlers.hooks import Hooks, load_hooks
+from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from agent.handlers.processes.process import ProcessLimits
+from agent.handlers.suspects import Suspects
+from agent.handlers.threads import HandlerThreads
+from agent.judge import tiers_of
+from agent.wiring.chosen import Chosen
+from agent.wiring.core import Common
+from agent.wiring.documents import make_documents
+from agent.wiring.live_settings import LoadHandlers, LoadHooks
+from agent.wiring.measured import measured_accounts
+from schemas.settings.config import TypeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handling:
+    """The handlers and hooks, and what makes them anew when the settings have changed."""
+
+    handlers: Handlers
+    hooks: Hooks
+    load_handlers: LoadHandlers
+    load_hooks: LoadHooks
+    tools: Callable[[], Tools]
+
+
+def handling(chosen: Chosen, common: Common) -> Handling:
+    """Load the handlers and hooks of the configured types. Raises ConfigError."""
+    types = chosen.parts.config.types
+    threads = HandlerThreads(
+        most_left=chosen.parts.config.agent.slots, failed=common.failures.report
+    )
+    processes = chosen.workers.processes
+    load_handlers = partial(
+        registry.load, run_blocking=threads.run, in_process=partial(_in_process, processes)
+    )
+    load_hooks_of = partial(load_hooks, run_blocking=threads.run)
+    make_tools = partial(_tools, chosen, common)
+    tools = make_tools()
+    return Handling(
+        handlers=Handlers(
+            tools=tools, by_type=load_handlers(types), run_suspect=Suspects(processes).run
+        ),
+        hooks=Hooks(tools=tools, by_kind=load_hooks_of(types)),
+        load_handlers=load_handlers,
+        load_hooks=load_hooks_of,
+        tools=make_tools,
+    )
+
+
+def _tools(chosen: Chosen, common: Common) -> Tools:
+    config, metrics = chosen.parts.config, chosen.instruments.metrics
+    workers, providers = chosen.workers, chosen.providers
+    return Tools(
+        account=providers.accounts
+        if metrics is None
+        else measured_accounts(providers.accounts, metrics, common.clock),
+        documents=make_documents(config, workers.reading, workers.converters),
+        clock=chosen.parts.clock,
+        apart=workers.apart,
+        jitter=chosen.jitter,
+        prices=config.prices,
+        tiers=tiers_of(config.retry_tiers),
+        types=config.types,
+        max_attempts_of=config.max_attempts_of,
+        failed=common.memory.note,
+        errors=common.counts.handler_errors,
+        usual_limit_s=usual_limit_s(providers.routes.longest_timeout_s),
+    )
+
+
+def _in_process(processes: HandlerProcesses, name: str, settings: TypeConfig) -> Handler:
+    """Return the handler of a type that runs in processes. Raises ConfigError."""
+    path = settings.handler or ""
+    processes.require_usable(path)
+    limits = ProcessLimits(name, memory_mb=settings.memory_mb, time_s=settings.time_s)
+    return partial(processes.run, ProcessHandler(path, limits))
