@@ -27,7 +27,8 @@ from schemas.task.wording import counted
 
 log = logging.getLogger(__name__)
 
-LOOK_S, CANCEL_AGAIN_S = 1.0, 1.0
+CHECK_DONE_EVERY_S = 1.0
+CANCEL_EVERY_S = 1.0
 PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
 
 
@@ -41,13 +42,13 @@ async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
     while left:
         for task in left:
             task.cancel()
-        await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        await asyncio.wait(left, timeout=CANCEL_EVERY_S)
         left = [task for task in left if not task.done()]
     # The caller asks the tasks themselves for their results.
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Stop:
+class StopRequest:
     """Holds the requests to stop: the first signal starts a drain, the second one hurries it.
 
     `leaving` is called once, when the drain has begun.
@@ -145,7 +146,7 @@ class Agent:
         """
         return await self._group_work.notes(dead_lately=dead_lately)
 
-    async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
+    async def run(self, stop: StopRequest, *, until_done: bool, drain_timeout_s: float) -> None:
         """Work until asked to stop, or until the work is done; then drain and leave.
 
         Raises UnreachableError if the database did not answer before leaving. Raises the error of a
@@ -191,7 +192,7 @@ class Agent:
             *(duty() for duty in self._duties),
         ]
 
-    async def _drain(self, stop: Stop, timeout_s: float) -> None:
+    async def _drain(self, stop: StopRequest, timeout_s: float) -> None:
         """Leave the group, finish calls, settle, run hooks, publish, and record the stop."""
         until_s = self._clock.now_s() + timeout_s
         if self._slots.running and stop.asked.is_set():
@@ -230,7 +231,7 @@ class Agent:
         """
         await asyncio.gather(*(source.leave() for source in self._all_sources))
 
-    async def _drain_slots(self, stop: Stop, timeout_s: float) -> None:
+    async def _drain_slots(self, stop: StopRequest, timeout_s: float) -> None:
         draining = asyncio.create_task(self._slots.drain(timeout_s))
         hurry = asyncio.create_task(stop.hurry.wait())
         await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
@@ -249,7 +250,7 @@ class Agent:
         are committed up to their ends.
         """
         while not await self._done():
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_DONE_EVERY_S)
 
     async def _done(self) -> bool:
         if self._slots.running or self._settler.unsettled or not self._intake.idle:
@@ -279,7 +280,7 @@ class Reaper:
         self._duties = duties
         self._membership = membership
 
-    async def run(self, stop: Stop) -> None:
+    async def run(self, stop: StopRequest) -> None:
         """Reap until asked to stop."""
         tasks = [asyncio.create_task(duty()) for duty in self._duties]
         asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from urllib.request import getproxies_environment
 
 from agent import app
-from agent.agent import Agent, Stop
+from agent.agent import Agent, StopRequest
 from agent.maintenance.settings_reader import RereadRequest
 from agent.process import child_process, drain_watchdog
 from agent.process.child_process import ParentPipe, Word
@@ -188,7 +188,7 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
+def _started_anew(config: Config, stop: StopRequest) -> Iterator[asyncio.Event]:
     """Let an agent on Kafka drain after a backward clock jump.
 
     The event is set if such a jump was the reason for the drain.
@@ -219,7 +219,7 @@ async def _work(
     config: Config,
     llm: LLMConfig,
     options: argparse.Namespace,
-    stop: Stop,
+    stop: StopRequest,
     reread: RereadRequest,
 ) -> None:
     config = replace(config, llm=llm)
@@ -338,14 +338,14 @@ def _rehearsed(config: Config, url: str) -> LLMConfig:
     return LLMConfig(base_url=url, model="rehearsal", timeout_s=config.llm.timeout_s)
 
 
-def _signals(limit_s: float) -> Stop:
-    """Install the signal handlers, and return the Stop that they act on.
+def _signals(limit_s: float) -> StopRequest:
+    """Install the signal handlers, and return the StopRequest that they act on.
 
     The first signal starts a drain, the second hurries it, and the third ends the process. A drain
     that takes longer than `limit_s` ends the process too.
     """
     loop = asyncio.get_running_loop()
-    stop = Stop(lambda: drain_watchdog.end_after(limit_s, loop))
+    stop = StopRequest(lambda: drain_watchdog.end_after(limit_s, loop))
 
     def take() -> None:
         if stop.hurry.is_set():

@@ -77,7 +77,7 @@ class TypeAsleep:
 
 
 # Why a claimed task keeps its slot until it may move to a tier.
-Stop = Guard | TypeUnknown | TypeAsleep | RouteRefused
+WaitReason = Guard | TypeUnknown | TypeAsleep | RouteRefused
 
 
 class Admission:
@@ -240,7 +240,7 @@ class Admission:
 
     # ---- before an attempt
 
-    def grant(self, delivery: Delivery) -> Permit | Stop | NotAdmitted:
+    def grant(self, delivery: Delivery) -> Permit | WaitReason | NotAdmitted:
         """Decide about a claimed task: it may run now, it has to wait, or it is given back.
 
         A task of an unknown type waits even if it could join a guard's look, because it could only
@@ -273,7 +273,7 @@ class Admission:
             return NotAdmitted.LEASE
         return None if self._suspects.may_run(delivery) else NotAdmitted.SUSPECT
 
-    def _reason_to_wait(self, delivery: Delivery) -> Stop | None:
+    def _reason_to_wait(self, delivery: Delivery) -> WaitReason | None:
         row = delivery.row
         if row is None:
             return None

@@ -23,7 +23,7 @@ from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
 # How often a waiting call checks whether its turn has come.
-LOOK_S = 0.1
+RETRY_EVERY_S = 0.1
 _UNSENT = frozenset({ErrorClass.NETWORK, ErrorClass.AUTH})
 _SUCCESS = range(200, 300)
 _NOTHING = Charge(tokens_in=0, tokens_out=0)
@@ -127,7 +127,7 @@ class QuotaGate:
         waiting.append(call)
         try:
             while reservation is None and self.clock.now_s() < until_s:
-                await self.clock.sleep(LOOK_S)
+                await self.clock.sleep(RETRY_EVERY_S)
                 reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
         finally:
             waiting.remove(call)

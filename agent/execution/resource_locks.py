@@ -1,7 +1,7 @@
 """The locks that this agent's attempts hold or wait for.
 
 One loop makes the ledger calls for all attempts. A waiting attempt is a row and a future and holds
-no connection. Every `LOOK_S`, the loop checks all waits in one query.
+no connection. Every `READ_EVERY_S`, the loop checks all waits in one query.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from schemas.codes import Code
 from schemas.runtime import crash
 from schemas.task.agent_report import Reason
 
-LOOK_S = 0.25
+READ_EVERY_S = 0.25
 AGAIN_S = 1.0  # after a failure
 PAGE = 100  # locks in one transaction
 SHOWN_AFTER_S, SHOWN = 5.0, 3  # waits and locks in the agent's report
@@ -43,7 +43,7 @@ class ResourceLocks:
         self._asked_s: dict[LockPlace, float] = {}  # of those who wait
         self._holders: dict[str, Claimant] = {}  # of locks for which they wait
         self._stale: set[str] = set()  # locks whose holder's claim has ended
-        self._looked_s = 0.0
+        self._read_at_s = 0.0
         self._wake = asyncio.Event()
 
     def of(self, task_id: int, owner: int) -> "LocksOfAttempt":
@@ -108,14 +108,14 @@ class ResourceLocks:
             await self._pause()
         if not self.idle:
             await self._write()
-        if self._waits and self._clock.now_s() - self._looked_s >= LOOK_S:
-            self._looked_s = self._clock.now_s()
-            await self._look()
+        if self._waits and self._clock.now_s() - self._read_at_s >= READ_EVERY_S:
+            self._read_at_s = self._clock.now_s()
+            await self._read_holders()
 
     async def _pause(self) -> None:
         """Wait until an attempt asks or leaves, or until the next look for those that wait."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S if self._waits else None):
+            async with asyncio.timeout(READ_EVERY_S if self._waits else None):
                 await self._wake.wait()
         self._wake.clear()
 
@@ -142,13 +142,13 @@ class ResourceLocks:
         self._stale.difference_update(changes)
         self._grant(held)
 
-    async def _look(self) -> None:
+    async def _read_holders(self) -> None:
         """Learn which waits have ended, and which locks nobody holds any more."""
         names = sorted({place.name for place in self._waits})
         holders: dict[str, Claimant] = {}
         while page := names[:PAGE]:
             del names[:PAGE]
-            held = await self._table.look(page)
+            held = await self._table.read_holders(page)
             self._grant(held)
             holders |= {lock.name: lock.holder for lock in held if lock.alive}
             self._stale.update(lock.name for lock in held if not lock.alive)

@@ -12,9 +12,9 @@ from agent.execution.admission import (
     NotAdmitted,
     Permit,
     RouteRefused,
-    Stop,
     TypeAsleep,
     TypeUnknown,
+    WaitReason,
 )
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.crash_suspects import CrashSuspects
@@ -157,13 +157,13 @@ class Slots:
                 extra={"code": Code.HANDLER_GOES_ON},
             )
 
-    def _start(self, delivery: Delivery, decision: Permit | Stop | Succeeded) -> None:
+    def _start(self, delivery: Delivery, decision: Permit | WaitReason | Succeeded) -> None:
         delivery.state = DeliveryState.RUNNING
         self._admission.enter(delivery)
         run = self._run(delivery, decision)
         self._running[delivery] = asyncio.get_running_loop().create_task(run)
 
-    async def _run(self, delivery: Delivery, decision: Permit | Stop | Succeeded) -> None:
+    async def _run(self, delivery: Delivery, decision: Permit | WaitReason | Succeeded) -> None:
         delivery.spent, attempt = Spent(), current_task()
         outcome: Outcome | None = None
         try:
@@ -197,7 +197,7 @@ class Slots:
         return await self._worker.write(delivery, delivery.row, outcome)
 
     async def _pass_guard_and_attempt(
-        self, delivery: Delivery, decision: Permit | Stop | NotAdmitted | Succeeded
+        self, delivery: Delivery, decision: Permit | WaitReason | NotAdmitted | Succeeded
     ) -> Outcome:
         """Wait for the task's turn if it is stopped, then run the attempt if it may start."""
         if isinstance(decision, Succeeded):

@@ -13,7 +13,7 @@ from schemas.runtime.outage import DUTY, Outage
 # The share of an agent without a partition, as a part of one partition: it may run tasks from
 # tiers.
 LEAST = 0.1
-EVERY_S = 30.0
+COUNT_EVERY_S = 30.0
 SOON_S = 2.0
 
 
@@ -43,10 +43,10 @@ class PartitionShare:
     async def run(self) -> None:
         """Look up the number of partitions now and then, until cancelled."""
         while True:
-            await self._look()
-            await self._clock.sleep(EVERY_S if self._all else SOON_S)
+            await self._count()
+            await self._clock.sleep(COUNT_EVERY_S if self._all else SOON_S)
 
-    async def _look(self) -> None:
+    async def _count(self) -> None:
         try:
             states = await self._describe(self._topics)
         except Exception as error:  # noqa: BLE001 - an agent must not end because of its share

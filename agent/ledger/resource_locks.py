@@ -90,7 +90,7 @@ _HOLD = (
     )
 )
 _COUNT = update(resource_lock).where(_named(resource_lock)).values(tickets=bindparam("to_tickets"))
-_LOOK = select(
+_HOLDERS = select(
     resource_lock.c.name,
     resource_lock.c.task_id,
     resource_lock.c.owner,
@@ -113,9 +113,9 @@ class SqlLockTable:
         """Make the changes in one transaction."""
         return await self._transactions.write(change, self._group, changes)
 
-    async def look(self, names: Iterable[str]) -> list[Held]:
-        """Look without a row lock."""
-        return await self._transactions.read(look, self._group, names)
+    async def read_holders(self, names: Iterable[str]) -> list[Held]:
+        """Return who holds these locks, without a row lock."""
+        return await self._transactions.read(read_holders, self._group, names)
 
 
 def change(connection: Connection, group: str, changes: Mapping[str, LockChange]) -> list[Held]:
@@ -123,9 +123,9 @@ def change(connection: Connection, group: str, changes: Mapping[str, LockChange]
     return [_change(connection, group, name, changes[name]) for name in sorted(changes)]
 
 
-def look(connection: Connection, group: str, names: Iterable[str]) -> list[Held]:
+def read_holders(connection: Connection, group: str, names: Iterable[str]) -> list[Held]:
     """Return who holds these locks, without a row lock."""
-    rows = connection.execute(_LOOK, {"of_group": group, "names": sorted(names)})
+    rows = connection.execute(_HOLDERS, {"of_group": group, "names": sorted(names)})
     return [
         Held(
             row.name,

@@ -49,6 +49,6 @@ class LockTable(Protocol):
         """
         ...
 
-    async def look(self, names: Iterable[str]) -> list[Held]:
+    async def read_holders(self, names: Iterable[str]) -> list[Held]:
         """Return the holders of these locks; locks without a recent holder are left out."""
         ...

@@ -67,7 +67,7 @@ class Locks:
         return self.change(leaving=list(attempts))
 
     def look(self) -> Held:
-        (held,) = self.ledger_db.run(lambda c: resource_locks.look(c, GROUP, [NAME]))
+        (held,) = self.ledger_db.run(lambda c: resource_locks.read_holders(c, GROUP, [NAME]))
         return held
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent.agent import Stop
+from agent.agent import StopRequest
 from agent.consumer.known_topics import TopicIds
 from agent.documents.conversion.converters import Converters
 from agent.handlers.processes.pool import HandlerProcesses
@@ -107,7 +107,7 @@ class AgentProgram(Program):
         self.clock: VirtualClock | None = None
         self.sources: list[SimSource] = []
         self.lane_sources: list[SimSource] = []
-        self._stop = Stop()
+        self._stop = StopRequest()
         self._good = good
         self.types: dict[str, TypeConfig] = {}
         self._narrow = 0

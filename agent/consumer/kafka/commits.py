@@ -22,7 +22,7 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-PERIOD_S = 1.0
+COMMIT_EVERY_S = 1.0
 # The group has moved on or is about to; the partition's next owner then commits the offset.
 MOVED_ON = {
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -60,7 +60,7 @@ class Commits:
         """Commit the marked offsets if the interval is over or a caller of `ask` is waiting."""
         if self._sent or not (self._waiting or self._clock.now_s() >= self._next_s):
             return
-        self._next_s = self._clock.now_s() + PERIOD_S
+        self._next_s = self._clock.now_s() + COMMIT_EVERY_S
         self._sent_for, self._waiting = self._waiting, []
         offsets = self._assignment.committable(self._live_marks())
         live = self._assignment.live()

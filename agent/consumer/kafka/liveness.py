@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 
-PERIOD_S = 10.0
+ASK_EVERY_S = 10.0
 ANSWER_S = 2.0
 # By then the group has long given the partitions to others, or no member reaches Kafka.
 SILENCE_S = 60.0
@@ -33,12 +33,12 @@ class Liveness:
     def begin(self) -> None:
         """Note that the handle is new."""
         self._heard_s = self._clock.now_s()
-        self._next_s = self._heard_s + PERIOD_S
+        self._next_s = self._heard_s + ASK_EVERY_S
 
     def has_stopped(self, consumer: Consumer) -> bool:
         """Return whether no broker has answered for so long that a new handle should be opened.
 
-        Asks a broker when nothing was heard for PERIOD_S.
+        Asks a broker when nothing was heard for ASK_EVERY_S.
         """
         if self._clock.now_s() < self._next_s:
             return False
@@ -46,7 +46,7 @@ class Liveness:
             consumer.list_topics(self._topic, timeout=ANSWER_S)
         except KafkaException as error:
             self._outage.failed(error.args[0].str())
-            self._next_s = self._clock.now_s() + PERIOD_S
+            self._next_s = self._clock.now_s() + ASK_EVERY_S
             return self._clock.now_s() - self._heard_s >= SILENCE_S
         self.heard()
         return False

@@ -111,7 +111,7 @@ class Rebalance:
 
     def step(self, consumer: Consumer) -> None:
         """Compare topic ids if new ids arrived, and begin void partitions that can be read."""
-        if self._watch.look():
+        if self._watch.check():
             self._compare()
             is_silent = self._clock.now_s() - self._outside_since_s > SILENCE_S
             has_none = not self._watch.topics  # so there is no group to join

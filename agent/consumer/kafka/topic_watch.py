@@ -19,7 +19,7 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-PERIOD_S = 3.0
+CHECK_EVERY_S = 3.0
 ANSWER_S = 2.0
 Question = concurrent.futures.Future[dict[str, TopicState]]
 
@@ -65,7 +65,7 @@ class TopicWatch:
             self._ask()
         self._take(ANSWER_S)
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Ask when it is time, without waiting; return whether there was an answer."""
         if self._question is not None:
             return self._question.done() and self._take(0)
@@ -79,7 +79,7 @@ class TopicWatch:
             self._question.cancel()
 
     def _ask(self) -> None:
-        self._next_s = self._clock.now_s() + PERIOD_S
+        self._next_s = self._clock.now_s() + CHECK_EVERY_S
         question = self._admin.describe(self._topics)
         try:
             self._question = asyncio.run_coroutine_threadsafe(question, self._loop)

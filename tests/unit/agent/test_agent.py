@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from agent import agent as lifecycle
-from agent.agent import Agent, Reaper, Stop
+from agent.agent import Agent, Reaper, StopRequest
 from agent.maintenance.group_work import GroupWork
 from agent.process.failures import Failures
 from schemas.errors import UnreachableError
@@ -20,7 +20,7 @@ def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatc
     The client takes the cancel for the end of its own wait and goes on. An agent used to wait for
     ever then.
     """
-    monkeypatch.setattr(lifecycle, "CANCEL_AGAIN_S", 0.01)
+    monkeypatch.setattr(lifecycle, "CANCEL_EVERY_S", 0.01)
     lost = []
 
     async def duty() -> None:
@@ -113,7 +113,7 @@ def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
 
     asyncio.run(
         idle_agent().run(
-            Stop(lambda: messages.append("leaving")), until_done=True, drain_timeout_s=1
+            StopRequest(lambda: messages.append("leaving")), until_done=True, drain_timeout_s=1
         )
     )
 
@@ -123,7 +123,7 @@ def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
 def test_the_time_to_leave_begins_with_the_first_signal() -> None:
     """The time to leave begins with the first signal; later ones do not extend it."""
     messages: list[str] = []
-    stop = Stop(lambda: messages.append("leaving"))
+    stop = StopRequest(lambda: messages.append("leaving"))
 
     for _ in range(3):
         stop.signal()
@@ -138,10 +138,10 @@ def test_draining_is_said_only_if_somebody_asked_for_it(caplog: pytest.LogCaptur
     caplog.set_level("INFO")
     agent = idle_agent()
     agent._slots.running = 1  # type: ignore[misc]
-    asked = Stop(lambda: None)
+    asked = StopRequest(lambda: None)
     asked.signal()
 
-    asyncio.run(agent._drain(Stop(lambda: None), 1))
+    asyncio.run(agent._drain(StopRequest(lambda: None), 1))
     assert caplog.messages == []
     asyncio.run(agent._drain(asked, 1))
 
@@ -158,7 +158,7 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
     agent._group_work = group(open_tasks=broken)
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
-        asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
+        asyncio.run(agent.run(StopRequest(lambda: None), until_done=True, drain_timeout_s=1))
 
 
 def test_an_agent_of_which_a_part_broke_drains_too() -> None:
@@ -172,7 +172,7 @@ def test_an_agent_of_which_a_part_broke_drains_too() -> None:
     agent._duties = [broken]
 
     with pytest.raises(RuntimeError, match="a bug"):
-        asyncio.run(agent.run(Stop(lambda: None), until_done=False, drain_timeout_s=1))
+        asyncio.run(agent.run(StopRequest(lambda: None), until_done=False, drain_timeout_s=1))
     agent._admission.close.assert_called_once_with()  # type: ignore[attr-defined]
 
 
@@ -193,13 +193,13 @@ def test_the_reason_of_a_failure_is_logged_though_nothing_can_be_settled(
     agent._duties = [broken]
 
     with pytest.raises(RuntimeError, match="a bug"):
-        asyncio.run(agent.run(Stop(lambda: None), until_done=False, drain_timeout_s=1))
+        asyncio.run(agent.run(StopRequest(lambda: None), until_done=False, drain_timeout_s=1))
 
 
 def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reaper has limited time to leave: a stalled database does not keep it."""
     monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
-    stop = Stop(lambda: None)
+    stop = StopRequest(lambda: None)
     stop.signal()
 
     with pytest.raises(UnreachableError, match="still lists this reaper as running"):

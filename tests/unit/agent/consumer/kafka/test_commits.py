@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, TopicPartition
 
 from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.commits import PERIOD_S, Commits
+from agent.consumer.kafka.commits import COMMIT_EVERY_S, Commits
 from agent.consumer.kafka.positions import LABEL, Start
 from agent.ports import Partition
 
@@ -75,7 +75,7 @@ class Desk:
         )
 
     def second(self) -> None:
-        self.time.seconds += PERIOD_S
+        self.time.seconds += COMMIT_EVERY_S
         self.commits.step(self.hands)
 
     def answer(self, error: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from agent.consumer.kafka.liveness import PERIOD_S, SILENCE_S, Liveness
+from agent.consumer.kafka.liveness import ASK_EVERY_S, SILENCE_S, Liveness
 from schemas.runtime.outage import Outage
 from tests.support.clock import HandClock
 
@@ -49,7 +49,7 @@ def test_a_handle_that_reaches_no_broker_for_a_minute_has_stopped() -> None:
     watched.handle.reaches = False
 
     assert watched.seconds_until_stopped(200) == SILENCE_S
-    assert watched.handle.asked == SILENCE_S / PERIOD_S
+    assert watched.handle.asked == SILENCE_S / ASK_EVERY_S
 
     watched.pulse.begin()  # another handle is opened
     assert watched.seconds_until_stopped(200) == SILENCE_S
@@ -60,16 +60,16 @@ def test_an_answer_in_between_is_a_pulse() -> None:
     watched = Watched()
     for _ in range(3):
         watched.handle.reaches = False
-        assert watched.seconds_until_stopped(int(SILENCE_S - PERIOD_S)) is None
+        assert watched.seconds_until_stopped(int(SILENCE_S - ASK_EVERY_S)) is None
         watched.handle.reaches = True
-        assert watched.seconds_until_stopped(int(PERIOD_S) + 1) is None
+        assert watched.seconds_until_stopped(int(ASK_EVERY_S) + 1) is None
 
 
 def test_a_handle_that_receives_records_is_alive() -> None:
     """Records count as a pulse, so a handle that reads asks nothing."""
     watched = Watched()
     for _ in range(20):
-        assert watched.seconds_until_stopped(int(PERIOD_S) - 1) is None
+        assert watched.seconds_until_stopped(int(ASK_EVERY_S) - 1) is None
         watched.pulse.heard()
 
     assert watched.handle.asked == 0
