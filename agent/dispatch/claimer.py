@@ -103,7 +103,7 @@ class Claimer:
                 self._answers.handle(delivery, answer, row)
         for partition in fresh:
             self._partitions.note_not_redelivered(partition)
-        self._records.go_on()
+        self._records.advance()
 
     def ask_about_tasks_of(self, gone: frozenset[int]) -> None:
         """Ask at once about the tasks of agents that were lost or have stopped."""
@@ -132,18 +132,18 @@ class Claimer:
             if self._admission.room() < GATHER_SHARE * self._admission.slots:
                 await self._clock.sleep(GATHER_S)
             self._wakeups.claim.clear()
-            if suspect := self._table.take_suspect(self._admission.hold_turn_of_suspect):
+            if suspect := self._table.take_suspect(self._admission.reserve_call_of_suspect):
                 await self._run([suspect], Purpose.RUN_SUSPECT)
             limit = min(self._limits.page, self._room())
             if batch := self._selection.take(limit):
                 await self._run(batch, Purpose.RUN)
 
     async def _run(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
-        """Claim deliveries that hold their turns; give back the turns that were not used."""
+        """Claim deliveries with a reserved call; give back the calls that were not used."""
         try:
             await self.claim(batch, purpose)
         finally:
-            self._admission.release_turns(batch)
+            self._admission.release_calls(batch)
 
     async def wait_for_claim(self) -> None:
         """Return once no claim is under way; once admission is closed, no other follows."""
@@ -185,7 +185,7 @@ class Claimer:
                 else:
                     self._answers.handle(delivery, answer, row)
             lease.running -= 1
-            self._records.go_on()
+            self._records.advance()
 
     def _start(self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool) -> None:
         """Start, move or give back a claimed delivery.

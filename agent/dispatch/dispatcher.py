@@ -35,7 +35,7 @@ from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 15.0
+DELAY_SPREAD_S = 15.0
 _CLAIMED = {DeliveryState.CLAIMING, DeliveryState.RUNNING, DeliveryState.SETTLING}
 
 
@@ -131,7 +131,7 @@ class Dispatcher:
             delivery.owner, delivery.lease = 0, None
             self._counts.note(outcome, verdict, self._clock.now_s())
             self._follow_verdict(delivery, outcome, verdict)
-        self._records.go_on()
+        self._records.advance()
 
     def _follow_verdict(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
         """Finish the record, delay it, or ask the ledger about it again.
@@ -161,7 +161,7 @@ class Dispatcher:
             isinstance(accepted_as, Released) and delivery.suspect
         ):
             # The delay depends on the task's id, so that not all deliveries come back at once.
-            self._table.delay(delivery, self._clock.now_s() + 1 + delivery.task_id % RETRY_S)
+            self._table.delay(delivery, self._clock.now_s() + 1 + delivery.task_id % DELAY_SPREAD_S)
         elif isinstance(accepted_as, Snooze):
             delivery.snoozes += 1
             if accepted_as.answer is not None:

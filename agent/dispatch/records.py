@@ -50,7 +50,7 @@ class Records:
             self._partitions.finish_record(finished.partition, finished.offset)
             self._table.remove(finished)
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Mark moved watermarks, resume reading if there is room, and wake the claimer's loops."""
         self._partitions.flush()
         self._backpressure.update()

@@ -109,8 +109,8 @@ class Admission:
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._closed = False
-        self._held: dict[Delivery, CallTurns] = {}  # of deliveries that are being claimed
-        self._bound: set[str] = set()
+        self._reserved_calls: dict[Delivery, CallTurns] = {}  # of deliveries that are being claimed
+        self._routes_without_way_out: set[str] = set()
         self._running: set[Delivery] = set()  # those that have a slot
 
     # ---- before a claim
@@ -129,19 +129,19 @@ class Admission:
     def room_for(self, route: str, taken: int = 0) -> int:
         """Return how many more tasks of a route may be claimed, by the rules of the route alone.
 
-        `taken` have been taken for the next claim and hold their turns.
+        `taken` have been taken for the next claim, and their first calls are reserved.
         """
         now_s = self._clock.now_s()
         room = self._routes.room(route, now_s, self._busy[route] + taken, self.slots)
         granted = self._quotas.room(route, now_s)
         return room if granted is None else min(room, granted)
 
-    def may_claim(self, suspect: Delivery) -> bool:
-        """Return whether this crash suspect may be claimed.
+    def choose_route(self, suspect: Delivery) -> bool:
+        """Set the route of a crash suspect; return whether the suspect may be claimed.
 
-        A suspect that must run alone waits until nothing else is claimed under the lease. Otherwise
-        a suspect that kills the agent would take other tasks with it. `delivery.route` is set to
-        the route to run on, which is a fallback if its own route is closed.
+        It is a fallback if the suspect's own route is closed. A suspect that must run alone waits
+        until nothing else is claimed under the lease. Otherwise a suspect that kills the agent
+        would take other tasks with it.
         """
         routes = (suspect.own_route, *self.fallbacks(suspect.own_route, suspect))
         route = next((route for route in routes if self.room_for(route) > 0), None)
@@ -163,30 +163,30 @@ class Admission:
             for route in routes:
                 self._free(route)
 
-    def hold_turn(self, delivery: Delivery) -> bool:
+    def reserve_call(self, delivery: Delivery) -> bool:
         """Reserve the first call of a delivery within the limits of its account, tenant and type.
 
-        Return whether it may be claimed. `release_turns` gives back what was not used.
+        Return whether it may be claimed. `release_calls` gives back what was not used.
         """
         if self._types.full(delivery):
             return False
         turns = self._quotas.admit(delivery, delivery.route)
         if turns is not None:
-            self._held[delivery] = turns
+            self._reserved_calls[delivery] = turns
             self._types.enter(delivery)
         return turns is not None
 
-    def hold_turn_of_suspect(self, suspect: Delivery) -> bool:
+    def reserve_call_of_suspect(self, suspect: Delivery) -> bool:
         """Reserve a crash suspect's first call; return whether the suspect may be claimed.
 
-        A suspect without a turn stays ready, so that the quotas keep asking for its turn.
+        A suspect whose call cannot be reserved stays ready, so that the quotas keep asking for it.
         """
-        return self.may_claim(suspect) and self.hold_turn(suspect)
+        return self.choose_route(suspect) and self.reserve_call(suspect)
 
-    def release_turns(self, deliveries: Iterable[Delivery]) -> None:
-        """Give back the turns of deliveries whose attempts have not begun."""
+    def release_calls(self, deliveries: Iterable[Delivery]) -> None:
+        """Give back the reserved calls of deliveries whose attempts have not begun."""
         for delivery in deliveries:
-            turns = self._held.pop(delivery, None)
+            turns = self._reserved_calls.pop(delivery, None)
             if turns is not None:
                 turns.close()
             if delivery not in self._running:
@@ -198,8 +198,8 @@ class Admission:
         Tasks that may leave the route do not wait if a fallback takes calls.
         """
         now_s = self._clock.now_s()
-        is_bound = route in self._bound and self._routes.closed(route, now_s)
-        return is_bound or self._routes.waits(route, now_s)
+        has_no_way_out = route in self._routes_without_way_out and self._routes.closed(route, now_s)
+        return has_no_way_out or self._routes.waits(route, now_s)
 
     def fallbacks(self, route: str, delivery: Delivery | None = None) -> list[str]:
         """Return the routes that take calls for a task of a closed route, in order.
@@ -212,9 +212,10 @@ class Admission:
         row, following = delivery.row, self._routes.fallbacks(route, now_s, delivery.plan)
         return [name for name in following if row is None or not self._guards.stops(row, name)]
 
-    def note_bound(self, route: str, *, bound: bool) -> None:
+    def note_no_way_out(self, route: str, *, has_no_way_out: bool) -> None:
         """Note whether the tasks that wait for a closed route may not leave it."""
-        (self._bound.add if bound else self._bound.discard)(route)
+        routes = self._routes_without_way_out
+        (routes.add if has_no_way_out else routes.discard)(route)
 
     def busy_routes(self) -> Mapping[str, int]:
         """Return how many tasks run or are being claimed, by route."""
@@ -255,7 +256,9 @@ class Admission:
             return NotAdmitted.ROUTE
         if self._types.full(delivery):
             return NotAdmitted.TYPE
-        turns = self._held.pop(delivery, None) or self._quotas.admit(delivery, delivery.route)
+        turns = self._reserved_calls.pop(delivery, None) or self._quotas.admit(
+            delivery, delivery.route
+        )
         if turns is None:
             return NotAdmitted.QUOTA
         ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)

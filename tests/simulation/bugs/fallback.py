@@ -21,7 +21,7 @@ def _unbound_forgotten(
         following = [name for name in self._admission.fallbacks(route, delivery) if room(name) > 0]
         if following:
             delivery.route = following[0]
-            if self._admission.hold_turn(delivery):
+            if self._admission.reserve_call(delivery):
                 counted[following[0]] += 1
                 diverted.append(delivery)
     return diverted

@@ -263,7 +263,7 @@ def test_a_capped_tenant_keeps_its_order_and_takes_no_place_of_others(*, closed:
         taken = waiting.selection.take(SLOTS)
         assert len(taken) == SLOTS
         assert 1 <= sum(delivery.tenant == "acme" for delivery in taken) <= 2
-        waiting.admission.release_turns(taken)  # as if their calls had ended
+        waiting.admission.release_calls(taken)  # as if their calls had ended
         started += taken
 
     for tenant in ("acme", "default"):
@@ -280,11 +280,11 @@ def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
     waiting.queue.queue_for_claim(suspect)
     waiting.close("a")
 
-    assert waiting.admission.may_claim(suspect)
+    assert waiting.admission.choose_route(suspect)
     assert suspect.route == "b"
     waiting.close("b")
     waiting.close("c")
-    assert not waiting.admission.may_claim(suspect)
+    assert not waiting.admission.choose_route(suspect)
     waiting.table.resume("a", waiting.clock.now_s())
-    assert waiting.admission.may_claim(suspect)
+    assert waiting.admission.choose_route(suspect)
     assert suspect.route == "a"

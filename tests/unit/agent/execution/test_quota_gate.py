@@ -268,11 +268,11 @@ def test_calls_are_reserved_before_a_claim() -> None:
     first, second, third = (claimed(number, harness.clock.now_s()) for number in range(3))
     store.grant(gate.first_call(first, ROUTE), gate.first_call(second, ROUTE))
 
-    assert [admission.hold_turn(one) for one in (first, second, third)] == [True, True, False]
+    assert [admission.reserve_call(one) for one in (first, second, third)] == [True, True, False]
     harness.guards.replace([])
     assert isinstance(admission.grant(first), Permit)
     assert admission.grant(third) is NotAdmitted.QUOTA
-    admission.release_turns([first, second, third])
+    admission.release_calls([first, second, third])
     store.grant()
 
     assert store.requests[-1].refund.requests == 1

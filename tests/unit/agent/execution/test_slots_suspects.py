@@ -29,7 +29,7 @@ class Run:
         async def run() -> tuple[bool, int]:
             slots = self.started()
             deliveries = (
-                slots._admission.may_claim(self.new_delivery(99, losses)),
+                slots._admission.choose_route(self.new_delivery(99, losses)),
                 slots._admission.room(),
             )
             await slots.drain(5.0)

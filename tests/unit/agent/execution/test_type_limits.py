@@ -96,7 +96,7 @@ def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
     admission = harness.admission(CrashSuspects())
     first, second, third = (claimed(number, harness.clock.now_s()) for number in range(3))
 
-    assert [admission.hold_turn(delivery) for delivery in (first, second, third)] == [
+    assert [admission.reserve_call(delivery) for delivery in (first, second, third)] == [
         True,
         True,
         False,
@@ -104,13 +104,13 @@ def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
     assert admission.grant(third) is NotAdmitted.TYPE
     assert isinstance(admission.grant(first), Permit)
     admission.enter(first)
-    admission.release_turns([first, second])
-    assert admission.hold_turn(third)
+    admission.release_calls([first, second])
+    assert admission.reserve_call(third)
     admission.enter(third)
-    admission.release_turns([third])
-    assert not admission.hold_turn(second)
+    admission.release_calls([third])
+    assert not admission.reserve_call(second)
     admission.leave(first)
-    assert admission.hold_turn(second)
+    assert admission.reserve_call(second)
 
 
 def test_a_type_that_is_known_late_counts_from_then_on() -> None:
