@@ -21,10 +21,10 @@ from schemas.task.guard import GuardCause
 CLOSED_BEFORE = "route "
 CLOSED_AFTER = " is closed"
 WINDOW_S = 600.0
-DEATHS = 10  # this many dead tasks raise a guard, if they are more than SHARE of all
-SHARE = 0.5
+DEATHS = 10  # this many dead tasks raise a guard, if they are more than DEAD_SHARE of all
+DEAD_SHARE = 0.5
 RUN = 10  # this many dead tasks in a row with one error also raise a guard
-REFUSALS = 12
+BAD_REQUESTS = 12
 # A key ends well if at least GOOD_ENDED of its tasks have ended, the share of dead ones among these
 # is below GOOD_DEAD, and the tasks left are at most the share GOOD_LEFT.
 GOOD_ENDED = 1000
@@ -37,7 +37,7 @@ FASTER = 10
 
 
 @dataclass(frozen=True, slots=True)
-class EndedAlike:
+class EndCount:
     """A number of tasks (`count`) that ended alike.
 
     `exhausted` is the fingerprint of the error that used up their attempts; None if none did.
@@ -53,10 +53,10 @@ class KeyHistory:
 
     - `raised`: its guard is raised.
     - `route_works`: something succeeds on its route.
-    - `lately`: how its tasks ended lately, the newest first.
-    - `refuses`: its guard is raised because of refusals.
-    - `fruitless`: no task of the key has succeeded. Then `ended` counts its ended tasks, and
-      `refused` the refused ones among them by the fingerprint of the refusal.
+    - `recent_ends`: how its tasks ended lately, the newest first.
+    - `raised_by_bad_requests`: its guard is raised because of bad requests.
+    - `has_no_success`: no task of the key has succeeded. Then `ended` counts its ended tasks, and
+      `bad_requests` those that the provider refused, by fingerprint.
     - `ends_well`: returns whether nearly all tasks of the key have ended, and few of them died.
     - `silence`: since when nothing has succeeded on the route, as text for a person.
     - `cause`, `why`: set when the guard is raised here.
@@ -64,11 +64,11 @@ class KeyHistory:
 
     raised: bool
     route_works: bool
-    lately: Iterable[EndedAlike] = ()
-    refuses: bool = False
-    fruitless: bool = False
+    recent_ends: Iterable[EndCount] = ()
+    raised_by_bad_requests: bool = False
+    has_no_success: bool = False
     ended: int = 0
-    refused: Counter[bytes] = field(default_factory=Counter)
+    bad_requests: Counter[bytes] = field(default_factory=Counter)
     ends_well: Callable[[], bool] = lambda: False
     silence: str = "nothing has succeeded on this route"
     cause: GuardCause | None = None
@@ -76,14 +76,14 @@ class KeyHistory:
     _deaths: int = field(init=False, default=0)
     _total: int = field(init=False, default=0)
     _run: int = field(init=False, default=0)
-    _stamp: bytes | None = field(init=False, default=None)
+    _last_error: bytes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        for ended in reversed(list(self.lately)):
+        for ended in reversed(list(self.recent_ends)):
             self._add(ended)
 
-    def may_die(self, stamp: bytes, *, of_call: bool = True) -> bool:
-        """Return whether a task whose attempts this error used up may die; count it if so.
+    def let_die(self, error: bytes, *, of_call: bool = True) -> bool:
+        """Let a task die whose attempts this error used up, and count it; False if it may not.
 
         `of_call` says that a call to the route failed with the error.
         """
@@ -92,22 +92,23 @@ class KeyHistory:
             self._raise(GuardCause.NO_SUCCESS, self.silence)
         if self.raised:
             return False
-        self._count(EndedAlike(stamp))
+        self._count(EndCount(error))
         if self._run >= RUN and not self.ends_well():
             self._raise(cause, f"the last {self._run} tasks were given up on for the same error")
-        elif self._deaths >= DEATHS and self._deaths > SHARE * self._total and not self.ends_well():
+        elif self._most_died() and not self.ends_well():
             self._raise(cause, f"{self._deaths} of the last {self._total} tasks were given up on")
         return True
 
-    def may_be_refused(self, stamp: bytes) -> bool:
-        """Return whether a task that was refused for this reason may die; count it if so."""
-        if self.raised and self.refuses:
+    def let_die_of_bad_request(self, error: bytes) -> bool:
+        """Let a task die that the provider refused, and count it; False if it may not."""
+        if self.raised and self.raised_by_bad_requests:
             return False
-        self._count(EndedAlike(None))
-        self.refused[stamp] += 1
-        alike = self.refused[stamp]
-        if not self.raised and self.fruitless and alike >= REFUSALS and alike > SHARE * self.ended:
-            self.refuses = True
+        self._count(EndCount(None))
+        self.bad_requests[error] += 1
+        alike = self.bad_requests[error]
+        is_most = alike >= BAD_REQUESTS and alike > DEAD_SHARE * self.ended
+        if not self.raised and self.has_no_success and is_most:
+            self.raised_by_bad_requests = True
             counted = f"all {alike}" if alike == self.ended else f"{alike} of {self.ended}"
             self._raise(
                 GuardCause.BAD_REQUEST,
@@ -116,27 +117,30 @@ class KeyHistory:
             )
         return True
 
-    def succeeded(self) -> None:
+    def count_success(self) -> None:
         """Count a success: from now on, no refusal is the key's fault."""
-        self.fruitless = False
-        self._count(EndedAlike(None))
+        self.has_no_success = False
+        self._count(EndCount(None))
 
-    def other(self) -> None:
+    def count_own_death(self) -> None:
         """Count a task that died of its own input."""
-        self._count(EndedAlike(None))
+        self._count(EndCount(None))
 
-    def _count(self, ended: EndedAlike) -> None:
+    def _count(self, ended: EndCount) -> None:
         self.ended += ended.count
         self._add(ended)
 
-    def _add(self, ended: EndedAlike) -> None:
+    def _add(self, ended: EndCount) -> None:
         self._total += ended.count
         self._deaths += ended.count if ended.exhausted else 0
-        if not ended.exhausted or ended.exhausted != self._stamp:
+        if not ended.exhausted or ended.exhausted != self._last_error:
             self._run = 0
         if ended.exhausted:
             self._run += ended.count
-        self._stamp = ended.exhausted
+        self._last_error = ended.exhausted
+
+    def _most_died(self) -> bool:
+        return self._deaths >= DEATHS and self._deaths > DEAD_SHARE * self._total
 
     def _raise(self, cause: GuardCause, why: str) -> None:
         self.raised, self.cause, self.why = True, cause, why

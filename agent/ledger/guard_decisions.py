@@ -100,13 +100,13 @@ def _decide(
     if case is None or not isinstance(outcome, Dead | Succeeded):
         return outcome
     if isinstance(outcome, Succeeded):
-        case.history.succeeded()
+        case.history.count_success()
         return outcome
     if not (_is_exhausted(outcome) or _is_bad_request(outcome)):
-        case.history.other()
+        case.history.count_own_death()
         return outcome
     failure = outcome.failure
-    dies = (settlement.row.task_id, settlement.row.fence) in tried or _may_die(
+    dies = (settlement.row.task_id, settlement.row.fence) in tried or _let_die(
         case.history, outcome
     )
     if case.history.cause is not None and not case.failed:
@@ -114,12 +114,12 @@ def _decide(
     return outcome if dies else moved(failure, outcome.spent, longest, settlement.row.task_id)
 
 
-def _may_die(history: KeyHistory, outcome: Dead) -> bool:
+def _let_die(history: KeyHistory, outcome: Dead) -> bool:
     failure = outcome.failure
-    stamp = fingerprint(failure.error_class, failure.text)
+    error = fingerprint(failure.error_class, failure.text)
     if _is_bad_request(outcome):
-        return history.may_be_refused(stamp)
-    return history.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
+        return history.let_die_of_bad_request(error)
+    return history.let_die(error, of_call=effect_of(failure.error_class) is not Effect.NONE)
 
 
 def _cases(
@@ -127,8 +127,8 @@ def _cases(
 ) -> dict[GuardKey, _Case]:
     """Return the keys whose guard may be raised or may hold a task back; lock their rows.
 
-    These are keys of tasks whose attempts are used up, and `fruitless` ones: a task was refused,
-    and no task of the key has ever succeeded.
+    These are the keys of tasks whose attempts are used up, and keys without any success of which
+    the provider refused a task.
     """
     exhausted = {
         _key(settlement) for settlement in settlements if _is_exhausted(settlement.outcome)
@@ -139,13 +139,13 @@ def _cases(
     refused = {
         _key(settlement) for settlement in settlements if _is_bad_request(settlement.outcome)
     } - succeeding
-    fruitless = {key for key in refused if not guard_history.any_success(connection, *key)}
-    if not exhausted | fruitless:
+    without_success = {key for key in refused if not guard_history.any_success(connection, *key)}
+    if not exhausted | without_success:
         return {}
-    rows = _lock_or_insert(connection, group, exhausted | fruitless)
+    rows = _lock_or_insert(connection, group, exhausted | without_success)
     routes = {key.route for key in succeeding}
     cases = {}
-    for key in sorted(exhausted | fruitless):
+    for key in sorted(exhausted | without_success):
         row, wide = rows[key], rows.get(key._replace(route=ANY_ROUTE))
         raised = [
             guard_row
@@ -159,7 +159,7 @@ def _cases(
             row,
             raised=bool(raised),
             exhausted=key in exhausted,
-            fruitless=key in fruitless,
+            has_no_success=key in without_success,
             succeeding=key.route in routes,
         )
         cases[key] = _Case(row.id, history, raised)
@@ -174,13 +174,13 @@ def _history(
     *,
     raised: bool,
     exhausted: bool,
-    fruitless: bool,
+    has_no_success: bool,
     succeeding: bool,
 ) -> KeyHistory:
     """Return what this settle must know of the key, to decide whether its tasks may die.
 
     Only what these deaths need is read: the state of the route and the recent ends if attempts are
-    used up and no guard is raised, and the refusals if the key is `fruitless`.
+    used up and no guard is raised, and the refusals if the key has no success.
     """
     # Failures before the guard's last opening are forgiven.
     since = row.opened_at if row.cause else None
@@ -191,20 +191,23 @@ def _history(
         or succeeding
         or guard_history.route_works(connection, group, key.route)
     )
-    ended, refused = (
+    ended, bad_requests = (
         guard_history.refusals(connection, *key, since=since)
-        if fruitless
+        if has_no_success
         else (0, Counter[bytes]())
     )
+    is_bad_request = row.opened_at is None and row.cause == GuardCause.BAD_REQUEST
     return KeyHistory(
         raised=raised,
         route_works=works,
         silence="" if works else guard_history.silence(connection, group, key.route),
-        lately=guard_history.lately(connection, *key, since=since) if counts and works else (),
-        refuses=fruitless and row.opened_at is None and row.cause == GuardCause.BAD_REQUEST,
-        fruitless=fruitless,
+        recent_ends=guard_history.recent_ends(connection, *key, since=since)
+        if counts and works
+        else (),
+        raised_by_bad_requests=has_no_success and is_bad_request,
+        has_no_success=has_no_success,
         ended=ended,
-        refused=refused,
+        bad_requests=bad_requests,
         ends_well=partial(guard_history.ends_well, connection, *key),
     )
 

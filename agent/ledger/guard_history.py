@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, or_, select, true
 
-from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, WINDOW_S, EndedAlike
+from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, WINDOW_S, EndCount
 from producer.ledger.tally import OTHER_FINGERPRINTS, Columns, any_count, counts, failures
 from producer.text.times import written
 from schemas.ledger.sql import UtcTime, utc_after
@@ -91,9 +91,9 @@ def any_success(connection: Connection, batch_id: int, kind: str, route: str) ->
     return bool(connection.execute(select(succeeded)).scalar())
 
 
-def lately(
+def recent_ends(
     connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
-) -> list[EndedAlike]:
+) -> list[EndCount]:
     """Return how tasks of the key ended in the window and after `since`, newest first."""
     ended = tally.c.state.in_((int(Status.SUCCEEDED), int(Status.DEAD)))
     query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(
@@ -109,7 +109,7 @@ def lately(
         query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK)
     )
     return [
-        EndedAlike(row.fingerprint if row.disposition == Disposition.EXHAUSTED else None, row.delta)
+        EndCount(row.fingerprint if row.disposition == Disposition.EXHAUSTED else None, row.delta)
         for row in rows
     ]
 

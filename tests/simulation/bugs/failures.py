@@ -67,12 +67,12 @@ def _panics_free() -> AbstractContextManager[Any]:
     return stack
 
 
-def _raised_for_nothing(self: guard_rule.KeyHistory, stamp: bytes) -> bool:
-    _may_be_refused(self, stamp)
+def _raised_for_nothing(self: guard_rule.KeyHistory, error: bytes) -> bool:
+    _let_die_of_bad_request(self, error)
     return True
 
 
-_may_be_refused = guard_rule.KeyHistory.may_be_refused
+_let_die_of_bad_request = guard_rule.KeyHistory.let_die_of_bad_request
 _DIE = update(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
 _DIE = _DIE.values(
     status=4, owner=0, lease_losses=0, due_at=NEVER_TIME, route=bindparam("by_route")
@@ -100,7 +100,9 @@ BUGS = {
         ALL_FAIL,
     ),
     "refusals are not held back": Bug(
-        "P5", replaced(guard_rule.KeyHistory, "may_be_refused", _raised_for_nothing), ALL_REFUSED
+        "P5",
+        replaced(guard_rule.KeyHistory, "let_die_of_bad_request", _raised_for_nothing),
+        ALL_REFUSED,
     ),
     "a death does not count": Bug("P5", replaced(settlements, "_DIE", _DIE)),
     "a letter that comes back gets a second letter": Bug(

@@ -6,9 +6,9 @@ import pytest
 
 from agent.judge import Tier
 from agent.judge.guard_rule import (
+    BAD_REQUESTS,
     LOOK_MOST,
-    REFUSALS,
-    EndedAlike,
+    EndCount,
     KeyHistory,
     Look,
     moved,
@@ -21,23 +21,23 @@ from schemas.task.guard import GuardCause
 ERROR, OTHER = b"e" * 16, b"o" * 16
 
 
-def stamp(number: int) -> bytes:
+def error_of(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def deaths_until_raised(history: KeyHistory, *stamps: bytes) -> int:
+def deaths_until_raised(history: KeyHistory, *errors: bytes) -> int:
     """Fail tasks for good until one is held back; return how many died."""
-    for died, stamp in enumerate(stamps):
-        if not history.may_die(stamp):
+    for died, error in enumerate(errors):
+        if not history.let_die(error):
             return died
-    return len(stamps)
+    return len(errors)
 
 
 def test_a_failure_is_death_while_the_route_works() -> None:
     """A task that fails for good among successes is itself at fault."""
     history = KeyHistory(raised=False, route_works=True)
 
-    assert history.may_die(ERROR)
+    assert history.let_die(ERROR)
     assert (history.raised, history.cause) == (False, None)
 
 
@@ -49,7 +49,7 @@ def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
         silence="nothing has succeeded on this route in this group yet",
     )
 
-    assert not history.may_die(ERROR)
+    assert not history.let_die(ERROR)
     assert (history.raised, history.cause) == (True, GuardCause.NO_SUCCESS)
     assert history.why == "nothing has succeeded on this route in this group yet"
 
@@ -58,7 +58,7 @@ def test_nothing_dies_while_the_guard_is_raised() -> None:
     """While the guard is raised, no task dies and it is not raised again."""
     history = KeyHistory(raised=True, route_works=True)
 
-    assert not history.may_die(ERROR)
+    assert not history.let_die(ERROR)
     assert history.cause is None
 
 
@@ -67,7 +67,7 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
 
     Earlier successes do not change that.
     """
-    history = KeyHistory(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
+    history = KeyHistory(raised=False, route_works=True, recent_ends=[EndCount(None, 5000)])
 
     assert deaths_until_raised(history, *[ERROR] * 20) == 10
     assert history.cause is GuardCause.EXHAUSTED
@@ -77,14 +77,14 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
 @pytest.mark.parametrize(
     "between",
     [
-        lambda history: history.other(),
-        lambda history: history.succeeded(),
-        lambda history: history.may_die(OTHER),
+        lambda history: history.count_own_death(),
+        lambda history: history.count_success(),
+        lambda history: history.let_die(OTHER),
     ],
 )
 def test_a_row_is_broken_by_anything_else(between: object) -> None:
     """A success, a death by its own input, or another error begins a new row."""
-    history = KeyHistory(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
+    history = KeyHistory(raised=False, route_works=True, recent_ends=[EndCount(None, 5000)])
     deaths_until_raised(history, *[ERROR] * 9)
 
     between(history)  # type: ignore[operator]
@@ -94,9 +94,9 @@ def test_a_row_is_broken_by_anything_else(between: object) -> None:
 
 def test_more_deaths_than_others_are_a_failure_as_a_whole() -> None:
     """Different errors count together: beyond ten, and beyond half of all ended tasks."""
-    history = KeyHistory(raised=False, route_works=True, lately=[EndedAlike(None, 20)])
+    history = KeyHistory(raised=False, route_works=True, recent_ends=[EndCount(None, 20)])
 
-    assert deaths_until_raised(history, *map(stamp, range(1, 100))) == 21
+    assert deaths_until_raised(history, *map(error_of, range(1, 100))) == 21
     assert history.why == "21 of the last 41 tasks were given up on"
 
 
@@ -104,15 +104,15 @@ def test_half_is_not_more_than_half() -> None:
     """As many deaths as successes are accepted for ever."""
     history = KeyHistory(raised=False, route_works=True)
     for number in range(1, 500):
-        history.other()
-        assert history.may_die(stamp(number))
+        history.count_own_death()
+        assert history.let_die(error_of(number))
 
 
 def test_fewer_than_ten_deaths_are_never_a_failure_as_a_whole() -> None:
     """Nine tasks of a batch of nine may die of nine errors."""
     history = KeyHistory(raised=False, route_works=True)
 
-    assert deaths_until_raised(history, *map(stamp, range(1, 10))) == 9
+    assert deaths_until_raised(history, *map(error_of, range(1, 10))) == 9
     assert not history.raised
 
 
@@ -121,15 +121,17 @@ def test_outcomes_of_all_agents_count_in_their_order() -> None:
 
     Several equal ones in a row are one count.
     """
-    same = [EndedAlike(ERROR, 4), EndedAlike(ERROR, 5), EndedAlike(None, 90)]
+    same = [EndCount(ERROR, 4), EndCount(ERROR, 5), EndCount(None, 90)]
 
     assert (
-        deaths_until_raised(KeyHistory(raised=False, route_works=True, lately=same), *[ERROR] * 5)
+        deaths_until_raised(
+            KeyHistory(raised=False, route_works=True, recent_ends=same), *[ERROR] * 5
+        )
         == 1
     )
     assert (
         deaths_until_raised(
-            KeyHistory(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5
+            KeyHistory(raised=False, route_works=True, recent_ends=same[::-1]), *[ERROR] * 5
         )
         == 5
     )
@@ -140,7 +142,7 @@ def test_failures_of_a_handler_are_a_cause_of_their_own() -> None:
     history = KeyHistory(raised=False, route_works=True)
 
     for _ in range(10):
-        history.may_die(ERROR, of_call=False)
+        history.let_die(ERROR, of_call=False)
 
     assert history.cause is GuardCause.HANDLER
 
@@ -164,19 +166,19 @@ def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
 # ---- tasks that are refused
 
 
-def refused_until_raised(history: KeyHistory, *stamps: bytes) -> int:
+def refused_until_raised(history: KeyHistory, *errors: bytes) -> int:
     """Let tasks be refused for good until one is held back; return how many died."""
-    for died, stamp in enumerate(stamps):
-        if not history.may_be_refused(stamp):
+    for died, error in enumerate(errors):
+        if not history.let_die_of_bad_request(error):
             return died
-    return len(stamps)
+    return len(errors)
 
 
 def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success() -> None:
     """A wrong parameter is refused for every task."""
-    history = KeyHistory(raised=False, route_works=True, fruitless=True)
+    history = KeyHistory(raised=False, route_works=True, has_no_success=True)
 
-    assert refused_until_raised(history, *[ERROR] * 400) == REFUSALS == 12
+    assert refused_until_raised(history, *[ERROR] * 400) == BAD_REQUESTS == 12
     assert history.cause is GuardCause.BAD_REQUEST
     assert (
         history.why
@@ -186,10 +188,10 @@ def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success(
 
 def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
     """Other deaths and other refusals among them, as long as most were refused for this reason."""
-    history = KeyHistory(raised=False, route_works=True, fruitless=True)
+    history = KeyHistory(raised=False, route_works=True, has_no_success=True)
     for number in range(5):
-        history.other()
-        assert history.may_be_refused(stamp(number))
+        history.count_own_death()
+        assert history.let_die_of_bad_request(error_of(number))
     assert refused_until_raised(history, *[ERROR] * 20) == 12
 
     assert history.cause is GuardCause.BAD_REQUEST
@@ -201,7 +203,7 @@ def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
 
 def test_refusals_for_many_reasons_are_the_tasks_own() -> None:
     """None of the reasons is that of most tasks."""
-    history = KeyHistory(raised=False, route_works=True, fruitless=True)
+    history = KeyHistory(raised=False, route_works=True, has_no_success=True)
 
     assert refused_until_raised(history, *([ERROR, OTHER, b"3" * 16] * 50)) == 150
     assert not history.raised
@@ -209,10 +211,10 @@ def test_refusals_for_many_reasons_are_the_tasks_own() -> None:
 
 def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
     """A batch with some bad tasks has its first success soon."""
-    history = KeyHistory(raised=False, route_works=True, fruitless=True)
+    history = KeyHistory(raised=False, route_works=True, has_no_success=True)
     assert refused_until_raised(history, *[ERROR] * 11) == 11
 
-    history.succeeded()
+    history.count_success()
 
     assert refused_until_raised(history, *[ERROR] * 100) == 100
 
@@ -220,7 +222,11 @@ def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
 def test_earlier_refusals_count() -> None:
     """By other agents, or minutes ago."""
     history = KeyHistory(
-        raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11})
+        raised=False,
+        route_works=True,
+        has_no_success=True,
+        ended=11,
+        bad_requests=Counter({ERROR: 11}),
     )
 
     assert refused_until_raised(history, *[ERROR] * 5) == 1
@@ -228,8 +234,10 @@ def test_earlier_refusals_count() -> None:
 
 def test_a_guard_for_refusals_holds_back_refusals() -> None:
     """Whatever their reason; a guard that was raised for another cause holds back none."""
-    assert not KeyHistory(raised=True, route_works=True, refuses=True).may_be_refused(OTHER)
-    assert KeyHistory(raised=True, route_works=True).may_be_refused(OTHER)
+    assert not KeyHistory(
+        raised=True, route_works=True, raised_by_bad_requests=True
+    ).let_die_of_bad_request(OTHER)
+    assert KeyHistory(raised=True, route_works=True).let_die_of_bad_request(OTHER)
 
 
 # ---- looks
