@@ -209,7 +209,7 @@ class Agent:
         try:
             async with asyncio.timeout(LAST_SETTLE_S + hooks_s):
                 await self._claimer.wait_for_claim()
-                await self._settler.idle()
+                await self._settler.wait_until_idle()
                 crash.reach("drain.settled")
                 await self._hooks.drain(hooks_s, hurry=stop.hurry.is_set)
                 await self._publishing.flush(PUBLISH_S)

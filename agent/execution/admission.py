@@ -120,7 +120,7 @@ class Admission:
         may_claim = (
             not self._closed
             and not self._suspects.alone
-            and self._guards.known
+            and self._guards.has_read_guards
             and self._settler.unsettled <= 2 * self.slots
             and self._leases.current.may_claim(self._clock.now_s())
         )

@@ -28,20 +28,20 @@ class GuardGate:
         self._clock = clock
         self._longest_tier = longest_tier
         self._ledger = ledger
-        self.known = False  # nothing may start before the guards have been read once
+        self.has_read_guards = False  # nothing may start before the guards have been read once
         self._raised: dict[tuple[int, str, str], Guard] = {}
-        self._members: frozenset[int] = frozenset()
+        self._look_tasks: frozenset[int] = frozenset()
         self._granted: set[int] = set()
         # By guard: how many tasks asked for a place since the last `replace`.
         self._asked: Counter[int] = Counter()
         self._next_s = 0.0
 
-    def replace(self, raised: Iterable[Guard], members: Collection[int] = ()) -> None:
-        """Replace the copy by what the ledger says now; `members` are the tasks of all looks."""
-        self.known = True
+    def replace(self, raised: Iterable[Guard], look_tasks: Collection[int] = ()) -> None:
+        """Replace the copy by what the ledger says now; `look_tasks` are the tasks of all looks."""
+        self.has_read_guards = True
         self._raised = {(guard.batch_id, guard.type, guard.route): guard for guard in raised}
-        self._members = frozenset(members)
-        self._granted &= self._members
+        self._look_tasks = frozenset(look_tasks)
+        self._granted &= self._look_tasks
         self._asked = Counter()
 
     def stops(self, row: Row, route: str) -> Guard | None:
@@ -80,7 +80,7 @@ class GuardGate:
         It is asked while the look seems to have free places, and for a task that has a place.
         """
         return guard.looking and (
-            task_id in self._members or self._asked[guard.id] < guard.look_left
+            task_id in self._look_tasks or self._asked[guard.id] < guard.look_left
         )
 
     def _wait_s(self) -> float:

@@ -76,7 +76,7 @@ class Settler:
         """Return how many outcomes wait for the next group."""
         return len(self._waiting)
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return once every outcome has its verdict."""
         await self._idle.wait()
 

@@ -204,13 +204,13 @@ class Slots:
             return decision
         if isinstance(decision, TypeUnknown):
             await self._guards.wait_to_move()
-            return self._unknown_types.hold(delivery)
+            return self._unknown_types.move(delivery)
         if isinstance(decision, TypeAsleep):
             await self._guards.wait_to_move()
-            return self._types.put_off(decision.name, delivery.task_id)
+            return self._types.move_until_hours(decision.name, delivery.task_id)
         if isinstance(decision, RouteRefused):
             await self._guards.wait_to_move()
-            return self._unknown_types.hold_for_route(delivery, decision.reason)
+            return self._unknown_types.move_for_route(delivery, decision.reason)
         if isinstance(decision, Guard):
             stopped = await self._guards.admit_to_look_or_move(decision, delivery.task_id)
             if stopped is not None:

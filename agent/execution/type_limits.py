@@ -76,7 +76,7 @@ class TypeLimits:
         (self._asleep.discard if is_open else self._asleep.add)(name)
         return is_open
 
-    def put_off(self, name: str, task_id: int) -> Moved:
+    def move_until_hours(self, name: str, task_id: int) -> Moved:
         """Return the outcome of a claimed task that waits for the hours of its type."""
         wait_s = self.opens_in_s(name)
         tier = next((tier for tier in self._tiers if tier.delay_s >= wait_s), self._tiers[-1])

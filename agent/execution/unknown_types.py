@@ -44,7 +44,7 @@ class UnknownTypes:
         # How long each reason is shown, the last one met last.
         self._until_s: dict[Reason, float] = {}
 
-    def hold(self, delivery: Delivery) -> Moved:
+    def move(self, delivery: Delivery) -> Moved:
         """Return the outcome of a claimed task of an unknown type: it waits in the next tier."""
         row = delivery.row
         if row is None:
@@ -52,7 +52,7 @@ class UnknownTypes:
         failure = Failure(ErrorClass.UNKNOWN_TYPE, f"no agent that had it knows type {row.type}")
         return self._hold(delivery, failure, Reason(Code.TYPE_UNKNOWN, row.type))
 
-    def hold_for_route(self, delivery: Delivery, why: str) -> Moved:
+    def move_for_route(self, delivery: Delivery, why: str) -> Moved:
         """Return the outcome of a claimed task that may take no route of this agent."""
         reason = Reason(Code.ROUTE_REFUSED, delivery.plan.route, text=why)
         return self._hold(delivery, Failure(ErrorClass.ROUTE, why), reason)

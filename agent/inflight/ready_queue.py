@@ -161,5 +161,5 @@ class ReadyQueue:
         for lane, queue in self._lanes.items():
             queue.routes = {route: turns for route, turns in queue.routes.items() if turns}
             if not queue.routes:
-                self._turns.idle(lane)
+                self._turns.forget_credit(lane)
         self._shelved.intersection_update(self.routes)

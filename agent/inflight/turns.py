@@ -41,7 +41,7 @@ class LaneTurns:
         self._credit[chosen] -= sum(TURNS[lane] for lane in lanes)
         return chosen
 
-    def idle(self, lane: Lane) -> None:
+    def forget_credit(self, lane: Lane) -> None:
         """Reset the credit of a lane without work, so that it does not save up turns."""
         self._credit[lane] = 0
 

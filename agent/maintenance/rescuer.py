@@ -91,7 +91,7 @@ class Rescuer:
 
     async def _declare_by_locks(self, locks: AgentLocks) -> None:
         for agent_id, name in await self._transactions.write(leases.alive, self._group):
-            if locks.dead(agent_id) and await self._transactions.write(
+            if locks.is_process_gone(agent_id) and await self._transactions.write(
                 leases.declare_lost, agent_id
             ):
                 crash.reach("reap.judged")

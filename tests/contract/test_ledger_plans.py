@@ -372,7 +372,7 @@ def use_locks(connection: Connection) -> None:
     ):
         (held,) = resource_locks.change(connection, GROUP, {"mine": change})
         assert held.holder == holder
-    assert len(resource_locks.look(connection, GROUP, ["mine", "other 1"])) == 2
+    assert len(resource_locks.read_holders(connection, GROUP, ["mine", "other 1"])) == 2
     assert resource_locks.forget(connection) == 0
     (held_lock,) = held_locks.of_claim(connection, GROUP, second.task_id, second.owner)
     assert held_lock.name == "mine"

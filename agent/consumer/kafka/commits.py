@@ -52,7 +52,7 @@ class Commits:
         with self._lock:
             self._marks[partition] = max(watermark, self._marks.get(partition, 0))
 
-    def ask(self, done: Callable[[], None]) -> None:
+    def request(self, done: Callable[[], None]) -> None:
         """Commit soon, and call `done` when the brokers have answered or it has failed."""
         self._waiting.append(done)
 
@@ -78,7 +78,7 @@ class Commits:
         except KafkaException as error:
             self.answered(error.args[0], [])
 
-    def now(self, consumer: Consumer, keys: Iterable[Key]) -> None:
+    def commit_now(self, consumer: Consumer, keys: Iterable[Key]) -> None:
         """Commit the marked offsets of these partitions, and wait for the brokers."""
         offsets = self._assignment.committable(self._live_marks(), keys)
         if not offsets:

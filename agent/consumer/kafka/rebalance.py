@@ -85,7 +85,7 @@ class Rebalance:
         Running work continues on this agent, under its lease.
         """
         keys = [(partition.topic, partition.partition) for partition in taken]
-        self._commits.now(consumer, keys)
+        self._commits.commit_now(consumer, keys)
         self._drop(keys, lost=False)
 
     def on_lost(self, _: Consumer, taken: list[TopicPartition]) -> None:

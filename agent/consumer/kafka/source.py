@@ -142,7 +142,7 @@ class KafkaSource:
         self._gone.set()
 
     def _commit(self, _: Consumer, done: Callable[[None], None]) -> None:
-        self._commits.ask(lambda: done(None))
+        self._commits.request(lambda: done(None))
 
     def _at_rest(self, consumer: Consumer, done: Callable[[AtRest], None]) -> None:
         done(AtRest(self._assignment.joined, self._assignment.lag(consumer)))

@@ -88,7 +88,7 @@ def idle_agent() -> Agent:
         part.configure_mock(
             running=0,
             unsettled=0,
-            idle=nothing,
+            wait_until_idle=nothing,
             drain=nothing,
             flush=nothing,
             wait_for_claim=nothing,
@@ -185,7 +185,7 @@ def test_the_reason_of_a_failure_is_logged_though_nothing_can_be_settled(
     """
     monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
     agent = idle_agent()
-    agent._settler = MagicMock(run=for_ever, idle=for_ever, unsettled=1)
+    agent._settler = MagicMock(run=for_ever, wait_until_idle=for_ever, unsettled=1)
 
     async def broken() -> None:
         raise RuntimeError("a bug")

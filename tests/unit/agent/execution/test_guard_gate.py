@@ -92,8 +92,10 @@ def test_times_of_guards_are_written_like_all_other_times() -> None:
 def test_nothing_is_stopped_without_a_guard() -> None:
     """Without a guard nothing is stopped, once the ledger was read."""
     assert guards().stops(row(1), "default") is None
-    assert guards().known
-    assert not GuardGate(clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(refuse)).known
+    assert guards().has_read_guards
+    assert not GuardGate(
+        clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(refuse)
+    ).has_read_guards
 
 
 def test_a_guard_stops_its_own_key_and_no_other() -> None:

@@ -54,7 +54,7 @@ class MemoryTable:
         self.holders[name] = (holder, fence)
         return Held(name, holder, fence, alive=holder != NOBODY)
 
-    async def look(self, names: Iterable[str]) -> list[Held]:
+    async def read_holders(self, names: Iterable[str]) -> list[Held]:
         self.statements += 1
         return [
             Held(name, holder, fence, alive=holder != NOBODY and holder not in self.ended)

@@ -52,7 +52,7 @@ class SettlerHarness:
         running = asyncio.create_task(self.settler.run(self.settled.extend))
         for task_id, outcome in enumerate(outcomes):
             self.settler.settle(claimed(task_id, 0.0), outcome)
-        await self.settler.idle()
+        await self.settler.wait_until_idle()
         running.cancel()
 
 

@@ -42,7 +42,7 @@ def test_a_task_waits_until_the_hours_of_its_type(at_h: float, tier: str, wait_s
     """It waits in the shortest tier that is long enough, and comes soon after they begin."""
     clock = HandClock()
     clock.at_s = at_h * HOUR_S
-    moved = [limits(clock).put_off("document", task_id) for task_id in (997, 996)]
+    moved = [limits(clock).move_until_hours("document", task_id) for task_id in (997, 996)]
 
     assert {outcome.tier for outcome in moved} == {tier}
     assert moved[0].delay_s == pytest.approx(wait_s)

@@ -34,7 +34,7 @@ def unknown(clock: HandClock | None = None) -> UnknownTypes:
 def held(types: UnknownTypes, topic: str, name: str = "b") -> Moved:
     delivery = claimed(1, 0.0, type_name=name)
     delivery.partition = replace(PARTITION, topic=topic)
-    return types.hold(delivery)
+    return types.move(delivery)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_revocation_commits_only_the_revoked_partitions() -> None:
     for partition in desk.partitions:
         desk.commits.mark(partition, 4)
 
-    desk.commits.now(desk.hands, [("t", 1)])
+    desk.commits.commit_now(desk.hands, [("t", 1)])
 
     assert desk.hands.sent == [{1: 4}]
 
@@ -204,13 +204,13 @@ def test_a_commit_request_is_answered_by_the_commit_that_follows_it() -> None:
     desk.commits.mark(desk.partitions[0], 5)
     desk.second()
     desk.commits.mark(desk.partitions[0], 6)
-    desk.commits.ask(lambda: reports.append("second"))
+    desk.commits.request(lambda: reports.append("second"))
 
     desk.answer()
     first = list(reports)
     desk.commits.step(desk.hands)
     desk.answer()
-    desk.commits.ask(lambda: reports.append("nothing to do"))
+    desk.commits.request(lambda: reports.append("nothing to do"))
     desk.commits.step(desk.hands)
 
     assert first == []

@@ -21,7 +21,7 @@ class Watch:
     def refresh(self) -> None:
         """Give no answer in time."""
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         return self.ids is not None
 
     def well(self, topic: str) -> bool:
