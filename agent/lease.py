@@ -18,11 +18,11 @@ HEARTBEAT_MAX_AGE_S = 9.0
 class Lease:
     """One agent incarnation.
 
-    `beaten_s` is the clock's time just before the last heartbeat that the ledger confirmed.
+    `beaten_at_s` is the clock's time just before the last heartbeat that the ledger confirmed.
     """
 
     agent_id: int
-    beaten_s: float
+    beaten_at_s: float
     claims: int = 0  # claim calls made under this lease
     running: int = 0  # tasks claimed under this lease and not settled yet
     hooks: int = 0  # hooks that run under this lease
@@ -42,7 +42,7 @@ class Lease:
         While the lease is good, no agent can have declared it lost. A lease that was late is good
         again as soon as the ledger has confirmed a heartbeat, because it was not lost meanwhile.
         """
-        return not self.is_lost and now_s - self.beaten_s <= HEARTBEAT_MAX_AGE_S
+        return not self.is_lost and now_s - self.beaten_at_s <= HEARTBEAT_MAX_AGE_S
 
     def next_owner(self) -> int:
         """Return the owner number of a new claim call; no number is returned twice."""

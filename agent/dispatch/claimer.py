@@ -194,7 +194,7 @@ class Claimer:
         revoked during the claim, unless it has a paid answer to settle.
         """
         delivery.row, delivery.owner = row, claim.owner
-        delivery.lease, delivery.claimed_s = claim.lease, claim.began_s
+        delivery.lease, delivery.claimed_at_s = claim.lease, claim.began_s
         claim.lease.running += 1
         self._quarantine.quarantine_foreign_behind(delivery)
         revoked = delivery.partition not in self._partitions

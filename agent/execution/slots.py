@@ -90,7 +90,7 @@ class Slots:
             batch=delivery.row.batch,
             key=delivery.row.key_text,
             route=delivery.route,
-            running_s=self._clock.now_s() - delivery.claimed_s,
+            running_s=self._clock.now_s() - delivery.claimed_at_s,
         )
 
     def work_of(self, task: "asyncio.Task[Any]") -> BlockReport | None:

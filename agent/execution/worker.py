@@ -41,7 +41,7 @@ class Worker:
     async def write(self, delivery: Delivery, row: Row, answer: Succeeded) -> Outcome:
         """Write the answer of a claimed delivery to its output; return how the attempt ends."""
         claimed = Claimed(row.task_id, row.fence, delivery.owner, row.key_text, row.batch)
-        until_s = delivery.claimed_s + self._deadline_s - _SETTLE_S
+        until_s = delivery.claimed_at_s + self._deadline_s - _SETTLE_S
         return await self._outputs.write(answer, claimed, until_s=until_s)
 
     async def work(self, delivery: Delivery, permit: Permit, routes: AttemptRoutes) -> Outcome:
@@ -55,7 +55,7 @@ class Worker:
             return Dead(
                 Failure(ErrorClass.NO_INPUT, "the ledger has no input for this task"), Spent()
             )
-        left_s = delivery.claimed_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
+        left_s = delivery.claimed_at_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
         if left_s <= 0:
             return Released()
         locks = self._locks.of(row.task_id, delivery.owner)

@@ -11,20 +11,20 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 
 FIRST_S, LONGEST_S = 1.0, 15.0
-FEW = 1000  # stale places are removed only from a larger heap
+MIN_HEAP = 1000  # stale entries are removed only from a larger heap
 
 
 class DelayQueue:
     """A heap of deliveries, ordered by the time when the ledger is asked about them again.
 
-    A place in the heap is stale if its delivery has left the queue or got another place; stale
-    places are skipped.
+    An entry of the heap is stale if its delivery has left the queue or got another entry; stale
+    entries are skipped.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Delivery]] = []
-        self._most = FEW
-        self._order = count()
+        self._tidy_above = MIN_HEAP
+        self._sequence = count()
         self._by_agent: dict[int, dict[int, Delivery]] = {}
 
     def __len__(self) -> int:
@@ -33,23 +33,23 @@ class DelayQueue:
     def put(self, delivery: Delivery, at_s: float) -> None:
         """Delay `delivery` until the clock shows `at_s`."""
         delivery.state = DeliveryState.DELAYED
-        delivery.wake_s = at_s
-        heapq.heappush(self._heap, (at_s, next(self._order), delivery))
-        if len(self._heap) > self._most:
-            self._forget_left()
+        delivery.wake_at_s = at_s
+        heapq.heappush(self._heap, (at_s, next(self._sequence), delivery))
+        if len(self._heap) > self._tidy_above:
+            self._drop_stale()
 
-    def _forget_left(self) -> None:
-        """Drop stale places."""
+    def _drop_stale(self) -> None:
+        """Drop stale entries."""
         for at_s, _, delivery in self._heap:
-            if delivery.wake_s == at_s and delivery.state is not DeliveryState.DELAYED:
-                self._let_go(delivery)
+            if delivery.wake_at_s == at_s and delivery.state is not DeliveryState.DELAYED:
+                self._forget_agent(delivery)
         self._heap = [
-            place
-            for place in self._heap
-            if place[2].wake_s == place[0] and place[2].state is DeliveryState.DELAYED
+            entry
+            for entry in self._heap
+            if entry[2].wake_at_s == entry[0] and entry[2].state is DeliveryState.DELAYED
         ]
         heapq.heapify(self._heap)
-        self._most = 2 * len(self._heap) + FEW
+        self._tidy_above = 2 * len(self._heap) + MIN_HEAP
 
     def put_while_held(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
         """Delay a delivery whose task another agent has claimed.
@@ -66,15 +66,15 @@ class DelayQueue:
         due: list[Delivery] = []
         while self._heap and self._heap[0][0] <= now_s and len(due) < limit:
             at_s, _, delivery = heapq.heappop(self._heap)
-            if delivery.wake_s != at_s:
-                continue  # a stale place: the delivery was woken before, and may be delayed again
-            self._let_go(delivery)
+            if delivery.wake_at_s != at_s:
+                continue  # a stale entry: the delivery was woken before, and may be delayed again
+            self._forget_agent(delivery)
             if delivery.state is DeliveryState.DELAYED:
                 delivery.state = DeliveryState.ASKING
                 due.append(delivery)
         return due
 
-    def _let_go(self, delivery: Delivery) -> None:
+    def _forget_agent(self, delivery: Delivery) -> None:
         agent_id = delivery.row.owner >> OWNER_BITS if delivery.row is not None else 0
         deliveries = self._by_agent.get(agent_id, {})
         if deliveries.get(delivery.task_id) is delivery:

@@ -47,11 +47,11 @@ class Delivery:
     ask_count: int = 0
     snoozes: int = 0
     auth_failed_s: float = inf  # when a call for its task last met AUTH
-    wake_s: float = 0.0
+    wake_at_s: float = 0.0
     row: Row | None = None
     owner: int = 0
     lease: Lease | None = None
-    claimed_s: float = 0.0
+    claimed_at_s: float = 0.0
     key: bytes | None = None
     size: CallSize = field(default_factory=CallSize)  # known from the body
     tenant: str = DEFAULT_TENANT  # known from the body; the ledger's, once it has answered

@@ -103,7 +103,7 @@ class InFlightTable:
             delivery.state = DeliveryState.DELAYED
             self._behind.setdefault(delivery.task_id, deque()).append(delivery)
             self._compare(first, delivery)
-            if first.state is DeliveryState.DELAYED and first.wake_s > now_s:
+            if first.state is DeliveryState.DELAYED and first.wake_at_s > now_s:
                 self._delayed.put(first, now_s)
         elif redelivered:
             self.queue_for_question(delivery)
@@ -331,7 +331,7 @@ class InFlightTable:
     def due_s(self, delivery: Delivery) -> float:
         """Return when the ledger is asked again about a delayed task, or 0."""
         first = self._by_task.get(delivery.task_id, delivery)
-        return first.wake_s if first.state is DeliveryState.DELAYED else 0.0
+        return first.wake_at_s if first.state is DeliveryState.DELAYED else 0.0
 
     def take_foreign(self, delivery: Delivery) -> list[Delivery]:
         """Take the records behind a known delivery that have another value.

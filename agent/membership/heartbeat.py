@@ -103,7 +103,7 @@ class Heartbeat:
         """
         try:
             self.current.was_late |= (
-                self._clock.now_s() - self.current.beaten_s > HEARTBEAT_MAX_AGE_S
+                self._clock.now_s() - self.current.beaten_at_s > HEARTBEAT_MAX_AGE_S
             )
             for lease in list(self._leases):
                 await self._beat(lease)
@@ -132,7 +132,7 @@ class Heartbeat:
         report = self._reported() if lease is self.current else ""
         alive = await self._write_beat(lease.agent_id, report)
         if alive:
-            lease.beaten_s = before_s
+            lease.beaten_at_s = before_s
         else:
             lease.is_lost = True
         is_idle = lease.running == 0 and lease.hooks == 0

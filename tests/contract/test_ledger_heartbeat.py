@@ -88,7 +88,7 @@ async def test_a_registered_agent_has_a_fresh_lease(ledger_db: LedgerDatabase) -
     lease = await beating.register()
 
     assert beating.current is lease
-    assert lease.beaten_s == 1000.0
+    assert lease.beaten_at_s == 1000.0
     assert lease.may_claim(1000.0 + HEARTBEAT_MAX_AGE_S)
     assert not lease.may_claim(1000.1 + HEARTBEAT_MAX_AGE_S)
     assert list(agents(ledger_db)) == [lease.agent_id]
@@ -103,7 +103,7 @@ async def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
 
     assert await beating.beat_once()
 
-    assert (beating.current, lease.beaten_s) == (lease, 1003.0)
+    assert (beating.current, lease.beaten_at_s) == (lease, 1003.0)
     row = agents(ledger_db)[lease.agent_id]
     assert (row.report, row.notice, row.revision) == (REPORT, "", "0005")
 
@@ -121,7 +121,7 @@ async def test_a_report_that_cannot_be_made_costs_no_heartbeat(
         clock.now += 3
         assert await beating.beat_once()
 
-    assert lease.beaten_s == clock.now
+    assert lease.beaten_at_s == clock.now
     assert agents(ledger_db)[lease.agent_id].report is None
     assert [message for message in caplog.messages if "division by zero" in message] == [
         caplog.messages[0]
@@ -160,7 +160,7 @@ async def test_nothing_starts_under_an_incarnation_that_was_late(ledger_db: Ledg
 
     reports = {agent_id: row.report for agent_id, row in agents(ledger_db).items()}
     assert reports == {old.agent_id: None, beating.current.agent_id: REPORT}
-    assert old.beaten_s == clock.now
+    assert old.beaten_at_s == clock.now
     assert not old.may_claim(clock.now)
 
 
@@ -176,7 +176,7 @@ async def test_a_lost_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -
     await beating.beat_once()
 
     assert old.is_lost
-    assert not old.may_claim(old.beaten_s)
+    assert not old.may_claim(old.beaten_at_s)
     assert beating.current.agent_id != old.agent_id
     assert agents(ledger_db)[old.agent_id].lost_at is not None
     assert agents(ledger_db)[beating.current.agent_id].lost_at is None
@@ -201,7 +201,7 @@ async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(
         clock.now += 3
         ledger_db.ago(tables.agent.c.seen_at, 5, old.agent_id)
         await beating.beat_once()
-        assert old.beaten_s == clock.now
+        assert old.beaten_at_s == clock.now
         assert agents(ledger_db)[old.agent_id].stopped_at is None
     old.running = 0
     clock.now += 3
@@ -248,7 +248,7 @@ async def test_a_beat_that_fails_is_tried_again_soon(
         leases.HEARTBEAT_S,
         leases.HEARTBEAT_S,
     ]
-    assert lease.beaten_s == 1000.0
+    assert lease.beaten_at_s == 1000.0
 
 
 async def test_a_deadlock_is_tried_again_at_once(
@@ -272,7 +272,7 @@ async def test_a_deadlock_is_tried_again_at_once(
     monkeypatch.setattr(leases, "beat", beat)
 
     assert await beating.beat_once()
-    assert (lease.beaten_s, left, caplog.messages) == (clock.now, [], [])
+    assert (lease.beaten_at_s, left, caplog.messages) == (clock.now, [], [])
 
     left[:] = [1213] * DEADLOCK_TRIES
     assert not await beating.beat_once(), "a server that has nothing but deadlocks is told of"
@@ -294,7 +294,7 @@ async def test_an_outage_is_an_answer_and_no_end(
         )
         clock.now += 3
         assert not await beating.beat_once()
-    assert (beating.current, old.beaten_s) == (old, 1000.0)
+    assert (beating.current, old.beaten_at_s) == (old, 1000.0)
     clock.now += HEARTBEAT_MAX_AGE_S
 
     assert await beating.beat_once()
@@ -339,4 +339,4 @@ async def test_the_lease_is_dated_before_its_beat(
     clock.now += 3
     await beating.beat_once()
 
-    assert lease.beaten_s == 1003.0
+    assert lease.beaten_at_s == 1003.0

@@ -190,7 +190,7 @@ def claimed(
     delivery = Delivery(
         PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE
     )
-    delivery.row, delivery.owner, delivery.lease, delivery.claimed_s = (
+    delivery.row, delivery.owner, delivery.lease, delivery.claimed_at_s = (
         row,
         9,
         Lease(1, now_s),

@@ -21,7 +21,7 @@ def test_a_lease_that_was_lost_or_late_never_allows_a_claim_again(flag: str) -> 
     """No later heartbeat makes a lost or late lease allow new claims."""
     lease = Lease(7, 100.0)
     setattr(lease, flag, True)
-    lease.beaten_s = 200.0
+    lease.beaten_at_s = 200.0
 
     assert not lease.may_claim(200.0)
 

@@ -80,7 +80,7 @@ def test_a_task_that_was_released_meanwhile_is_claimed_again() -> None:
     for _ in range(AGAIN_AT_ONCE + 6):
         harness.handle(ClaimAnswer.AGAIN)
         states.append(harness.delivery.state)
-        dues_s.append(harness.delivery.wake_s - NOW_S)
+        dues_s.append(harness.delivery.wake_at_s - NOW_S)
 
     assert states[:AGAIN_AT_ONCE] == [DeliveryState.READY] * AGAIN_AT_ONCE
     assert dues_s[AGAIN_AT_ONCE:] == [2.0, 4.0, 8.0, *[AGAIN_MOST_S] * 3]

@@ -13,7 +13,7 @@ from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, 
 def silent(delivery: Delivery) -> None:
     """Make the heartbeat silent for as long as other agents wait."""
     assert delivery.lease is not None
-    delivery.lease.beaten_s -= HEARTBEAT_MAX_AGE_S + 1
+    delivery.lease.beaten_at_s -= HEARTBEAT_MAX_AGE_S + 1
 
 
 def test_a_task_whose_lease_ran_out_is_released() -> None:

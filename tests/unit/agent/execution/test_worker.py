@@ -76,7 +76,7 @@ def claimed(**changes: Any) -> Delivery:
         "route": "default",
         "snoozes": 3,
         "row": row,
-        "claimed_s": 1000.0,
+        "claimed_at_s": 1000.0,
     }
     return Delivery(**(given | changes))
 
@@ -161,4 +161,4 @@ def test_an_answer_is_written_within_its_claim() -> None:
     assert delivery.row is not None
 
     assert asyncio.run(worker.write(delivery, delivery.row, GOOD)) is GOOD
-    assert until == [delivery.claimed_s + DEADLINE_S - 5]
+    assert until == [delivery.claimed_at_s + DEADLINE_S - 5]

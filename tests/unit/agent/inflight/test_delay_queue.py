@@ -1,6 +1,6 @@
 """The delay queue: deliveries are due at their time, or at once when their holder is gone."""
 
-from agent.inflight.delay_queue import FEW, LONGEST_S, DelayQueue
+from agent.inflight.delay_queue import LONGEST_S, MIN_HEAP, DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 from agent.ports import Partition, Row
@@ -90,14 +90,14 @@ def test_places_that_were_left_are_forgotten() -> None:
     queue, waiting, gone = DelayQueue(), new_delivery(1), new_delivery(2)
     delay_while_held(queue, gone, A, 9e8)
     gone.state = DeliveryState.ENDED
-    for second in range(10 * FEW):
+    for second in range(10 * MIN_HEAP):
         queue.put(waiting, float(second))
         assert queue.take_due(float(second), 10) == [waiting]
         queue.put(waiting, 9e9 + second)
 
-    assert len(queue) <= 2 * FEW
+    assert len(queue) <= 2 * MIN_HEAP
     assert queue._by_agent == {}
-    assert queue.take_due(9e9 + 10 * FEW, 10) == [waiting]
+    assert queue.take_due(9e9 + 10 * MIN_HEAP, 10) == [waiting]
 
 
 def test_a_task_held_by_another_agent_is_asked_about_ever_less_often() -> None:
@@ -106,8 +106,8 @@ def test_a_task_held_by_another_agent_is_asked_about_ever_less_often() -> None:
     now_s, waits = 0.0, []
     for _ in range(6):
         delay_while_held(queue, delivery, A, now_s)
-        waits.append(delivery.wake_s - now_s)
-        now_s = delivery.wake_s
+        waits.append(delivery.wake_at_s - now_s)
+        now_s = delivery.wake_at_s
         assert queue.take_due(now_s, 1) == [delivery]
 
     assert waits == [1.0, 2.0, 4.0, 8.0, LONGEST_S, LONGEST_S]

@@ -58,7 +58,7 @@ def test_a_report_says_what_runs() -> None:
     async def run() -> AgentReport:
         slots = harness.slots()
         old = claimed(5, now_s)
-        old.claimed_s -= 20
+        old.claimed_at_s -= 20
         slots.start(old)
         slots.start(claimed(6, now_s, lease_losses=2))
         await asyncio.sleep(0)
