@@ -19,7 +19,7 @@ from producer.input.excluded_files import own_files
 from producer.input.known_routes import KnownRoutes
 from producer.input.known_sources import SOURCES_FROM, KnownSources
 from producer.input.known_types import KnownTypes
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from producer.input.missing_prompts import MissingPrompts
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.ledger import batch_options, store, tally
@@ -140,7 +140,7 @@ def _checked(
     reported: frozenset[str],
     source: Input,
     older: "OlderAgents",
-) -> Iterator[Good | Bad]:
+) -> Iterator[ValidLine | InvalidLine]:
     """Return the input's lines; tasks that would certainly fail become bad lines."""
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
     routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older.without_routes)
@@ -224,7 +224,7 @@ async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | No
     return ask
 
 
-def _nothing(_line: Good) -> None:
+def _nothing(_line: ValidLine) -> None:
     pass
 
 
@@ -251,9 +251,9 @@ async def _load(
     parts: Parts,
     options: argparse.Namespace,
     source: Input,
-    lines: Iterable[Good | Bad],
+    lines: Iterable[ValidLine | InvalidLine],
     report: BadLineReport,
-    is_new: Callable[[Good], None],
+    is_new: Callable[[ValidLine], None],
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
     batch = source.batch
@@ -316,11 +316,11 @@ async def _load(
 
 
 def _recorded(
-    lines: Iterable[Good | Bad], sums: Sums | None, digest: InputDigest
-) -> Iterator[Good | Bad]:
+    lines: Iterable[ValidLine | InvalidLine], sums: Sums | None, digest: InputDigest
+) -> Iterator[ValidLine | InvalidLine]:
     for line in lines:
         digest.add(line)
-        if sums is not None and isinstance(line, Good):
+        if sums is not None and isinstance(line, ValidLine):
             sums.add(line)
         yield line
 

@@ -18,7 +18,7 @@ from typing import IO
 from producer.input.documents import documents_batch, read_documents
 from producer.input.excluded_files import own_files
 from producer.input.file_tree import FileTree
-from producer.input.lines import STDIN, Bad, Good, batch_name, read_lines
+from producer.input.lines import STDIN, InvalidLine, ValidLine, batch_name, read_lines
 from producer.input.object_documents import objects_batch, read_objects
 from producer.input.position import Position
 from producer.input.rejects import rejects_path
@@ -91,13 +91,13 @@ class Input:
             return objects_batch(source) if is_object_uri(source) else documents_batch(source)
         return batch_name(self._options.file, datetime.fromtimestamp(SystemClock().utc_s(), UTC))
 
-    def lines(self) -> Iterator[Good | Bad]:
+    def lines(self) -> Iterator[ValidLine | InvalidLine]:
         """Return the lines from the start, at most --limit of them; the load's end closes them."""
         lines = self._open_lines()
         self._stack.callback(_close, lines)
         return islice(lines, self._options.limit)
 
-    def _open_lines(self) -> Generator[Good | Bad, None, None]:
+    def _open_lines(self) -> Generator[ValidLine | InvalidLine, None, None]:
         options = self._options
         if options.documents is None:
             source = self._spooled or options.file
@@ -160,7 +160,7 @@ class Input:
         self._spooled = file.name
 
 
-def _close(lines: Generator[Good | Bad, None, None]) -> None:
+def _close(lines: Generator[ValidLine | InvalidLine, None, None]) -> None:
     """Close an input that was not read to its end."""
     # A thread that nobody waits for may still read it: then it stays open.
     with suppress(ValueError):

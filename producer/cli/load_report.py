@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from producer.input.estimate import Estimate
 from producer.input.excluded_files import own_files
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from producer.input.long_documents import LongDocuments
 from producer.input.past_deadlines import PastDeadlines
 from producer.input.prompt_order import PromptOrder
@@ -42,13 +42,13 @@ class Sums:
         self.long = LongDocuments(config)
         self.prompts = PromptOrder(config)
 
-    def add(self, line: Good) -> None:
+    def add(self, line: ValidLine) -> None:
         """Check one task, new or not, for a document out of reach."""
         uri = line.task.uri
         if uri is not None:
             (self.outside if is_file_uri(uri) else self.unallowed).add(uri)
 
-    def add_new(self, line: Good) -> None:
+    def add_new(self, line: ValidLine) -> None:
         """Add one new task."""
         self.estimate.add(line)
         self.time.add(line)
@@ -77,7 +77,7 @@ class Sums:
 class _Alike:
     """Files with the same fault."""
 
-    first: Bad
+    first: InvalidLine
     names: list[str] = field(default_factory=list)
     count: int = 0
 
@@ -105,7 +105,7 @@ class BadLineReport:
         self._alike: dict[tuple[str, str], _Alike] = {}
         self._has_more = False
 
-    def bad(self, line: Bad) -> None:
+    def bad(self, line: InvalidLine) -> None:
         """Report one line.
 
         Raises TooManyRejectsError, and ConfigError if the rejects file cannot be written.
@@ -126,7 +126,7 @@ class BadLineReport:
             note(f"... other faults are in {self.rejects.path}")
         self._alike, self._has_more = {}, False
 
-    def _group(self, line: Bad) -> None:
+    def _group(self, line: InvalidLine) -> None:
         fault = _NUMBER.sub("N", line.problem), line.fix
         if fault not in self._alike and len(self._alike) == SHOWN:
             self._has_more = True

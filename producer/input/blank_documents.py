@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from producer.input.excluded_files import resolved, root_of
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 from schemas.task.line_fields import is_file_uri
 
@@ -26,12 +26,14 @@ class BlankDocuments:
     def __init__(self, roots: Iterable[Path], own: Collection[Path] = ()) -> None:
         self._roots, self._own = resolved(roots), resolved(own)
 
-    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+    def checked(
+        self, lines: Iterable[ValidLine | InvalidLine]
+    ) -> Iterator[ValidLine | InvalidLine]:
         """Yield the lines; a task with a blank document becomes a bad line."""
         for line in lines:
-            yield self._checked(line) if isinstance(line, Good) else line
+            yield self._checked(line) if isinstance(line, ValidLine) else line
 
-    def _checked(self, line: Good) -> Good | Bad:
+    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
         uri = line.task.uri
         if uri is None or not is_file_uri(uri) or line.document:  # --documents reads its files
             return line
@@ -40,7 +42,7 @@ class BlankDocuments:
             return line
         fix = "leave the line out, or name a document with text"
         error = f"names a document that {problem}"
-        return Bad(line.line, "input.uri", error, fix, line.value.decode())
+        return InvalidLine(line.line, "input.uri", error, fix, line.value.decode())
 
     def _problem(self, uri: str) -> str:
         path = unquote(urlsplit(uri).path, errors="surrogateescape")

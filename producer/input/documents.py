@@ -1,7 +1,7 @@
 """Turns documents into task lines: `producer load --documents`.
 
 The bytes are the same at every load, so a second load is recognized. A document that cannot be read
-is a `Bad` with its number in sorted order; it stops nothing.
+is an `InvalidLine` with its number in sorted order; it stops nothing.
 """
 
 import os
@@ -16,7 +16,7 @@ import orjson
 
 from producer.input.document_source import MAX_TEXT_BYTES, UnusableError, source_of
 from producer.input.file_tree import FileEntry, FileTree, shown
-from producer.input.lines import Bad, Good, read_line
+from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.errors import ConfigError
 from schemas.task.line import LineError, parse
 from schemas.task.line_json import read_object, reading, refuse_rounded
@@ -31,7 +31,7 @@ def read_documents(
     schema: Path | None = None,
     by_uri: bool = False,
     leave_out: Collection[Path] = (),
-) -> Generator[Good | Bad, None, None]:
+) -> Generator[ValidLine | InvalidLine, None, None]:
     """Return the tasks of a folder's or glob's documents, sorted by id.
 
     One file at a time is in memory. A text in UTF-8 of up to 256 KiB goes into the task. Any other
@@ -98,7 +98,9 @@ def task_line(key: str, question: dict[str, Any], source: dict[str, Any]) -> byt
     return orjson.dumps({"id": key, "prompt": question["prompt"], "input": source} | question)
 
 
-def _read(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -> Good | Bad:
+def _read(
+    number: int, entry: FileEntry, question: dict[str, Any], limit: int
+) -> ValidLine | InvalidLine:
     try:
         with reading(memory=True):
             return _task(number, entry, question, limit)
@@ -106,7 +108,9 @@ def _read(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
         return _bad(number, entry, error.error, error.fix)
 
 
-def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -> Good | Bad:
+def _task(
+    number: int, entry: FileEntry, question: dict[str, Any], limit: int
+) -> ValidLine | InvalidLine:
     if entry.problem:
         return _bad(number, entry, entry.problem, entry.fix)
     try:
@@ -123,13 +127,13 @@ def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
         return _bad(number, entry, str(error), error.fix)
 
 
-def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> Bad:
-    return Bad(number, "", problem, fix, None, shown(entry.id))
+def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> InvalidLine:
+    return InvalidLine(number, "", problem, fix, None, shown(entry.id))
 
 
-def named(line: Good | Bad, name: str) -> Good | Bad:
+def named(line: ValidLine | InvalidLine, name: str) -> ValidLine | InvalidLine:
     """Return the line with the name of its document, whose errors nobody repairs in the line."""
-    if isinstance(line, Good):
+    if isinstance(line, ValidLine):
         return replace(line, document=name)
     fix = line.fix
     if line.field == "id":

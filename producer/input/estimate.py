@@ -6,7 +6,7 @@ It counts four bytes a token, and says that it is an estimate.
 from collections import Counter
 from typing import Any
 
-from producer.input.lines import Good
+from producer.input.lines import ValidLine
 from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.routing import configured_route
@@ -33,7 +33,7 @@ class Estimate:
         self._bytes: Counter[str] = Counter()
         self.tasks = 0
 
-    def add(self, line: Good) -> None:
+    def add(self, line: ValidLine) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
         self._bytes[model_of(self._config, line.task)] += len(line.value) + (line.task.size or 0)

@@ -6,7 +6,7 @@ Such a task would wait in every agent.
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.settings.config import Config
 from schemas.settings.fallback import chain
@@ -44,12 +44,14 @@ class KnownRoutes:
             if name not in self._names:
                 raise ConfigError(f"--routes-allowed: {name!r} is no route; {self._fix(name)}")
 
-    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+    def checked(
+        self, lines: Iterable[ValidLine | InvalidLine]
+    ) -> Iterator[ValidLine | InvalidLine]:
         """Yield the lines; a task that could take no route becomes a bad line."""
         for line in lines:
-            yield self._checked(line) if isinstance(line, Good) else line
+            yield self._checked(line) if isinstance(line, ValidLine) else line
 
-    def _checked(self, line: Good) -> Good | Bad:
+    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
         task = line.task
         named = [("route", task.route or ""), *(("routes_allowed", name) for name in _of(task))]
         if self._older and (task.route is not None or task.routes_allowed is not None):
@@ -69,7 +71,7 @@ class KnownRoutes:
             "name an allowed route as the task's `route`, or allow its own one",
         )
 
-    def _may_run(self, line: Good, allowed: tuple[str, ...]) -> bool:
+    def _may_run(self, line: ValidLine, allowed: tuple[str, ...]) -> bool:
         task = line.task
         route = configured_route(self._config, task.type, task.model, task.route)
         if route is None:
@@ -77,7 +79,7 @@ class KnownRoutes:
         routes = route, *(step.route for step in chain(self._config, route))
         return any(name in allowed for name in routes)
 
-    def _own_route(self, line: Good) -> str:
+    def _own_route(self, line: ValidLine) -> str:
         task = line.task
         route = configured_route(self._config, task.type, task.model, task.route)
         return f"the route {route}" if route else f"a route for the model {task.model}"
@@ -94,6 +96,8 @@ def _of(task: TaskLine) -> tuple[str, ...]:
     return task.routes_allowed or ()
 
 
-def _bad(line: Good, field: str, problem: str, fix: str) -> Bad:
+def _bad(line: ValidLine, field: str, problem: str, fix: str) -> InvalidLine:
     text = line.value.decode()
-    return Bad(line.line, field, problem, fix, None if line.document else text, line.document)
+    return InvalidLine(
+        line.line, field, problem, fix, None if line.document else text, line.document
+    )

@@ -5,7 +5,7 @@ Such an agent would give up the task as no task line.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from schemas.task.line_fields import is_file_uri
 
 SOURCES_FROM = "0009"  # the revision of the first agents that read more than files
@@ -19,16 +19,20 @@ class KnownSources:
     def __init__(self, older: Sequence[str] = ()) -> None:
         self._older = ", ".join(older)
 
-    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+    def checked(
+        self, lines: Iterable[ValidLine | InvalidLine]
+    ) -> Iterator[ValidLine | InvalidLine]:
         """Yield the lines; a task that older agents would give up becomes a bad line."""
         for line in lines:
-            yield self._checked(line) if self._older and isinstance(line, Good) else line
+            yield self._checked(line) if self._older and isinstance(line, ValidLine) else line
 
-    def _checked(self, line: Good) -> Good | Bad:
+    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
         task = line.task
         is_known = task.uri is None or (is_file_uri(task.uri) and task.etag is None)
         if is_known:
             return line
         field = "input.uri" if task.uri and not is_file_uri(task.uri) else "input.etag"
         text = None if line.document else line.value.decode()
-        return Bad(line.line, field, f"{_UNKNOWN} ({self._older})", _FIX, text, line.document)
+        return InvalidLine(
+            line.line, field, f"{_UNKNOWN} ({self._older})", _FIX, text, line.document
+        )

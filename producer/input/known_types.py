@@ -6,7 +6,7 @@ A task of a type that nobody knows would wait in every agent. Most often, its ty
 import difflib
 from collections.abc import Collection, Iterable, Iterator
 
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 
 _NAMED = 8  # known types that an error names
 
@@ -28,20 +28,22 @@ class KnownTypes:
     ) -> None:
         self._known = {*configured, *reported, *allowed}
 
-    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+    def checked(
+        self, lines: Iterable[ValidLine | InvalidLine]
+    ) -> Iterator[ValidLine | InvalidLine]:
         """Yield the lines; a task of an unknown type becomes a bad line."""
         for line in lines:
             yield self._refused(line) if self._is_unknown(line) else line
 
-    def _is_unknown(self, line: Good | Bad) -> bool:
-        return isinstance(line, Good) and line.task.type not in self._known
+    def _is_unknown(self, line: ValidLine | InvalidLine) -> bool:
+        return isinstance(line, ValidLine) and line.task.type not in self._known
 
-    def _refused(self, line: Good | Bad) -> Good | Bad:
-        if isinstance(line, Bad):
+    def _refused(self, line: ValidLine | InvalidLine) -> ValidLine | InvalidLine:
+        if isinstance(line, InvalidLine):
             return line
         name = line.task.type
         fix = self._fix(name)
-        return Bad(line.line, "type", f"{name!r} is unknown", fix, line.value.decode())
+        return InvalidLine(line.line, "type", f"{name!r} is unknown", fix, line.value.decode())
 
     def _fix(self, name: str) -> str:
         known = sorted(self._known)

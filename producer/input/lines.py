@@ -1,7 +1,7 @@
 """Reads the input of `producer load` in bounded memory, and yields good and bad lines.
 
 The input is a file or standard input, gzipped or not. No content of the input raises an error: a
-line that is no task becomes a `Bad` with its line number, and reading continues behind it.
+line that is no task becomes an `InvalidLine` with its line number, and reading continues behind it.
 """
 
 import gzip
@@ -33,7 +33,7 @@ _REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is 
 
 
 @dataclass(frozen=True, slots=True)
-class Good:
+class ValidLine:
     """A task to load.
 
     `line` counts from 1. `value` is the record's value: the line's bytes without the line end.
@@ -48,7 +48,7 @@ class Good:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class InvalidLine:
     """A line that is no task.
 
     `text` is the line as read, None if it was too large to keep or could not be read. `document` is
@@ -74,7 +74,7 @@ class Bad:
 
 def read_lines(
     source: str, *, stdin: BinaryIO, position: Position | None = None
-) -> Generator[Good | Bad, None, None]:
+) -> Generator[ValidLine | InvalidLine, None, None]:
     """Return every line of the file `source`, or of `stdin` if `source` is `-`.
 
     `position` follows how far it is read.
@@ -91,7 +91,7 @@ def read_lines(
 
 def _lines(
     opened: AbstractContextManager[IO[bytes]], *, packed: bool
-) -> Generator[Good | Bad, None, None]:
+) -> Generator[ValidLine | InvalidLine, None, None]:
     number = 0
     with opened as file:
         try:
@@ -106,7 +106,7 @@ def _lines(
             yield _damaged(number + 1, failure)
 
 
-def read_line(number: int, value: bytes) -> Good | Bad:
+def read_line(number: int, value: bytes) -> ValidLine | InvalidLine:
     """Read the task of one line, which may be a line of a rejects file."""
     try:
         with reading(memory=True):
@@ -115,7 +115,7 @@ def read_line(number: int, value: bytes) -> Good | Bad:
         return _bad(number, error, value.decode("utf-8", "replace"))
 
 
-def _read(number: int, value: bytes) -> Good | Bad:
+def _read(number: int, value: bytes) -> ValidLine | InvalidLine:
     try:
         task = parse(value)
     except LineError:
@@ -123,21 +123,21 @@ def _read(number: int, value: bytes) -> Good | Bad:
         if reject is None:
             raise
         return _repaired(number, reject)
-    return Good(number, task.key, value, task)
+    return ValidLine(number, task.key, value, task)
 
 
-def clashing(line: Good, batch: str) -> Bad:
+def clashing(line: ValidLine, batch: str) -> InvalidLine:
     """Return the error for a line whose id is already in the batch with other content."""
     if line.document:
         fix = "load the documents as they are now into another batch with --batch"
         problem = f"is in batch {batch!r} already with other content"
-        return Bad(line.line, "", problem, fix, None, line.document)
+        return InvalidLine(line.line, "", problem, fix, None, line.document)
     error = (
         f"{line.key!r} is in batch {batch!r} already with other content; "
         "white space and the order of fields count as content"
     )
     fix = "give the line another id, or load it into another batch with --batch"
-    return Bad(
+    return InvalidLine(
         line.line,
         "custom_id" if line.task.format == "openai" else "id",
         error,
@@ -231,14 +231,14 @@ def _skip(stream: IO[bytes]) -> int:
     return skipped
 
 
-def _bad(number: int, error: LineError, text: str | None) -> Bad:
-    return Bad(number, error.field, error.error, error.fix, text)
+def _bad(number: int, error: LineError, text: str | None) -> InvalidLine:
+    return InvalidLine(number, error.field, error.error, error.fix, text)
 
 
-def _damaged(number: int, failure: Exception) -> Bad:
+def _damaged(number: int, failure: Exception) -> InvalidLine:
     reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
     error = f"cannot be read, and neither can the rest: {reason}"
-    return Bad(
+    return InvalidLine(
         number,
         "",
         error,
@@ -265,12 +265,12 @@ def _rejected(value: bytes) -> dict[str, Any] | None:
     return line if type(line) is dict and line.keys() == _REJECT_FIELDS else None
 
 
-def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
+def _repaired(number: int, reject: dict[str, Any]) -> ValidLine | InvalidLine:
     text, old_error = (
         value if isinstance(value, str) else "" for value in (reject["text"], reject["error"])
     )
     if old_error.startswith(NOT_UTF8) and _REPLACEMENT in text:
-        return Bad(
+        return InvalidLine(
             number,
             "",
             old_error,
@@ -281,7 +281,7 @@ def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
     value = text.removeprefix("\ufeff").rstrip("\r\n").encode()
     if not value:
         fix = "load the file that it came from, or write the whole task line into text"
-        return Bad(
+        return InvalidLine(
             number,
             "text",
             "is missing: the line was too large to keep or could not be read",
@@ -292,4 +292,4 @@ def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
         task = parse(value)
     except LineError as error:
         return _bad(number, error, text)
-    return Good(number, task.key, value, task)
+    return ValidLine(number, task.key, value, task)

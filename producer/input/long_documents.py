@@ -7,7 +7,7 @@ estimated, from its bytes, so the result is a warning and no refusal.
 from heapq import heappushpop
 from itertools import count
 
-from producer.input.lines import Good
+from producer.input.lines import ValidLine
 from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.known_models import known_tokens
@@ -31,7 +31,7 @@ class LongDocuments:
         self._order = count()
         self.count = 0
 
-    def add(self, line: Good) -> None:
+    def add(self, line: ValidLine) -> None:
         """Check one task: its line, and the document that it names by URI."""
         if line.task.type == MAP_REDUCE:
             return  # its agents split it

@@ -5,7 +5,7 @@ Such a task would die at its first attempt.
 
 from collections.abc import Collection, Iterable, Iterator
 
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from schemas.settings.config import Config
 from schemas.task.line import PLACEHOLDER, TaskLine
 
@@ -24,17 +24,19 @@ class MissingPrompts:
             if settings.handler is None and name not in allowed
         }
 
-    def checked(self, lines: Iterable[Good | Bad]) -> Iterator[Good | Bad]:
+    def checked(
+        self, lines: Iterable[ValidLine | InvalidLine]
+    ) -> Iterator[ValidLine | InvalidLine]:
         """Yield the lines; a task without a prompt that fits becomes a bad line."""
         for line in lines:
-            yield self._checked(line) if isinstance(line, Good) else line
+            yield self._checked(line) if isinstance(line, ValidLine) else line
 
-    def _checked(self, line: Good) -> Good | Bad:
+    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
         task = line.task
         if task.body is not None or task.prompt is not None or task.type not in self._prompts:
             return line
         fault = _fault(task, self._prompts[task.type])
-        return line if fault is None else Bad(line.line, *fault, line.value.decode())
+        return line if fault is None else InvalidLine(line.line, *fault, line.value.decode())
 
 
 def _fault(task: TaskLine, prompt: str | None) -> tuple[str, str, str] | None:

@@ -13,7 +13,7 @@ from producer.input.document_source import MAX_DOCUMENT_BYTES
 from producer.input.documents import named, question_of, task_line
 from producer.input.excluded_files import is_hidden
 from producer.input.file_tree import matches_pattern
-from producer.input.lines import Bad, Good, read_line
+from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.errors import ConfigError, DocllmError, UnreachableError
 from schemas.objects.address import ObjectAddress, is_object_uri
 from schemas.objects.errors import ObjectError, ObjectFault
@@ -71,7 +71,7 @@ def read_objects(
     task_type: str | None = None,
     schema: Path | None = None,
     stores: ObjectStores | None = None,
-) -> Generator[Good | Bad, None, None]:
+) -> Generator[ValidLine | InvalidLine, None, None]:
     """Return the tasks of the objects below a prefix, in the store's order.
 
     A page of the listing is in memory. Each task names the URI, size and etag of its object.
@@ -97,7 +97,7 @@ def objects_batch(source: str) -> str:
 
 def _lines(
     entries: Iterator[ObjectEntry], question: dict[str, Any], source: str
-) -> Generator[Good | Bad, None, None]:
+) -> Generator[ValidLine | InvalidLine, None, None]:
     number = 0
     try:
         for entry in entries:
@@ -105,10 +105,12 @@ def _lines(
             yield _read(number, entry, question)
     except ObjectError as error:
         fix = "load again; what is loaded already is recognized"
-        yield Bad(number + 1, "", f"cannot be listed to the end: {error}", fix, None, source)
+        yield InvalidLine(
+            number + 1, "", f"cannot be listed to the end: {error}", fix, None, source
+        )
 
 
-def _read(number: int, entry: ObjectEntry, question: dict[str, Any]) -> Good | Bad:
+def _read(number: int, entry: ObjectEntry, question: dict[str, Any]) -> ValidLine | InvalidLine:
     problem, fix = "", ""
     if not entry.size:
         problem, fix = blank_problem(""), "remove the object, or leave it out with a pattern"
@@ -119,7 +121,7 @@ def _read(number: int, entry: ObjectEntry, question: dict[str, Any]) -> Good | B
         problem = "has a name that agents do not read"
         fix = "rename it: no part of a name is . or .., or holds an encoded slash or backslash"
     if problem:
-        return Bad(number, "", problem, fix, None, entry.name)
+        return InvalidLine(number, "", problem, fix, None, entry.name)
     source: dict[str, Any] = {"uri": entry.uri, "size": entry.size}
     if entry.etag is not None:
         source["etag"] = entry.etag

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from producer.input.lines import Good
+from producer.input.lines import ValidLine
 from schemas.task.wording import counted
 
 
@@ -11,10 +11,10 @@ class PastDeadlines:
 
     def __init__(self, utc_s: float) -> None:
         self._now = datetime.fromtimestamp(utc_s, UTC)
-        self._first: Good | None = None
+        self._first: ValidLine | None = None
         self.count = 0
 
-    def add(self, line: Good) -> None:
+    def add(self, line: ValidLine) -> None:
         """Check the deadline of one task."""
         deadline = line.task.deadline
         if deadline is not None and deadline < self._now:

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from producer.input.estimate import model_of
-from producer.input.lines import Good
+from producer.input.lines import ValidLine
 from schemas.settings.config import BYTES_PER_TOKEN, Config
 from schemas.task.line import PLACEHOLDER
 from schemas.task.wording import counted
@@ -39,7 +39,7 @@ class PromptOrder:
         # model.
         self._prompts: OrderedDict[Hashable, _Prompt] = OrderedDict()
 
-    def add(self, line: Good) -> None:
+    def add(self, line: ValidLine) -> None:
         """Count one task."""
         prompt = self._prompt_of(line)
         if len(prompt) * _MOST_CHAR_BYTES < _CACHED_BYTES or PLACEHOLDER not in prompt:
@@ -79,7 +79,7 @@ class PromptOrder:
         )
         return f" ({micro / 1_000_000:,.4f} at the full price)"
 
-    def _prompt_of(self, line: Good) -> str:
+    def _prompt_of(self, line: ValidLine) -> str:
         """Return the prompt of a task; empty if a handler may do anything with it."""
         settings = self._config.type_settings(line.task.type)
         if settings.handler is not None:

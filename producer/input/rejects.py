@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 
 import orjson
 
-from producer.input.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
+from producer.input.lines import REJECTS_SUFFIX, STDIN, InvalidLine, is_reject
 from producer.limits import MAX_REJECTS
 from producer.text.output_file import whole_file
 from producer.text.private_files import FILE_MODE
@@ -72,7 +72,7 @@ class Rejects:
             )
         return self
 
-    def add(self, bad: Bad) -> None:
+    def add(self, bad: InvalidLine) -> None:
         """Write one refused line; leave out its text if the line cannot be loaded from this file.
 
         Raises TooManyRejectsError if the file is full, and ConfigError if the disk is full.
@@ -131,7 +131,7 @@ class Rejects:
         )
 
 
-def _line(bad: Bad) -> bytes:
+def _line(bad: InvalidLine) -> bytes:
     error = f"{bad.document}: {bad.error}" if bad.document else bad.error
     reject = {
         "line": bad.line,

@@ -6,7 +6,7 @@ Answer tokens are not included, so the time is a lower bound.
 from dataclasses import dataclass
 from typing import Any
 
-from producer.input.lines import Good
+from producer.input.lines import ValidLine
 from producer.text.pace import duration
 from schemas.settings.account import account, quota_key, quotas
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
@@ -46,7 +46,7 @@ class TimeNeeded:
         self._keys: dict[tuple[str, str | None, str | None], tuple[str, str]] = {}
         self._loads: dict[str, _Load] = {}
 
-    def add(self, line: Good) -> None:
+    def add(self, line: ValidLine) -> None:
         """Count one task: its line, and the document that it names by URI."""
         if not self._limits:
             return

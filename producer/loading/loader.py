@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from producer.input.lines import Bad, Good, clashing
+from producer.input.lines import InvalidLine, ValidLine, clashing
 from producer.ledger import outbox, store
 from producer.ledger.batch_options import TaskDefaults
 from producer.ledger.new_tasks import NewTask
@@ -56,12 +56,12 @@ class Summary:
 class _InOrder:
     """Reports bad lines in the order of the input, although chunks finish in any order."""
 
-    def __init__(self, refuse: Callable[[Bad], None]) -> None:
+    def __init__(self, refuse: Callable[[InvalidLine], None]) -> None:
         self._refuse = refuse
         self._next = 0
-        self._waiting: dict[int, list[Bad]] = {}
+        self._waiting: dict[int, list[InvalidLine]] = {}
 
-    def put(self, number: int, lines: Iterable[Bad]) -> None:
+    def put(self, number: int, lines: Iterable[InvalidLine]) -> None:
         """Take the bad lines of a chunk; refuse those whose turn it is."""
         self._waiting[number] = sorted(lines, key=lambda bad: bad.line)
         while self._next in self._waiting:
@@ -88,8 +88,8 @@ class Loader:
         defaults: TaskDefaults,
         overflow: int,
         backlog: BacklogLimit,
-        reject: Callable[[Bad], None],
-        is_new: Callable[[Good], None],
+        reject: Callable[[InvalidLine], None],
+        is_new: Callable[[ValidLine], None],
         progress: Callable[[int], None],
         traces: PublicationTraces | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class Loader:
         self._progress = progress
         self.summary = Summary()
 
-    async def load(self, lines: Iterable[Good | Bad]) -> Summary:
+    async def load(self, lines: Iterable[ValidLine | InvalidLine]) -> Summary:
         """Load every good line and report every bad one.
 
         Lines are read on a thread, because standard input may be slow. Raises what stopped the
@@ -129,7 +129,7 @@ class Loader:
         await self._transactions.write(store.close_batch, self._into)
         return self.summary
 
-    async def _load(self, lines: Iterable[Good | Bad]) -> None:
+    async def _load(self, lines: Iterable[ValidLine | InvalidLine]) -> None:
         room = asyncio.Semaphore(IN_FLIGHT)
         parts = chunks(lines, SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK)
         refusals = _InOrder(self._refuse)
@@ -138,8 +138,8 @@ class Loader:
                 chunk = await self._reading(lambda: next(parts, []))
                 if not chunk:
                     return
-                bad_lines = [line for line in chunk if isinstance(line, Bad)]
-                good_lines = [line for line in chunk if isinstance(line, Good)]
+                bad_lines = [line for line in chunk if isinstance(line, InvalidLine)]
+                good_lines = [line for line in chunk if isinstance(line, ValidLine)]
                 if not good_lines:
                     refusals.put(number, bad_lines)
                 else:
@@ -153,16 +153,23 @@ class Loader:
                     group.create_task(loading).add_done_callback(lambda _: room.release())
 
     def _refuse_of_chunk(
-        self, refusals: _InOrder, number: int, bad: Sequence[Bad], clashes: Sequence[Good]
+        self,
+        refusals: _InOrder,
+        number: int,
+        bad: Sequence[InvalidLine],
+        clashes: Sequence[ValidLine],
     ) -> None:
         refusals.put(number, [*bad, *(clashing(line, self._into.name) for line in clashes)])
 
-    def _refuse(self, line: Bad) -> None:
+    def _refuse(self, line: InvalidLine) -> None:
         self.summary.bad += 1
         self._reject(line)
 
     async def _load_chunk(
-        self, chunk: Sequence[Good], first_id: int, refuse: Callable[[Sequence[Good]], None]
+        self,
+        chunk: Sequence[ValidLine],
+        first_id: int,
+        refuse: Callable[[Sequence[ValidLine]], None],
     ) -> None:
         tasks = [
             new_task(
@@ -226,13 +233,15 @@ class Loader:
         return self._traces.headers(item[1], order.destination, item[2], order.id)
 
 
-def chunks(lines: Iterable[Good | Bad], size: int) -> Iterator[list[Good | Bad]]:
+def chunks(
+    lines: Iterable[ValidLine | InvalidLine], size: int
+) -> Iterator[list[ValidLine | InvalidLine]]:
     """Yield the lines in lists of at most `size`, bounded in bytes too."""
-    chunk: list[Good | Bad] = []
+    chunk: list[ValidLine | InvalidLine] = []
     chunk_bytes = 0
     for line in lines:
         chunk.append(line)
-        chunk_bytes += len(line.value) if isinstance(line, Good) else 0
+        chunk_bytes += len(line.value) if isinstance(line, ValidLine) else 0
         if len(chunk) >= size or chunk_bytes >= CHUNK_BYTES:
             yield chunk
             chunk, chunk_bytes = [], 0

@@ -8,7 +8,7 @@ import hashlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from producer.input.lines import Bad, Good, clashing
+from producer.input.lines import InvalidLine, ValidLine, clashing
 from producer.ledger.new_tasks import NewTask
 from producer.ledger.store import Accepted
 from producer.loading.loader import CHUNK, Summary, chunks
@@ -31,12 +31,12 @@ class InputDigest:
         self.lines = 0
         self._hash = hashlib.blake2b(digest_size=16)
 
-    def add(self, line: Good | Bad) -> None:
+    def add(self, line: ValidLine | InvalidLine) -> None:
         """Add the next line."""
         self.lines += 1
         self._hash.update(
             digest(line.key.encode(), line.value)
-            if isinstance(line, Good)
+            if isinstance(line, ValidLine)
             else str(line).encode("utf-8", "replace")
         )
 
@@ -106,8 +106,8 @@ class Preflight:
         batch: str,
         reading: Executor,
         ask: Ask | None,
-        reject: Callable[[Bad], None],
-        is_new: Callable[[Good], None],
+        reject: Callable[[InvalidLine], None],
+        is_new: Callable[[ValidLine], None],
     ) -> None:
         self._batch = batch
         self._reading = reading
@@ -116,7 +116,7 @@ class Preflight:
         self._is_new = is_new
         self.summary = Summary()
 
-    async def read(self, lines: Iterable[Good | Bad]) -> Summary:
+    async def read(self, lines: Iterable[ValidLine | InvalidLine]) -> Summary:
         """Read to the end; return what a load would do."""
         index, chunks_left = KeyIndex(), chunks(lines, CHUNK)
         try:
@@ -126,8 +126,8 @@ class Preflight:
             await self._reading(index.close)  # a statement may still run on that executor
         return self.summary
 
-    async def _check_chunk(self, chunk: Sequence[Good | Bad], index: KeyIndex) -> None:
-        good_lines = [line for line in chunk if isinstance(line, Good)]
+    async def _check_chunk(self, chunk: Sequence[ValidLine | InvalidLine], index: KeyIndex) -> None:
+        good_lines = [line for line in chunk if isinstance(line, ValidLine)]
         tasks = [
             new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None)
             for line in good_lines
@@ -139,7 +139,7 @@ class Preflight:
             new, clashes = new & in_ledger.new.keys(), clashes | set(in_ledger.clashing)
         for position in sorted(new):
             self._is_new(good_lines[position])
-        bad_lines = [line for line in chunk if isinstance(line, Bad)] + [
+        bad_lines = [line for line in chunk if isinstance(line, InvalidLine)] + [
             clashing(good_lines[position], self._batch) for position in clashes
         ]
         for line in sorted(bad_lines, key=lambda bad: bad.line):

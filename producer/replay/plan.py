@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from producer.input.estimate import Estimate
-from producer.input.lines import Good, read_line
+from producer.input.lines import ValidLine, read_line
 from producer.ledger.dead_letters import error_groups, failure_groups, selection_query
 from producer.ledger.dead_letters.error_groups import Group
 from producer.ledger.dead_letters.failure_groups import NOTHING, TotalCost
@@ -173,7 +173,7 @@ def measure(read: Read, group: str, request: ReplayRequest, tasks: int, estimate
     for start in range(0, len(ids), _PAGE):
         for body in read(partial(_inputs, ids=ids[start : start + _PAGE])):
             line = read_line(0, body)
-            if isinstance(line, Good):
+            if isinstance(line, ValidLine):
                 estimate.add(line)
     if estimate.tasks:
         estimate.scale(tasks)

@@ -21,7 +21,7 @@ from agent.routes.accounts import Accounts
 from agent.wiring.agent import agent
 from agent.wiring.chosen import Chosen, Handles, Instruments, Providers, Registration, Workers
 from producer.app import Parts
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from producer.ledger import store
 from producer.ledger.batch_options import TaskDefaults
 from producer.loading.backlog_limit import BacklogLimit
@@ -244,7 +244,9 @@ class LoaderProgram(Program):
     Its input is slow, so that there is work as long as there are faults.
     """
 
-    def __init__(self, machine: Machine, lines: Sequence[Good | Bad], chunk_s: float) -> None:
+    def __init__(
+        self, machine: Machine, lines: Sequence[ValidLine | InvalidLine], chunk_s: float
+    ) -> None:
         self._chunk_s = chunk_s
         self._lines = lines
         super().__init__(machine, "load", self._run())

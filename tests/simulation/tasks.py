@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from producer.input.lines import Good
+from producer.input.lines import ValidLine
 from schemas.settings.config import DEFAULT_ROUTE
 from schemas.task.line import parse
 from tests.simulation.eventloop import EPOCH_S
@@ -28,7 +28,7 @@ def lines(
     models: Sequence[str],
     horizon_s: float,
     prefix: str = "",
-) -> list[Good]:
+) -> list[ValidLine]:
     """Return so many lines."""
     drawn = rng.choices(list(kinds), list(kinds.values()), k=count)
     return [
@@ -37,21 +37,21 @@ def lines(
     ]
 
 
-def bounded(lines: Sequence[Good], seed: int) -> list[Good]:
+def bounded(lines: Sequence[ValidLine], seed: int) -> list[ValidLine]:
     """Return the lines; some tasks may not leave their route, or go to one fallback alone."""
     rng = random.Random(f"bounds {seed}")  # noqa: S311 - a seed must give the same lines
     return [_within(line, rng) if rng.random() < BOUNDED else line for line in lines]
 
 
-def written(lines: Sequence[Good], seed: int) -> list[Good]:
+def written(lines: Sequence[ValidLine], seed: int) -> list[ValidLine]:
     """Return the lines; the results of most tasks go to the object store."""
     rng = random.Random(f"written {seed}")  # noqa: S311 - a seed must give the same lines
     return [_with(line, output_uri=OUTPUTS) if rng.random() < WRITTEN else line for line in lines]
 
 
 def placed(
-    lines: Sequence[Good], priorities: Sequence[int], tenants: Collection[str], seed: str
-) -> list[Good]:
+    lines: Sequence[ValidLine], priorities: Sequence[int], tenants: Collection[str], seed: str
+) -> list[ValidLine]:
     """Return the lines with priorities and tenants; half of the tasks are of the first tenant."""
     rng = random.Random(f"turns {seed}")  # noqa: S311 - a seed must give the same lines
     names = [*tenants, *[next(iter(tenants))] * (len(tenants) - 1)]
@@ -60,12 +60,12 @@ def placed(
     ]
 
 
-def _with(line: Good, **fields: object) -> Good:
+def _with(line: ValidLine, **fields: object) -> ValidLine:
     value = orjson.dumps(orjson.loads(line.value) | fields)
-    return Good(line.line, line.key, value, parse(value))
+    return ValidLine(line.line, line.key, value, parse(value))
 
 
-def _within(line: Good, rng: random.Random) -> Good:
+def _within(line: ValidLine, rng: random.Random) -> ValidLine:
     own = line.task.model or DEFAULT_ROUTE
     routes = rng.choice(([own], [own, SPARE], [own, SLOW]))
     return _with(line, routes_allowed=routes)
@@ -73,7 +73,7 @@ def _within(line: Good, rng: random.Random) -> Good:
 
 def _line(
     number: int, key: str, kind: str, rng: random.Random, models: Sequence[str], horizon_s: float
-) -> Good:
+) -> ValidLine:
     line = {"id": key, "prompt": "Sum {document}", "input": {"text": f"text {number}"}}
     if kind in {*HANDLED, LATER}:
         line["type"] = kind
@@ -88,4 +88,4 @@ def _line(
     if model := rng.choice(models):
         line["model"] = model
     value = orjson.dumps(line)
-    return Good(number + 1, key, value, parse(value))
+    return ValidLine(number + 1, key, value, parse(value))

@@ -30,7 +30,7 @@ from agent.reporting.telemetry import Counts
 from agent.routes import names as naming
 from agent.routes.evidence import by_answer
 from producer.input import lines
-from producer.input.lines import Bad, Good, read_lines
+from producer.input.lines import InvalidLine, ValidLine, read_lines
 from producer.ledger import quarantine
 from producer.ledger.quarantine import headers_of
 from producer.ledger.results import export as exports
@@ -109,8 +109,8 @@ def test_load_names_the_line_that_cannot_be_read_and_goes_on(
 
     first, bad, last = read_lines("-", stdin=io.BytesIO(b"\n".join(map(line, "abc"))))
 
-    assert (type(first), type(last)) == (Good, Good)
-    assert isinstance(bad, Bad)
+    assert (type(first), type(last)) == (ValidLine, ValidLine)
+    assert isinstance(bad, InvalidLine)
     assert (bad.line, bad.text) == (2, line("b").decode())
     assert names(error) in str(bad)
     str(bad).encode()
@@ -125,8 +125,8 @@ def test_load_names_a_line_that_makes_the_validator_panic() -> None:
         "-", stdin=io.BytesIO(b"\n".join([line("a"), line("b", schema=PANIC), line("c")]))
     )
 
-    assert (type(good), type(last)) == (Good, Good)
-    assert isinstance(bad, Bad)
+    assert (type(good), type(last)) == (ValidLine, ValidLine)
+    assert isinstance(bad, InvalidLine)
     assert str(bad).startswith(
         "line 2: schema is not a valid JSON Schema: the validator fails on it (PanicException"
     )
@@ -175,7 +175,7 @@ def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(
 
     (bad,) = read_lines("-", stdin=io.BytesIO(line("b", schema={"title": "never compiled before"})))
 
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, InvalidLine)
     assert names(error) in str(bad)
 
 

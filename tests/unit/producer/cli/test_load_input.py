@@ -12,7 +12,7 @@ import pytest
 
 from producer.cli.load_input import Input
 from producer.cli.parser import parser
-from producer.input.lines import Good
+from producer.input.lines import ValidLine
 from schemas.errors import ConfigError
 from schemas.settings.sources import load_config
 
@@ -52,7 +52,7 @@ def test_a_pause_of_standard_input_is_not_its_end(
         writer.start()
         if spooled:
             source.spool()
-        keys = [line.key for line in source.lines() if isinstance(line, Good)]
+        keys = [line.key for line in source.lines() if isinstance(line, ValidLine)]
         writer.join()
 
     assert keys == ["0", "1", "2", "3", "4"]
@@ -124,7 +124,7 @@ def test_an_input_that_is_not_read_to_its_end_is_closed(tmp_path: Path) -> None:
 
     with ExitStack() as stack:
         lines = given(tmp_path, stack, str(path)).lines()
-        assert isinstance(next(lines), Good)
+        assert isinstance(next(lines), ValidLine)
     assert list(lines) == []
 
 

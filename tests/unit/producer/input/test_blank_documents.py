@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 from producer.input.blank_documents import BlankDocuments
-from producer.input.lines import Bad, Good, read_line
+from producer.input.lines import InvalidLine, ValidLine, read_line
 
 
-def line(uri: str) -> Good | Bad:
+def line(uri: str) -> ValidLine | InvalidLine:
     fields = {"id": "a", "prompt": "Sum up: {document}", "input": {"uri": uri}}
     return read_line(3, orjson.dumps(fields))
 
@@ -19,7 +19,7 @@ def problem(root: Path, path: Path) -> str:
     """Return the error of a line that names this file, empty if it passes."""
     blank = BlankDocuments([root], own=[root / "docllm-data"])
     (checked,) = blank.checked([line(path.as_uri())])
-    return "" if isinstance(checked, Good) else str(checked)
+    return "" if isinstance(checked, ValidLine) else str(checked)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from producer.input.document_source import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES
 from producer.input.documents import documents_batch, read_documents
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from schemas.errors import ConfigError
 from tests.support.made_documents import made_docx, made_pdf, zipped
 
@@ -25,12 +25,12 @@ def fill(root: Path, *names: str) -> Path:
     return root
 
 
-def read(source: object, **more: Any) -> list[Good | Bad]:
+def read(source: object, **more: Any) -> list[ValidLine | InvalidLine]:
     return list(read_documents(str(source), **{"prompt": PROMPT} | more))
 
 
-def ids(lines: list[Good | Bad]) -> list[str]:
-    return [line.key for line in lines if isinstance(line, Good)]
+def ids(lines: list[ValidLine | InvalidLine]) -> list[str]:
+    return [line.key for line in lines if isinstance(line, ValidLine)]
 
 
 def test_a_small_document_travels_in_the_task(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 import orjson
 
 from producer.input.estimate import Estimate
-from producer.input.lines import Good, read_line
+from producer.input.lines import ValidLine, read_line
 from schemas.settings.config import Config, LLMConfig, Price, RouteConfig, TypeConfig
 
 
-def task(**fields: object) -> Good:
+def task(**fields: object) -> ValidLine:
     line = read_line(1, orjson.dumps({"id": "a", "prompt": "x" * 400} | fields))
-    assert isinstance(line, Good)
+    assert isinstance(line, ValidLine)
     return line
 
 

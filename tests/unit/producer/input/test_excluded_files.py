@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from producer.input.lines import Bad
+from producer.input.lines import InvalidLine
 from tests.unit.producer.input.test_documents import fill, ids, read
 
 
@@ -37,7 +37,7 @@ def test_a_link_to_a_file_of_docllms_own_is_a_bad_document(tmp_path: Path) -> No
 
     bad, good = read(tmp_path)
 
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, InvalidLine)
     assert (bad.document, bad.error) == ("a.txt", "is a link to a file of docllm's own")
     assert ids([good]) == ["z.txt"]
 
@@ -51,7 +51,7 @@ def test_a_hidden_document_goes_into_its_task_or_is_bad(tmp_path: Path) -> None:
 
     assert ids(read(tmp_path / ".*")) == [".a.txt"]
     (bad,) = read(tmp_path / ".*", by_uri=True)
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, InvalidLine)
     assert (f"{bad.document} {bad.error}", bad.fix) == (
         ".a.txt is hidden, and agents read no hidden file",
         "rename it; without --by-uri up to 262144 bytes go into the task",

@@ -11,7 +11,7 @@ from producer.input.documents import (
     documents_batch,
     read_documents,
 )
-from producer.input.lines import Bad
+from producer.input.lines import InvalidLine
 from schemas.errors import ConfigError
 from tests.unit.producer.input.test_documents import PROMPT, fill, ids, read
 
@@ -74,7 +74,9 @@ def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
     lines = read(root)
 
     assert ids(lines) == ["a.txt", "inside.txt", "sub/b.txt"]
-    assert sorted(f"{line.document} {line.error}" for line in lines if isinstance(line, Bad)) == [
+    assert sorted(
+        f"{line.document} {line.error}" for line in lines if isinstance(line, InvalidLine)
+    ) == [
         "dangling.txt is a link to nothing",
         "out is a link out of the folder",
         "out.txt is a link out of the folder",
@@ -91,7 +93,7 @@ def test_a_loop_of_links_is_a_bad_document(tmp_path: Path) -> None:
     lines = read(tmp_path, leave_out=[tmp_path / "back"])
 
     assert ids(lines) == ["a.txt"]
-    assert [f"{line.document} {line.error}" for line in lines if isinstance(line, Bad)] == [
+    assert [f"{line.document} {line.error}" for line in lines if isinstance(line, InvalidLine)] == [
         "loop is a link that cannot be followed: Too many levels of symbolic links",
         "there is a link that cannot be followed: Too many levels of symbolic links",
     ]
@@ -120,7 +122,7 @@ def test_folders_may_be_deep(deep: Path, pattern: str, expected: list[str]) -> N
     lines = read(deep / pattern)
 
     assert ids(lines) == expected
-    assert [line.field for line in lines if isinstance(line, Bad)] == ["id"]
+    assert [line.field for line in lines if isinstance(line, InvalidLine)] == ["id"]
 
 
 def test_a_pipe_is_reported_and_not_opened(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_a_folder_that_cannot_be_listed_is_named(
 
     (bad,) = read(tmp_path)
 
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, InvalidLine)
     assert (bad.document, bad.error) == (
         str(tmp_path),
         "cannot be listed: No such file or directory",

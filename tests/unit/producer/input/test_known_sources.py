@@ -7,18 +7,18 @@ import orjson
 import pytest
 
 from producer.input.known_sources import KnownSources
-from producer.input.lines import Bad, Good, read_line
+from producer.input.lines import InvalidLine, ValidLine, read_line
 
 FILE = {"uri": "file:///a", "size": 1}
 
 
-def good(**fields: Any) -> Good:
+def good(**fields: Any) -> ValidLine:
     line = read_line(1, orjson.dumps({"id": "a", "prompt": "{document}"} | fields))
-    assert isinstance(line, Good)
+    assert isinstance(line, ValidLine)
     return line
 
 
-def checked(line: Good, *older: str) -> Good | Bad:
+def checked(line: ValidLine, *older: str) -> ValidLine | InvalidLine:
     (found,) = KnownSources(older).checked([line])
     return found
 
@@ -37,7 +37,7 @@ def test_older_agents_would_give_up_the_task(source: dict[str, Any], field: str)
 
     refused = checked(line, "a1", "a2")
 
-    assert isinstance(refused, Bad)
+    assert isinstance(refused, InvalidLine)
     assert (refused.field, refused.text) == (field, line.value.decode())
     assert "(a1, a2); stop or update these agents" in str(refused)
     assert checked(line) == line
@@ -55,5 +55,5 @@ def test_a_document_is_named() -> None:
     """Nobody repairs the line of an object in a rejects file."""
     refused = checked(replace(good(input={"uri": "s3://b/a"}), document="a"), "a1")
 
-    assert isinstance(refused, Bad)
+    assert isinstance(refused, InvalidLine)
     assert (refused.document, refused.text) == ("a", None)

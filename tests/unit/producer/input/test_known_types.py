@@ -4,18 +4,18 @@ import orjson
 import pytest
 
 from producer.input.known_types import KnownTypes
-from producer.input.lines import Bad, Good, read_line
+from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.settings.config import Config, TypeConfig
 
 CONFIGURED = Config(types={"invoice": TypeConfig()}).known_types
 
 
-def line(number: int, **fields: object) -> Good | Bad:
+def line(number: int, **fields: object) -> ValidLine | InvalidLine:
     return read_line(number, orjson.dumps({"id": f"t{number}", "prompt": "x"} | fields))
 
 
-def refused(types: KnownTypes, *lines: Good | Bad) -> list[Bad]:
-    return [checked for checked in types.checked(lines) if isinstance(checked, Bad)]
+def refused(types: KnownTypes, *lines: ValidLine | InvalidLine) -> list[InvalidLine]:
+    return [checked for checked in types.checked(lines) if isinstance(checked, InvalidLine)]
 
 
 def test_a_misspelt_type_is_refused_with_its_line_and_the_nearest_one() -> None:
@@ -24,7 +24,7 @@ def test_a_misspelt_type_is_refused_with_its_line_and_the_nearest_one() -> None:
 
     (bad,) = refused(KnownTypes(configured=CONFIGURED), line(6, type="invoice"), bad_line)
 
-    assert isinstance(bad_line, Good)
+    assert isinstance(bad_line, ValidLine)
     assert (bad.line, bad.field, bad.text) == (7, "type", bad_line.value.decode())
     assert str(bad) == (
         "line 7: type 'invocie' is unknown; did you mean invoice? "

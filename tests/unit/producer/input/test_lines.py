@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from producer.input.lines import Bad, Good, batch_name, clashing, read_line, read_lines
+from producer.input.lines import InvalidLine, ValidLine, batch_name, clashing, read_line, read_lines
 from producer.input.rejects import Rejects
 from schemas.errors import ConfigError
 from schemas.task.envelope import MAX_TASK_BYTES
@@ -19,12 +19,12 @@ def task(key: str = "a") -> bytes:
     return orjson.dumps({"id": key, "prompt": "Say hello"})
 
 
-def read(content: bytes) -> list[Good | Bad]:
+def read(content: bytes) -> list[ValidLine | InvalidLine]:
     return list(read_lines("-", stdin=io.BytesIO(content)))
 
 
-def good(lines: list[Good | Bad]) -> list[tuple[int, str]]:
-    return [(line.line, line.key) for line in lines if isinstance(line, Good)]
+def good(lines: list[ValidLine | InvalidLine]) -> list[tuple[int, str]]:
+    return [(line.line, line.key) for line in lines if isinstance(line, ValidLine)]
 
 
 def test_lines_are_numbered_and_keep_their_bytes() -> None:
@@ -150,7 +150,7 @@ def test_a_damaged_gz_file_gives_what_is_before_the_damage(tmp_path: Path, harm:
 
     *before, last = read_lines(str(path), stdin=io.BytesIO())
 
-    assert isinstance(last, Bad)
+    assert isinstance(last, InvalidLine)
     assert "cannot be read" in last.error
     assert last.line == before[-1].line + 1 > 1000
     assert good(before[:1000])[-1][0] == 1000
@@ -208,12 +208,12 @@ def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_p
     once = rejects.path.read_bytes()
 
     (again,) = read(once)
-    assert isinstance(again, Bad)
+    assert isinstance(again, InvalidLine)
     assert (again.error, again.text) == (
         "is not UTF-8 at byte 12",
         '{"id": "caf\ufffd", "prompt": "x"}',
     )
-    assert isinstance(read(orjson.dumps(again))[0], Bad)
+    assert isinstance(read(orjson.dumps(again))[0], InvalidLine)
     assert good(read(once.replace("\ufffd".encode(), "é".encode()))) == [(1, "café")]
     assert good(read(once.replace("\ufffd".encode(), rb"\\ufffd"))) == [(1, "caf\ufffd")]
 

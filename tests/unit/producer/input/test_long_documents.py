@@ -5,7 +5,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from producer.input.lines import Good, read_line
+from producer.input.lines import ValidLine, read_line
 from producer.input.long_documents import LongDocuments
 from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 
@@ -19,14 +19,14 @@ CONFIG = Config(
 )
 
 
-def line(name: str, tokens: int, **fields: object) -> Good:
+def line(name: str, tokens: int, **fields: object) -> ValidLine:
     text = {"prompt": "{document}", "input": {"text": "x" * 4 * tokens}}
     made = read_line(1, orjson.dumps({"id": name} | text | fields))
-    assert isinstance(made, Good)
+    assert isinstance(made, ValidLine)
     return made
 
 
-def warned(*lines: Good, config: Config = CONFIG) -> str:
+def warned(*lines: ValidLine, config: Config = CONFIG) -> str:
     long = LongDocuments(config)
     for made in lines:
         long.add(made)
@@ -74,7 +74,7 @@ def test_a_document_by_uri_counts_with_its_size() -> None:
     """Its text is not in the line."""
     source = {"uri": "file:///a.txt", "size": 40_000}
     made = read_line(1, orjson.dumps({"id": "a", "prompt": "{document}", "input": source}))
-    assert isinstance(made, Good)
+    assert isinstance(made, ValidLine)
 
     assert "'a.txt' (about 10," in warned(replace(made, document="a.txt"))
 

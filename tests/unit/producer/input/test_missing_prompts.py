@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.lines import Bad, Good, read_line
+from producer.input.lines import InvalidLine, ValidLine, read_line
 from producer.input.missing_prompts import MissingPrompts
 from schemas.settings.config import Config, TypeConfig
 
@@ -20,9 +20,9 @@ CONFIG = Config(
 INPUT = {"text": "A bill."}
 
 
-def check(allowed: tuple[str, ...] = (), **fields: Any) -> Good | Bad:
+def check(allowed: tuple[str, ...] = (), **fields: Any) -> ValidLine | InvalidLine:
     line = read_line(3, orjson.dumps({"id": "a"} | fields))
-    assert isinstance(line, Good), line
+    assert isinstance(line, ValidLine), line
     (checked,) = MissingPrompts(config=CONFIG, allowed=allowed).checked([line])
     return checked
 
@@ -58,7 +58,7 @@ def test_a_task_without_a_prompt_that_fits_is_refused(fields: dict[str, Any], te
     """The error names line, field, type and fix; the line can be repaired among the rejects."""
     checked = check(**fields)
 
-    assert isinstance(checked, Bad)
+    assert isinstance(checked, InvalidLine)
     assert str(checked) == text
     assert orjson.loads(checked.text or "")["type"] == fields["type"]
 
@@ -78,12 +78,12 @@ def test_a_task_without_a_prompt_that_fits_is_refused(fields: dict[str, Any], te
 )
 def test_a_task_with_a_prompt_or_a_handler_passes(fields: dict[str, Any]) -> None:
     """Its own prompt was checked before; of types that only agents know, nothing is known."""
-    assert isinstance(check(**fields), Good)
+    assert isinstance(check(**fields), ValidLine)
 
 
 def test_a_person_lets_a_type_through() -> None:
     """Only the agents may have its handler."""
-    assert isinstance(check(("bare",), type="bare"), Good)
+    assert isinstance(check(("bare",), type="bare"), ValidLine)
 
 
 def test_bad_lines_stay() -> None:

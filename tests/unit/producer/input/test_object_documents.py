@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from producer.input.lines import Bad, Good
+from producer.input.lines import InvalidLine, ValidLine
 from producer.input.object_documents import objects_batch, read_objects
 from schemas.errors import ConfigError, UnreachableError
 from schemas.objects.address import ObjectAddress
@@ -32,19 +32,19 @@ class Listed(ObjectStores):
             raise ObjectError(self.fault, f"{prefix} fails")
 
 
-def lines(stores: Listed, source: str = "s3://b/in/") -> list[Good | Bad]:
+def lines(stores: Listed, source: str = "s3://b/in/") -> list[ValidLine | InvalidLine]:
     return list(read_objects(source, prompt=PROMPT, stores=stores))
 
 
 def ids(stores: Listed, source: str) -> list[str]:
-    return [line.key for line in lines(stores, source) if isinstance(line, Good)]
+    return [line.key for line in lines(stores, source) if isinstance(line, ValidLine)]
 
 
 def test_an_object_becomes_a_line_with_its_version() -> None:
     """The id is the name below the prefix; the etag takes the place of a digest."""
     (line,) = lines(Listed(("a b/\u00fc.txt", 7)))
 
-    assert isinstance(line, Good)
+    assert isinstance(line, ValidLine)
     assert orjson.loads(line.value) == {
         "id": "a b/\u00fc.txt",
         "prompt": PROMPT,
@@ -106,8 +106,8 @@ def test_an_object_that_no_agent_could_read_is_a_bad_line(
     """The others are loaded."""
     bad, good = lines(Listed((name, size), ("z", 1)))
 
-    assert isinstance(bad, Bad)
-    assert isinstance(good, Good)
+    assert isinstance(bad, InvalidLine)
+    assert isinstance(good, ValidLine)
     assert (bad.line, bad.document, bad.text) == (1, name, None)
     assert problem in str(bad)
 
@@ -116,8 +116,8 @@ def test_a_listing_that_breaks_off_is_a_bad_line() -> None:
     """What was listed is loaded, and the person is told to load again."""
     good, bad = lines(Listed(("a", 1), fault=ObjectFault.OUTAGE))
 
-    assert isinstance(good, Good)
-    assert isinstance(bad, Bad)
+    assert isinstance(good, ValidLine)
+    assert isinstance(bad, InvalidLine)
     assert "load again" in str(bad)
 
 

@@ -2,7 +2,7 @@
 
 import orjson
 
-from producer.input.lines import Good, read_line
+from producer.input.lines import ValidLine, read_line
 from producer.input.past_deadlines import PastDeadlines
 
 NOW_S = 1_770_000_000.0  # 2026-02-02T02:40:00Z
@@ -15,7 +15,7 @@ def warned(*deadlines: str | None) -> str:
         line = read_line(
             number, orjson.dumps(fields | ({"deadline": deadline} if deadline else {}))
         )
-        assert isinstance(line, Good)
+        assert isinstance(line, ValidLine)
         past.add(line)
     return str(past)
 

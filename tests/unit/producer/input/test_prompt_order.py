@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from producer.input.lines import Good, read_line
+from producer.input.lines import ValidLine, read_line
 from producer.input.prompt_order import LARGE, PromptOrder, lost_bytes
 from schemas.settings.config import Config, LLMConfig, Price, TypeConfig
 
@@ -17,14 +17,14 @@ CONFIG = Config(
 )
 
 
-def line(prompt: str | None = "{document}" + RULES, **fields: object) -> Good:
+def line(prompt: str | None = "{document}" + RULES, **fields: object) -> ValidLine:
     task = {"id": "a", "input": {"text": "x"}} | ({} if prompt is None else {"prompt": prompt})
     made = read_line(1, orjson.dumps(task | fields))
-    assert isinstance(made, Good)
+    assert isinstance(made, ValidLine)
     return made
 
 
-def warned(made: Good, tasks: int = LARGE, config: Config = CONFIG) -> str:
+def warned(made: ValidLine, tasks: int = LARGE, config: Config = CONFIG) -> str:
     order = PromptOrder(config)
     for _ in range(tasks):
         order.add(made)

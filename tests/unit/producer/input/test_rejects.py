@@ -12,15 +12,15 @@ import jsonschema_rs
 import pytest
 
 from producer.input import rejects as module
-from producer.input.lines import Bad, Good, read_lines
+from producer.input.lines import InvalidLine, ValidLine, read_lines
 from producer.input.rejects import Rejects, TooManyRejectsError, rejects_path
 from schemas.errors import ConfigError
 
-BAD = Bad(3, "id", "is missing", "give it one", '{"prompt": "Say hello"}')
+BAD = InvalidLine(3, "id", "is missing", "give it one", '{"prompt": "Say hello"}')
 SCHEMA = Path(__file__).parents[4] / "schemas" / "json" / "reject.json"
 
 
-def interrupted(path: Path, bad: list[Bad]) -> None:
+def interrupted(path: Path, bad: list[InvalidLine]) -> None:
     with Rejects(path) as rejects:
         for line in bad:
             rejects.add(line)
@@ -58,7 +58,7 @@ def test_each_refused_line_is_in_the_file(tmp_path: Path) -> None:
     """Each refused line is an object that the published schema accepts."""
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
         rejects.add(BAD)
-        rejects.add(Bad(4, "", "is 4000000 bytes long", "use input.uri", None))
+        rejects.add(InvalidLine(4, "", "is 4000000 bytes long", "use input.uri", None))
 
     lines = [json.loads(line) for line in rejects.path.read_text().splitlines()]
     assert lines[0] == {
@@ -82,7 +82,7 @@ def test_the_file_loads_again_once_it_is_repaired(tmp_path: Path) -> None:
 
     (line,) = read_lines(str(path), stdin=io.BytesIO())
 
-    assert isinstance(line, Good)
+    assert isinstance(line, ValidLine)
     assert line.value == b'{"id": "a", "prompt": "Say hello"}'
 
 
@@ -97,11 +97,11 @@ def test_a_text_is_kept_where_a_load_takes_it_again(
     """
     path = tmp_path / "t.rejects.jsonl"
     with Rejects(path) as rejects:
-        rejects.add(Bad(1, "id", "is missing", "give it one", '"' * quotes))
+        rejects.add(InvalidLine(1, "id", "is missing", "give it one", '"' * quotes))
 
     (line,) = read_lines(str(path), stdin=io.BytesIO())
 
-    assert isinstance(line, Bad)
+    assert isinstance(line, InvalidLine)
     assert (rejects.repairable, "bytes long" in line.error, "is not JSON" in line.error) == (
         kept,
         False,
@@ -114,7 +114,7 @@ def test_each_load_replaces_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t.rejects.jsonl"
     for number in (1, 2):
         with Rejects(path) as rejects:
-            rejects.add(Bad(number, "", "e", "f", None))
+            rejects.add(InvalidLine(number, "", "e", "f", None))
     assert [json.loads(line)["line"] for line in path.read_text().splitlines()] == [2]
 
     with Rejects(path):

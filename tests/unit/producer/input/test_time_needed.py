@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from producer.input.lines import Good, read_line
+from producer.input.lines import ValidLine, read_line
 from producer.input.time_needed import TimeNeeded
 from schemas.settings.config import Config, LLMConfig, RouteConfig
 from schemas.settings.quota import QuotaLimits
@@ -16,13 +16,13 @@ def config(**limits: int) -> Config:
     )
 
 
-def lines(count: int, **fields: object) -> list[Good]:
+def lines(count: int, **fields: object) -> list[ValidLine]:
     raw = orjson.dumps({"id": "a", "prompt": "x" * 1000} | fields)
     made = [read_line(number, raw) for number in range(count)]
-    return [line for line in made if isinstance(line, Good)]
+    return [line for line in made if isinstance(line, ValidLine)]
 
 
-def needed(settings: Config, *loads: list[Good]) -> TimeNeeded:
+def needed(settings: Config, *loads: list[ValidLine]) -> TimeNeeded:
     time = TimeNeeded(settings)
     for load in loads:
         for line in load:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from producer.input.lines import Bad, Good, read_line
+from producer.input.lines import InvalidLine, ValidLine, read_line
 from producer.ledger.new_tasks import NewTask
 from producer.ledger.store import Accepted
 from producer.loading.loader import Summary
@@ -15,21 +15,23 @@ from schemas.errors import ConfigError
 from schemas.runtime.executors import InlineExecutor
 
 
-def line(number: int, key: str, prompt: str = "x") -> Good | Bad:
+def line(number: int, key: str, prompt: str = "x") -> ValidLine | InvalidLine:
     return read_line(number, orjson.dumps({"id": key, "prompt": prompt}))
 
 
-def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, list[int], list[int]]:
+def looked_at(
+    lines: Sequence[ValidLine | InvalidLine], ask: Ask | None
+) -> tuple[Summary, list[int], list[int]]:
     """Return a first pass's result, with the numbers of refused and of new lines."""
-    bad: list[Bad] = []
-    new: list[Good] = []
+    bad: list[InvalidLine] = []
+    new: list[ValidLine] = []
     first = Preflight(
         batch="b", reading=InlineExecutor(), ask=ask, reject=bad.append, is_new=new.append
     )
     return asyncio.run(first.read(lines)), [line.line for line in bad], [line.line for line in new]
 
 
-def refused(lines: Sequence[Good | Bad], *known_keys: str) -> list[int]:
+def refused(lines: Sequence[ValidLine | InvalidLine], *known_keys: str) -> list[int]:
     """Return the line numbers that a first pass refuses.
 
     `there` are ids that the ledger has with other content.
@@ -107,7 +109,7 @@ def test_a_full_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "other", [[line(1, "a")], [line(1, "a"), line(2, "b", "y")], [line(1, "a"), read_line(2, b"{")]]
 )
-def test_an_input_that_changed_has_another_imprint(other: list[Good | Bad]) -> None:
+def test_an_input_that_changed_has_another_imprint(other: list[ValidLine | InvalidLine]) -> None:
     """An input has another imprint with fewer lines, other content, or a line that is no task."""
     first, again, second = InputDigest(), InputDigest(), InputDigest()
     for each in (line(1, "a"), line(2, "b")):
