@@ -12,7 +12,7 @@ from rich.text import Text
 from producer.app import SCREEN_S, opened_ledger
 from producer.cli.selection_options import read_selection, record_number, several
 from producer.ledger.dead_letters import history
-from producer.ledger.dead_letters.error_groups import Group, listed
+from producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from producer.ledger.dead_letters.selection import Selection
 from producer.screen import dead_letters
 from producer.screen.answer import fail
@@ -29,7 +29,7 @@ GROUPS_SHOWN = 40
 async def list_groups(config: Config, options: argparse.Namespace) -> int:
     """List the selected dead letters in groups of one error."""
 
-    def work(connection: Connection) -> tuple[Selection, list[Group]]:
+    def work(connection: Connection) -> tuple[Selection, list[ErrorGroup]]:
         selection = read_selection(connection, options)
         examples = None if options.json else GROUPS_SHOWN
         return selection, listed(connection, options.group, selection, examples)

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from producer.input.estimate import Estimate
 from producer.input.lines import ValidLine, read_line
 from producer.ledger.dead_letters import error_groups, failure_groups, selection_query
-from producer.ledger.dead_letters.error_groups import Group
+from producer.ledger.dead_letters.error_groups import ErrorGroup
 from producer.ledger.dead_letters.failure_groups import NOTHING, TotalCost
 from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.outbox import QUARANTINE, TASK
@@ -40,7 +40,7 @@ class ReplayPlan:
 
     tasks: int
     records: int
-    groups: Sequence[Group]
+    groups: Sequence[ErrorGroup]
     batches: Sequence[tuple[str, int]]
     spent: TotalCost
     late: int
@@ -53,7 +53,7 @@ class ReplayPlan:
 class _Dead:
     """The dead letters to replay, by error, and those that stay."""
 
-    groups: list[Group]
+    groups: list[ErrorGroup]
     late: int
     capped: int
     closed: int

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.text import Text
 
-from producer.ledger.dead_letters.error_groups import Group
+from producer.ledger.dead_letters.error_groups import ErrorGroup
 from producer.ledger.dead_letters.history import (
     Child,
     DeadLetter,
@@ -45,7 +45,7 @@ MICRO = 1_000_000
 _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
 
 
-def groups_json(group: str, groups: Sequence[Group]) -> dict[str, Any]:
+def groups_json(group: str, groups: Sequence[ErrorGroup]) -> dict[str, Any]:
     """Return the form of `dead list --json`, version 1."""
     return {
         "version": 1,
@@ -55,19 +55,19 @@ def groups_json(group: str, groups: Sequence[Group]) -> dict[str, Any]:
     }
 
 
-def _group_json(letters: Group) -> dict[str, Any]:
+def _group_json(letters: ErrorGroup) -> dict[str, Any]:
     values = asdict(letters)
     spent, example = values.pop("spent"), values.pop("example")
     error_class = {"error_class": example.pop("error_class")}
     return _plain(values) | error_class | _money(spent) | {"example": example}
 
 
-def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
+def groups_lines(groups: Sequence[ErrorGroup], width: int) -> Iterator[str]:
     """Yield the lines of `groups_text` without colours."""
     return (line.plain for line in groups_text(groups, width))
 
 
-def groups_text(groups: Sequence[Group], width: int) -> Iterator[Text]:
+def groups_text(groups: Sequence[ErrorGroup], width: int) -> Iterator[Text]:
     """Yield a table of at most `width` columns.
 
     Each group has a line of figures, and under it its example. What is dead is red, as in `status`.
@@ -104,7 +104,7 @@ def _fingerprint(fingerprint: str) -> str:
     return OTHER_ERRORS if is_several else fingerprint[:FINGERPRINT_SHOWN]
 
 
-def _example(letters: Group) -> str:
+def _example(letters: ErrorGroup) -> str:
     example, spent = letters.example, letters.spent
     where = f"{example.batch}/{example.id}" if example.batch else example.id
     line = f"{shown(where, ERROR_SHOWN)}: " if where else ""

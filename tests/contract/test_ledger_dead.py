@@ -9,7 +9,7 @@ from agent.ledger.compaction import CompactionLimits
 from agent.outcome import Dead, Failure, Outcome
 from producer.ledger import quarantine, tally
 from producer.ledger.dead_letters import history, selection_query
-from producer.ledger.dead_letters.error_groups import Group, any_dead, listed
+from producer.ledger.dead_letters.error_groups import ErrorGroup, any_dead, listed
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.status import group_status
 from schemas.ledger import tables
@@ -45,7 +45,7 @@ HOSTILE = [
 ]
 
 
-def groups(ledger_db: LedgerDatabase, **options: object) -> list[Group]:
+def groups(ledger_db: LedgerDatabase, **options: object) -> list[ErrorGroup]:
     return ledger_db.run(lambda c: listed(c, GROUP, Selection(**options)))  # type: ignore[arg-type]
 
 

@@ -44,7 +44,7 @@ _SEVERAL = Example("", "", "", "errors of which a batch has too many to count ea
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ErrorGroup:
     """The dead letters or records of one error.
 
     Times are UTC without a zone; `tasks` is 0 for quarantined records. `first_at` may be of a task
@@ -74,7 +74,7 @@ def any_dead(connection: Connection, group: str) -> bool:
 
 def listed(
     connection: Connection, group: str, selection: Selection, examples: int | None = None
-) -> list[Group]:
+) -> list[ErrorGroup]:
     """Return the groups of the selected dead letters and records, the largest first.
 
     The selection's limit counts groups. Only the first `examples` groups need an example.
@@ -90,12 +90,12 @@ def listed(
     return with_examples(connection, shown, failures, selection, examples)
 
 
-def largest_first(groups: Iterable[Group]) -> list[Group]:
+def largest_first(groups: Iterable[ErrorGroup]) -> list[ErrorGroup]:
     """Return the groups in the order in which they are shown."""
     return sorted(groups, key=lambda group: (-group.count, group.fingerprint, group.disposition))
 
 
-def of_failures(failures: Iterable[FailureGroup]) -> list[Group]:
+def of_failures(failures: Iterable[FailureGroup]) -> list[ErrorGroup]:
     """Return a group, without its example, for each error and disposition."""
     parts: dict[tuple[bytes, str], list[FailureGroup]] = {}
     for failure in failures:
@@ -103,11 +103,11 @@ def of_failures(failures: Iterable[FailureGroup]) -> list[Group]:
     return [_joined(of_error) for of_error in parts.values()]
 
 
-def _joined(parts: Sequence[FailureGroup]) -> Group:
+def _joined(parts: Sequence[FailureGroup]) -> ErrorGroup:
     """Return one group of the parts that the batches have of an error."""
     fingerprint, dead = parts[0].fingerprint, sum(part.dead for part in parts)
     unknown = replace(_REPLAYED_MEANWHILE, error_class=parts[0].error_class)
-    return Group(
+    return ErrorGroup(
         fingerprint.hex(),
         parts[0].disposition,
         dead,
@@ -121,11 +121,11 @@ def _joined(parts: Sequence[FailureGroup]) -> Group:
 
 def with_examples(
     connection: Connection,
-    groups: Sequence[Group],
+    groups: Sequence[ErrorGroup],
     failures: Iterable[FailureGroup],
     selection: Selection,
     most: int | None = None,
-) -> list[Group]:
+) -> list[ErrorGroup]:
     """Return the groups, the first `most` of them with an example that is dead now.
 
     The oldest batch comes first in `failures`, and the example is its oldest dead task.
@@ -145,7 +145,7 @@ def with_examples(
     ]
 
 
-def _key(group: Group) -> tuple[str, str]:
+def _key(group: ErrorGroup) -> tuple[str, str]:
     return group.fingerprint, group.disposition
 
 
@@ -166,7 +166,7 @@ def _oldest(part: FailureGroup, selection: Selection) -> Select[Any]:
     return along_group.order_by(dead_letter.c.task_id).limit(1)
 
 
-def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
+def of_tasks(connection: Connection, tasks: Select[Any]) -> list[ErrorGroup]:
     """Return the groups of the dead letters that a query of `selection_query` returns."""
     keys = (dead_letter.c.fingerprint, dead_letter.c.disposition)
     columns = (
@@ -216,7 +216,7 @@ def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
     return examples
 
 
-def of_records(connection: Connection, records: Select[Any]) -> list[Group]:
+def of_records(connection: Connection, records: Select[Any]) -> list[ErrorGroup]:
     """Return the groups of the records that a query of `selection_query` returns."""
     keys = (quarantine.c.fingerprint, quarantine.c.disposition)
     created_at = quarantine.c.created_at
@@ -245,8 +245,8 @@ def of_records(connection: Connection, records: Select[Any]) -> list[Group]:
     return [_group(row, example(row)) for row in rows]
 
 
-def _group(row: Row[Any], example: Example) -> Group:
-    return Group(
+def _group(row: Row[Any], example: Example) -> ErrorGroup:
+    return ErrorGroup(
         bytes(row.fingerprint or b"").hex(),
         row.disposition,
         row.n,

@@ -71,10 +71,10 @@ class Ledger:
         return self._totals.pop(0) if len(self._totals) > 1 else self._totals[0]
 
 
-def letter(error_class: str) -> error_groups.Group:
+def letter(error_class: str) -> error_groups.ErrorGroup:
     """Return a group of dead letters with an example."""
     example = error_groups.Example("a", "b", error_class, f"{error_class} happened")
-    return error_groups.Group("f", "permanent", 1, 1, NEVER_TIME, NEVER_TIME, example)
+    return error_groups.ErrorGroup("f", "permanent", 1, 1, NEVER_TIME, NEVER_TIME, example)
 
 
 def progress_of(

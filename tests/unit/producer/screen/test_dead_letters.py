@@ -6,7 +6,7 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.dead_letters.error_groups import Example, Group
+from producer.ledger.dead_letters.error_groups import ErrorGroup, Example
 from producer.ledger.dead_letters.failure_groups import TotalCost
 from producer.ledger.dead_letters.history import (
     DeadLetter,
@@ -30,7 +30,7 @@ from schemas.task.states import Status
 # The database's times are UTC without a zone.
 AT = datetime(2026, 3, 1, 12, 30, 15, 250000)  # noqa: DTZ001
 ESCAPES = "a\x1b[31mred\r\nb\x00\u202e"
-GROUP = Group(
+GROUP = ErrorGroup(
     "ab" * 16,
     "permanent",
     12,
@@ -40,7 +40,7 @@ GROUP = Group(
     Example("k", "b", "TOO_LONG", "9000 tokens"),
     TotalCost(14, 100, 20, 1_500_000),
 )
-RECORDS = Group(
+RECORDS = ErrorGroup(
     "", "undecodable", 3, 0, AT, AT, Example("quarantine:7", "", "UNDECODABLE", "line is not JSON")
 )
 ATTEMPT = PastAttempt(1, 0, "dead", "TOO_LONG", ESCAPES, "b/k#1", AT, 1500, 10, 5, 300)
