@@ -89,10 +89,10 @@ class Retainer:
         """
         settings = self._settings
         ages_s = (
-            ("archived_at", settings.least_s, None),
-            ("purged_at", settings.dead_s, Keep.NOTHING),
-            ("results_purged_at", settings.results_s, Keep.DEAD),
-            ("inputs_purged_at", settings.inputs_s, Keep.RESULTS),
+            ("archived_at", settings.archive_after_s, None),
+            ("purged_at", settings.rows_after_s, Keep.NOTHING),
+            ("results_purged_at", settings.results_after_s, Keep.DEAD),
+            ("inputs_purged_at", settings.inputs_after_s, Keep.RESULTS),
         )
         return [(mark, age_s, keep) for mark, age_s, keep in ages_s if age_s is not None]
 

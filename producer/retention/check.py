@@ -44,13 +44,13 @@ async def told(config: Config, group: str) -> str:
 def _ages(config: Config) -> str:
     settings = config.retention
     ages_s = {
-        "inputs": settings.inputs_s,
-        "results": settings.results_s,
-        "all rows": settings.dead_s,
+        "inputs": settings.inputs_after_s,
+        "results": settings.results_after_s,
+        "all rows": settings.rows_after_s,
     }
     given = [f"{what} after {age_s:,} s" for what, age_s in ages_s.items() if age_s is not None]
     deletes = f"deletes {', '.join(given)}" if given else "deletes nothing"
-    return f" after {settings.least_s:,} s without a change; {deletes}"
+    return f" after {settings.archive_after_s:,} s without a change; {deletes}"
 
 
 async def _back(config: Config, group: str, to: str) -> list[str]:

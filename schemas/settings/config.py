@@ -203,20 +203,20 @@ class InboxConfig:
 class RetentionConfig:
     """What agents do with batches that have been final for long enough; None: nothing.
 
-    `inputs_s`, `results_s` and `dead_s`: the time after which the inputs of tasks that are not dead
-    are deleted, then their results, then everything. `archive`: the folder to which a batch is
-    archived before, a URI with a slash at its end.
+    After `inputs_after_s`, the inputs of tasks that are not dead are deleted; after
+    `results_after_s`, their results; after `rows_after_s`, all rows of the batch. `archive`:
+    the folder to which a batch is archived before, a URI with a slash at its end.
     """
 
-    inputs_s: int | None = None
-    results_s: int | None = None
-    dead_s: int | None = None
+    inputs_after_s: int | None = None
+    results_after_s: int | None = None
+    rows_after_s: int | None = None
     archive: str | None = None
 
     @property
-    def least_s(self) -> int:
+    def archive_after_s(self) -> int:
         """Return how long a batch has been final when it is archived."""
-        ages_s = (self.inputs_s, self.results_s, self.dead_s)
+        ages_s = (self.inputs_after_s, self.results_after_s, self.rows_after_s)
         return min((age_s for age_s in ages_s if age_s is not None), default=86_400)
 
 

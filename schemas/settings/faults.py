@@ -58,7 +58,11 @@ def route_faults(config: Config) -> list[str]:
 def retention_faults(config: Config) -> list[str]:
     """Return a fault if data would be deleted without an archive, or if the ages do not rise."""
     settings = config.retention
-    ages_s = {"inputs": settings.inputs_s, "results": settings.results_s, "dead": settings.dead_s}
+    ages_s = {
+        "inputs": settings.inputs_after_s,
+        "results": settings.results_after_s,
+        "dead": settings.rows_after_s,
+    }
     named = [name for name, age_s in ages_s.items() if age_s is not None]
     if not named:
         return []

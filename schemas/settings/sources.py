@@ -417,9 +417,8 @@ def _with_limits(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _retention(settings: Mapping[str, Any]) -> RetentionConfig:
-    return RetentionConfig(
-        **{name if name == "archive" else f"{name}_s": value for name, value in settings.items()}
-    )
+    fields = {"inputs": "inputs_after_s", "results": "results_after_s", "dead": "rows_after_s"}
+    return RetentionConfig(**{fields.get(name, name): value for name, value in settings.items()})
 
 
 def _tenants(values: Mapping[str, Any]) -> dict[str, TenantConfig]:

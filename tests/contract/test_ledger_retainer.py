@@ -17,7 +17,10 @@ from tests.support.clock import HandClock
 
 DAY_S = 86_400
 SETTINGS = RetentionConfig(
-    inputs_s=7 * DAY_S, results_s=30 * DAY_S, dead_s=90 * DAY_S, archive="s3://bucket/archive/"
+    inputs_after_s=7 * DAY_S,
+    results_after_s=30 * DAY_S,
+    rows_after_s=90 * DAY_S,
+    archive="s3://bucket/archive/",
 )
 
 
