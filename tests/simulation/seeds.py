@@ -52,4 +52,8 @@ def loaded(seeds: int = 1) -> list[Path]:
 
 
 NUMBER = int(os.environ.get("DOCLLM_TEST_SEEDS", "300"))
-FIRST = int(os.environ.get("DOCLLM_TEST_FIRST_SEED", of_this_code()))
+
+
+def first() -> int:
+    """Return the first seed of a test run."""
+    return int(os.environ.get("DOCLLM_TEST_FIRST_SEED") or of_this_code())
