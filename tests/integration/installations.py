@@ -1,8 +1,14 @@
 """New installations: on the embedded parts, or as a new group on running servers."""
 
+import asyncio
 import secrets
+from contextlib import closing
 from pathlib import Path
 
+from producer.app import open_database, opened
+from schemas.ledger import migrations
+from schemas.settings.config import Config
+from schemas.settings.sources import load_config
 from tests.integration.buses import EmbeddedBus, KafkaBus
 from tests.integration.deployment import Deployment
 from tests.servers import Kafka, MariaDB, Redis
@@ -46,9 +52,17 @@ def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> D
 
 
 def prepare(deployment: Deployment, *, partitions: str = PARTITIONS) -> None:
-    """Make the tables and topics of an installation.
+    """Make the tables and topics of an installation as `migrate` and `topics apply` do.
 
-    An embedded one would make them itself, with four partitions.
+    They are made in this process, because a program needs a second of CPU to start. An embedded
+    installation would make them itself, with four partitions.
     """
-    deployment.producer("migrate")
-    deployment.producer("topics", "apply", "--partitions", partitions, "--replication-factor", "1")
+    config = load_config(flags={}, environ=deployment.environ, cwd=deployment.folder)
+    with closing(open_database(config)) as database:
+        migrations.migrate(database)
+    asyncio.run(_apply_topics(config, deployment.group, int(partitions)))
+
+
+async def _apply_topics(config: Config, group: str, partitions: int) -> None:
+    async with opened(config, group, check_topics=False) as parts:
+        await parts.family.apply(partitions, replication_factor=1)
