@@ -5,6 +5,9 @@ READY := .venv/.ready
 SITE := .venv-docs/.ready
 SEED ?= 1
 
+# Without bytecode each worker of a test run compiles all tests anew, for 15 s.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Many tests wait, so there are more workers than cores.
 PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 CRASHES := tests/faults/test_crash_points.py
