@@ -108,7 +108,7 @@ def _chunks(first: int, rows: int) -> Iterator[tuple[int, int]]:
         yield first + start, min(_CHUNK, rows - start)
 
 
-def _numbers(first: int, rows: int) -> Subquery:
+def numbered(first: int, rows: int) -> Subquery:
     """Return `rows` numbers from `first` on, as the column n."""
     places = range(len(str(rows)))
     offset = " + ".join(f"{10**place} * d{place}.d" for place in places)
@@ -128,7 +128,7 @@ def _write_batches(connection: Connection) -> None:
     connection.execute(insert(agent), {"id": 1, "name": "agent", "group_name": GROUP})
 
 
-def _key(connection: Connection, number: Any) -> Any:
+def key_sql(connection: Connection, number: str) -> Any:
     """Return the key of a task as SQL; SQLite compares bytes and text as different."""
     digits = f"CAST({_FIRST_KEY} + {number} AS CHAR)"
     return literal_column(
@@ -142,23 +142,23 @@ def _batch_of(number: Any, size: Size) -> Any:
 
 
 def _write_final(connection: Connection, size: Size, first: int, rows: int) -> None:
-    numbers = _numbers(first, rows)
+    numbers = numbered(first, rows)
     number = numbers.c.n
     is_dead = number % size.dead_every == 0
     columns = {
         "id": number,
         "batch_id": _batch_of(number, size),
-        "task_key": _key(connection, "numbers.n"),
+        "task_key": key_sql(connection, "numbers.n"),
         "digest": literal(bytes(16)),
         "type": literal(TYPE),
         "status": case((is_dead, int(Status.DEAD)), else_=int(Status.SUCCEEDED)),
         "due_at": literal(NEVER_TIME, UtcTime),
     }
-    _copy(connection, task, columns)
+    copy(connection, task, columns)
 
 
 def _write_open(connection: Connection, first: int) -> None:
-    numbers = _numbers(first, OPEN)
+    numbers = numbered(first, OPEN)
     place = numbers.c.n % 20
     status = case(
         (place == 0, int(Status.PROCESSING)),
@@ -168,7 +168,7 @@ def _write_open(connection: Connection, first: int) -> None:
     columns = {
         "id": numbers.c.n,
         "batch_id": literal(BATCHES),
-        "task_key": _key(connection, "numbers.n"),
+        "task_key": key_sql(connection, "numbers.n"),
         "digest": literal(bytes(16)),
         "type": literal(TYPE),
         "status": status,
@@ -176,11 +176,11 @@ def _write_open(connection: Connection, first: int) -> None:
         "owner": case((status == int(Status.PROCESSING), 1 << 32), else_=0),
         "fence": case((status == int(Status.RETRYING), 1), else_=0),
     }
-    _copy(connection, task, columns)
+    copy(connection, task, columns)
 
 
 def _write_dead(connection: Connection, size: Size, first: int, rows: int) -> None:
-    numbers = _numbers(first, rows)
+    numbers = numbered(first, rows)
     place = numbers.c.n
     fingerprints = " UNION ALL ".join(
         f"SELECT {number} AS i, X'{fingerprint_of(number).hex()}' AS f" for number in range(ERRORS)
@@ -213,7 +213,7 @@ def _write_dead(connection: Connection, size: Size, first: int, rows: int) -> No
 def _write_inputs(connection: Connection) -> None:
     """Write the inputs of the dead tasks, without which none could be replayed."""
     columns = {"task_id": dead_letter.c.task_id, "body": literal(b"{}")}
-    _copy(connection, task_input, columns)
+    copy(connection, task_input, columns)
 
 
 def _write_attempts(connection: Connection) -> None:
@@ -232,7 +232,8 @@ def _write_attempts(connection: Connection) -> None:
     connection.execute(insert(task_attempt).from_select(list(columns), source))
 
 
-def _copy(connection: Connection, table: Any, columns: dict[str, Any]) -> None:
+def copy(connection: Connection, table: Any, columns: dict[str, Any]) -> None:
+    """Insert a row for each row that the expressions of `columns` are selected from."""
     source = select(*(value.label(name) for name, value in columns.items()))
     connection.execute(insert(table).from_select(list(columns), source))
 

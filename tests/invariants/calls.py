@@ -209,6 +209,19 @@ def repeated(run: Evidence) -> list[str]:
     return odd
 
 
+def late_not_done(run: Evidence) -> list[str]:
+    """A late record of an archived batch is done and costs no call, whether its row is there.
+
+    No replay takes its tasks, and a purge leaves none of them.
+    """
+    if (late := run.late) is None:
+        return []
+    odd = [f"{name} was called after its batch was archived" for name in late.called]
+    odd += [f"task {task_id} changed after its batch was archived" for task_id in late.moved]
+    odd += [f"{late.quarantined} records of it were quarantined"] if late.quarantined else []
+    return odd + ([f"the purge left {late.left} tasks"] if late.left else [])
+
+
 def overlapping(run: Evidence) -> list[str]:
     """No call for a task begins while another call for it runs.
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.ledger.sql import LONG_AGO
+from schemas.task.failures import UNTRIED
 from schemas.task.states import Status
 
 Query = Callable[[str], Iterable[Sequence[Any]]]
@@ -108,3 +110,28 @@ def _numbers(query: Query, roll_up: _RollUp, source: str) -> Numbers:
     size = len(roll_up.keys)
     rows = {tuple(row[:size]): tuple(map(int, row[size:])) for row in query(grouped)}
     return {key: numbers for key, numbers in rows.items() if any(numbers)}
+
+
+_ENDS = ("succeeded", "failed")
+_FAILED = (
+    "SELECT count(*) FROM task_attempt "
+    "WHERE outcome IN ('retry', 'dead') AND owner > 0 AND error_class NOT IN"
+)
+
+
+def of_releases(query: Query) -> Sums:
+    """Return the attempts that succeeded, and that failed and counted, as agents wrote them.
+
+    The ledger keeps them as counts of each release, in rows of the agents or added up. An attempt
+    that nobody made, or whose end the reaper wrote, is of no release.
+    """
+    untried = ", ".join(f"'{error_class}'" for error_class in sorted(UNTRIED))
+    of_agents = f"agent_id > 0 OR starts_at = '{LONG_AGO}'"
+    written = [*query("SELECT count(*) FROM task_result"), *query(f"{_FAILED} ({untried})")]
+    kept = query(f"SELECT SUM(succeeded), SUM(failed) FROM release_count WHERE {of_agents}")  # noqa: S608 - constants
+    (sums,) = kept
+    return Sums(
+        "attempts of releases",
+        {(name,): (int(row[0]),) for name, row in zip(_ENDS, written, strict=True)},
+        {(name,): (int(count or 0),) for name, count in zip(_ENDS, sums, strict=True)},
+    )

@@ -14,6 +14,7 @@ from tests.invariants.happened import (
     Count,
     Guarded,
     Incarnation,
+    Late,
     LockUse,
     Move,
     Ordered,
@@ -178,6 +179,7 @@ class Evidence:
     the run, were not those of the history until then.
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
+    `late`: what has happened to a batch since it was archived, None if it was not.
     """
 
     loaded: frozenset[str]
@@ -218,3 +220,4 @@ class Evidence:
     type_slots: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     takings: Sequence[Taking] = ()
     tenants: Mapping[str, Share] = field(default_factory=dict)
+    late: Late | None = None

@@ -24,6 +24,21 @@ class Replayed:
     waits: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """What has happened to a batch since it was archived.
+
+    `sent`: records of its tasks that arrived again. `called`, `moved`: tasks that were called, or
+    whose rows changed. `quarantined`: those records that were. `left`: rows that a purge left.
+    """
+
+    sent: int = 0
+    called: Sequence[str] = ()
+    quarantined: int = 0
+    moved: Sequence[int] = ()
+    left: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """One change of a task's row.

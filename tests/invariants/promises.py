@@ -69,7 +69,7 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
     """P4: each claim has one call and no call lacks a claim.
 
     No answer is thrown away, every repeated call has a cause that counts, and no task is called on
-    a route that it does not allow.
+    a route that it does not allow, or after its batch was archived.
     """
     checks = (
         calls.out_of_bounds,
@@ -78,6 +78,7 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
         calls.paid_without_limit,
         calls.not_fitting_the_ends,
         calls.repeated,
+        calls.late_not_done,
     )
     return _said("P4", run, calls.without_claim, calls.more_than_claims, *checks)
 

@@ -28,7 +28,7 @@ class Events:
     def heal(self) -> None:
         """Let people finish what was interrupted. Guards and replays end by themselves."""
         if self._world.cancelled:
-            self._do("cancel", people.cancel_batch(self._world.machine))
+            self.do("cancel", people.cancel_batch(self._world.machine))
         self._apply_topics()
 
     # ---- programs
@@ -285,14 +285,14 @@ class Events:
             self._world.broker.append(record)
 
     def _apply_topics(self) -> None:
-        self._do("topics", people.apply_topics(self._world.machine, self._world.plan.partitions))
+        self.do("topics", people.apply_topics(self._world.machine, self._world.plan.partitions))
 
     # ---- people
 
     def cancel(self) -> None:
         """Cancel the batch."""
         self._world.cancelled = True
-        self._do("cancel", people.cancel_batch(self._world.machine))
+        self.do("cancel", people.cancel_batch(self._world.machine))
 
     def reopen(self) -> None:
         """Replay the cancelled tasks."""
@@ -323,7 +323,7 @@ class Events:
         await world.clock.sleep(world.rng.uniform(0, 8))
         if self._replaying is not None:
             self._replaying.kill()
-        self._do("resume-replay", people.resume_replays(world.machine))
+        self.do("resume-replay", people.resume_replays(world.machine))
 
     def kill_replay(self) -> None:
         """Kill a replay, and start it again a while later."""
@@ -334,25 +334,23 @@ class Events:
     def open_guards(self) -> None:
         """Open all raised guards."""
         if self._world.store.rows("SELECT 1 FROM guard WHERE opened_at IS NULL"):
-            self._do("guard-open", people.open_guards(self._world.machine))
+            self.do("guard-open", people.open_guards(self._world.machine))
 
     def resume(self) -> None:
         """Let a route take calls again."""
-        self._do(
-            "resume", people.resume_route(self._world.machine, self._world.rng.choice(_ROUTES))
-        )
+        self.do("resume", people.resume_route(self._world.machine, self._world.rng.choice(_ROUTES)))
 
     def kill_load(self) -> None:
         """Kill the load."""
         self._world.loader.kill()
 
     def _replay(self, *, cancelled: bool, rate: float | None = None) -> None:
-        self._replaying = self._do(
+        self._replaying = self.do(
             "replay",
             people.replay_all(self._world.machine, cancelled=cancelled, rate=rate),
         )
 
-    def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Program:
+    def do(self, name: str, work: Coroutine[Any, Any, None]) -> Program:
         program = Program(self._world.machine, f"{name}-{len(self._world.others) + 1}", work)
         self._world.others.append(program)
         return program

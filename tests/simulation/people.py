@@ -1,6 +1,6 @@
 """The commands of people, each as the real command does it.
 
-They cancel, replay, open guards, resume routes and apply topics.
+They cancel, replay, open guards, resume routes, apply topics, archive and purge.
 """
 
 from agent.ledger import route_resumes
@@ -9,14 +9,19 @@ from producer.ledger import cancel, guards, store
 from producer.ledger.dead_letters import replay_runs
 from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
+from producer.ledger.retention import archives, purgeable
+from producer.ledger.retention.purgeable import Keep
 from producer.replay import runs
 from producer.replay.applier import make_applier
 from producer.replay.runner import Replay
+from producer.retention.archiver import ArchiveLimits, Archiver
+from producer.retention.purge import purge
 from schemas.runtime import crash
 from schemas.runtime.executors import InlineExecutor
 from tests.simulation.machine import BATCH, GROUP, Machine
 
 ACTOR = "somebody"
+ARCHIVES = "s3://archives/docllm/"
 
 
 async def cancel_batch(machine: Machine) -> None:
@@ -76,6 +81,40 @@ def _replay(parts: Parts) -> Replay:
         progress=lambda _done, _total: None,
         note=lambda _text: None,
     )
+
+
+async def archive_batch(machine: Machine) -> None:
+    """Do what `producer archive` does, once the load is over."""
+    parts = await machine.parts()
+    read = parts.transactions.read
+    batch = await read(store.require_batch, GROUP, BATCH)
+    await parts.transactions.write(store.close_batch, batch)
+    if await read(archives.covering, batch.id) is not None:
+        return
+    archiver = Archiver(
+        transactions=parts.transactions,
+        executor=InlineExecutor(),
+        store=machine.outputs,
+        ledger_id=parts.ledger_id,
+        to=ARCHIVES,
+        limits=ArchiveLimits(tasks=5),
+    )
+    await archiver.archive(batch, ACTOR)
+
+
+async def purge_batch(machine: Machine) -> None:
+    """Do what `producer purge` does."""
+    parts = await machine.parts()
+    target = await parts.transactions.read(purgeable.find, GROUP, BATCH)
+    if target is not None and target.purged_at is None:
+        await purge(
+            parts.transactions,
+            parts.clock,
+            target,
+            Keep.NOTHING,
+            store=machine.outputs,
+            actor=ACTOR,
+        )
 
 
 async def open_guards(machine: Machine) -> None:

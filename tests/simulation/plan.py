@@ -119,6 +119,7 @@ _FORGETTING: dict[str, Any] = {"kept_answers": 0}
 
 FALLBACKS = 0.3  # of the runs
 OUTPUTS = 0.3  # the same
+PURGES = 0.15  # the same
 PUT_FAULTS = {"put_fails": 0.3, "put_lost": 0.2}
 # Kinds with draws of their own: their share of the runs, and their weight there.
 SEPARATE = {
@@ -143,7 +144,8 @@ class Plan:
     the dead letters and are interrupted. With `redrive` a dead letter that comes back replays its
     task. `quota` are the limits that are set for the default route; the provider allows
     `provider_share` of them. With `fallback` the tasks of closed routes go on to others, within
-    their bounds. With `outputs` most results go to an object store. `priorities` are those of the
+    their bounds. With `outputs` most results go to an object store. With `purge` the batch is
+    archived and purged when everything has ended. `priorities` are those of the
     tasks, and `tenants` are their tenants; `overflow`
     is the number of a tenant's unfinished tasks from which on others go to the bulk lane.
     """
@@ -162,6 +164,7 @@ class Plan:
     redrive: bool = False
     fallback: bool = False
     outputs: bool = False
+    purge: bool = False
     horizon_s: float = 20.0
     kinds: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ("",)
@@ -223,6 +226,7 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
                 plan.kinds[kind] = weight
         _draw_turns(plan, random.Random(f"turns {seed}"))  # noqa: S311 - the same
         _draw_outputs(plan, random.Random(f"outputs {seed}"))  # noqa: S311 - the same
+        plan.purge = random.Random(f"purge {seed}").random() < PURGES  # noqa: S311 - the same
         plan.fallback = random.Random(f"fallback {seed}").random() < FALLBACKS  # noqa: S311 - the same
     return plan
 

@@ -26,6 +26,7 @@ from producer.ledger import store
 from producer.ledger.batch_options import TaskDefaults
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader
+from schemas.ledger.migrations import own_revision
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import TypeConfig
@@ -233,7 +234,7 @@ class AgentProgram(Program):
             group=GROUP,
             version="0",
             locks=None,
-            revision="",
+            revision=own_revision(),
             report=report,
         )
 

@@ -122,7 +122,7 @@ class _Witness:
             passed=[call for call, passed in calls if passed],
             moves=self._moves,
             counts=list(self._counts()),
-            sums=counted.sums(self._rows, "sim_count"),
+            sums=[*counted.sums(self._rows, "sim_count"), counted.of_releases(self._rows)],
             misread=world.store.misread,
             ordered=list(self._ordered()),
             guards=list(self._guards()),

@@ -16,14 +16,18 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from sqlalchemy import select
+
 from agent.handlers import runner
 from agent.inflight.limits import Limits
 from agent.judge import completion
-from agent.ledger import leases
+from agent.ledger import leases, release_counts
 from agent.process.containment import OutOfMemoryError
 from agent.quota.configured import ConfiguredQuotas
 from producer.loading import foreign_records, loader
 from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import release_count
 from schemas.runtime import crash
 from schemas.settings.quota import QuotaLimits
 from schemas.task.envelope import Outgoing
@@ -41,6 +45,7 @@ from tests.simulation.mishaps import Mishaps
 from tests.simulation.plan import Plan
 from tests.simulation.programs import AgentProgram, LoaderProgram, Program
 from tests.simulation.provider import SimLLM
+from tests.simulation.purging import Purging
 from tests.simulation.quota import SimRedis
 from tests.simulation.store import Store
 from tests.simulation.turns import TurnWatch
@@ -50,6 +55,13 @@ PATIENCE_S = 1800.0  # everything must have ended within this time after the las
 LEAVE_S = 120.0
 LOAD_CHUNK = 6
 INBOX = f"{GROUP}.inbox"
+# As in production, but counts of releases are added up after a minute, so that runs see it.
+_PAST = (
+    select(*release_counts._KEYS)
+    .where(release_count.c.agent_id > 0, release_count.c.starts_at < utc_after(-60.0))
+    .order_by(*release_counts._KEYS)
+    .limit(release_counts.PAGE)
+)
 
 
 class KilledError(BaseException):
@@ -173,10 +185,16 @@ class World:
             await self._until(
                 "everything ends again", PATIENCE_S, lambda: not watch.unfinished(self)
             )
+        purging = Purging(self, self._events.do) if self.plan.purge and not self.problems else None
+        if purging is not None:
+            await purging.run()
+            await self._until("late records end", PATIENCE_S, lambda: not watch.unfinished(self))
         await self._leave()
-        for line in violations(witness.evidence(self)):
+        evidence = witness.evidence(self) if purging is None else purging.evidence()
+        for line in violations(evidence):
             self.problem(*line.split(" ", 1))
         self.seen = watch.seen(self)
+        self.seen["purged"] += purging is not None and purging.done
         self.reached[reached.MOVED] += self.seen["moved by a closed route"]
 
     async def _supervise(self) -> None:
@@ -345,6 +363,7 @@ class World:
                 (completion, "_answer_failure", mishaps.judging(completion._answer_failure))
             ]
             replaced += [(completion, "validator_of", mishaps.validating(validator_of))]
+            replaced += [(release_counts, "_PAST", _PAST)]
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))

@@ -1,12 +1,17 @@
-"""Bugs of compaction: a roll-up and the tally together have a count twice, or not at all."""
+"""Bugs of counts: roll-up and rows together have a count twice, or not at all.
+
+The last one is of a purge: its mark counts, because late records look for it.
+"""
 
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.ledger import compaction
+from agent.ledger import claims, compaction, release_counts
+from agent.outcome import Dead, Retry, Snooze, Succeeded
 from producer.ledger import tally
 from schemas.ledger import tables
 from tests.simulation.bugs.bug import Bug, patched, replaced
+from tests.simulation.bugs.stages import PURGED
 
 
 def _nothing_added(_connection: Any, _rows: Any, _limits: Any) -> None:
@@ -40,6 +45,10 @@ def _entered_falls() -> AbstractContextManager[Any]:
     return patched(tally, "_RAW_COUNTS", columns)
 
 
+def _snoozes_count(outcome: Any) -> bool:
+    return isinstance(outcome, Succeeded | Retry | Dead | Snooze)
+
+
 _failure = compaction._failure
 
 BUGS = {
@@ -52,4 +61,13 @@ BUGS = {
     ),
     "a counter falls at a replay": Bug("P1", _entered_falls),
     "a replay is counted on another route": Bug("P1", _replay_without_route),
+    "a snooze is an attempt of its release": Bug(
+        "P1", replaced(release_counts, "_counts", _snoozes_count)
+    ),
+    "a release forgets its past minutes": Bug(
+        "P1", replaced(release_counts, "_rolls", lambda _row: ())
+    ),
+    "a late record of a purged batch is foreign": Bug(
+        "P4", replaced(claims, "archived", lambda _connection, _names: set()), PURGED
+    ),
 }

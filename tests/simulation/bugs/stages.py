@@ -208,3 +208,5 @@ CAPPED: Stage = {
     "priorities": (5,),
     "tenants": {"big": TenantConfig(), "poor": TenantConfig(in_flight=1)},
 }
+# The batch is purged, and records of it arrive again.
+PURGED: Stage = {"purge": True}

@@ -13,6 +13,7 @@ from tests.invariants.happened import (
     Claim,
     Count,
     Guarded,
+    Late,
     Ordered,
     Outage,
     Replayed,
@@ -333,6 +334,10 @@ BROKEN = {
             tasks=(DONE, replace(DEAD, attempt=4, death=replace(DEATH, disposition="exhausted"))),
         ),
     ),
+    "a call for a task that is archived": ("P4", replace(GOOD, late=Late(called=("b/1",)))),
+    "an archived task that changes": ("P4", replace(GOOD, late=Late(moved=(1,)))),
+    "a late record that is quarantined": ("P4", replace(GOOD, late=Late(sent=2, quarantined=1))),
+    "a purge that leaves a task": ("P4", replace(GOOD, late=Late(left=1))),
     "a replay that nobody asked for": (
         "P8",
         closely(moves=(LOADED, move(5, D, P, replays=1), TAKEN, ENDED)),
