@@ -1,18 +1,18 @@
 """What a purge costs a group that works beside it: `python -m bench purge [--tasks N]`.
 
-A MariaDB of its own has ten batches of final tasks. One program loads, claims and settles groups
-of tasks all the time; in turn a batch is purged beside it, and nothing is. Both are compared
-within the same run. A million tasks take an hour and 10 GB of disk; a line tells each batch.
+A MariaDB of its own has one batch of final tasks. One program loads, claims and settles groups of
+tasks all the time. In turns of ten seconds the batch is purged beside it, and is not, so that other
+load of the machine meets both alike. It takes a quarter of an hour, and 6 GB for a million tasks.
 
 Tested by tests/unit/test_bench_purge.py.
 """
 
 import asyncio
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, literal, update
@@ -42,19 +42,20 @@ from tests.contract.ledger_parts import (
     settlement,
 )
 
-BATCHES, CHUNK, BODY_BYTES = 10, 50_000, 2000
-MILLION, QUICK = 1_000_000, 4000
+CHUNK, BODY_BYTES = 50_000, 2000
+MILLION, QUICK = 1_000_000, 20_000
 TOGETHER = 50  # tasks in a settle
-LEAST_S, MOST_S = 5.0, 60.0  # of a time without a purge
+TURN_S, TURNS = 10.0, 45
+OLD = "old"
 GOAL = 1.2
 
 
 class Worker(threading.Thread):
-    """Loads, claims and settles tasks until it is stopped; `took_s` has the time of each settle."""
+    """Loads, claims and settles tasks until it is stopped; `settles` has begin and duration."""
 
     def __init__(self, ledger: LedgerDatabase) -> None:
         super().__init__(name="worker", daemon=True)
-        self.took_s: list[float] = []
+        self.settles: list[tuple[float, float]] = []
         self.stopping = threading.Event()
         self._ledger = ledger
         self._lease = ledger.agent()
@@ -75,8 +76,37 @@ class Worker(threading.Thread):
             settlements = [settlement(row, owner, SUCCEEDED) for row in rows]
             began_s = time.perf_counter()
             self._ledger.settle_all(settlements)
-            self.took_s.append(time.perf_counter() - began_s)
+            self.settles.append((began_s, time.perf_counter() - began_s))
             number += 1
+
+
+class Turns(SystemClock):
+    """The clock of a purge that rests after `turn_s` of work for as long, in turn.
+
+    `rests` has the begin and the end of each rest. After `turns` of them, the purge ends.
+    """
+
+    def __init__(self, turn_s: float, turns: int) -> None:
+        self.rests: list[tuple[float, float]] = []
+        self._turn_s = turn_s
+        self._turns = turns
+        self._until_s = time.perf_counter() + turn_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, and rest when it is time."""
+        await super().sleep(seconds)
+        began_s = time.perf_counter()
+        if began_s < self._until_s:
+            return
+        await super().sleep(self._turn_s)
+        self._until_s = time.perf_counter() + self._turn_s
+        self.rests.append((began_s, time.perf_counter()))
+        if len(self.rests) >= self._turns:
+            raise _EnoughError
+
+
+class _EnoughError(Exception):
+    """Ends a purge that was measured for long enough."""
 
 
 def measure(folder: Path, *, quick: bool, tasks: int = MILLION) -> Iterator[Figure]:
@@ -86,58 +116,55 @@ def measure(folder: Path, *, quick: bool, tasks: int = MILLION) -> Iterator[Figu
         database = Database(driven(server.create_database("purge")), timeout_s=600)
         migrations.migrate(database)
         ledger = LedgerDatabase(database)
-        for number in range(BATCHES):
-            _fill(ledger, f"old{number}", count // BATCHES)
-        yield from _measured(ledger, count, 0.5 if quick else LEAST_S)
+        _fill(ledger, OLD, count)
+        yield from _measured(ledger, count, Turns(0.5, 4) if quick else Turns(TURN_S, TURNS))
         database.close()
 
 
-def _measured(ledger: LedgerDatabase, count: int, least_s: float) -> Iterator[Figure]:
-    alone_s, beside_s, purge_s = list[float](), list[float](), 0.0
+def _measured(ledger: LedgerDatabase, count: int, clock: Turns) -> Iterator[Figure]:
     worker = Worker(ledger)
     worker.start()
-    time.sleep(least_s)
-    for number in range(BATCHES):
-        first = len(worker.took_s)
-        began_s = time.perf_counter()
-        asyncio.run(_purge(ledger, f"old{number}"))
-        lasted_s = time.perf_counter() - began_s
-        middle = len(worker.took_s)
-        time.sleep(max(least_s, min(lasted_s, MOST_S)))
-        beside_s += worker.took_s[first:middle]
-        alone_s += worker.took_s[middle:]
-        purge_s += lasted_s
-        ratio = _p99(beside_s) / _p99(alone_s)
-        sys.stderr.write(f"batch {number + 1} of {BATCHES}: {lasted_s:.0f} s, so far {ratio:.2f}\n")
+    began_s = time.perf_counter()
+    purged = asyncio.run(_purge(ledger, clock))
     worker.stopping.set()
     worker.join()
-    alone, beside = _p99(alone_s), _p99(beside_s)
+    alone_s, beside_s = list[float](), list[float]()
+    for at_s, took_s in worker.settles:
+        rests = any(first_s <= at_s <= last_s for first_s, last_s in clock.rests)
+        (alone_s if rests else beside_s).append(took_s)
+    purge_s = clock.rests[-1][0] - began_s - sum(last - first for first, last in clock.rests[:-1])
     what = f"settles of {TOGETHER} tasks"
-    yield Figure(f"{what}, p99", "MariaDB", alone * 1000, "ms")
-    yield Figure(f"{what} beside a purge, p99", "MariaDB", beside * 1000, "ms")
-    yield Figure(f"the same, of {count:,} tasks", "MariaDB", beside / alone, "ratio", GOAL)
-    yield Figure("purge", "MariaDB", count / purge_s, "tasks/s")
+    yield Figure(f"{what}, {len(alone_s):,} of them, p99", "MariaDB", _p99(alone_s) * 1000, "ms")
+    yield Figure(
+        f"{what} beside a purge, {len(beside_s):,}, p99", "MariaDB", _p99(beside_s) * 1000, "ms"
+    )
+    ratio = _p99(beside_s) / _p99(alone_s)
+    yield Figure(f"the same, in a ledger of {count:,} tasks", "MariaDB", ratio, "ratio", GOAL)
+    yield Figure(f"purge of {purged:,} tasks", "MariaDB", purged / purge_s, "tasks/s")
 
 
 def _p99(times_s: Sequence[float]) -> float:
     return statistics.quantiles(times_s, n=100)[-1]
 
 
-async def _purge(ledger: LedgerDatabase, name: str) -> None:
-    target = ledger.call(purgeable.find, GROUP, name)
+async def _purge(ledger: LedgerDatabase, clock: Turns) -> int:
+    """Purge the old batch for as long as it is measured; return how many tasks that were."""
+    target = ledger.call(purgeable.find, GROUP, OLD)
     if target is None:
-        raise RuntimeError(f"no batch {name}")
-    transactions, clock = ledger.transactions, SystemClock()
-    executor = InlineExecutor()
-    await purge(
-        transactions,
-        clock,
-        target,
-        Keep.NOTHING,
-        store=OutputStores(executor=executor, objects=ObjectStores()),
-        actor="bench",
-        unarchived=True,
-    )
+        raise RuntimeError(f"no batch {OLD}")
+    done = [0]
+    with suppress(_EnoughError):
+        await purge(
+            ledger.transactions,
+            clock,
+            target,
+            Keep.NOTHING,
+            store=OutputStores(executor=InlineExecutor(), objects=ObjectStores()),
+            actor="bench",
+            unarchived=True,
+            progress=done.append,
+        )
+    return done[-1]
 
 
 def _fill(ledger: LedgerDatabase, name: str, count: int) -> None:
