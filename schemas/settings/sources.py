@@ -71,6 +71,8 @@ _SERVICE = re.compile(
     r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 _TYPES = "types."
+# Sections whose names are those that lines use, and what a line calls them.
+_LINE_NAMES = {"types": "type", "tenants": "tenant"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,7 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
     for name, setting in given.items():
         if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in known):
             continue  # an empty section
-        if fault := _type_fault(name, whole=setting.value == {}):
+        if fault := _section_fault(name, whole=setting.value == {}):
             faults.append(f"{setting.where}: {fault}")
             continue
         if setting.value == {} and name.startswith(_TYPES):
@@ -291,21 +293,24 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
             faults.append(f"{setting.where}: {name} is wrong; {error}")
 
 
-def _type_fault(name: str, *, whole: bool) -> str:
-    """Return what is wrong with the type of a setting's name; empty for any other setting.
+def _section_fault(name: str, *, whole: bool) -> str:
+    """Return what is wrong with the section of a setting; empty if nothing is.
 
-    `whole` says that the name is that of an empty section.
+    `whole` says that the name is that of an empty section. An empty type needs no setting.
     """
-    if not name.startswith(_TYPES):
+    section, _, path = name.partition(".")
+    if section not in NAMED:
         return ""
-    path = name.removeprefix(_TYPES)
-    task_type = path if whole else path.rpartition(".")[0]
-    if not task_type or is_name(task_type):
-        return ""
-    return (
-        f"[types.{json.dumps(task_type)}] is not a type that a line can have; use 1 to 64 letters, "
-        "digits, dots, dashes and underscores, a letter or digit first"
-    )
+    title = path if whole else path.rpartition(".")[0]
+    if section in _LINE_NAMES and title and not is_name(title):
+        return (
+            f"[{section}.{json.dumps(title)}] is not a {_LINE_NAMES[section]} that a line can "
+            "have; use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit "
+            "first"
+        )
+    if whole and path and not name.startswith(_TYPES) and _check_of(name) is None:
+        return f"{name} is empty; set one of {', '.join(NAMED[section])}, or remove the section"
+    return ""
 
 
 def _check_of(name: str) -> kinds.Check | None:

@@ -192,7 +192,9 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
             "[routes.fast]\nmodels = 'm'",
             "line 2: routes.fast.models is unknown; did you mean routes.fast.model",
         ),
-        ("[routes.fast]", "line 1: routes.fast is unknown"),
+        ("[routes.fast]", "line 1: routes.fast is empty; set one of base_url, api_key, model"),
+        ("[tenants.a]", "line 1: tenants.a is empty; set one of weight, in_flight, or remove"),
+        ('[tenants."*"]\nin_flight = 1', '[tenants."*"] is not a tenant that a line can have'),
         (
             "[agent]\npark_probe_s = 0",
             "agent.park_probe_s is wrong; write a number from 1 to 86400",
