@@ -25,7 +25,7 @@ from agent.process.data_folder import DataFolder
 from agent.quota.grants import GrantStore
 from agent.reporting.latest_report import LatestReport
 from agent.routes import Router
-from agent.routes.accounts import Accounts
+from agent.routes.clients import RouteClients
 from agent.routes.sharing.board import Board
 from agent.wiring.chosen import Handles, Providers, Registration, Workers
 from producer.app import Parts, bus_path
@@ -186,7 +186,7 @@ def open_all(
     for shared in (board, providers.grant_store):
         if shared is not None:
             closing.push_async_callback(shared.close)
-    closing.push_async_callback(providers.accounts.close)
+    closing.push_async_callback(providers.route_clients.close)
     locks, beats = agent_locks(parts), beat_database(parts)
     closing.callback(beats.close)
     role = " (rehearsal LLM)" if rehearsal else ""
@@ -236,11 +236,13 @@ def _converters() -> int:
 
 def _providers(parts: Parts) -> Providers:
     routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
-    accounts = Accounts(
+    route_clients = RouteClients(
         config=parts.config,
         naming=routes.naming,
         connect=lambda base_url, api_key, headers: ChatClient(
             base_url=base_url, api_key=api_key, headers=headers
         ),
     )
-    return Providers(routes=routes, accounts=accounts, grant_store=make_grant_store(parts))
+    return Providers(
+        routes=routes, route_clients=route_clients, grant_store=make_grant_store(parts)
+    )

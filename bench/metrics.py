@@ -23,9 +23,9 @@ from urllib.request import urlopen
 
 from sqlalchemy import Connection, func, select, text
 
-from agent.ports import Account, Reply
+from agent.ports import Reply, RouteClient
 from agent.reporting.metrics import AgentMetrics
-from agent.wiring.measured import MeasuredLedger, measured_accounts
+from agent.wiring.measured import MeasuredLedger, measured_clients
 from bench.program import BenchError
 from bench.site import Site, Sites, llm
 from bench.table import Figure
@@ -171,8 +171,8 @@ def _own_ms(count: int) -> float:
     port: Any = _Port()
     metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=())
     clock = SystemClock()
-    account = Account(llm=port, model=None, timeout_s=1.0)
-    timed = measured_accounts(lambda _route: account, metrics, clock)("")
+    account = RouteClient(llm=port, model=None, timeout_s=1.0)
+    timed = measured_clients(lambda _route: account, metrics, clock)("")
     ledger: Any = MeasuredLedger(port, metrics, clock)
     bare = asyncio.run(_cpu_s(port, port, count))
     measured = asyncio.run(_cpu_s(timed.llm, ledger, count))

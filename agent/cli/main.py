@@ -30,7 +30,7 @@ from agent.process.supervisor import Supervisor
 from agent.rehearsal.child import rehearsal_child
 from agent.reporting import group_watch
 from agent.reporting.telemetry import configure_logging, log_as_json
-from agent.routes.accounts import keys_in_clear
+from agent.routes.clients import keys_in_clear
 from producer.app import opened
 from producer.text.printable import logs_json, shown_lines
 from schemas.codes import Code

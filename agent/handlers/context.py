@@ -25,7 +25,7 @@ from agent.handlers.traces import NO_TRACE, AttemptTrace
 from agent.handlers.turns import CallEnd, CallTurn, FreeTurns, Turns
 from agent.judge import Terms, Tier, one_line, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, FollowUp, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.ports import SUSPECT_LOSSES, Account, Call, CallFailed, Clock, Reply
+from agent.ports import SUSPECT_LOSSES, Call, CallFailed, Clock, Reply, RouteClient
 from agent.quota.estimate import CallSize, Estimates, most_out
 from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime import crash
@@ -106,7 +106,7 @@ class Tools:
     tokens per byte, by model and type of task.
     """
 
-    account: Callable[[str], Account]
+    account: Callable[[str], RouteClient]
     documents: DocumentReader
     clock: Clock
     apart: Executor
@@ -171,7 +171,7 @@ class _Place:
     """The place of an attempt's calls: a route, with its account and its limits."""
 
     route: str
-    account: Account
+    account: RouteClient
     limit_s: float | None
     refused_alone: bool
     turns: Turns

@@ -7,7 +7,7 @@ import orjson
 
 from agent.handlers.request import packed
 from agent.handlers.turns import FreeTurns, Turns
-from agent.ports import Account
+from agent.ports import RouteClient
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Structured
 
@@ -25,7 +25,7 @@ class OtherRoute:
     turns: Turns = field(default_factory=FreeTurns, compare=False)
 
 
-def body_for(account: Account, body: bytes, schema: dict[str, Any] | None) -> bytes:
+def body_for(account: RouteClient, body: bytes, schema: dict[str, Any] | None) -> bytes:
     """Return the body of a call to this account: with its model, and its form of a schema.
 
     The body was made for another account, and so was the model in it.

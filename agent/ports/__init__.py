@@ -23,7 +23,6 @@ from schemas.task.rejected_record import RejectedRecord
 
 __all__ = [
     "LLM",
-    "Account",
     "Assigned",
     "AtRest",
     "Backlog",
@@ -44,6 +43,7 @@ __all__ = [
     "RejectedRecord",
     "Reply",
     "Revoked",
+    "RouteClient",
     "Row",
     "Settlement",
     "Source",
@@ -414,8 +414,8 @@ class LLM(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """The means to call one route.
+class RouteClient:
+    """What calls one route: an LLM client, the model and the time limit.
 
     `model` is for tasks that name no model; None leaves the choice to the provider. `structured` is
     the form in which the server takes a schema. `context_tokens` is how many tokens the model

@@ -12,7 +12,7 @@ import orjson
 
 from agent.judge import Effect
 from agent.ports import Call, Clock
-from agent.routes.accounts import Accounts
+from agent.routes.clients import RouteClients
 from agent.routes.evidence import RouteEvidence, by_answer
 from agent.routes.route import Ticket
 from agent.routes.router import Router
@@ -26,11 +26,11 @@ MAX_TOKENS = 16
 
 
 class ProbeSender:
-    """Sends the prompt to the accounts of routes, with the request id `docllm-probe/ROUTE#N`."""
+    """Sends the prompt by the clients of routes, with the request id `docllm-probe/ROUTE#N`."""
 
-    def __init__(self, *, routes: Router, accounts: Accounts, clock: Clock) -> None:
+    def __init__(self, *, routes: Router, route_clients: RouteClients, clock: Clock) -> None:
         self._routes = routes
-        self._accounts = accounts
+        self._route_clients = route_clients
         self._clock = clock
         self._numbers = count(1)
 
@@ -47,12 +47,12 @@ class ProbeSender:
 
         Its time limit is `limit_s`, or else the route's own.
         """
-        account = self._accounts(route)
+        client = self._route_clients(route)
         body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": MAX_TOKENS}
-        model_field = {"model": account.model} if account.model else {}
+        model_field = {"model": client.model} if client.model else {}
         request_id = f"docllm-probe/{quote(route, safe='')}#{next(self._numbers)}"
-        call = Call(orjson.dumps(model_field | body), request_id, limit_s or account.timeout_s)
-        return by_answer(await account.llm.complete(call))
+        call = Call(orjson.dumps(model_field | body), request_id, limit_s or client.timeout_s)
+        return by_answer(await client.llm.complete(call))
 
     async def _probe(self, ticket: Ticket) -> None:
         evidence = RouteEvidence(Effect.NONE)

@@ -21,7 +21,7 @@ from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from agent.routes.accounts import Accounts
+from agent.routes.clients import RouteClients
 from agent.wiring.live_settings import Rereading
 from producer.app import Parts
 from schemas.objects.write_once import WriteOnceStore
@@ -60,13 +60,13 @@ class Workers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Providers:
-    """The routes and accounts that take calls.
+    """The routes and clients that take calls.
 
     Without a `grant_store`, the agent keeps to its share of the providers' limits.
     """
 
     routes: Router
-    accounts: Accounts
+    route_clients: RouteClients
     grant_store: GrantStore | None = None
 
 

@@ -94,7 +94,7 @@ class _RouteDuties:
 def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
     parts, routes = chosen.parts, chosen.providers.routes
     transactions, clock, group = parts.transactions, parts.clock, parts.topics.group
-    prober = ProbeSender(routes=routes, accounts=chosen.providers.accounts, clock=clock)
+    prober = ProbeSender(routes=routes, route_clients=chosen.providers.route_clients, clock=clock)
     keeper = GuardKeeper(
         transactions=transactions,
         clock=clock,
@@ -173,7 +173,7 @@ def _rereading(
     live = LiveSettings(
         parts=chosen.parts,
         routes=chosen.providers.routes,
-        accounts=chosen.providers.accounts,
+        route_clients=chosen.providers.route_clients,
         handlers=handling.handlers,
         load_handlers=handling.load_handlers,
         hooks=handling.hooks,

@@ -20,7 +20,7 @@ from agent.wiring.chosen import Chosen
 from agent.wiring.core import Common
 from agent.wiring.documents import make_documents
 from agent.wiring.live_settings import LoadHandlers, LoadHooks
-from agent.wiring.measured import measured_accounts
+from agent.wiring.measured import measured_clients
 from schemas.settings.config import TypeConfig
 
 
@@ -63,9 +63,9 @@ def _tools(chosen: Chosen, common: Common) -> Tools:
     config, metrics = chosen.parts.config, chosen.instruments.metrics
     workers, providers = chosen.workers, chosen.providers
     return Tools(
-        account=providers.accounts
+        account=providers.route_clients
         if metrics is None
-        else measured_accounts(providers.accounts, metrics, common.clock),
+        else measured_clients(providers.route_clients, metrics, common.clock),
         documents=make_documents(config, workers.reading, workers.converters),
         clock=chosen.parts.clock,
         apart=workers.apart,

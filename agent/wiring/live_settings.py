@@ -20,7 +20,7 @@ from agent.maintenance.settings_reader import RereadRequest, SettingsReader
 from agent.quota.configured import ConfiguredQuotas
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from agent.routes.accounts import Accounts, keys_in_clear
+from agent.routes.clients import RouteClients, keys_in_clear
 from producer.app import Parts
 from schemas.codes import Code
 from schemas.errors import ConfigError
@@ -57,7 +57,7 @@ class LiveSettings:
 
     parts: Parts
     routes: Router
-    accounts: Accounts
+    route_clients: RouteClients
     handlers: Handlers
     load_handlers: LoadHandlers
     hooks: Hooks
@@ -76,10 +76,10 @@ class LiveSettings:
         old = self.parts.config
         self._require_possible(old, config)
         by_type, by_kind = self.load_handlers(config.types), self.load_hooks(config.types)
-        accounts = self.accounts.prepared(config)
+        route_clients = self.route_clients.prepared(config)
         now_s = self.parts.clock.now_s()
         idle_s = now_s + longest_timeout_s(old) + DEADLINE_MARGIN_S
-        self.accounts.apply(accounts, idle_s)
+        self.route_clients.apply(route_clients, idle_s)
         self.parts.config = config
         for name in self.routes.apply(config, now_s):
             log.info("route %s has another account and is tried again", name)
@@ -126,7 +126,7 @@ def reread_duties(
     live: LiveSettings, how: Rereading, *, counts: Counts, executor: Executor
 ) -> Sequence[Round]:
     """Return the duties that read the settings again, and close clients that nobody uses then."""
-    clock, accounts = live.parts.clock, live.accounts
+    clock, route_clients = live.parts.clock, live.route_clients
     reader = SettingsReader(
         config=live.parts.config,
         load=how.load,
@@ -140,6 +140,6 @@ def reread_duties(
     async def tidy() -> None:
         while True:
             await clock.sleep(TIDY_S)
-            await accounts.close_retired(clock.now_s())
+            await route_clients.close_retired(clock.now_s())
 
     return (reader.run, tidy)

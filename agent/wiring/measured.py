@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from agent.ports import (
     LLM,
-    Account,
     Call,
     CallFailed,
     Claimable,
@@ -14,6 +13,7 @@ from agent.ports import (
     Clock,
     Ledger,
     Reply,
+    RouteClient,
     Settlement,
     Verdict,
 )
@@ -25,12 +25,12 @@ from producer.ports import Order
 SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
 
 
-def measured_accounts(
-    account: Callable[[str], Account], metrics: AgentMetrics, clock: Clock
-) -> Callable[[str], Account]:
+def measured_clients(
+    account: Callable[[str], RouteClient], metrics: AgentMetrics, clock: Clock
+) -> Callable[[str], RouteClient]:
     """Return the same accounts, whose calls are timed by route."""
 
-    def timed(route: str) -> Account:
+    def timed(route: str) -> RouteClient:
         of_route = account(route)
         return replace(of_route, llm=_TimedLLM(of_route.llm, route, metrics, clock))
 

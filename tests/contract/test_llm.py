@@ -13,7 +13,7 @@ import uvloop
 
 from agent.llm.client import ChatClient
 from agent.ports import CallFailed, Reply
-from agent.routes.accounts import Accounts
+from agent.routes.clients import RouteClients
 from agent.routes.names import RouteNames
 from schemas.errors import ConfigError
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
@@ -265,7 +265,7 @@ def test_an_invalid_address_is_refused(url: str) -> None:
     )
 
     with pytest.raises(ConfigError, match=r"route fast: llm\.base_url"):
-        Accounts(
+        RouteClients(
             config=config,
             naming=RouteNames(config),
             connect=lambda base_url, api_key, headers: ChatClient(

@@ -17,7 +17,7 @@ from agent.membership.heartbeat import Heartbeat
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from agent.routes.accounts import Accounts
+from agent.routes.clients import RouteClients
 from agent.wiring.agent import agent
 from agent.wiring.chosen import Chosen, Handles, Instruments, Providers, Registration, Workers
 from producer.app import Parts
@@ -168,7 +168,7 @@ class AgentProgram(Program):
         self.counts = counts = Counts()
         latest = LatestReport(clock=clock)
         routes = Router(config=parts.config, group=parts.topics.group, jitter=machine.rng.random)
-        accounts = Accounts(
+        route_clients = RouteClients(
             config=parts.config,
             naming=routes.naming,
             connect=lambda *_: machine.llm,
@@ -192,7 +192,7 @@ class AgentProgram(Program):
                 outputs=machine.outputs,
                 providers=Providers(
                     routes=routes,
-                    accounts=accounts,
+                    route_clients=route_clients,
                     grant_store=machine.grant_store(clock, self.name),
                 ),
                 registration=Registration(

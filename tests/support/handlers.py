@@ -10,7 +10,7 @@ from agent.handlers import Attempt, Context, Handler, Handlers, Tools
 from agent.handlers.suspects import RunSuspect
 from agent.judge import tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
-from agent.ports import Account, Call, CallFailed, Reply
+from agent.ports import Call, CallFailed, Reply, RouteClient
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Price, TypeConfig
 from tests.support.documents import file_documents
@@ -113,7 +113,7 @@ def handlers_harness(
 ) -> HandlersHarness:
     llm, apart = llm or FakeLLM(list(replies) or [completion()]), CountingExecutor()
     clock = clock or StillClock()
-    account = Account(llm, "default-model", 30.0, context_tokens=context_tokens)
+    account = RouteClient(llm, "default-model", 30.0, context_tokens=context_tokens)
     tools = Tools(
         account={"default": account}.__getitem__,
         documents=file_documents(),

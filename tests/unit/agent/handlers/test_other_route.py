@@ -12,7 +12,7 @@ import pytest
 from agent.handlers import Attempt, Context, Handler, OtherRoute
 from agent.handlers.other_route import body_for
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from agent.ports import Account, Call, Reply
+from agent.ports import Call, Reply, RouteClient
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Price, Structured
 from tests.support.handlers import (
@@ -39,11 +39,13 @@ async def slowly(complete: Callable[[Call], Awaitable[Reply]], call: Call) -> Re
 class TwoRoutes:
     """Handlers over two routes; each attempt may go on once, to the second."""
 
-    def __init__(self, *replies: Reply, second: Account | None = None, **by_type: Handler) -> None:
+    def __init__(
+        self, *replies: Reply, second: RouteClient | None = None, **by_type: Handler
+    ) -> None:
         self.first, self.other = FakeLLM([TOO_LONG]), FakeLLM(list(replies) or [completion()])
-        account = second or Account(self.other, "large", 90.0, Structured.JSON_OBJECT)
+        account = second or RouteClient(self.other, "large", 90.0, Structured.JSON_OBJECT)
         accounts = {
-            "default": Account(self.first, "small", 30.0),
+            "default": RouteClient(self.first, "small", 30.0),
             "second": replace(account, llm=self.other),
         }
         harness: HandlersHarness = handlers_harness(**by_type)
@@ -201,7 +203,7 @@ def test_no_call_is_made_without_a_lease() -> None:
 @pytest.mark.parametrize("after", list(Structured))
 def test_a_schema_takes_the_form_of_the_route(before: Structured, after: Structured) -> None:
     """A form that the handler asked for is replaced; without one, none is added."""
-    account = Account(FakeLLM([]), None, 1.0, after)
+    account = RouteClient(FakeLLM([]), None, 1.0, after)
     body = orjson.dumps({"model": "m", "n": 1, **response_format(SCHEMA, before)})
 
     expected = {"n": 1} | ({} if before is Structured.NONE else response_format(SCHEMA, after))
@@ -211,7 +213,7 @@ def test_a_schema_takes_the_form_of_the_route(before: Structured, after: Structu
 def test_a_form_of_the_persons_own_stays() -> None:
     """A body is changed only in what docllm wrote itself."""
     own = {"response_format": {"type": "text"}}
-    account = Account(FakeLLM([]), "x", 1.0, Structured.NONE)
+    account = RouteClient(FakeLLM([]), "x", 1.0, Structured.NONE)
 
     for schema in (SCHEMA, None):
         sent = orjson.loads(body_for(account, orjson.dumps(own), schema))

@@ -9,11 +9,11 @@ import pytest
 from agent.judge import Effect
 from agent.ports import CallFailed, Reply
 from agent.routes import Router
-from agent.routes.accounts import Accounts
+from agent.routes.clients import RouteClients
 from agent.routes.probe_sender import ProbeSender
 from schemas.settings.config import Config, LLMConfig
 from tests.support.routes import ROUTE, call, failed, stopped
-from tests.unit.agent.routes.test_accounts import FakeLLM
+from tests.unit.agent.routes.test_clients import FakeLLM
 
 
 class StepClock:
@@ -45,8 +45,8 @@ def due() -> Router:
 
 def prober(table: Router, llm: FakeLLM, at_s: float = 109.0) -> ProbeSender:
     config = Config(llm=LLMConfig(base_url="http://main", model="mini"))
-    accounts = Accounts(config=config, naming=table.naming, connect=lambda *_: llm)
-    return ProbeSender(routes=table, accounts=accounts, clock=StepClock(at_s))
+    route_clients = RouteClients(config=config, naming=table.naming, connect=lambda *_: llm)
+    return ProbeSender(routes=table, route_clients=route_clients, clock=StepClock(at_s))
 
 
 def ran(sender: ProbeSender) -> None:

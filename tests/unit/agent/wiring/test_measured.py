@@ -6,9 +6,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.ports import Account, Claimable, ClaimAnswer, ClaimAnswers, Reply, Row
+from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient, Row
 from agent.reporting.metrics import AgentMetrics
-from agent.wiring.measured import SAMPLE_S, MeasuredLedger, measured_accounts
+from agent.wiring.measured import SAMPLE_S, MeasuredLedger, measured_clients
 from schemas.task.envelope import Publication
 from tests.support.clock import HandClock
 
@@ -74,8 +74,8 @@ def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
 def test_what_a_provider_says_is_left_is_shown() -> None:
     """It is a gauge of the last answer."""
     metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=())
-    account: Any = Account(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
-    timed = measured_accounts(lambda _route: account, metrics, HandClock())("")
+    account: Any = RouteClient(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
+    timed = measured_clients(lambda _route: account, metrics, HandClock())("")
 
     asyncio.run(timed.llm.complete(None))  # type: ignore[arg-type]
 

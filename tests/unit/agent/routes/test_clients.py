@@ -1,4 +1,4 @@
-"""The accounts of routes: their clients, and where their keys are sent."""
+"""The clients of routes, and where their keys are sent."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import pytest
 
 from agent.ports import LLM, Call, CallFailed, Reply
 from agent.routes import RouteNames
-from agent.routes.accounts import Accounts, Connect, keys_in_clear
+from agent.routes.clients import Connect, RouteClients, keys_in_clear
 from schemas.errors import ConfigError
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, Structured
 from tests.support.routes import ROUTE
@@ -62,8 +62,10 @@ def test_a_route_has_the_account_that_it_names() -> None:
 
     A model that nobody configured uses that account too.
     """
-    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected([]))
-    by_route = {name: accounts(name) for name in (ROUTE, "same", "keyed", "local", "other/model")}
+    route_clients = RouteClients(config=CONFIG, naming=RouteNames(CONFIG), connect=connected([]))
+    by_route = {
+        name: route_clients(name) for name in (ROUTE, "same", "keyed", "local", "other/model")
+    }
     clients = {name: account.llm for name, account in by_route.items()}
 
     assert [(account.model, account.timeout_s) for account in by_route.values()] == [
@@ -82,17 +84,17 @@ def test_an_account_knows_what_its_model_takes() -> None:
     """As it is set, or else as it is known; of another model nothing follows."""
     routes = {"set": RouteConfig(context_tokens=9000), "gpt-4o": RouteConfig()}
     config = Config(llm=LLMConfig(base_url="http://a", context_tokens=5000), routes=routes)
-    accounts = Accounts(config=config, naming=RouteNames(config), connect=connected([]))
+    route_clients = RouteClients(config=config, naming=RouteNames(config), connect=connected([]))
 
     assert {
-        name: accounts(name).context_tokens for name in (ROUTE, "set", "gpt-4o", "o1", "mine")
+        name: route_clients(name).context_tokens for name in (ROUTE, "set", "gpt-4o", "o1", "mine")
     } == {ROUTE: 5000, "set": 9000, "gpt-4o": 128_000, "o1": 200_000, "mine": None}
 
 
 def test_a_key_is_sent_to_no_other_address() -> None:
     """A route with its own address and no key gets no key: `[llm]`'s key is not for that server."""
     made: list[FakeLLM] = []
-    Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
+    RouteClients(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
 
     assert {client.address: client.key for client in made if client.key != "other key"} == {
         "http://main": "main key",
@@ -111,9 +113,9 @@ def test_a_client_is_shared_by_routes_with_equal_address_key_and_headers() -> No
     }
     config = Config(llm=replace(CONFIG.llm, headers={"X-Title": Secret("all")}), routes=routes)
     made: list[FakeLLM] = []
-    accounts = Accounts(config=config, naming=RouteNames(config), connect=connected(made))
+    route_clients = RouteClients(config=config, naming=RouteNames(config), connect=connected(made))
 
-    clients = {name: accounts(name).llm for name in (ROUTE, *routes, "other/model")}
+    clients = {name: route_clients(name).llm for name in (ROUTE, *routes, "other/model")}
 
     assert clients["a"] is clients["b"]
     assert clients[ROUTE] is clients["other/model"]
@@ -129,9 +131,9 @@ def test_a_route_has_the_form_of_structured_output_of_its_server() -> None:
     """A model that nobody configured is asked as the default route is."""
     routes = {"r": RouteConfig(structured=Structured.NONE)}
     config = Config(llm=replace(CONFIG.llm, structured=Structured.JSON_OBJECT), routes=routes)
-    accounts = Accounts(config=config, naming=RouteNames(config), connect=connected([]))
+    route_clients = RouteClients(config=config, naming=RouteNames(config), connect=connected([]))
 
-    assert [accounts(name).structured for name in (ROUTE, "r", "other/model")] == [
+    assert [route_clients(name).structured for name in (ROUTE, "r", "other/model")] == [
         "json_object",
         "none",
         "json_object",
@@ -141,8 +143,8 @@ def test_a_route_has_the_form_of_structured_output_of_its_server() -> None:
 def test_each_client_is_closed_once() -> None:
     """Each client is closed once, though routes may share one."""
     made: list[FakeLLM] = []
-    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
-    asyncio.run(accounts.close())
+    route_clients = RouteClients(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
+    asyncio.run(route_clients.close())
 
     assert [client.closed for client in made] == [1, 1, 1]
 
@@ -150,11 +152,11 @@ def test_each_client_is_closed_once() -> None:
 def test_a_client_that_cannot_be_closed_leaves_no_other_open() -> None:
     """One that is left open may abort the interpreter's end, and the exit code with it."""
     made: list[FakeLLM] = []
-    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
+    route_clients = RouteClients(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
     made[0].broken = True
 
     with pytest.raises(RuntimeError, match="broken"):
-        asyncio.run(accounts.close())
+        asyncio.run(route_clients.close())
 
     assert [client.closed for client in made] == [1, 1, 1]
 
@@ -192,7 +194,7 @@ def test_a_bad_account_names_its_route() -> None:
         return FakeLLM()
 
     with pytest.raises(ConfigError, match="route local: this is no address; write another one"):
-        Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=refuse)
+        RouteClients(config=CONFIG, naming=RouteNames(CONFIG), connect=refuse)
 
 
 # ---- the prompt
@@ -204,22 +206,22 @@ def test_a_bad_account_names_its_route() -> None:
 def test_changed_settings_keep_the_clients_of_unchanged_accounts() -> None:
     """Only the account with another key gets a new client; the old one ends after its calls."""
     made: list[FakeLLM] = []
-    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
-    before = {name: accounts(name).llm for name in (ROUTE, "keyed", "local")}
+    route_clients = RouteClients(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
+    before = {name: route_clients(name).llm for name in (ROUTE, "keyed", "local")}
     config = replace(CONFIG, routes=CONFIG.routes | {"keyed": RouteConfig(api_key=Secret("new"))})
 
     made[0].broken = True  # which harms nobody else
-    accounts.apply(accounts.prepared(config), 50.0)
-    asyncio.run(accounts.close_retired(49.0))
+    route_clients.apply(route_clients.prepared(config), 50.0)
+    asyncio.run(route_clients.close_retired(49.0))
     assert [llm.closed for llm in made] == [0, 0, 0, 0]
-    asyncio.run(accounts.close_retired(50.0))
+    asyncio.run(route_clients.close_retired(50.0))
 
-    assert accounts(ROUTE).llm is before[ROUTE]
-    assert accounts("local").llm is before["local"]
-    assert accounts("keyed").llm is made[3]
+    assert route_clients(ROUTE).llm is before[ROUTE]
+    assert route_clients("local").llm is before["local"]
+    assert route_clients("keyed").llm is made[3]
     assert made[3].key == "new"
     assert [llm.closed for llm in made] == [1, 0, 0, 0]
-    asyncio.run(accounts.close())
+    asyncio.run(route_clients.close())
     assert [llm.closed for llm in made] == [1, 1, 1, 1]
 
 
@@ -233,16 +235,16 @@ def test_settings_that_cannot_be_used_change_no_account() -> None:
             raise ConfigError("no such host")
         return connect(base_url, api_key, headers)
 
-    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=picky)
-    before = {name: accounts(name) for name in (ROUTE, "keyed", "local")}
+    route_clients = RouteClients(config=CONFIG, naming=RouteNames(CONFIG), connect=picky)
+    before = {name: route_clients(name) for name in (ROUTE, "keyed", "local")}
     routes = CONFIG.routes | {
         "a": RouteConfig(base_url="http://new"),
         "b": RouteConfig(base_url="http://bad"),
     }
 
     with pytest.raises(ConfigError, match="route b: no such host"):
-        accounts.prepared(replace(CONFIG, routes=routes))
+        route_clients.prepared(replace(CONFIG, routes=routes))
 
-    assert {name: accounts(name) for name in before} == before
-    asyncio.run(accounts.close_retired(0.0))
+    assert {name: route_clients(name) for name in before} == before
+    asyncio.run(route_clients.close_retired(0.0))
     assert [llm.closed for llm in made] == [0, 0, 0, 1]

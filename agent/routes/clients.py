@@ -1,6 +1,6 @@
-"""The accounts of routes: the client, the model and the time limit for the calls of each.
+"""The client, the model and the time limit for the calls of each route.
 
-The clients are made by the `connect` that is passed in.
+Connections are made by the `connect` that is passed in.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.ports import LLM, Account
+from agent.ports import LLM, RouteClient
 from agent.routes.names import DEFAULT, RouteNames
 from schemas.clients.llm_address import in_clear
 from schemas.errors import ConfigError
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 Connect = Callable[[str, Secret | None, Mapping[str, Secret]], LLM]
 
 
-class Accounts:
-    """The accounts of all routes, with one client for each address, key and headers.
+class RouteClients:
+    """The clients of all routes, with one LLM client for each address, key and headers.
 
     Raises ConfigError, which names the route, for a bad account.
     """
@@ -35,11 +35,11 @@ class Accounts:
         self._clients: dict[Hashable, LLM] = {}
         # Each with the time by which its last call will have ended.
         self._retired: list[tuple[LLM, float]] = []
-        self._configured: dict[str, Account] = {}
+        self._configured: dict[str, RouteClient] = {}
         self.apply(self.prepared(config), 0.0)
 
-    def __call__(self, route: str) -> Account:
-        """Return the account of a route.
+    def __call__(self, route: str) -> RouteClient:
+        """Return the client of a route.
 
         A route that nobody configured uses the default route's client, with its own model.
         """
@@ -50,8 +50,8 @@ class Accounts:
         model = self._naming.model_of(route)
         return replace(default, model=model, context_tokens=known_tokens(model or ""))
 
-    def prepared(self, config: Config) -> "PreparedAccounts":
-        """Prepare the accounts of changed settings, reusing the clients that stay.
+    def prepared(self, config: Config) -> "PreparedClients":
+        """Prepare the clients for changed settings, reusing the LLM clients that stay.
 
         Raises ConfigError; then nothing has changed.
         """
@@ -62,22 +62,22 @@ class Accounts:
             new = [client for identity, client in clients.items() if identity not in self._clients]
             self._retired += [(client, 0.0) for client in new]
             raise
-        return PreparedAccounts(clients, made)
+        return PreparedClients(clients, made)
 
-    def apply(self, prepared: "PreparedAccounts", idle_s: float) -> None:
-        """Use these accounts for calls from now on.
+    def apply(self, prepared: "PreparedClients", idle_s: float) -> None:
+        """Use these clients for calls from now on.
 
-        By `idle_s`, all calls of the previous accounts have ended.
+        By `idle_s`, all calls of the previous clients have ended.
         """
         self._retired += [
             (client, idle_s)
             for identity, client in self._clients.items()
             if identity not in prepared.clients
         ]
-        self._clients, self._configured = prepared.clients, prepared.accounts
+        self._clients, self._configured = prepared.clients, prepared.by_route
 
     async def close_retired(self, now_s: float) -> None:
-        """Close the clients that no account has any more, once their calls have ended."""
+        """Close the clients that no route has any more, once their calls have ended."""
         due = [client for client, idle_s in self._retired if idle_s <= now_s]
         self._retired = [(client, idle_s) for client, idle_s in self._retired if idle_s > now_s]
         for error in await _closed(due):
@@ -92,7 +92,7 @@ class Accounts:
         for error in await _closed([*self._clients.values(), *retired]):
             raise error
 
-    def _made(self, config: Config, name: str, clients: dict[Hashable, LLM]) -> Account:
+    def _made(self, config: Config, name: str, clients: dict[Hashable, LLM]) -> RouteClient:
         settings = account(config, name)
         identity = settings.identity
         client = clients.get(identity) or self._clients.get(identity)
@@ -102,7 +102,7 @@ class Accounts:
             except ConfigError as error:
                 raise ConfigError(f"route {name}: {error}") from None
         clients[identity] = client
-        return Account(
+        return RouteClient(
             client,
             settings.model,
             settings.timeout_s,
@@ -112,11 +112,11 @@ class Accounts:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedAccounts:
-    """The clients and accounts of settings that are not used yet."""
+class PreparedClients:
+    """The clients for settings that are not used yet."""
 
     clients: dict[Hashable, LLM]
-    accounts: dict[str, Account]
+    by_route: dict[str, RouteClient]
 
 
 async def _closed(clients: Sequence[LLM]) -> list[BaseException]:
