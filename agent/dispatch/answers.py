@@ -47,7 +47,8 @@ class AnswerHandler:
             # A delivery that was delayed, is retried, or belonged to a dead agent goes ahead of
             # newer records.
             self._table.queue_for_claim(
-                delivery, back=delivery.value is None or bool(row.lease_losses) or bool(row.attempt)
+                delivery,
+                was_waiting=delivery.value is None or bool(row.lease_losses) or bool(row.attempt),
             )
         elif answer is ClaimAnswer.HELD and row is not None:
             self._table.delay_while_held(delivery, row.owner >> OWNER_BITS, now_s)

@@ -14,7 +14,7 @@ from agent.inflight.table import InFlightTable
 
 log = logging.getLogger(__name__)
 
-Room = Callable[[str], int]
+RoomOf = Callable[[str], int]
 
 
 class ReadySelection:
@@ -45,13 +45,13 @@ class ReadySelection:
                 selected += source(limit - len(selected), room, counted)
         return selected
 
-    def _own(self, limit: int, room: Room, counted: Counter[str]) -> list[Delivery]:
+    def _own(self, limit: int, room: RoomOf, counted: Counter[str]) -> list[Delivery]:
         """Take deliveries that run on their own routes."""
         selected = self._table.take_ready(limit, room, self._admission.reserve_call)
         counted.update(delivery.route for delivery in selected)
         return selected
 
-    def _diverted(self, limit: int, room: Room, counted: Counter[str]) -> list[Delivery]:
+    def _diverted(self, limit: int, room: RoomOf, counted: Counter[str]) -> list[Delivery]:
         """Take deliveries of closed routes that may run on a fallback now."""
         selected: list[Delivery] = []
         for route in self._table.routes:
@@ -67,7 +67,7 @@ class ReadySelection:
                 selected += self._divert(route, most, room, counted)
         return selected
 
-    def _divert(self, route: str, most: int, room: Room, counted: Counter[str]) -> list[Delivery]:
+    def _divert(self, route: str, most: int, room: RoomOf, counted: Counter[str]) -> list[Delivery]:
         """Take up to `most` deliveries that may leave their closed route; put the others back."""
 
         def try_divert(delivery: Delivery) -> bool:
@@ -86,7 +86,7 @@ class ReadySelection:
         diverted = [delivery for delivery in waiting if delivery.route != route]
         for delivery in waiting:
             if delivery.route == route:
-                self._table.queue_for_claim(delivery, back=True)
+                self._table.queue_for_claim(delivery, was_waiting=True)
             else:
                 self._log_once(route, delivery.route)
         self._admission.note_no_way_out(route, has_no_way_out=bool(waiting) and not diverted)

@@ -22,7 +22,7 @@ PAGE = 100  # locks in one transaction
 SHOWN_AFTER_S, SHOWN = 5.0, 3  # waits and locks in the agent's report
 
 
-class LockPlace(NamedTuple):
+class LockRequest(NamedTuple):
     """One attempt at one lock."""
 
     name: str
@@ -35,12 +35,12 @@ class ResourceLocks:
     def __init__(self, *, table: LockTable, clock: Clock) -> None:
         self._table = table
         self._clock = clock
-        self._waits: dict[LockPlace, asyncio.Future[int]] = {}
+        self._waits: dict[LockRequest, asyncio.Future[int]] = {}
         # Pending changes by lock: first the attempts that leave, then the attempts that ask, in
         # order.
-        self._asking: dict[LockPlace, None] = {}
-        self._leaving: dict[LockPlace, None] = {}
-        self._asked_s: dict[LockPlace, float] = {}  # of those who wait
+        self._asking: dict[LockRequest, None] = {}
+        self._leaving: dict[LockRequest, None] = {}
+        self._asked_s: dict[LockRequest, float] = {}  # of those who wait
         self._holders: dict[str, Claimant] = {}  # of locks for which they wait
         self._stale: set[str] = set()  # locks whose holder's claim has ended
         self._read_at_s = 0.0
@@ -50,41 +50,41 @@ class ResourceLocks:
         """Return the locks of an attempt. They are to be closed when it ends."""
         return LocksOfAttempt(self, Claimant(task_id, owner))
 
-    def ask(self, place: LockPlace) -> None:
+    def ask(self, request: LockRequest) -> None:
         """Ask for a lock.
 
         The caller must call `leave` afterwards, whether or not it gets the lock.
         """
-        self._waits[place] = asyncio.get_running_loop().create_future()
-        self._asked_s[place] = self._clock.now_s()
-        self._asking[place] = None
+        self._waits[request] = asyncio.get_running_loop().create_future()
+        self._asked_s[request] = self._clock.now_s()
+        self._asking[request] = None
         self._wake.set()
 
-    async def wait(self, place: LockPlace, wait_s: float) -> int | None:
+    async def wait(self, request: LockRequest, wait_s: float) -> int | None:
         """Return the lock's fence once it is held; None if it is not free in time."""
         try:
             async with asyncio.timeout(wait_s):
-                return await self._waits[place]
+                return await self._waits[request]
         except TimeoutError:
             return None
         finally:
-            self._waits.pop(place, None)
-            self._asked_s.pop(place, None)
+            self._waits.pop(request, None)
+            self._asked_s.pop(request, None)
 
-    def leave(self, place: LockPlace) -> None:
+    def leave(self, request: LockRequest) -> None:
         """Release a lock, or stop waiting for it."""
-        self._waits.pop(place, None)
-        self._asked_s.pop(place, None)
+        self._waits.pop(request, None)
+        self._asked_s.pop(request, None)
         # The ask may be in a write that is under way, so the leave is written in any case.
-        self._asking.pop(place, None)
-        self._leaving[place] = None
+        self._asking.pop(request, None)
+        self._leaving[request] = None
         self._wake.set()
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return the locks for which attempts have waited for long, for the agent's report."""
         waited_s: dict[str, list[float]] = {}
-        for place, asked_s in self._asked_s.items():
-            waited_s.setdefault(place.name, []).append(now_s - asked_s)
+        for request, asked_s in self._asked_s.items():
+            waited_s.setdefault(request.name, []).append(now_s - asked_s)
         return [
             Reason(
                 Code.LOCK_HELD,
@@ -121,20 +121,20 @@ class ResourceLocks:
 
     async def _write(self) -> None:
         """Write the changes of some locks; if that fails, they are to be written again."""
-        names = sorted({place.name for place in (*self._asking, *self._leaving)} | self._stale)
+        names = sorted({request.name for request in (*self._asking, *self._leaving)} | self._stale)
         changes = {name: LockChange() for name in names[:PAGE]}
-        asking = _taken(self._asking, changes)
-        leaving = _taken(self._leaving, changes)
-        for place in asking:
-            changes[place.name].asking.append(place.attempt)
-        for place in leaving:
-            changes[place.name].leaving.append(place.attempt)
+        asking = _take_of(self._asking, changes)
+        leaving = _take_of(self._leaving, changes)
+        for request in asking:
+            changes[request.name].asking.append(request.attempt)
+        for request in leaving:
+            changes[request.name].leaving.append(request.attempt)
         try:
             held = await self._table.change(changes)
         except Exception:
             # Ignore attempts that left during the write, unless they asked again.
-            still = [place for place in asking if place not in self._leaving]
-            self._asking = {**dict.fromkeys(still), **self._asking}
+            remaining = [request for request in asking if request not in self._leaving]
+            self._asking = {**dict.fromkeys(remaining), **self._asking}
             self._leaving = {**dict.fromkeys(leaving), **self._leaving}
             await self._clock.sleep(AGAIN_S)
             raise
@@ -144,7 +144,7 @@ class ResourceLocks:
 
     async def _read_holders(self) -> None:
         """Learn which waits have ended, and which locks nobody holds any more."""
-        names = sorted({place.name for place in self._waits})
+        names = sorted({request.name for request in self._waits})
         holders: dict[str, Claimant] = {}
         while page := names[:PAGE]:
             del names[:PAGE]
@@ -156,17 +156,17 @@ class ResourceLocks:
 
     def _grant(self, held: Iterable[Held]) -> None:
         for lock in held:
-            granted = self._waits.get(LockPlace(lock.name, lock.holder))
+            granted = self._waits.get(LockRequest(lock.name, lock.holder))
             if granted is not None and lock.alive and not granted.done():
                 granted.set_result(lock.fence)
 
 
-def _taken(places: dict[LockPlace, None], names: Container[str]) -> list[LockPlace]:
-    """Take the places at these locks, in order."""
-    taken = [place for place in places if place.name in names]
-    for place in taken:
-        del places[place]
-    return taken
+def _take_of(requests: dict[LockRequest, None], names: Container[str]) -> list[LockRequest]:
+    """Remove and return the requests for these locks, in order."""
+    chosen = [request for request in requests if request.name in names]
+    for request in chosen:
+        del requests[request]
+    return chosen
 
 
 class LocksOfAttempt:
@@ -190,17 +190,17 @@ class LocksOfAttempt:
                 f"this attempt holds the lock {name} already, or waits for it; take it once"
             )
         self._names.add(name)
-        self._locks.ask(LockPlace(name, self._attempt))
+        self._locks.ask(LockRequest(name, self._attempt))
 
     async def wait(self, name: str, wait_s: float) -> int | None:
         """Return the lock's fence once it is held; None if it is not free within `wait_s`."""
-        return await self._locks.wait(LockPlace(name, self._attempt), wait_s)
+        return await self._locks.wait(LockRequest(name, self._attempt), wait_s)
 
     def give_back(self, name: str) -> None:
         """Release a lock, or stop waiting for it."""
         if name in self._names:
             self._names.remove(name)
-            self._locks.leave(LockPlace(name, self._attempt))
+            self._locks.leave(LockRequest(name, self._attempt))
 
     def close(self) -> None:
         """Give all locks back, because the attempt has ended, and take no other."""

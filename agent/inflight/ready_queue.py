@@ -12,7 +12,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.turns import LaneTurns, May, TenantTurns, always
 from schemas.task.lanes import Lane
 
-Room = dict[str, int]
+RoomByRoute = dict[str, int]
 
 
 class _LaneQueue:
@@ -23,12 +23,12 @@ class _LaneQueue:
         # Ordered by turns: the route whose turn was last is at the end.
         self.routes: dict[str, TenantTurns] = {}
 
-    def put(self, delivery: Delivery, *, back: bool) -> None:
+    def put(self, delivery: Delivery, *, was_waiting: bool) -> None:
         if delivery.route not in self.routes:
             self.routes[delivery.route] = TenantTurns(self._weight_of)
-        self.routes[delivery.route].put(delivery, back=back)
+        self.routes[delivery.route].put(delivery, was_waiting=was_waiting)
 
-    def pop(self, room: Room, may: May) -> Delivery | None:
+    def pop(self, room: RoomByRoute, may: May) -> Delivery | None:
         """Take the next delivery of a route that has room, and take it from the room."""
         while (route := self.next_route(room)) is not None:
             delivery = self.routes[route].pop(may)
@@ -38,7 +38,7 @@ class _LaneQueue:
                 return delivery
         return None
 
-    def next_route(self, room: Room) -> str | None:
+    def next_route(self, room: RoomByRoute) -> str | None:
         """Return the route whose turn it is, of those that have room and deliveries."""
         usable = (route for route, queue in self.routes.items() if queue and room.get(route, 0) > 0)
         return next(usable, None)
@@ -91,9 +91,9 @@ class ReadyQueue:
         """Return whether a route's deliveries wait without their bodies."""
         return route in self._shelved
 
-    def put(self, delivery: Delivery, *, back: bool) -> None:
+    def put(self, delivery: Delivery, *, was_waiting: bool) -> None:
         """Queue a delivery for its route."""
-        self._lanes[delivery.lane].put(delivery, back=back)
+        self._lanes[delivery.lane].put(delivery, was_waiting=was_waiting)
 
     def shelve(self, route: str) -> Iterator[Delivery]:
         """Shelve a route; return its ready deliveries, whose bodies the caller must drop."""
@@ -126,16 +126,16 @@ class ReadyQueue:
         Of each route, at most as many as `room` returns are taken; of each tenant on it, as many as
         `may` allows. A delivery that is not taken keeps its place among its tenant's deliveries.
         """
-        taken: list[Delivery] = []
-        left = {route: room(route) for route in self.routes} if limit > 0 else {}
-        while len(taken) < limit and (delivery := self._pop(left, may)) is not None:
-            taken.append(delivery)
+        deliveries: list[Delivery] = []
+        free = {route: room(route) for route in self.routes} if limit > 0 else {}
+        while len(deliveries) < limit and (delivery := self._pop(free, may)) is not None:
+            deliveries.append(delivery)
         for queue in self._lanes.values():
             queue.restore()
         self._drop_empty()
-        return taken
+        return deliveries
 
-    def _pop(self, room: Room, may: May) -> Delivery | None:
+    def _pop(self, room: RoomByRoute, may: May) -> Delivery | None:
         while lanes := [
             lane for lane, queue in self._lanes.items() if queue.next_route(room) is not None
         ]:

@@ -131,7 +131,7 @@ class InFlightTable:
         delivery.state = DeliveryState.ASKING
         self._to_ask.append(delivery)
 
-    def queue_for_claim(self, delivery: Delivery, *, back: bool = False) -> None:
+    def queue_for_claim(self, delivery: Delivery, *, was_waiting: bool = False) -> None:
         """Queue the delivery for a claim once a slot is free.
 
         `back`: the delivery has waited before, and its offset blocks the watermark.
@@ -148,7 +148,7 @@ class InFlightTable:
             delivery.queue_name = (
                 f"{delivery.tenant}{APART}{delivery.task_type}" if is_apart else ""
             )
-            self._ready.put(delivery, back=back)
+            self._ready.put(delivery, was_waiting=was_waiting)
 
     def _follow_row(self, delivery: Delivery) -> None:
         """Set the delivery's lane, tenant and route from its row, if the ledger has returned one.
@@ -214,11 +214,11 @@ class InFlightTable:
         """Queue all waiting deliveries for a question; return how many."""
         return self._ask_about(lambda _: True)
 
-    def _ask_about(self, which: Callable[[Delivery], bool]) -> int:
+    def _ask_about(self, matches: Callable[[Delivery], bool]) -> int:
         waiting = [
             delivery
             for delivery in self._by_task.values()
-            if delivery.state in {DeliveryState.READY, DeliveryState.DELAYED} and which(delivery)
+            if delivery.state in {DeliveryState.READY, DeliveryState.DELAYED} and matches(delivery)
         ]
         for delivery in waiting:
             self.queue_for_question(delivery)
@@ -257,10 +257,11 @@ class InFlightTable:
             chosen.state = DeliveryState.CLAIMING
         return chosen
 
-    def any_suspect(self, which: Callable[[Delivery], bool]) -> bool:
-        """Return whether any waiting crash suspect satisfies `which`."""
+    def any_suspect(self, matches: Callable[[Delivery], bool]) -> bool:
+        """Return whether any waiting crash suspect satisfies `matches`."""
         return any(
-            delivery.state is DeliveryState.READY and which(delivery) for delivery in self._suspects
+            delivery.state is DeliveryState.READY and matches(delivery)
+            for delivery in self._suspects
         )
 
     def take_ready_for(self, route: str, limit: int, may: May = always) -> list[Delivery]:
@@ -354,21 +355,23 @@ class InFlightTable:
             ),
         )
 
-    def _take_behind(self, delivery: Delivery, which: Callable[[Delivery], bool]) -> list[Delivery]:
+    def _take_behind(
+        self, delivery: Delivery, matches: Callable[[Delivery], bool]
+    ) -> list[Delivery]:
         behind = self._behind.get(delivery.task_id)
         if not behind:
             return []
-        taken = [
+        records = [
             record
             for record in behind
-            if record.state is DeliveryState.DELAYED and record is not delivery and which(record)
+            if record.state is DeliveryState.DELAYED and record is not delivery and matches(record)
         ]
-        if taken:
-            without = set(taken)
+        if records:
+            without = set(records)
             self._behind[delivery.task_id] = deque(
                 record for record in behind if record not in without
             )
-        return taken
+        return records
 
     def _next_behind(self, task_id: int) -> Delivery | None:
         behind = self._behind.get(task_id, deque())
@@ -402,9 +405,9 @@ def _claiming(deliveries: list[Delivery]) -> list[Delivery]:
 
 
 def _take(queue: deque[Delivery], state: DeliveryState, limit: int) -> list[Delivery]:
-    taken: list[Delivery] = []
-    while queue and len(taken) < limit:
+    deliveries: list[Delivery] = []
+    while queue and len(deliveries) < limit:
         delivery = queue.popleft()
         if delivery.state is state:
-            taken.append(delivery)
-    return taken
+            deliveries.append(delivery)
+    return deliveries

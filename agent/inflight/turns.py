@@ -49,12 +49,12 @@ class LaneTurns:
         """Yield these lanes' deliveries in the order of the next turns; use up no turns."""
         turns = LaneTurns()
         turns._credit.update(self._credit)
-        left = dict(queues)
-        while left:
-            lane = turns.choose(left)
-            delivery = next(left[lane], None)
+        remaining = dict(queues)
+        while remaining:
+            lane = turns.choose(remaining)
+            delivery = next(remaining[lane], None)
             if delivery is None:
-                del left[lane]
+                del remaining[lane]
             else:
                 yield delivery
 
@@ -63,22 +63,22 @@ class LaneTurns:
 class _Queue:
     """One tenant's deliveries.
 
-    `back` holds deliveries that waited before, or that a dead agent left behind; `new` holds those
-    just read. `credit` is how many more it may take in this round.
+    `returned` holds deliveries that waited before, or that a dead agent left behind; `new` holds
+    those just read. `credit` is how many more it may take in this round.
     """
 
     new: deque[Delivery] = field(default_factory=deque)
-    back: deque[Delivery] = field(default_factory=deque)
-    back_next: bool = True
+    returned: deque[Delivery] = field(default_factory=deque)
+    returned_next: bool = True
     credit: float = 0.0
 
     def __len__(self) -> int:
-        return len(self.new) + len(self.back)
+        return len(self.new) + len(self.returned)
 
     @property
     def head(self) -> Delivery | None:
         """Return the next delivery, from both queues in turn; None if there is none."""
-        while self.new or self.back:
+        while self.new or self.returned:
             delivery = self._next_queue[0]
             if delivery.state is DeliveryState.READY:
                 return delivery
@@ -88,23 +88,23 @@ class _Queue:
     def pop_head(self) -> None:
         """Take the next delivery."""
         queue = self._next_queue
-        self.back_next = queue is self.new
+        self.returned_next = queue is self.new
         queue.popleft()
 
     @property
     def _next_queue(self) -> deque[Delivery]:
-        return self.back if (self.back_next and self.back) or not self.new else self.new
+        return self.returned if (self.returned_next and self.returned) or not self.new else self.new
 
     def next(self, limit: int) -> Iterator[Delivery]:
         """Return the next deliveries, about in the order in which they are taken."""
-        waiting = _in_turn(islice(self.back, limit), islice(self.new, limit))
+        waiting = _in_turn(islice(self.returned, limit), islice(self.new, limit))
         return (delivery for delivery in waiting if delivery.state is DeliveryState.READY)
 
     def drop_ended(self) -> None:
         """Drop deliveries that are no longer ready."""
         self.new = deque(delivery for delivery in self.new if delivery.state is DeliveryState.READY)
-        self.back = deque(
-            delivery for delivery in self.back if delivery.state is DeliveryState.READY
+        self.returned = deque(
+            delivery for delivery in self.returned if delivery.state is DeliveryState.READY
         )
 
 
@@ -129,9 +129,9 @@ class TenantTurns:
         self._queues: dict[str, _Queue] = {}
         self._round: deque[str] = deque()  # the next one first
         self._new: dict[str, int] = {}  # by new tenant: tasks that go ahead of the round
-        self._ahead = 0  # tasks that went ahead since the last turn of the round
-        self._aside: list[str] = []
-        self._refused: list[str] = []  # those that were set aside in the last take
+        self._new_in_row = 0  # tasks that went ahead since the last turn of the round
+        self._set_aside: list[str] = []
+        self._set_aside_before: list[str] = []  # those that were set aside in the last take
         self._size = 0
 
     def __len__(self) -> int:
@@ -139,9 +139,9 @@ class TenantTurns:
 
     def __iter__(self) -> Iterator[Delivery]:
         for queue in self._queues.values():
-            yield from (*queue.new, *queue.back)
+            yield from (*queue.new, *queue.returned)
 
-    def put(self, delivery: Delivery, *, back: bool) -> None:
+    def put(self, delivery: Delivery, *, was_waiting: bool) -> None:
         """Queue a delivery behind the others of its tenant."""
         tenant = delivery.queue_name or delivery.tenant
         if tenant not in self._queues:
@@ -150,13 +150,13 @@ class TenantTurns:
             self._queues[tenant] = _Queue()
             self._round.append(tenant)
         queue = self._queues[tenant]
-        (queue.back if back else queue.new).append(delivery)
+        (queue.returned if was_waiting else queue.new).append(delivery)
         self._size += 1
 
     def pop(self, may: May = always) -> Delivery | None:
         """Take the next delivery that may be taken; None if there is none."""
         sources = [self._pop_new, self._pop_round]
-        for source in sources if self._ahead < FIRST_TURNS else reversed(sources):
+        for source in sources if self._new_in_row < FIRST_TURNS else reversed(sources):
             delivery = source(may)
             if delivery is not None:
                 return delivery
@@ -165,19 +165,19 @@ class TenantTurns:
     def _pop_new(self, may: May) -> Delivery | None:
         """Take the next delivery of a new tenant, of the one that came first."""
         for tenant in list(self._new):
-            if tenant in self._aside or self._head(tenant) is None:
+            if tenant in self._set_aside or self._head(tenant) is None:
                 continue  # it was set aside, or it has no waiting tasks now but may get more
             delivery = self._take_of(tenant, may)
             self._new[tenant] -= 1
             if delivery is None or not self._new[tenant]:
                 del self._new[tenant]
             if delivery is not None:
-                self._ahead += 1
+                self._new_in_row += 1
                 return delivery
         return None
 
     def _pop_round(self, may: May) -> Delivery | None:
-        self._ahead = 0
+        self._new_in_row = 0
         while self._round:
             tenant = self._round[0]
             queue = self._queues[tenant]
@@ -209,7 +209,7 @@ class TenantTurns:
             return None
         if not may(delivery):
             self._round.remove(tenant)
-            self._aside.append(tenant)
+            self._set_aside.append(tenant)
             self._size -= len(queue)
             return None
         queue.pop_head()
@@ -225,13 +225,13 @@ class TenantTurns:
 
     def restore(self) -> None:
         """Let the tenants that were set aside take turns again, after the others."""
-        self._round.extend(self._aside)
-        self._size += sum(len(self._queues[tenant]) for tenant in self._aside)
-        self._refused, self._aside = self._aside, []
+        self._round.extend(self._set_aside)
+        self._size += sum(len(self._queues[tenant]) for tenant in self._set_aside)
+        self._set_aside_before, self._set_aside = self._set_aside, []
 
     def next(self, limit: int) -> Iterator[Delivery]:
         """Return the deliveries for which places will be asked, the most urgent first."""
-        in_order = dict.fromkeys(chain(self._new, self._refused, self._round))
+        in_order = dict.fromkeys(chain(self._new, self._set_aside_before, self._round))
         # A tenant is still in the round, and may still be new, after its last task was taken.
         tenants = (
             tenant
@@ -252,5 +252,5 @@ class TenantTurns:
 
 def _in_turn(*queues: Iterator[Delivery]) -> Iterator[Delivery]:
     """Return the first of each, then the second of each, and so on."""
-    found = chain.from_iterable(zip_longest(*queues))
-    return (delivery for delivery in found if delivery is not None)
+    merged = chain.from_iterable(zip_longest(*queues))
+    return (delivery for delivery in merged if delivery is not None)

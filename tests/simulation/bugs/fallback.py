@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from agent.dispatch.ready_selection import ReadySelection, Room
+from agent.dispatch.ready_selection import ReadySelection, RoomOf
 from agent.inflight.delivery import Delivery
 from agent.routes.plan import RoutePlan
 from tests.simulation.bugs.bug import Bug, replaced
@@ -14,7 +14,7 @@ def _anywhere(_self: RoutePlan, _route: str) -> bool:
 
 
 def _unbound_forgotten(
-    self: ReadySelection, route: str, most: int, room: Room, counted: Counter[str]
+    self: ReadySelection, route: str, most: int, room: RoomOf, counted: Counter[str]
 ) -> list[Delivery]:
     diverted: list[Delivery] = []
     for delivery in self._table.take_ready_for(route, most):

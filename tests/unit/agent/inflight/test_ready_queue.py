@@ -26,9 +26,9 @@ def new_delivery(number: int, route: str = "a") -> Delivery:
 def filled(*deliveries: Delivery, back: tuple[Delivery, ...] = ()) -> ReadyQueue:
     ready = ReadyQueue()
     for delivery in deliveries:
-        ready.put(delivery, back=False)
+        ready.put(delivery, was_waiting=False)
     for delivery in back:
-        ready.put(delivery, back=True)
+        ready.put(delivery, was_waiting=True)
     return ready
 
 
@@ -115,7 +115,7 @@ def test_what_comes_next_is_shown_by_the_turns_of_the_lanes() -> None:
         for number in range(100):
             delivery = new_delivery(number)
             delivery.lane = lane
-            ready.put(delivery, back=False)
+            ready.put(delivery, was_waiting=False)
     for _ in range(5):
         shown = ready.next_of("a", 21)
         taken = ready.take(21, lambda _route: 21)

@@ -77,7 +77,7 @@ def test_older_deliveries_are_claimed_before_newer_ones() -> None:
     table.add(waited, 0.0, redelivered=True)
     (asked,) = table.take_to_ask(0.0, 10)
 
-    table.queue_for_claim(asked, back=True)
+    table.queue_for_claim(asked, was_waiting=True)
 
     assert table.take_ready(10, room) == [waited, later]
 

@@ -27,7 +27,7 @@ def queued(amounts: dict[str, int], weights: dict[str, float] | None = None) -> 
     turns = TenantTurns(lambda tenant: (weights or {}).get(tenant, 1.0))
     for tenant, amount in amounts.items():
         for number in range(amount):
-            turns.put(new_delivery(number, tenant), back=False)
+            turns.put(new_delivery(number, tenant), was_waiting=False)
     return turns
 
 
@@ -66,7 +66,7 @@ def test_the_first_tasks_of_a_new_tenant_go_ahead_of_the_round() -> None:
     turns = queued({"big": 1000})
     taken(turns, 50)
     for number in range(30):
-        turns.put(new_delivery(number, "small"), back=False)
+        turns.put(new_delivery(number, "small"), was_waiting=False)
 
     order = taken(turns, 33)
 
@@ -80,7 +80,7 @@ def test_a_tenant_is_not_new_with_each_of_its_tasks() -> None:
     turns = queued({"big": 1000})
     order: list[str] = []
     for number in range(100):
-        turns.put(new_delivery(number, "small"), back=False)
+        turns.put(new_delivery(number, "small"), was_waiting=False)
         order += taken(turns, 2)
 
     assert order[:14].count("small") >= FIRST_TASKS / 2
@@ -92,7 +92,7 @@ def test_new_tenants_do_not_let_the_others_starve() -> None:
     turns = queued({"big": 1000})
     order: list[str] = []
     for number in range(100):
-        turns.put(new_delivery(number, f"new-{number}"), back=False)
+        turns.put(new_delivery(number, f"new-{number}"), was_waiting=False)
         order += taken(turns, 1)
 
     assert order.count("big") >= 10
@@ -206,9 +206,9 @@ def test_no_lane_and_no_tenant_starves_in_the_ready_queue() -> None:
     ready = ReadyQueue()
     for number in range(2000):
         lane = (Lane.URGENT, Lane.URGENT, Lane.NORMAL, Lane.BULK)[number % 4]
-        ready.put(new_delivery(number, f"big-{number % 3}", lane), back=False)
+        ready.put(new_delivery(number, f"big-{number % 3}", lane), was_waiting=False)
     last = new_delivery(9999, "small", Lane.BULK)
-    ready.put(last, back=False)
+    ready.put(last, was_waiting=False)
 
     order = [ready.take(1, lambda _route: 1)[0] for _ in range(21 * 4)]
 
@@ -222,8 +222,8 @@ def test_no_lane_and_no_tenant_starves_in_the_ready_queue() -> None:
 def test_a_lane_whose_routes_have_no_room_gives_its_turn_away() -> None:
     """Urgent tasks of a closed route hold up nobody."""
     ready = ReadyQueue()
-    ready.put(new_delivery(1, lane=Lane.URGENT, route="closed"), back=False)
-    ready.put(new_delivery(2, lane=Lane.BULK), back=False)
+    ready.put(new_delivery(1, lane=Lane.URGENT, route="closed"), was_waiting=False)
+    ready.put(new_delivery(2, lane=Lane.BULK), was_waiting=False)
 
     (delivery,) = ready.take(5, {"closed": 0, "r": 9}.__getitem__)
 
