@@ -210,7 +210,7 @@ class Admission:
         if delivery is None:
             return self._routes.fallbacks(route, now_s)
         row, following = delivery.row, self._routes.fallbacks(route, now_s, delivery.plan)
-        return [name for name in following if row is None or not self._guards.stops(row, name)]
+        return [name for name in following if row is None or not self._guards.bars(row, name)]
 
     def note_no_way_out(self, route: str, *, has_no_way_out: bool) -> None:
         """Note whether the tasks that wait for a closed route may not leave it."""
@@ -298,7 +298,7 @@ class Admission:
         now_s = self._clock.now_s()
         if self._closed or delivery.row is None or not delivery.may_call(now_s):
             return None
-        is_guarded = self._guards.stops(delivery.row, route) is not None
+        is_guarded = self._guards.bars(delivery.row, route)
         if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
             return None
         permit = self._permit(delivery, route, now_s)
@@ -320,6 +320,8 @@ class Admission:
         row, is_leased = delivery.row, delivery.may_call(self._clock.now_s())
         if self._closed or row is None or not is_leased:
             return False
+        if delivery.is_on_fallback:
+            return not self._guards.bars(row, delivery.route)
         return self._guards.stops(row, delivery.route) is None
 
     def _permit(self, delivery: Delivery, route: str, now_s: float) -> Permit | None:
@@ -348,9 +350,7 @@ class Admission:
         """Return whether a guard stops a task on the fallback of its own route, where it waits."""
         row = delivery.row
         return (
-            delivery.is_on_fallback
-            and row is not None
-            and self._guards.stops(row, delivery.route) is not None
+            delivery.is_on_fallback and row is not None and self._guards.bars(row, delivery.route)
         )
 
     def ended(self, permit: Permit, outcome: Outcome) -> Outcome:

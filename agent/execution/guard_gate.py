@@ -55,6 +55,10 @@ class GuardGate:
             (row.batch_id, row.type, ANY_ROUTE)
         )
 
+    def bars(self, row: Row, fallback: str) -> bool:
+        """Return whether a guard keeps a task off a fallback; a task of a look may try it."""
+        return row.task_id not in self._look_tasks and self.stops(row, fallback) is not None
+
     async def admit_to_look_or_move(self, guard: Guard, task_id: int) -> Moved | None:
         """Let a stopped task join the look (None: it may run), or return its move to a tier.
 

@@ -150,7 +150,8 @@ class KeyHistory:
 class Look:
     """How many tasks of a look are in which state.
 
-    A `failed` task has died, or an attempt at it has failed. A `cancelled` task says nothing.
+    A `failed` task has died, or an attempt at it has failed. A `cancelled` task says nothing; one
+    that succeeded on another route counts so.
     """
 
     succeeded: int = 0

@@ -8,7 +8,7 @@ How a guard moves from state to state: `docs/explanation/architecture.md`, "Guar
 Tested by tests/contract/test_ledger_guard_keeper.py and tests/contract/test_ledger_guard_looks.py.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal, select, update
@@ -21,7 +21,7 @@ from producer.ledger import tally
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
-from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input
+from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input, task_result
 from schemas.task.failures import CALLED_UP, AttemptOutcome, TallyOutcome
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from schemas.task.states import WAITING, Status
@@ -51,6 +51,8 @@ _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
 
 # Guards whose route is being asked by a prompt, with their `look_at` when that began.
 Asked = Sequence[tuple[int, datetime]]
+# Returns the routes that a task's value may take, the first one first.
+RoutesOf = Callable[[bytes], Iterable[str]]
 
 
 # ---- the beginning of a look
@@ -167,11 +169,12 @@ def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list
 
 
 def call_up_for_look(
-    connection: Connection, group: str, raised: Guard, route_of: Callable[[bytes], str]
+    connection: Connection, group: str, raised: Guard, routes_of: RoutesOf
 ) -> list[Order]:
     """Call up waiting tasks for the free places of a look; return the orders for their records.
 
-    One agent does so every few seconds. If no task waits for the look, its free places are closed.
+    Tasks that begin on the guarded route go first; others have it as a fallback. One agent does so
+    every few seconds. If no task waits for the look, its free places are closed.
     """
     turn = update(guard).where(
         guard.c.id == raised.id,
@@ -186,11 +189,7 @@ def call_up_for_look(
     # `make_due` skips tasks that are locked, so this transaction never waits for a task.
     candidates = _candidates(connection, raised)
     bodies = _bodies(connection, candidates) if raised.route != ANY_ROUTE else {}
-    fences = {
-        task_id: fence
-        for task_id, fence in candidates.items()
-        if not bodies or route_of(bodies[task_id]) == raised.route
-    }
+    fences = _fitting(candidates, bodies, raised, routes_of)
     if not fences:
         connection.execute(
             update(guard).where(guard.c.id == raised.id, guard.c.look_left > 0).values(look_left=0)
@@ -219,6 +218,21 @@ def _candidates(connection: Connection, raised: Guard) -> dict[int, int]:
         if fences := {row.id: row.fence for row in connection.execute(query)}:
             return fences
     return {}
+
+
+def _fitting(
+    candidates: dict[int, int], bodies: dict[int, bytes], raised: Guard, routes_of: RoutesOf
+) -> dict[int, int]:
+    """Return the tasks that may take the guarded route, those that take it soonest first."""
+    if raised.route == ANY_ROUTE:
+        return candidates
+    places = {}
+    for task_id, body in bodies.items():
+        routes = list(routes_of(body))
+        if raised.route in routes:
+            places[task_id] = routes.index(raised.route)
+    order = [task_id for task_id in candidates if task_id in places]
+    return {task_id: candidates[task_id] for task_id in sorted(order, key=places.__getitem__)}
 
 
 def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, bytes]:
@@ -266,20 +280,26 @@ def end_look_if_over(connection: Connection, group: str, raised: Guard, probe_s:
 
 
 def _look(connection: Connection, raised: Guard) -> Look:
-    """Return how the tasks of the look fare. A fence that has risen means a failed attempt."""
-    query = select(task.c.status, (task.c.fence > guard_look.c.fence).label("rose"))
+    """Return how the tasks of the look fare. A fence that has risen means a failed attempt.
+
+    A task that succeeded on another route says nothing, as a cancelled one.
+    """
+    rose = (task.c.fence > guard_look.c.fence).label("rose")
     rows = connection.execute(
-        query.join(guard_look, guard_look.c.task_id == task.c.id).where(
-            guard_look.c.guard_id == raised.id
-        )
+        select(task.c.status, rose, task_result.c.route)
+        .join(guard_look, guard_look.c.task_id == task.c.id)
+        .outerjoin(task_result, task_result.c.task_id == task.c.id)
+        .where(guard_look.c.guard_id == raised.id)
     ).all()
-    unfailed = [row.status for row in rows if not row.rose]
+    succeeded = [row.route for row in rows if row.status == Status.SUCCEEDED]
+    on_route = [route for route in succeeded if raised.route in {route, ANY_ROUTE}]
+    unfailed = [row.status for row in rows if not row.rose and row.status != Status.SUCCEEDED]
     return Look(
-        succeeded=sum(row.status == Status.SUCCEEDED for row in rows),
-        failed=len(rows) - len(unfailed) + unfailed.count(Status.DEAD),
+        succeeded=len(on_route),
+        failed=len(rows) - len(succeeded) - len(unfailed) + unfailed.count(Status.DEAD),
         running=unfailed.count(Status.PROCESSING),
         waiting=sum(status in WAITING for status in unfailed),
-        cancelled=unfailed.count(Status.CANCELLED),
+        cancelled=len(succeeded) - len(on_route) + unfailed.count(Status.CANCELLED),
     )
 
 

@@ -10,7 +10,6 @@ Tested by tests/contract/test_ledger_guard_end.py.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from agent.execution.guard_gate import GuardGate
@@ -42,7 +41,7 @@ NAMED_MOST = 5  # guards that one reminder names
 class GuardKeeper:
     """Looks after the guards of one group.
 
-    `route_of` returns the route of a task's value.
+    `routes_of` returns the routes that a task's value may take, the first one first.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class GuardKeeper:
         gate: GuardGate,
         probe_s: float,
         prober: ProbeSender,
-        route_of: Callable[[bytes], str],
+        routes_of: guard_looks.RoutesOf,
         publishing: Publishing,
     ) -> None:
         self._transactions = transactions
@@ -63,7 +62,7 @@ class GuardKeeper:
         self._gate = gate
         self.probe_s = probe_s
         self._prober = prober
-        self._route_of = route_of
+        self._routes_of = routes_of
         self._publishing = publishing
         self._known: dict[int, Guard] = {}
         forget = partial(transactions.write, guard_looks.forget, group)
@@ -155,7 +154,7 @@ class GuardKeeper:
             await self._open(guard, why)
         elif guard.looking and guard.look_left and guard.look_due_in_s <= -guard_looks.PATIENCE_S:
             orders = await self._transactions.write(
-                guard_looks.call_up_for_look, self._group, guard, self._route_of
+                guard_looks.call_up_for_look, self._group, guard, self._routes_of
             )
             crash.reach("guard.called_up")
             self._publishing.send(orders)

@@ -18,7 +18,7 @@ from agent.maintenance.resume_listener import ResumeListener
 from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.ports import Clock
-from agent.routes import route_of
+from agent.routes.names import preview
 from agent.routes.probe_sender import ProbeSender
 from agent.wiring.chosen import Chosen
 from agent.wiring.core import Common, Dispatch, Execution, Gates
@@ -102,7 +102,7 @@ def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
         gate=built.gates.guards,
         probe_s=parts.config.guard.probe_s,
         prober=prober,
-        route_of=lambda value: route_of(value, routes.naming),
+        routes_of=lambda value: preview(value, routes.naming).plan,
         publishing=built.common.publishing,
     )
     listener = ResumeListener(transactions=transactions, clock=clock, group=group, routes=routes)

@@ -5,6 +5,8 @@ A guard ends by a look, by a prompt, by a person, or because nothing is left.
 
 import asyncio
 
+from sqlalchemy import delete
+
 from agent.ledger import guard_looks
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import ClaimAnswer, Verdict
@@ -215,9 +217,8 @@ async def test_the_answer_to_a_prompt_shows_that_the_route_works(ledger_db: Ledg
     assert {row.batch_id for row in ledger_db.rows(tables.tally) if row.outcome == "probe"} == {0}
 
 
-async def test_a_look_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> None:
-    """Tasks of a batch may name other models, whose success would say nothing."""
-    values = {"a": b"for another", "b": b"for this one"}
+async def called_up(ledger_db: LedgerDatabase, values: dict[str, bytes]) -> list[bytes]:
+    """Let the guard move tasks with these values; return the keys of those that its look takes."""
     new = [new_task(key, value) for key, value in values.items()]
     accepted = ledger_db.accept(new, ledger_db.batch())
     fail_as_a_whole(ledger_db)
@@ -231,10 +232,46 @@ async def test_a_look_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> N
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
     patient(ledger_db)
+    await keeper.keep_once()
+    return [ledger_db.task(task_id).task_key for task_id in keeper.called]
 
+
+async def test_a_look_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> None:
+    """Tasks of a batch may name other models, whose success would say nothing."""
+    values = {"a": b"for another", "b": b"for this one"}
+
+    assert await called_up(ledger_db, values) == [b"b"]
+
+
+async def test_a_look_takes_tasks_whose_fallback_is_guarded(ledger_db: LedgerDatabase) -> None:
+    """Those that begin on the route go first; the others would wait as long as the guard does."""
+    values = {"a": b"for another", "b": b"falls back", "c": b"for this one"}
+
+    assert await called_up(ledger_db, values) == [b"c"]
+    for row in ledger_db.rows(tables.task):
+        if row.task_key != b"b":
+            ledger_db.set(tables.task, row.id, status=int(Status.CANCELLED))
+    ledger_db.run(lambda c: c.execute(delete(tables.guard_look)))
+    ledger_db.set(tables.guard, the(raised(ledger_db)).id, look_left=1)
+    patient(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
     await keeper.keep_once()
 
     assert [ledger_db.task(task_id).task_key for task_id in keeper.called] == [b"b"]
+
+
+async def test_a_success_on_another_route_opens_no_guard(ledger_db: LedgerDatabase) -> None:
+    """A task of the look may have run on its own route. The next look begins at once."""
+    first, *_ = fail_as_a_whole(ledger_db)
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
+    let_through(ledger_db, first)
+    run_in_look(ledger_db, first, SUCCEEDED, route="another")
+
+    await keeper.keep_once()
+
+    guard = the(raised(ledger_db))
+    assert (guard.looking, guard.next_look_in_s) == (False, 0.0)
 
 
 async def test_a_look_does_not_cut_an_attempts_own_wait_short(ledger_db: LedgerDatabase) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.dispatch.ready_selection import ReadySelection
-from agent.execution.admission import Admission, NotAdmitted
+from agent.execution.admission import Admission, NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
@@ -222,6 +222,10 @@ def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> 
     waiting.queue.queue_for_claim(unknown)
     assert waiting.taken() == []
     assert waiting.admission.closed_route("a")
+
+    waiting.harness.guards.replace([guarded], [unknown.task_id])
+    assert waiting.selection.take(SLOTS) == [unknown]
+    assert isinstance(waiting.admission.grant(unknown), Permit)
 
 
 def test_neither_the_fallbacks_own_tasks_nor_the_others_starve() -> None:
