@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from agent.documents import work
 from agent.documents.errors import changed, refused, shown, unreadable
+from agent.documents.host_shares import HostShares
 from agent.documents.in_flight import BytesInFlight
 from agent.documents.ports import MAX_DOCUMENT_BYTES, Conversion, DocumentSource, Expected
 from agent.handlers.documents import DocumentError, require_content
@@ -13,6 +14,7 @@ from schemas.task.untrusted import describe_error, is_panic
 
 _BYTES_IN_FLIGHT = 4 * MAX_DOCUMENT_BYTES
 _USUAL_BYTES = MAX_DOCUMENT_BYTES // 2  # of a document whose size is unknown
+_OF_ONE_HOST = _BYTES_IN_FLIGHT // _USUAL_BYTES // 2
 
 
 class Documents:
@@ -28,6 +30,7 @@ class Documents:
         self._conversion = conversion
         self._executor = executor
         self._in_flight = BytesInFlight(_BYTES_IN_FLIGHT)
+        self._hosts = HostShares(_OF_ONE_HOST)
 
     async def read(
         self,
@@ -61,7 +64,7 @@ class Documents:
                 f"the task's line says that {name} has {size} bytes; at most {MAX_DOCUMENT_BYTES} "
                 "are read"
             )
-        async with self._in_flight.hold(size):
+        async with self._hosts.hold(uri), self._in_flight.hold(size):
             raw = await source.fetch(uri, expected)
             await self._require_digest(raw, name, expected.sha256)
             return require_content(await self._conversion.text(raw, name), name)

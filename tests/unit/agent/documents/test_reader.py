@@ -30,14 +30,17 @@ class Stored:
         return self.content
 
 
-def read(source: Stored, uri: str = "mem://a", **expected: Any) -> str:
+def reader(source: Stored, scheme: str) -> Documents:
     inline = InlineExecutor()
-    documents = Documents(
-        sources={"mem": source},
+    return Documents(
+        sources={scheme: source},
         conversion=ByContent(executor=inline, converters=Converters(thread=inline, most=1)),
         executor=inline,
     )
-    return asyncio.run(documents.read(uri, **expected))
+
+
+def read(source: Stored, uri: str = "mem://a", **expected: Any) -> str:
+    return asyncio.run(reader(source, "mem").read(uri, **expected))
 
 
 def refused(source: Stored, uri: str = "mem://a", **expected: Any) -> tuple[str, str]:
@@ -63,6 +66,35 @@ def test_a_size_that_is_never_read_holds_back_no_other_document() -> None:
         "the task's line says that mem://a has 33554433 bytes; at most 33554432 are read",
     )
     assert not source.asked
+
+
+class Slow(Stored):
+    """A source whose slow documents come when they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__(b"text")
+        self.go = asyncio.Event()
+
+    async def fetch(self, uri: str, expected: Expected) -> bytes:
+        if "slow" in uri:
+            await self.go.wait()
+        return await super().fetch(uri, expected)
+
+
+def test_a_slow_web_server_leaves_room_for_other_documents() -> None:
+    """However many of its documents are waited for, another server's comes."""
+
+    async def main() -> None:
+        source = Slow()
+        documents = reader(source, "https")
+        slow = [asyncio.create_task(documents.read(f"https://slow/{n}")) for n in range(20)]
+        await asyncio.sleep(0)
+
+        assert await asyncio.wait_for(documents.read("https://other/a"), 30) == "text"
+        source.go.set()
+        assert await asyncio.gather(*slow) == ["text"] * 20
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("uri", ["other://a", "mem", "", "/etc/hostname"])
