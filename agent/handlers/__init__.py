@@ -4,17 +4,11 @@ A handler is a function that gets a context and returns an answer or a JSON valu
 gets a Context, a plain one a BlockingContext.
 """
 
+from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.blocking import AttemptEndedError, BlockingContext
+from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError
 from agent.handlers.child import ChildExecutor
-from agent.handlers.context import (
-    Answer,
-    Attempt,
-    CallRefusedError,
-    Context,
-    Handler,
-    LeaseLostError,
-    Tools,
-)
+from agent.handlers.context import Context, Handler
 from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, DocumentReader
 from agent.handlers.follow_ups import FollowUpError

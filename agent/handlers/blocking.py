@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Protocol
 
-from agent.handlers.context import Answer, Context
+from agent.handlers.call_results import Answer
+from agent.handlers.context import Context
 from agent.handlers.resource_locks import HeldLock
 from agent.handlers.task_log import TaskLog
 from schemas.settings.config import Structured

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.handlers.context import (
-    Attempt,
-    CallRefusedError,
-    Context,
-    LeaseLostError,
-    NoTurnError,
-    Tools,
-)
+from agent.handlers.attempt import Attempt, Tools
+from agent.handlers.call_results import CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.context import Context
 from agent.handlers.faults import deciding_leaf
 from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
 from agent.handlers.threads import NoThreadError

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 import orjson
 
+from agent.handlers.call_results import Answer, CallRefusedError
 from agent.handlers.chat import chat
-from agent.handlers.context import Answer, CallRefusedError, Context
+from agent.handlers.context import Context
 from agent.handlers.decisions import GiveUpError
 from agent.handlers.parts import split
 from agent.handlers.patience import complete

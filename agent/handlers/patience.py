@@ -8,7 +8,8 @@ Tested by tests/unit/agent/handlers/test_map_reduce.py.
 from collections.abc import Mapping
 from typing import Any
 
-from agent.handlers.context import Answer, CallRefusedError, Context
+from agent.handlers.call_results import Answer, CallRefusedError
+from agent.handlers.context import Context
 from agent.judge.classes import CLASSES, Action, Effect
 from agent.outcome import Dead, Retry, Snooze
 

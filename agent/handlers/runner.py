@@ -14,17 +14,10 @@ from typing import Any
 
 import orjson
 
+from agent.handlers.attempt import Attempt, Tools
+from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, NoTurnError
 from agent.handlers.chat import chat
-from agent.handlers.context import (
-    Answer,
-    Attempt,
-    CallRefusedError,
-    Context,
-    Handler,
-    LeaseLostError,
-    NoTurnError,
-    Tools,
-)
+from agent.handlers.context import Context, Handler
 from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent.handlers.context import Attempt
+from agent.handlers.attempt import Attempt
 from agent.handlers.hooks import HookOutcome, HookReturn, Hooks
 from agent.handlers.resource_locks import LockError
 from agent.handlers.turns import CallTurn, Turns

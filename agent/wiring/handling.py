@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.handlers import Handler, Handlers, registry
-from agent.handlers.context import Tools
+from agent.handlers.attempt import Tools
 from agent.handlers.deadline import usual_limit_s
 from agent.handlers.hooks import Hooks, load_hooks
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler

@@ -6,13 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.handlers.context import (
-    CallRefusedError,
-    Context,
-    Handler,
-    LeaseLostError,
-    NoTurnError,
-)
+from agent.handlers.call_results import CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.context import Context, Handler
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import RemoteError, deciding_leaf, fault_of
 from agent.handlers.processes.pool import ProcessHandler

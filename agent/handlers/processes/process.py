@@ -14,13 +14,8 @@ from typing import Any
 import orjson
 
 from agent.handlers.blocking import ContextCall
-from agent.handlers.context import (
-    Answer,
-    CallRefusedError,
-    Context,
-    LeaseLostError,
-    NoTurnError,
-)
+from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.context import Context
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import Fault, RemoteError
 from agent.handlers.processes.link import FORWARDED

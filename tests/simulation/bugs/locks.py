@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.handlers.context import Context
+from agent.handlers.context_locks import ContextLocks
 from agent.ledger import resource_locks
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import LOCKED, LOCKED_ZOMBIES
@@ -17,6 +17,6 @@ BUGS = {
         "P7", replaced(resource_locks, "_alive", _nobody_holds), LOCKED
     ),
     "a lost agent goes on with its lock": Bug(
-        "P7", replaced(Context, "check_lock", lambda _self: None), LOCKED_ZOMBIES
+        "P7", replaced(ContextLocks, "check", lambda _self: None), LOCKED_ZOMBIES
     ),
 }

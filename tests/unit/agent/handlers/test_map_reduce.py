@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from agent.handlers import map_reduce
-from agent.handlers.context import Attempt
+from agent.handlers.attempt import Attempt
 from agent.handlers.other_route import OtherRoute
 from agent.handlers.turns import CallEnd, CallTurn
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded

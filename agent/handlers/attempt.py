@@ -1,0 +1,99 @@
+"""An attempt as the worker hands it over, and the means that all attempts share.
+
+Tested by tests/unit/agent/handlers/test_runner.py.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.handlers.documents import DocumentReader
+from agent.handlers.follow_ups import Inherited
+from agent.handlers.other_route import OtherRoute
+from agent.handlers.resource_locks import AttemptLocks, FreeLocks
+from agent.handlers.traces import NO_TRACE, AttemptTrace
+from agent.handlers.turns import FreeTurns, Turns
+from agent.judge import Tier
+from agent.outcome import Dead, Outcome, Retry, Snooze, Spent
+from agent.ports import Clock, RouteClient
+from agent.quota.estimate import Estimates
+from agent.reporting.handler_errors import HandlerErrors
+from schemas.runtime.executors import Executor
+from schemas.settings.config import Price, TypeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A claimed task, as the worker hands it over.
+
+    - `value`: the record's bytes.
+    - `attempt`: how many attempts were counted before this one, of `max_attempts`.
+    - `snoozes`: how often in a row the task was snoozed before.
+    - `left_s`: the rest of the claim's time, which no call may exceed.
+    - `route`: the route whose account is used.
+    - `limit_s`: the time limit of a probe's call; None for any other call.
+    - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
+    - `may_call`: returns whether the claim's lease is good.
+    - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
+      the outcome to settle.
+    - `again`: takes the outcome of a failed call too. Returns the same route if it takes a call
+      now, None if it may take one later, and otherwise the outcome to settle.
+    - `inherited`: what the task's follow-ups take from it.
+    - `turns`: lets each call wait for its turn within the provider's limits.
+    - `locks`: takes locks for the attempt.
+    - `output_uri`: where the batch sends results; the task's line wins.
+    - `output_refusal`: returns the outcome to settle if results cannot be written there now; None
+      if they can.
+    - `trace`: records the attempt's calls as spans.
+    - `agents_lost`: how many agents were lost over the task.
+    - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
+      attempt returns no outcome.
+    """
+
+    task_id: int
+    batch: str
+    value: bytes
+    attempt: int
+    max_attempts: int
+    snoozes: int
+    left_s: float
+    route: str
+    limit_s: float | None
+    refused_alone: bool
+    may_call: Callable[[], bool]
+    note_spent: Callable[[Spent], None] = lambda _spent: None
+    go_on: Callable[[Retry | Snooze | Dead], OtherRoute | Outcome] = lambda outcome: outcome
+    again: Callable[[Outcome], OtherRoute | Outcome | None] = lambda outcome: outcome
+    turns: Turns = field(default_factory=FreeTurns)
+    inherited: Inherited = field(default_factory=Inherited)
+    locks: AttemptLocks = field(default_factory=FreeLocks)
+    output_uri: str = ""
+    output_refusal: Callable[[str], Outcome | None] = lambda _uri: None
+    trace: AttemptTrace = NO_TRACE
+    agents_lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The means that all contexts share.
+
+    `account` returns the account of a route. `apart` runs work that is too heavy for this process.
+    `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with every
+    error that a handler raises. `errors` logs those that a handler did not raise on purpose.
+    `usual_limit_s` is the time of a handler whose type sets no limit. `lengths` are the learned
+    tokens per byte, by model and type of task.
+    """
+
+    account: Callable[[str], RouteClient]
+    documents: DocumentReader
+    clock: Clock
+    apart: Executor
+    jitter: Callable[[], float]
+    prices: Mapping[str, Price]
+    tiers: Sequence[Tier]
+    types: Mapping[str, TypeConfig]
+    max_attempts_of: Callable[[str], int]
+    failed: Callable[[BaseException], None] = lambda _error: None
+    errors: HandlerErrors = field(default_factory=HandlerErrors)
+    usual_limit_s: float = math.inf
+    lengths: Estimates = field(default_factory=Estimates)

@@ -1,0 +1,300 @@
+"""The calls of one attempt: made on a route, judged, added up, and made again elsewhere.
+
+Tested by tests/unit/agent/handlers/test_runner.py.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent.handlers.attempt import Attempt, Tools
+from agent.handlers.attempt_time import AttemptTime
+from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.judging import Judged, judged
+from agent.handlers.other_route import OtherRoute, body_for
+from agent.handlers.repair import correction
+from agent.handlers.request import packed, request_id
+from agent.handlers.turns import CallEnd, CallTurn, Turns
+from agent.judge import Terms, outcome_of_failure, tiers_of
+from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from agent.ports import Call, CallFailed, Reply, RouteClient
+from agent.quota.estimate import CallSize, most_out
+from schemas.runtime import crash
+from schemas.settings.config import TypeConfig
+from schemas.task.codec import with_json
+from schemas.task.line import TaskLine
+
+_NAME_CHARS = 191
+_LOOK_S = 1.0  # pause between two checks whether the route takes calls again
+_SUCCESS = range(200, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of an attempt's calls: a route, with its account and its limits."""
+
+    route: str
+    account: RouteClient
+    limit_s: float | None
+    refused_alone: bool
+    turns: Turns
+
+    def fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
+        """Return a body and its model as the route takes them."""
+        return body_for(self.account, sent, schema), self.account.model or ""
+
+
+class AttemptCalls:
+    """Makes the calls of an attempt. `spent` adds up their cost."""
+
+    def __init__(
+        self,
+        *,
+        task: TaskLine,
+        rules: TypeConfig,
+        attempt: Attempt,
+        tools: Tools,
+        time: AttemptTime,
+    ) -> None:
+        self.spent = Spent()
+        self._task = task
+        self._rules = rules
+        self._attempt = attempt
+        self._tools = tools
+        self._time = time
+        self._place = _Place(
+            attempt.route,
+            tools.account(attempt.route),
+            attempt.limit_s,
+            attempt.refused_alone,
+            attempt.turns,
+        )
+        self._first = self._place.account
+        self._tiers = tiers_of(rules.tiers) if rules.tiers else tools.tiers
+        self._begun = 0
+
+    @property
+    def route(self) -> str:
+        """Return the route of the next call."""
+        return self._place.route
+
+    @property
+    def account(self) -> RouteClient:
+        """Return the account of the next call."""
+        return self._place.account
+
+    @property
+    def model(self) -> str:
+        """Return the model of the task, else of its route; empty if neither has one."""
+        return self._task.model or self.account.model or ""
+
+    async def complete(
+        self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
+    ) -> Answer:
+        """Make a chat completion and return its answer; see `Context.complete`."""
+        sent, model, most = packed(body), str(body.get("model", "")), most_out(body)
+        del body  # another copy of the text would wait for the answer
+        place = self._place
+        if place.account is not self._first:
+            sent, model = place.fitted(sent, schema)
+        may_correct = not verbatim
+        while True:
+            reply, outcome = await self._call(place, sent, model, schema, most, verbatim=verbatim)
+            if isinstance(outcome, Succeeded):
+                answer = reply.body if isinstance(reply, Reply) else b""
+                return Answer(answer, self._of_type(outcome, schema))
+            corrected = correction(sent, reply, outcome, schema) if may_correct else None
+            if corrected is not None and not self._time.overdue:
+                sent, may_correct = corrected, False
+                continue
+            if self._place.route == place.route:
+                was_answered = isinstance(reply, Reply) and reply.status in _SUCCESS
+                self._leave(place, outcome, was_answered=was_answered)
+            # Otherwise, a parallel call of the handler has already left the route.
+            place = self._place
+            sent, model = place.fitted(sent, schema)
+
+    async def wait_for_another(self, refused: CallRefusedError, wait_s: float) -> None:
+        """Wait until the route takes another call; see `Context.call_again`."""
+        place, following = self._place, None
+        while following is None:
+            if wait_s >= self._time.left_s:
+                raise refused
+            await self._tools.clock.sleep(wait_s)
+            if self._place is not place:
+                return  # another call of the handler has asked meanwhile
+            self._require_lease()
+            following, wait_s = self._attempt.again(refused.outcome), _LOOK_S
+        if not isinstance(following, OtherRoute):
+            raise CallRefusedError(following) from refused
+        self._place = replace(place, limit_s=following.limit_s, turns=following.turns)
+
+    def failed(self, failure: Failure, *, after_s: float) -> Outcome:
+        """Return the outcome of an attempt that failed outside a call, after all its calls."""
+        terms = self._terms(self.spent.model, self.spent.call_id)
+        spent = replace(self.spent, duration_ms=terms.duration_ms)
+        return outcome_of_failure(
+            failure, spent, replace(terms, least_s=max(terms.least_s, after_s))
+        )
+
+    def _leave(self, place: _Place, outcome: Retry | Snooze | Dead, *, was_answered: bool) -> None:
+        """Switch to another route after a failure.
+
+        Raises CallRefusedError if no route is left.
+        """
+        following = self._attempt.go_on(outcome)
+        if not isinstance(following, OtherRoute):
+            raise CallRefusedError(following, was_answered=was_answered)
+        self._note(self.spent.leaving(place.route, outcome.failure.error_class))
+        account = self._tools.account(following.name)
+        self._place = _Place(
+            following.name,
+            account,
+            following.limit_s,
+            refused_alone=False,
+            turns=following.turns,
+        )
+
+    def _of_type(self, outcome: Succeeded, schema: dict[str, Any] | None) -> Succeeded:
+        """Return the answer with a codec that marks it as JSON.
+
+        The task's line does not show that its type has a schema.
+        """
+        is_of_type = (
+            schema is not None and self._task.schema is None and schema == self._rules.schema
+        )
+        return replace(outcome, codec=with_json(outcome.codec)) if is_of_type else outcome
+
+    def _require_lease(self) -> None:
+        """Raise LeaseLostError if another agent may have the task."""
+        if not self._attempt.may_call():
+            raise LeaseLostError
+
+    async def _call(
+        self,
+        place: _Place,
+        sent: bytes,
+        model: str,
+        schema: dict[str, Any] | None,
+        most_out: int | None,
+        *,
+        verbatim: bool,
+    ) -> tuple[Reply | CallFailed, Judged]:
+        """Make one call on a route; return the reply and what it means."""
+        self._require_lease()
+        turn, end = await self._turn(place, len(sent), most_out), CallEnd()
+        traced = self._attempt.trace.call(place.route, model)
+        try:
+            call = self._next_call(place, sent, traced.traceparent)
+            estimate_micro = self._estimate_micro(call, model)
+            reply = await self._sent(place, call, model, estimate_micro)
+            end = CallEnd(reply=reply)
+            terms = self._terms(
+                model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
+            )
+            outcome = await judged(reply, terms, self._tools.apart)
+            self._learn_length(len(sent), outcome)
+            end = CallEnd(reply=reply, outcome=outcome)
+        finally:
+            traced.ended(end)
+            turn.ended(end)
+        return reply, self._with_all_spent(outcome)
+
+    async def _turn(self, place: _Place, length: int, most_out: int | None) -> CallTurn:
+        """Wait for the call's turn. Raises NoTurnError, and LeaseLostError if the lease is lost."""
+        turn = await place.turns.next(length, most_out, self._time.of_claim_s)
+        if turn is None:
+            raise NoTurnError
+        if not self._attempt.may_call():
+            turn.ended(None)
+            raise LeaseLostError
+        return turn
+
+    async def _sent(
+        self, place: _Place, call: Call, model: str, estimate_micro: int
+    ) -> Reply | CallFailed:
+        """Send a call and return its reply; a call that is cancelled meanwhile is counted."""
+        crash.reach("call.sending")
+        try:
+            reply = await place.account.llm.complete(call)
+        except asyncio.CancelledError:
+            self._note_killed(call, model, estimate_micro)
+            raise
+        crash.reach("call.answered")
+        return reply
+
+    def _next_call(self, place: _Place, sent: bytes, traceparent: str) -> Call:
+        self._begun += 1
+        attempt = self._attempt
+        number = attempt.attempt + 1
+        label = str(number) if self._begun == 1 else f"{number}.{self._begun}"
+        name = request_id(batch=attempt.batch, key=self._task.key, attempt=label)
+        timeout_s = place.account.timeout_s
+        limits_s = (timeout_s, place.limit_s or timeout_s, self._time.of_claim_s)
+        return Call(sent, name, min(limits_s), traceparent)
+
+    def _terms(
+        self,
+        model: str,
+        request_id: str,
+        schema: dict[str, Any] | None = None,
+        *,
+        verbatim: bool = False,
+        estimate_micro: int = 0,
+    ) -> Terms:
+        tools = self._tools
+        return Terms(
+            model=model,
+            request_id=request_id,
+            duration_ms=self._time.elapsed_ms,
+            attempt=self._attempt.attempt,
+            max_attempts=self._attempt.max_attempts,
+            snoozes=self._attempt.snoozes,
+            refused_alone=self._place.refused_alone,
+            tiers=self._tiers,
+            jitter=tools.jitter(),
+            utc_s=tools.clock.utc_s(),
+            least_s=self._rules.delay_s,
+            schema=schema,
+            verbatim=verbatim,
+            prices=tools.prices,
+            estimate_micro=estimate_micro,
+        )
+
+    def _learn_length(self, length: int, outcome: Judged) -> None:
+        if tokens_in := outcome.spent.tokens_in:
+            size = CallSize(task_type=self._task.type, input_bytes=length)
+            self._tools.lengths.learn(self.model, size, tokens_in, outcome.spent.tokens_out)
+
+    def _estimate_micro(self, call: Call, model: str) -> int:
+        """Return the price of the call's input alone; 0 if its model has no price."""
+        price = self._tools.prices.get(model)
+        return 0 if price is None else price.estimate_micro(len(call.body))
+
+    def _note_killed(self, call: Call, model: str, estimate_micro: int) -> None:
+        """Add the estimated cost of a call that was cancelled before its answer came."""
+        if not estimate_micro:
+            return
+        killed = Spent(
+            model=model[:_NAME_CHARS],
+            cost_micro=estimate_micro,
+            call_id=call.request_id[:_NAME_CHARS],
+            duration_ms=self._time.elapsed_ms,
+            unsure_micro=estimate_micro,
+        )
+        self._note(killed.after(self.spent))
+
+    def _with_all_spent(self, outcome: Judged) -> Judged:
+        """Return the outcome with the costs of all calls of the attempt, including this one."""
+        spent = outcome.spent
+        if self._begun > 1:
+            spent = spent.after(self.spent)
+            outcome = replace(outcome, spent=spent)
+        self._note(spent)
+        return outcome
+
+    def _note(self, spent: Spent) -> None:
+        """Note the cost of the attempt so far, which a cancelled attempt has no outcome to tell."""
+        self.spent = spent
+        self._attempt.note_spent(spent)

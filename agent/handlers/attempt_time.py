@@ -1,0 +1,54 @@
+"""The time of an attempt: how much is used and left, and when its handler should end.
+
+Tested by tests/unit/agent/handlers/test_runner_types.py.
+"""
+
+import math
+
+from agent.handlers.decisions import SoftLimitError
+from agent.ports import Clock
+from schemas.settings.config import TypeConfig
+
+
+class AttemptTime:
+    """The time since an attempt began, in a claim of `claim_s` seconds, under its type's limits."""
+
+    def __init__(self, *, clock: Clock, claim_s: float, rules: TypeConfig) -> None:
+        self._clock = clock
+        self._claim_s = claim_s
+        self._rules = rules
+        self._told_to_end = False
+        self._began_s = clock.now_s()
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Return how much time the attempt has used."""
+        return round((self._clock.now_s() - self._began_s) * 1000)
+
+    @property
+    def of_claim_s(self) -> float:
+        """Return how much of the claim's time is left."""
+        return self._claim_s - self.elapsed_ms / 1000
+
+    @property
+    def left_s(self) -> float:
+        """Return how much time is left in the claim and under the time limit of the type."""
+        limit_s = self._rules.time_limit_s
+        own_s = math.inf if limit_s is None else limit_s - self.elapsed_ms / 1000
+        return min(self.of_claim_s, own_s)
+
+    @property
+    def overdue(self) -> bool:
+        """Return whether the attempt has passed the soft limit of its type."""
+        limit_s = self._rules.soft_limit_s
+        return limit_s is not None and self.elapsed_ms >= limit_s * 1000
+
+    def begin_again(self) -> None:
+        """Tell the handler again that it is overdue."""
+        self._told_to_end = False
+
+    def require(self) -> None:
+        """Raise SoftLimitError the first time after the soft limit."""
+        if self.overdue and not self._told_to_end:
+            self._told_to_end = True
+            raise SoftLimitError(f"{self._rules.soft_limit_s:g} s have passed")

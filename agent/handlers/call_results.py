@@ -1,0 +1,56 @@
+"""What a call gives its handler: an answer, or an error that ends the handler.
+
+Tested by tests/unit/agent/handlers/test_runner.py.
+"""
+
+from dataclasses import dataclass
+
+import orjson
+
+from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from schemas.task.message_text import text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A completion that fits its task, as the provider sent it.
+
+    `outcome` is settled when a handler returns the answer.
+    """
+
+    body: bytes
+    outcome: Succeeded
+
+    @property
+    def text(self) -> str:
+        """Return the message's content; empty if the message has none."""
+        text = text_of(orjson.loads(self.body)["choices"][0]["message"].get("content"))
+        return text if isinstance(text, str) else ""
+
+
+class CallRefusedError(Exception):
+    """A call gave no usable answer.
+
+    The error ends the handler, and `outcome` is settled. `was_answered` says that the provider
+    answered, and bills, although the answer cannot be used.
+    """
+
+    def __init__(self, outcome: Outcome, *, was_answered: bool = False) -> None:
+        super().__init__(outcome.failure.text if isinstance(outcome, Retry | Snooze | Dead) else "")
+        self.outcome = outcome
+        self.was_answered = was_answered
+
+
+class LeaseLostError(Exception):
+    """A call was not made, because the lease of the task's claim is lost or late.
+
+    Another agent may have the task. The error ends the handler. A handler must not catch it.
+    """
+
+
+class NoTurnError(Exception):
+    """A call or a lock did not get its turn in time.
+
+    The limits left no room, or the lock was taken. The error ends the handler. A handler must not
+    catch it.
+    """

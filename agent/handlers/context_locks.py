@@ -1,0 +1,70 @@
+"""The locks that a handler holds, under the claim and the lease of its attempt.
+
+Tested by tests/unit/agent/handlers/test_runner.py.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from agent.handlers.attempt_time import AttemptTime
+from agent.handlers.call_results import LeaseLostError, NoTurnError
+from agent.handlers.resource_locks import AttemptLocks, HeldLock, require_name
+
+# Longest wait for a lock, as a share of the attempt's time; the rest is for calls.
+_WAIT_SHARE = 0.5
+
+
+class ContextLocks:
+    """The locks of one attempt. `may_call` returns whether the claim's lease is good."""
+
+    def __init__(
+        self, *, locks: AttemptLocks, time: AttemptTime, may_call: Callable[[], bool]
+    ) -> None:
+        self._locks = locks
+        self._time = time
+        self._may_call = may_call
+        self._names: set[str] = set()
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[HeldLock]:
+        """Hold a lock. Raises LockError, NoTurnError and LeaseLostError."""
+        fence = await self.take(name)
+        try:
+            yield HeldLock(name, fence, self.check)
+        finally:
+            self.give_back(name)
+
+    async def take(self, name: str) -> int:
+        """Take a lock, which must be given back, and return its fence; raises as `hold` does."""
+        self._locks.ask(require_name(name))
+        self._names.add(name)
+        try:
+            return await self._fence(name)
+        except BaseException:
+            self.give_back(name)
+            raise
+
+    async def _fence(self, name: str) -> int:
+        fence = await self._locks.wait(name, self._time.of_claim_s * _WAIT_SHARE)
+        if fence is None:
+            raise NoTurnError
+        self.check()
+        return fence
+
+    def check(self) -> None:
+        """Raise LeaseLostError if another attempt may hold this attempt's locks.
+
+        After a long stall, the claim may be overdue even though the agent's lease is good.
+        """
+        if not self._may_call() or self._time.of_claim_s <= 0:
+            raise LeaseLostError
+
+    def give_back(self, name: str) -> None:
+        """Give a lock back."""
+        self._names.discard(name)
+        self._locks.give_back(name)
+
+    def give_back_all(self) -> None:
+        """Give every lock back that the attempt has taken."""
+        for name in tuple(self._names):
+            self.give_back(name)
