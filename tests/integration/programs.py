@@ -20,7 +20,7 @@ import orjson
 from tests.invariants.evidence import Call
 
 ROOT = Path(__file__).parents[2]
-POLL_S = 0.05
+POLL_S, LONGEST_POLL_S = 0.05, 1.0
 PATIENCE_S = 240.0
 
 
@@ -173,11 +173,18 @@ def pause(delay_s: float) -> None:
 
 
 def until(true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Wait until `true` returns a true value; fail the test after the time limit."""
-    end_s = time.monotonic() + timeout_s
+    """Wait until `true` returns a true value; fail the test after the time limit.
+
+    A function that takes long, because it runs a program, is called less often: it would use the
+    core that the waited-for program needs.
+    """
+    asked_s = time.monotonic()
+    end_s = asked_s + timeout_s
     while not true():
-        assert time.monotonic() < end_s, f"waited {timeout_s:.0f} s for {what}"
-        time.sleep(POLL_S)
+        answered_s = time.monotonic()
+        assert answered_s < end_s, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(min(max(POLL_S, 2 * (answered_s - asked_s)), LONGEST_POLL_S))
+        asked_s = time.monotonic()
 
 
 def _attempt(label: str) -> int:
