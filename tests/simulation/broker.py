@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from producer.bus.embedded.balance import Share, balance
+from producer.bus.embedded.balance import AssignablePartition, balance
 from producer.bus.murmur2 import partition_of
 from schemas.task.envelope import Outgoing
 from tests.simulation.eventloop import Process
@@ -110,7 +110,8 @@ class Group:
         """Assign all partitions anew."""
         places = self._places()
         shares = [
-            Share(number, place[0], self.heir.get(place)) for number, place in enumerate(places)
+            AssignablePartition(number, place[0], self.heir.get(place))
+            for number, place in enumerate(places)
         ]
         heirs = balance(shares, {member: set(topics) for member, topics in self.topics.items()})
         self.heir = {

@@ -54,7 +54,7 @@ class EmbeddedReader:
         self._joined = False
         self._in_flight = 0
         self._changes = -1
-        self._turned_at_s = clock.now_s()
+        self._passed_at_s = clock.now_s()
         # The first pass must look for dead members: no other member may be left to notice them.
         self._probed_at_s = -_PROBE_EVERY_S
 
@@ -64,8 +64,8 @@ class EmbeddedReader:
         Returns 0 when more records can be read at once.
         """
         dead = self._dead()
-        if dead or self._member.beat_is_due() or self._commit_is_due() or self._must_turn():
-            self._turn(dead)
+        if dead or self._member.beat_is_due() or self._commit_is_due() or self._must_pass():
+            self._make_pass(dead)
         self._read()
         has_room = self._in_flight < _BATCHES_IN_FLIGHT
         return 0.0 if has_room and self.partitions.readable() else IDLE_S
@@ -77,7 +77,7 @@ class EmbeddedReader:
     def commit(self) -> None:
         """Commit the marked offsets now."""
         if self.partitions.marks():
-            self._turn(set())
+            self._make_pass(set())
 
     def at_rest(self) -> AtRest:
         """Return how far the partitions are from their ends, as the file has it now."""
@@ -119,10 +119,10 @@ class EmbeddedReader:
         return self._member.dead()
 
     def _commit_is_due(self) -> bool:
-        is_time = self._clock.now_s() - self._turned_at_s >= _COMMIT_EVERY_S
+        is_time = self._clock.now_s() - self._passed_at_s >= _COMMIT_EVERY_S
         return is_time and bool(self.partitions.marks())
 
-    def _must_turn(self) -> bool:
+    def _must_pass(self) -> bool:
         """Return whether a partition waits for us or the subscription changed.
 
         The bus is read only if another connection has written to it since the last look.
@@ -136,22 +136,22 @@ class EmbeddedReader:
         self._changes = changes
         return needed or subscribed
 
-    def _turn(self, dead: set[str]) -> None:
+    def _make_pass(self, dead: set[str]) -> None:
         self._compare_topics()
         marks = self.partitions.marks()
         if marks:
             crash.reach("commit.sending")
-        turn = self._member.turn(frozenset(self._subscribed.values()), marks, dead)
+        result = self._member.make_pass(frozenset(self._subscribed.values()), marks, dead)
         if marks:
             crash.reach("commit.done")
-        self._turned_at_s = self._clock.now_s()
-        self._joined = not turn.evicted
+        self._passed_at_s = self._clock.now_s()
+        self._joined = not result.evicted
         self.partitions.committed(marks)
         self.partitions.keep(
-            frozenset(holding.partition_id for holding in turn.holdings), turn.owned_before
+            frozenset(holding.partition_id for holding in result.holdings), result.owned_before
         )
-        self.partitions.refresh(turn.holdings)
-        self.partitions.assign(turn.holdings)
+        self.partitions.refresh(result.holdings)
+        self.partitions.assign(result.holdings)
 
     # ---- recreated topics
 

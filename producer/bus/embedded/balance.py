@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class AssignablePartition:
     """A partition to assign.
 
     `holder` is the member that has the partition or was promised it.
@@ -17,7 +17,7 @@ class Share:
 
 
 def balance(
-    shares: Sequence[Share], subscriptions: Mapping[str, set[str]]
+    partitions: Sequence[AssignablePartition], subscriptions: Mapping[str, set[str]]
 ) -> dict[int, str | None]:
     """Return the member for each partition id, None where nobody subscribes to its topic.
 
@@ -26,16 +26,15 @@ def balance(
     """
     loads = dict.fromkeys(sorted(subscriptions), 0)
     heirs: dict[int, str | None] = {}
-    for share in shares:
-        heirs[share.partition_id] = (
-            share.holder if share.topic_id in subscriptions.get(share.holder or "", ()) else None
-        )
-        _count(loads, heirs[share.partition_id], 1)
-    for share in shares:
-        if heirs[share.partition_id] is None:
-            heirs[share.partition_id] = _least(loads, share, subscriptions)
-            _count(loads, heirs[share.partition_id], 1)
-    while _improve(loads, shares, heirs, subscriptions):
+    for partition in partitions:
+        is_subscribed = partition.topic_id in subscriptions.get(partition.holder or "", ())
+        heirs[partition.partition_id] = partition.holder if is_subscribed else None
+        _count(loads, heirs[partition.partition_id], 1)
+    for partition in partitions:
+        if heirs[partition.partition_id] is None:
+            heirs[partition.partition_id] = _least(loads, partition, subscriptions)
+            _count(loads, heirs[partition.partition_id], 1)
+    while _improve(loads, partitions, heirs, subscriptions):
         pass
     return heirs
 
@@ -46,15 +45,15 @@ def _count(loads: dict[str, int], member: str | None, change: int) -> None:
 
 
 def _least(
-    loads: Mapping[str, int], share: Share, subscriptions: Mapping[str, set[str]]
+    loads: Mapping[str, int], partition: AssignablePartition, subscriptions: Mapping[str, set[str]]
 ) -> str | None:
-    subscribers = [member for member in loads if share.topic_id in subscriptions[member]]
+    subscribers = [member for member in loads if partition.topic_id in subscriptions[member]]
     return min(subscribers, key=loads.__getitem__, default=None)
 
 
 def _improve(
     loads: dict[str, int],
-    shares: Sequence[Share],
+    partitions: Sequence[AssignablePartition],
     heirs: dict[int, str | None],
     subscriptions: Mapping[str, set[str]],
 ) -> bool:
@@ -63,10 +62,10 @@ def _improve(
     Each move makes the loads more even, so the moves come to an end.
     """
     widest, move = 1, None
-    for share in shares:
-        heir, least = heirs[share.partition_id], _least(loads, share, subscriptions)
+    for partition in partitions:
+        heir, least = heirs[partition.partition_id], _least(loads, partition, subscriptions)
         if heir is not None and least is not None and loads[heir] - loads[least] > widest:
-            widest, move = loads[heir] - loads[least], (share.partition_id, heir, least)
+            widest, move = loads[heir] - loads[least], (partition.partition_id, heir, least)
     if move is None:
         return False
     partition_id, heir, least = move

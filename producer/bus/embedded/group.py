@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from producer.bus.embedded.balance import Share, balance
+from producer.bus.embedded.balance import AssignablePartition, balance
 from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.lock import MEMBERS, LifeLock, forget, is_dead
 from schemas.runtime.clock import Clock
@@ -43,7 +43,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PassResult:
     """The result of one pass.
 
     `owned_before` are the partition ids that this member still owned when the pass began;
@@ -75,16 +75,16 @@ class Member:
         """Return whether the next pass is due now because of the heartbeat."""
         return not self._joined or self._clock.now_s() - self._beat_at_s >= BEAT_EVERY_S
 
-    def turn(
+    def make_pass(
         self, topic_ids: frozenset[str], marks: Mapping[int, int], dead: Iterable[str] = ()
-    ) -> Turn:
+    ) -> PassResult:
         """Make one pass in one transaction: commit, heartbeat, remove the dead, move partitions.
 
         `marks` maps partition ids to the offsets to commit. The pass removes the `dead` members,
         reconciles the group, then releases and takes partitions. Because it is one transaction, a
         member that takes a partition over finds its last commit.
 
-        If this member was evicted meanwhile, nothing is committed, and the next turn joins under a
+        If this member was evicted meanwhile, nothing is committed, and the next pass joins under a
         new id.
         """
         now_s = self._clock.now_s()
@@ -92,18 +92,20 @@ class Member:
             evicted = self._heartbeat(db, now_s) is False
             owned_before = self._owned(db)
             if not evicted:
-                self._take_turn(db, now_s, topic_ids, marks, dead)
+                self._pass_as_member(db, now_s, topic_ids, marks, dead)
             holdings = self._holdings(db)
-        self._note_turn(now_s, evicted=evicted)
-        return Turn(evicted, frozenset() if evicted else owned_before, () if evicted else holdings)
+        self._note_pass(now_s, evicted=evicted)
+        if evicted:
+            return PassResult(evicted, frozenset(), ())
+        return PassResult(evicted, owned_before, holdings)
 
-    def _note_turn(self, now_s: float, *, evicted: bool) -> None:
+    def _note_pass(self, now_s: float, *, evicted: bool) -> None:
         self._joined = True
         self._beat_at_s = now_s
         if evicted:
             old_id, old_lock = self.id, self._lock
             # Take the new lock first: if that fails, this member still holds its old lock, and the
-            # next turn is treated as evicted again.
+            # next pass is treated as evicted again.
             self._take_new_identity()
             old_lock.release()
             forget(self._locks, old_id)
@@ -116,7 +118,7 @@ class Member:
             return True
         return db.execute("UPDATE member SET seen_s=? WHERE id=?", (now_s, self.id)).rowcount == 1
 
-    def _take_turn(
+    def _pass_as_member(
         self,
         db: sqlite3.Connection,
         now_s: float,
@@ -196,7 +198,8 @@ class Member:
             (self._group, self.id),
         ).fetchall()
         heirs = balance(
-            [Share(partition, topic_id, heir) for partition, topic_id, _, heir in rows], living
+            [AssignablePartition(number, topic_id, heir) for number, topic_id, _, heir in rows],
+            living,
         )
         changed = [
             (self._group, partition, owner if owner in living else None, heirs[partition])
@@ -223,9 +226,9 @@ class Member:
         return tuple(Holding(*row) for row in rows)
 
     def watch(self) -> tuple[bool, tuple[Holding, ...]]:
-        """Return whether a turn is needed, and the partitions this member owns; write nothing.
+        """Return whether a pass is needed, and the partitions this member owns; write nothing.
 
-        A turn is needed when this member was evicted, or has a partition to take or to release.
+        A pass is needed when this member was evicted, or has a partition to take or to release.
         """
         with self._file.snapshot() as db:
             is_member = (

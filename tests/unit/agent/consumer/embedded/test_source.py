@@ -106,7 +106,7 @@ def test_the_first_pass_takes_the_partitions_of_a_dead_member(tmp_path: Path) ->
         async with hands(tmp_path) as (hand,):
             hand.send(3)
             dead = Member(file=hand.file, group_id="g", clock=hand.clock)
-            dead.turn(
+            dead.make_pass(
                 frozenset(state.topic_id for state in topics.describe(hand.file, ["t"]).values()),
                 {},
             )

@@ -5,13 +5,13 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.bus.embedded.balance import Share, balance
+from producer.bus.embedded.balance import AssignablePartition, balance
 
 MEMBERS = [f"m{n}" for n in range(5)]
 
 
-def _shares(holders: list[str | None]) -> list[Share]:
-    return [Share(number, "topic", holder) for number, holder in enumerate(holders)]
+def _partitions(holders: list[str | None]) -> list[AssignablePartition]:
+    return [AssignablePartition(number, "topic", holder) for number, holder in enumerate(holders)]
 
 
 @given(st.lists(st.sampled_from([*MEMBERS, None])), st.sets(st.sampled_from(MEMBERS), min_size=1))
@@ -20,7 +20,7 @@ def test_loads_differ_by_one_at_most(holders: list[str | None], living: set[str]
 
     No partition is left over.
     """
-    heirs = balance(_shares(holders), {member: {"topic"} for member in living})
+    heirs = balance(_partitions(holders), {member: {"topic"} for member in living})
 
     loads = Counter(dict.fromkeys(living, 0))
     loads.update(heirs.values())
@@ -32,16 +32,16 @@ def test_loads_differ_by_one_at_most(holders: list[str | None], living: set[str]
 def test_balance_is_stable(holders: list[str | None], living: set[str]) -> None:
     """A balanced assignment does not change."""
     subscriptions = {member: {"topic"} for member in living}
-    once = balance(_shares(holders), subscriptions)
+    once = balance(_partitions(holders), subscriptions)
 
-    assert balance(_shares(list(once.values())), subscriptions) == once
+    assert balance(_partitions(list(once.values())), subscriptions) == once
 
 
 def test_new_member_takes_only_its_share() -> None:
     """A third member gets four of twelve partitions; the other eight do not move."""
     before = ["m0"] * 6 + ["m1"] * 6
 
-    heirs = balance(_shares(before), {member: {"topic"} for member in ("m0", "m1", "m2")})
+    heirs = balance(_partitions(before), {member: {"topic"} for member in ("m0", "m1", "m2")})
 
     moved = [number for number, heir in heirs.items() if heir != before[number]]
     assert {heirs[number] for number in moved} == {"m2"}
@@ -50,6 +50,10 @@ def test_new_member_takes_only_its_share() -> None:
 
 def test_topic_goes_to_its_subscribers_only() -> None:
     """Only subscribers get a topic's partitions; without a subscriber there is no heir."""
-    shares = [Share(1, "a", "m0"), Share(2, "b", None), Share(3, "c", "m0")]
+    partitions = [
+        AssignablePartition(1, "a", "m0"),
+        AssignablePartition(2, "b", None),
+        AssignablePartition(3, "c", "m0"),
+    ]
 
-    assert balance(shares, {"m0": {"a"}, "m1": {"a", "b"}}) == {1: "m0", 2: "m1", 3: None}
+    assert balance(partitions, {"m0": {"a"}, "m1": {"a", "b"}}) == {1: "m0", 2: "m1", 3: None}

@@ -32,9 +32,9 @@ class EmbeddedBusHarness:
         self.files.append(BusFile(self.path))
         return Member(file=self.files[-1], group_id="g", clock=self.clock)
 
-    def turn(self, member: Member, marks: dict[int, int] | None = None) -> set[int]:
-        turn = member.turn(self.ids, marks or {}, member.dead())
-        return {holding.partition_id for holding in turn.holdings}
+    def make_pass(self, member: Member, marks: dict[int, int] | None = None) -> set[int]:
+        result = member.make_pass(self.ids, marks or {}, member.dead())
+        return {holding.partition_id for holding in result.holdings}
 
     def committed(self) -> dict[int, int]:
         return dict(self.file.all('SELECT partition_id, "offset" FROM committed'))  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ class EmbeddedBusHarness:
         for _ in range(int(seconds / BEAT_EVERY_S)):
             self.clock.at_s += BEAT_EVERY_S
             for member in members:
-                self.turn(member)
+                self.make_pass(member)
 
 
 @pytest.fixture
@@ -54,19 +54,19 @@ def bus(tmp_path: Path) -> Iterator[EmbeddedBusHarness]:
         file.close()
 
 
-def test_lone_member_takes_everything_in_its_first_turn(bus: EmbeddedBusHarness) -> None:
-    """A lone member takes all partitions in its first turn."""
-    assert bus.turn(bus.member()) == {1, 2, 3, 4}
+def test_lone_member_takes_everything_in_its_first_pass(bus: EmbeddedBusHarness) -> None:
+    """A lone member takes all partitions in its first pass."""
+    assert bus.make_pass(bus.member()) == {1, 2, 3, 4}
 
 
 def test_partition_moves_only_when_its_owner_has_released_it(bus: EmbeddedBusHarness) -> None:
-    """A second member gets a partition only after the first one's turn, with its last commit."""
+    """A second member gets a partition only after the first one's pass, with its last commit."""
     first, second = bus.member(), bus.member()
-    bus.turn(first)
+    bus.make_pass(first)
 
-    early = bus.turn(second)
-    kept = bus.turn(first, dict.fromkeys(range(1, 5), 7))
-    taken = bus.turn(second)
+    early = bus.make_pass(second)
+    kept = bus.make_pass(first, dict.fromkeys(range(1, 5), 7))
+    taken = bus.make_pass(second)
 
     assert early == set()
     assert len(kept) == len(taken) == 2
@@ -77,28 +77,28 @@ def test_partition_moves_only_when_its_owner_has_released_it(bus: EmbeddedBusHar
 def test_commit_for_a_partition_of_another_is_refused(bus: EmbeddedBusHarness) -> None:
     """Only the owner of a partition commits it."""
     first, second = bus.member(), bus.member()
-    bus.turn(first)
-    bus.turn(second)
-    kept = bus.turn(first)
-    bus.turn(second)
+    bus.make_pass(first)
+    bus.make_pass(second)
+    kept = bus.make_pass(first)
+    bus.make_pass(second)
 
-    bus.turn(first, dict.fromkeys(range(1, 5), 9))
+    bus.make_pass(first, dict.fromkeys(range(1, 5), 9))
 
     assert set(bus.committed()) == kept
 
 
-def test_killed_member_is_replaced_in_one_turn(bus: EmbeddedBusHarness) -> None:
+def test_killed_member_is_replaced_in_one_pass(bus: EmbeddedBusHarness) -> None:
     """A free lock proves death: the survivor takes over at once, however short the silence."""
     first, second = bus.member(), bus.member()
-    bus.turn(first)
-    bus.turn(second)
-    bus.turn(first)
-    bus.turn(second)
+    bus.make_pass(first)
+    bus.make_pass(second)
+    bus.make_pass(first)
+    bus.make_pass(second)
 
     first.close()
 
     assert second.dead() == {first.id}
-    assert bus.turn(second) == {1, 2, 3, 4}
+    assert bus.make_pass(second) == {1, 2, 3, 4}
 
 
 def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(
@@ -109,15 +109,15 @@ def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(
     Its commits are refused.
     """
     frozen, living = bus.member(), bus.member()
-    bus.turn(frozen)
+    bus.make_pass(frozen)
     bus.beat_for(BEAT_EVERY_S, living, frozen)
     bus.beat_for(SESSION_S, living, frozen)
 
     bus.beat_for(SESSION_S, living)
-    before = bus.turn(living)
+    before = bus.make_pass(living)
     bus.beat_for(2 * BEAT_EVERY_S, living)
-    after = bus.turn(living)
-    back = frozen.turn(bus.ids, dict.fromkeys(range(1, 5), 9))
+    after = bus.make_pass(living)
+    back = frozen.make_pass(bus.ids, dict.fromkeys(range(1, 5), 9))
 
     assert len(before) == 2
     assert after == {1, 2, 3, 4}
@@ -126,44 +126,44 @@ def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(
 
 
 def test_evicted_member_comes_back_under_a_new_id(bus: EmbeddedBusHarness) -> None:
-    """After an eviction, the next turn joins under a new id and shares again."""
+    """After an eviction, the next pass joins under a new id and shares again."""
     frozen, living = bus.member(), bus.member()
     old = frozen.id
-    bus.turn(frozen)
+    bus.make_pass(frozen)
     bus.beat_for(SESSION_S + BEAT_EVERY_S, living)
     bus.beat_for(2 * BEAT_EVERY_S, living)
-    evicted = frozen.turn(bus.ids, {}).evicted
+    evicted = frozen.make_pass(bus.ids, {}).evicted
 
-    bus.turn(frozen)
-    bus.turn(living)
+    bus.make_pass(frozen)
+    bus.make_pass(living)
 
     assert evicted
     assert frozen.id != old
-    assert len(bus.turn(frozen)) == 2
+    assert len(bus.make_pass(frozen)) == 2
 
 
 def test_member_that_slept_itself_judges_nobody(bus: EmbeddedBusHarness) -> None:
     """After the machine was suspended, the first member to wake does not evict the others."""
     first, second = bus.member(), bus.member()
-    bus.turn(first)
+    bus.make_pass(first)
     bus.beat_for(SESSION_S + BEAT_EVERY_S, second, first)
 
     bus.clock.at_s += 3600
-    bus.turn(first)
+    bus.make_pass(first)
 
-    assert not second.turn(bus.ids, {}).evicted
+    assert not second.make_pass(bus.ids, {}).evicted
 
 
 def test_watch_says_when_a_turn_is_needed(bus: EmbeddedBusHarness) -> None:
     """Watching tells an owner that a partition is awaited, and an heir that it is free."""
     first, second = bus.member(), bus.member()
-    bus.turn(first)
+    bus.make_pass(first)
     quiet, _ = first.watch()
-    bus.turn(second)
+    bus.make_pass(second)
     asked, _ = first.watch()
-    bus.turn(first)
+    bus.make_pass(first)
     free, _ = second.watch()
-    bus.turn(second)
+    bus.make_pass(second)
 
     assert (quiet, asked, free) == (False, True, True)
     assert not first.watch()[0]
@@ -171,32 +171,32 @@ def test_watch_says_when_a_turn_is_needed(bus: EmbeddedBusHarness) -> None:
 
 
 def test_leaving_hands_over_at_once(bus: EmbeddedBusHarness) -> None:
-    """Leaving commits and releases in one transaction; the other member takes all next turn."""
+    """Leaving commits and releases in one transaction; the other member then takes all."""
     first, second = bus.member(), bus.member()
-    bus.turn(first)
-    bus.turn(second)
-    kept = bus.turn(first)
-    bus.turn(second)
+    bus.make_pass(first)
+    bus.make_pass(second)
+    kept = bus.make_pass(first)
+    bus.make_pass(second)
 
     owned = first.leave(dict.fromkeys(kept, 5))
     first.close()
 
     assert owned == kept
     assert bus.committed() == dict.fromkeys(kept, 5)
-    assert bus.turn(second) == {1, 2, 3, 4}
+    assert bus.make_pass(second) == {1, 2, 3, 4}
 
 
 def test_deleted_topic_is_lost(bus: EmbeddedBusHarness) -> None:
     """The partitions of a deleted topic are lost, with their offsets.
 
-    They no longer belonged to the member when the next turn began.
+    They no longer belonged to the member when the next pass began.
     """
     member = bus.member()
-    bus.turn(member, {})
-    bus.turn(member, {1: 5})
+    bus.make_pass(member, {})
+    bus.make_pass(member, {1: 5})
 
     topics.delete(bus.file, "t")
-    turn = member.turn(bus.ids, {1: 6})
+    result = member.make_pass(bus.ids, {1: 6})
 
-    assert (turn.owned_before, turn.holdings, turn.evicted) == (frozenset(), (), False)
+    assert (result.owned_before, result.holdings, result.evicted) == (frozenset(), (), False)
     assert bus.committed() == {}
