@@ -93,8 +93,8 @@ def _guard(batch_id: int) -> Guard:
         cause=GuardCause.EXHAUSTED.value,
         reason="",
         raised_at=LONG_AGO_TIME,
-        look_due_in_s=0.0,
-        opened_s=None,
+        probe_due_in_s=0.0,
+        open_age_s=None,
         look_at=LONG_AGO_TIME,
     )
 

@@ -258,10 +258,10 @@ def end_look_if_over(connection: Connection, group: str, raised: Guard, probe_s:
     look = _look(connection, raised)
     if look.succeeded:
         return "a task of its look succeeded"
-    if look.over(places=raised.look_left, late=raised.look_s > probe_s):
+    if look.over(places=raised.look_left, late=raised.look_age_s > probe_s):
         size = next_size(look, raised.look_size, vouched=raised.vouched)
         after_s = next_in_s(
-            look, raised.cause, vouched=raised.vouched, age_s=raised.look_s, probe_s=probe_s
+            look, raised.cause, vouched=raised.vouched, age_s=raised.look_age_s, probe_s=probe_s
         )
         unchanged = (
             guard.c.id == raised.id,

@@ -104,7 +104,7 @@ class GuardKeeper:
             if not guard.raised
             or guard.cause == GuardCause.NO_SUCCESS
             or guard.looking
-            or guard.look_due_in_s <= 0
+            or guard.probe_due_in_s <= 0
         ]
         first = self._passes * MOST % max(len(busy), 1)
         self._passes += 1
@@ -152,13 +152,13 @@ class GuardKeeper:
         )
         if why:
             await self._open(guard, why)
-        elif guard.looking and guard.look_left and guard.look_due_in_s <= -guard_looks.PATIENCE_S:
+        elif guard.looking and guard.look_left and guard.probe_due_in_s <= -guard_looks.PATIENCE_S:
             orders = await self._transactions.write(
                 guard_looks.call_up_for_look, self._group, guard, self._routes_of
             )
             crash.reach("guard.called_up")
             self._publishing.send(orders)
-        elif not guard.looking and guard.look_due_in_s <= 0:
+        elif not guard.looking and guard.probe_due_in_s <= 0:
             await self._begin(guard)
 
     async def _begin(self, guard: Guard) -> None:

@@ -27,9 +27,9 @@ _READ = (  # built once, because every agent runs this query each second
     select(
         guard,
         batch.c.name.label("batch"),
-        seconds_until(guard.c.probe_at).label("look_due_in_s"),
-        (-seconds_until(guard.c.opened_at)).label("opened_s"),
-        (-seconds_until(guard.c.look_at)).label("look_s"),
+        seconds_until(guard.c.probe_at).label("probe_due_in_s"),
+        (-seconds_until(guard.c.opened_at)).label("open_age_s"),
+        (-seconds_until(guard.c.look_at)).label("look_age_s"),
     )
     .join(batch, batch.c.id == guard.c.batch_id)
     .where(
@@ -74,10 +74,10 @@ def _guard(row: Any) -> Guard:
         cause=row.cause,
         reason=row.reason,
         raised_at=row.raised_at,
-        look_due_in_s=float(row.look_due_in_s),
-        opened_s=None if row.opened_s is None else float(row.opened_s),
+        probe_due_in_s=float(row.probe_due_in_s),
+        open_age_s=None if row.open_age_s is None else float(row.open_age_s),
         look_at=row.look_at,
-        look_s=float(row.look_s),
+        look_age_s=float(row.look_age_s),
         look_size=row.look_size,
         look_left=row.look_left,
         vouched=bool(row.vouched),

@@ -35,8 +35,8 @@ class GuardCause(StrEnum):
 class Guard:
     """A guard; ages are by the database's clock.
 
-    - `opened_s` is None while the guard is raised.
-    - `look_due_in_s` is the time until `probe_at`. Without a look, this is when the next one is
+    - `open_age_s`: since when it is open; None while the guard is raised.
+    - `probe_due_in_s` is the time until `probe_at`. Without a look, this is when the next one is
       due. During a look, it is negative: the time since the look began or since tasks were last
       called up for it.
     - `look_size` is the number of tasks in the present look, or in the next one if there is none.
@@ -54,10 +54,10 @@ class Guard:
     cause: str
     reason: str
     raised_at: datetime
-    look_due_in_s: float
-    opened_s: float | None
+    probe_due_in_s: float
+    open_age_s: float | None
     look_at: datetime
-    look_s: float = 0.0
+    look_age_s: float = 0.0
     look_size: int = 1
     look_left: int = -1
     vouched: bool = False
@@ -65,7 +65,7 @@ class Guard:
     @property
     def raised(self) -> bool:
         """Return whether the guard stops tasks."""
-        return self.opened_s is None
+        return self.open_age_s is None
 
     @property
     def looking(self) -> bool:
@@ -81,7 +81,7 @@ class Guard:
     @property
     def next_look_in_s(self) -> float:
         """Return the seconds until its next look, 0 when that is due or under way."""
-        return 0.0 if self.looking else round(max(0.0, self.look_due_in_s), 1)
+        return 0.0 if self.looking else round(max(0.0, self.probe_due_in_s), 1)
 
     @property
     def ahead(self) -> str:

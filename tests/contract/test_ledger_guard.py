@@ -92,7 +92,7 @@ def test_without_a_success_on_the_route_the_task_waits(ledger_db: LedgerDatabase
         guard.reason
         == "nothing has succeeded on this route in this group yet; HANDLER: ValueError: no"
     )
-    assert guard.look_due_in_s <= 0
+    assert guard.probe_due_in_s <= 0
     assert deaths(ledger_db) == 0
 
 

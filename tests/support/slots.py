@@ -43,9 +43,9 @@ RAISED = Guard(
     cause=GuardCause.EXHAUSTED.value,
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
-    look_due_in_s=60.0,
+    probe_due_in_s=60.0,
     look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
-    opened_s=None,
+    open_age_s=None,
 )
 
 

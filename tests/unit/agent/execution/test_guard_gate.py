@@ -24,9 +24,9 @@ RAISED = Guard(
     cause=GuardCause.EXHAUSTED.value,
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
-    look_due_in_s=60.0,
+    probe_due_in_s=60.0,
     look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
-    opened_s=None,
+    open_age_s=None,
 )
 LOOKING = replace(RAISED, look_left=1)
 
@@ -223,7 +223,7 @@ def test_between_looks_no_task_asks() -> None:
     async def grant(_guard_id: int, _task_id: int) -> bool:
         raise AssertionError
 
-    due = replace(RAISED, look_due_in_s=-0.5)
+    due = replace(RAISED, probe_due_in_s=-0.5)
 
     assert asyncio.run(guards(due, join_look=grant).admit_to_look_or_move(due, 1)) is not None
 
@@ -231,9 +231,9 @@ def test_between_looks_no_task_asks() -> None:
 @pytest.mark.parametrize(
     ("guard", "text"),
     [
-        (replace(RAISED, look_due_in_s=240.2), "next look in 240 s, with 1 task"),
+        (replace(RAISED, probe_due_in_s=240.2), "next look in 240 s, with 1 task"),
         (replace(RAISED, look_size=8), "next look in 60 s, with up to 8 tasks"),
-        (replace(RAISED, look_size=8, look_due_in_s=-3.0), "next look now, with up to 8 tasks"),
+        (replace(RAISED, look_size=8, probe_due_in_s=-3.0), "next look now, with up to 8 tasks"),
         (replace(RAISED, look_size=8, look_left=0), "up to 8 tasks of it tried now"),
         (
             replace(RAISED, cause=GuardCause.NO_SUCCESS.value),

@@ -20,8 +20,8 @@ GUARD = Guard(
     cause=GuardCause.NO_SUCCESS,
     reason="nothing succeeds",
     raised_at=NOW,
-    look_due_in_s=20.0,
-    opened_s=None,
+    probe_due_in_s=20.0,
+    open_age_s=None,
     look_at=NOW,
 )
 STOPPED = Reason(

@@ -12,7 +12,7 @@ from tests.support.slots import RAISED
     ("guard", "ahead"),
     [
         (RAISED, "next look in 60 s, with 1 task"),
-        (replace(RAISED, look_due_in_s=-3.0, look_size=4), "next look now, with up to 4 tasks"),
+        (replace(RAISED, probe_due_in_s=-3.0, look_size=4), "next look now, with up to 4 tasks"),
         (replace(RAISED, look_left=0, look_size=4), "up to 4 tasks of it tried now"),
         (
             replace(RAISED, cause=GuardCause.NO_SUCCESS.value),
@@ -36,4 +36,4 @@ def test_a_guard_is_raised_until_it_is_opened() -> None:
     assert RAISED.raised
     assert not RAISED.looking
     assert replace(RAISED, look_left=0).looking
-    assert not replace(RAISED, opened_s=1.0).raised
+    assert not replace(RAISED, open_age_s=1.0).raised
