@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.execution import attempt_traces
+from agent.execution import attempt_traces, open_attempt, span_attributes
 from agent.execution.attempt_traces import AttemptTraces
 from agent.handlers.turns import CallEnd
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
@@ -67,7 +67,8 @@ def test_an_error_of_tracing_ends_no_attempt(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(attempt_traces, "inert", fail)
+    for module in (attempt_traces, open_attempt, span_attributes):
+        monkeypatch.setattr(module, "inert", fail)
     setting = Setting(ratio=1.0)
     setting.call(CallEnd(reply=Reply(200, {}, b"{}"), outcome=SUCCESS))
     setting.settle(SUCCESS)
@@ -180,14 +181,14 @@ def test_what_is_held_is_bounded(monkeypatch: Any) -> None:
     """A long document makes thousands of calls, and a claim may never be settled."""
     monkeypatch.setattr(attempt_traces, "MOST_ATTEMPTS", 3)
     setting = Setting()
-    for _ in range(attempt_traces.MOST_CALLS + 9):
+    for _ in range(open_attempt.MOST_CALLS + 9):
         setting.call(CallEnd(reply=Reply(200, {}, b""), outcome=SUCCESS))
     for owner in range(6, 8):
         setting.traces.claimed([Publication("ledger", "g", "b", 7, 3)], owner, 0.0)
     setting.settle(Dead(FAILURE, SPENT))
     process = setting.spans.kept[-2]
     assert process.attributes["docllm.calls_left_out"] == 9
-    assert len(setting.spans.kept) == 1 + attempt_traces.MOST_CALLS + 2
+    assert len(setting.spans.kept) == 1 + open_attempt.MOST_CALLS + 2
 
     for owner in range(8, 20):
         setting.traces.claimed([Publication("ledger", "g", "b", 7, 3)], owner, 0.0)
