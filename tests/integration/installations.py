@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from contextlib import closing
 from pathlib import Path
+from threading import Lock
 
 from producer.app import open_database, opened
 from schemas.ledger import migrations
@@ -14,6 +15,8 @@ from tests.integration.deployment import Deployment
 from tests.servers import Kafka, MariaDB, Redis
 
 PARTITIONS = "4"
+# A server lets one migration run at a time, and another gives up after some seconds.
+_MIGRATING = Lock()
 
 
 def embedded_in(folder: Path, group: str = "docllm") -> Deployment:
@@ -58,7 +61,7 @@ def prepare(deployment: Deployment, *, partitions: str = PARTITIONS) -> None:
     installation would make them itself, with four partitions.
     """
     config = load_config(flags={}, environ=deployment.environ, cwd=deployment.folder)
-    with closing(open_database(config)) as database:
+    with _MIGRATING, closing(open_database(config, timeout_s=None)) as database:
         migrations.migrate(database)
     asyncio.run(_apply_topics(config, deployment.group, int(partitions)))
 
