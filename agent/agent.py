@@ -220,7 +220,7 @@ class Agent:
             effect = (
                 f"{left} outcomes are not settled; their tasks run again"
                 if left
-                else "it still lists this agent as running"
+                else "the ledger still lists this agent as running"
             )
             raise UnreachableError(f"the database does not answer: {effect}") from None
 
@@ -292,7 +292,7 @@ class Reaper:
                 await self._membership.leave()
         except TimeoutError:
             raise UnreachableError(
-                "the database does not answer: it still lists this reaper as running"
+                "the database does not answer; it still lists this reaper as running"
             ) from None
         for task in ended:
             task.result()

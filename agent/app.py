@@ -153,12 +153,12 @@ def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> Ag
         counters=(
             (
                 "docllm_fenced",
-                "Outcomes that came too late: another agent had taken the task.",
+                "Outcomes that were settled too late: another agent had already taken the task.",
                 lambda: counts.fenced,
             ),
             (
                 "docllm_leases_lost",
-                "How often this agent was silent for too long, and went on as a new one.",
+                "How often this agent lost its lease and continued under a new incarnation.",
                 lambda: heartbeat.losses,
             ),
             (
@@ -170,7 +170,7 @@ def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> Ag
         gauges=(
             (
                 "docllm_event_loop_lag_seconds",
-                "How long the event loop took to answer lately.",
+                "How long the event loop took to answer at the last check.",
                 lambda: 0.0 if watch is None else watch.lag_s,
             ),
         ),

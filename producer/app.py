@@ -225,8 +225,7 @@ async def opened_ledger(
         if not too_long(error):
             raise
         raise UnreachableError(
-            f"{database.where} could not read all of it in {reads_s} s; select less, or try again "
-            "later"
+            f"{database.where} did not answer within {reads_s} s; select less, or try again later"
         ) from None
     finally:
         database.close()

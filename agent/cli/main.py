@@ -122,7 +122,7 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
     Faults that every child would report are reported once, here.
     """
     if options.command != "run":
-        raise ConfigError("--processes is for agents; one reaper is enough")
+        raise ConfigError("--processes is for agents; run one reaper without it")
     if not options.rehearsal:
         require_llm(config)
     # The rehearsal LLM inherits the limit and takes the calls of all agents.

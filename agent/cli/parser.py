@@ -161,8 +161,12 @@ def rehearsal_parser() -> Parser:
     limit = up_to(_MOST_LIMIT)
     parser.add_argument("--rpm", type=limit, metavar="N", help="refuse more requests a minute")
     parser.add_argument("--tpm", type=limit, metavar="N", help="refuse more tokens a minute")
-    parser.add_argument("--itpm", type=limit, metavar="N", help="the same, of prompts alone")
-    parser.add_argument("--otpm", type=limit, metavar="N", help="the same, of answers alone")
+    parser.add_argument(
+        "--itpm", type=limit, metavar="N", help="refuse more prompt tokens a minute"
+    )
+    parser.add_argument(
+        "--otpm", type=limit, metavar="N", help="refuse more answer tokens a minute"
+    )
     parser.add_argument("--in-flight", type=limit, metavar="N", help="refuse more calls at once")
     parser.add_argument(
         "--charge",
@@ -176,7 +180,7 @@ def rehearsal_parser() -> Parser:
         type=up_to(_MINUTE_S),
         default=10,
         metavar="S",
-        help="seconds whose calls may come at once, within the limits a minute (10)",
+        help="length of a burst, in seconds of the limits a minute (10)",
     )
     parser.add_argument(
         "--no-limit-headers",

@@ -86,8 +86,8 @@ class Files:
             return _open_below(root, target.relative_to(root).parts)
         if any(target.is_relative_to(allowed) and target != allowed for allowed in roots):
             raise refused(
-                f"{uri} is hidden, or a file of docllm's own or of the system; "
-                "no agent reads it, name another document"
+                f"{uri} is hidden, or belongs to docllm or the system, so no agent reads it; name "
+                "another document"
             )
         self._log_roots()
         raise refused(

@@ -108,7 +108,7 @@ class Web:
             try:
                 joined = str(url.join(target))
             except ValueError:
-                raise refused(f"{name} is redirected to something that is no address") from None
+                raise refused(f"{name} is redirected to something that is not an address") from None
             place = f"{name}, redirected to {shown(joined)},"
             url = self._checked(joined, place)
         raise refused(f"{name} is redirected more than {self._limits.redirects} times")
@@ -116,14 +116,16 @@ class Web:
     def _checked(self, uri: str, name: str) -> Url:
         """Return the URI in the form that is sent; refuse it unless both forms are allowed."""
         if uri.lower().startswith("http:"):
-            raise refused(f"{name} is not encrypted, so nobody knows who answers; use https://")
+            raise refused(
+                f"{name} is not encrypted, so its server cannot be verified; use https://"
+            )
         if not self._allow:
             raise refused(f"{name} may not be fetched: {_SET_ALLOW} is empty")
         if allowed(uri, self._allow):
             try:
                 url = Url(uri)
             except ValueError:
-                raise refused(f"{name} is not an address that can be fetched") from None
+                raise refused(f"{name} is not a valid https:// address") from None
             if url.scheme == "https" and allowed(str(url), self._allow):
                 return url
         raise refused(f"{name} is not below a prefix of {_SET_ALLOW}")
@@ -197,7 +199,7 @@ def _require_document(response: Response, name: str, expected: Expected) -> None
         raise refused(f"{name} cannot be fetched: its server answers {status}")
     kind = (response.get_header("content-type") or "").partition(";")[0].strip().lower()
     if kind.partition("/")[0] in _NO_DOCUMENTS:
-        raise refused(f"{name} is no document: its server says that it is {kind}")
+        raise refused(f"{name} is not a document: its server says that it is {kind}")
     etag = response.get_header("etag")
     if expected.etag is not None and etag is not None and _bare(etag) != _bare(expected.etag):
         raise changed(f"{name} has changed since it was loaded: its ETag is another one")

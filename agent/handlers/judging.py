@@ -17,8 +17,8 @@ from schemas.task.wording import one_line
 PARSE_APART_BYTES = 1 << 20
 _TOO_LONG = Failure(
     ErrorClass.BAD_OUTPUT,
-    "the answer takes too long to compare with the schema; simplify the schema: "
-    "fewer alternatives, shorter enums, patterns without look-arounds",
+    "the answer takes too long to check against the schema; simplify the schema: fewer "
+    "alternatives, shorter enums, patterns without look-arounds",
 )
 
 Judged = Succeeded | Retry | Snooze | Dead

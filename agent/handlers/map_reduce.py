@@ -118,8 +118,8 @@ class _LongDocument:
         except TimeoutError:
             raise GiveUpError(
                 f"{self._answered} of {self._count} parts were answered in {limit_s:.0f} s, the "
-                f"time of an attempt, and another attempt would begin again; set a longer "
-                f"time_limit_s in [types.{self._task.type}]"
+                "time of an attempt, and another attempt would start from the first part; set a "
+                f"longer time_limit_s in [types.{self._task.type}]"
             ) from None
 
     # ---- the parts

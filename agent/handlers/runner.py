@@ -186,4 +186,4 @@ def _of_process(error: BaseException, context: Context) -> Outcome | None:
 
 def _timeout_text(limit_s: float | None) -> str:
     within = "its claim" if limit_s is None else f"the {limit_s:g} s of its type's time_limit_s"
-    return f"the handler did not end within {within}"
+    return f"the handler did not return within {within}"

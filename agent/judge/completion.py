@@ -83,7 +83,7 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
         return Completion(
             Failure(
                 ErrorClass.SERVER,
-                "the reply is not a JSON object; is the address that of an OpenAI-compatible API?",
+                "the reply is not a JSON object; does llm.base_url name an OpenAI-compatible API?",
             )
         )
     model, usage = value.get("model"), value.get("usage")
@@ -150,7 +150,7 @@ def _failure_in(
         return Failure(
             ErrorClass.SERVER,
             "the reply has no choices with a message; "
-            "is the address that of an OpenAI-compatible API?",
+            "does llm.base_url name an OpenAI-compatible API?",
         )
     ended = _ending_failure(choice.get("finish_reason"), message)
     if verbatim:
@@ -197,7 +197,8 @@ def _schema_failure(content: str, schema: dict[str, Any]) -> Failure | None:
         mismatch = first_error(validator, answer) if is_soon_explained(schema, answer) else None
     except ValueError:
         return Failure(
-            ErrorClass.BAD_OUTPUT, "the answer is nested too deep to be compared with the schema"
+            ErrorClass.BAD_OUTPUT,
+            "the answer is nested too deeply to be checked against the schema",
         )
     if mismatch is None:
         return _unfit("the answer does not fit the schema")

@@ -115,7 +115,7 @@ class GuardKeeper:
             before = self._known.get(guard_id)
             if before is None:
                 log.warning(
-                    "the guard of %s is raised, its tasks wait: %s; %s",
+                    "the guard of %s is raised; its tasks wait: %s; %s",
                     guard.key,
                     guard.reason,
                     guard.ahead,

@@ -76,7 +76,8 @@ class Rescuer:
         """Undo the losses of tasks that were only beside a task that killed its agent."""
         while undone := await self._transactions.write(reaping.absolve, self._group):
             log.warning(
-                "%d losses are taken back from tasks beside one that killed its agent", undone
+                "%d losses are undone: their tasks only ran beside a task that killed its agent",
+                undone,
             )
             if undone < losses.PAGE:
                 break

@@ -104,7 +104,7 @@ class SettingsReader:
         if isinstance(seen, str):
             self._refuse(seen)
         elif seen == self._used:
-            log.info("the settings are those in use again")
+            log.info("the settings file is back to the settings in use")
             self._refused("")
         else:
             self._use(seen)
@@ -118,14 +118,14 @@ class SettingsReader:
             log.exception("changed settings cannot be used", extra={"code": Code.INTERNAL_ERROR})
             self._refuse(describe_error(error))
         else:
-            log.info("changed settings are used: %s", _listed(changed(self._used, fresh)))
+            log.info("the changed settings are in use: %s", _listed(changed(self._used, fresh)))
             self._used = fresh
             self._refused("")
 
     def _refuse(self, why: str) -> None:
         text = "; ".join(why.splitlines())
         log.error(
-            "the changed settings are not used, those of before stay: %s",
+            "the changed settings are not used and the previous ones stay in use: %s",
             text,
             extra={"code": Code.SETTINGS_REFUSED},
         )

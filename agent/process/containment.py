@@ -164,7 +164,6 @@ class MemoryWatch:
         """
         await self._out.wait()
         raise OutOfMemoryError(
-            "memory ran out twice within a minute, so the agent drained; "
-            "lower --slots, give it more memory, "
-            "or look for a handler that takes too much: the log names the tasks"
+            "memory ran out twice within a minute, so the agent drained; lower --slots, give the "
+            "agent more memory, or find the handler that takes too much (the log names its tasks)"
         )

@@ -279,7 +279,7 @@ class Supervisor:
             self._code = self._code or code
             self._restart_none()
         elif cut_short and code >= 0:
-            self._schedule_restart(child, f"{_how_ended(code)} in the middle of its work")
+            self._schedule_restart(child, f"{_how_ended(code)} while it still had work")
         elif code in _NO_RESTART:
             log.error(
                 "agent %d ended with %d, and a restart would not help: stopping all agents",

@@ -54,7 +54,7 @@ class QuotaSync:
             name="Redis",
             clock=clock,
             patience_s=PATIENCE_S,
-            hope="this agent keeps to its share of the limits until it does",
+            hope="this agent keeps to its share of the limits until Redis answers",
         )
 
     async def run(self) -> None:

@@ -85,7 +85,9 @@ class Service:
         The body of a POST is a text as `--faults` takes it, or JSON.
         """
         if request.method == "POST" and not request.local:
-            return _error(_FORBIDDEN, "not_local", "faults are changed from the same machine only")
+            return _error(
+                _FORBIDDEN, "not_local", "faults can only be changed from the same machine"
+            )
         if request.method == "POST":
             try:
                 self._faults = _faults(request.body)

@@ -85,7 +85,9 @@ class HandlerErrors:
         kinds = sorted(self._kinds.values(), key=lambda kind: -kind.count)
         lines = [kind.line() for kind in kinds if kind.count > 1]
         if self._others:
-            lines.append(f"handlers failed {self._others:,} times in still other ways, not logged")
+            lines.append(
+                f"handlers failed {self._others:,} more times with errors that are not logged"
+            )
         return lines
 
     def _count(self, kind: _Kind, text: str, now_s: float) -> None:

@@ -67,13 +67,13 @@ class AgentMetrics(Collector):
         )
         self._left = Gauge(
             "docllm_ratelimit_remaining",
-            "What is left of a provider's limit, as its last answer said.",
+            "The remaining part of a provider's limit, from its last reply.",
             ["route", "kind"],
             registry=self._registry,
         )
         self._wait_s = Histogram(
             "docllm_task_wait_seconds",
-            "How long tasks had been due when they were claimed, of one claim in a second.",
+            "How long tasks had been due when they were claimed; one claim a second is sampled.",
             buckets=WAIT_S,
             registry=self._registry,
         )

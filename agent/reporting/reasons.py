@@ -29,7 +29,9 @@ def why_still(
     if not found:
         lag = sum(report.lag.values()) if report else 0
         found = (
-            [f"{counted(lag, 'record')} to be read"] if lag else ["tasks wait for their records"]
+            [f"{counted(lag, 'record')} to be read"]
+            if lag
+            else ["tasks wait until their records arrive"]
         )
     return "; ".join(found), bool(troubles) or not calls
 

@@ -60,5 +60,7 @@ class RoutePlan:
             return f"no agent that had it has a route {self.route}"
         if next(iter(self), None) is None:
             bounds = ", ".join(sorted(self.allowed or ()))
-            return f"its routes_allowed ({bounds}) have neither {self.route} nor a fallback of it"
+            return (
+                f"its routes_allowed ({bounds}) contain neither {self.route} nor a fallback of it"
+            )
         return ""

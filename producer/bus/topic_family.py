@@ -320,7 +320,8 @@ class TopicFamily:
             if setting not in state.settings
         ]
         return [
-            f"topic {name}: {setting} is unknown (the broker hides it), must be {SETTINGS[setting]}"
+            f"topic {name}: {setting} cannot be read from the broker; it must be "
+            f"{SETTINGS[setting]}"
             for name, setting in missing
         ]
 

@@ -36,7 +36,9 @@ async def adopt(config: Config, to: str, options: argparse.Namespace) -> int:
             found = await manifests(to, parts.ledger_id, options.group, lambda its: its == folder)
             own = [(uri, manifest) for uri, manifest in found if manifest.batch == name]
             if not own:
-                raise ConfigError(f"below {to} is no archive of batch {name!r} of this ledger")
+                raise ConfigError(
+                    f"there is no archive of batch {name!r} of this ledger below {to}"
+                )
             uri, manifest = own[-1]
             before = await parts.transactions.read(_covering, name)
             adopter = Adopter(

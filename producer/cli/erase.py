@@ -88,10 +88,10 @@ def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
         yield f"{counted(len(erased.running), 'task')} still running: run the same command again"
     for number in erased.unread[:OUTPUTS_SHOWN]:
         yield (
-            f"quarantine:{number} cannot be read and may be meant; look: "
+            f"quarantine:{number} cannot be read and may belong to the subject; look at it: "
             f"python -m producer dead show quarantine:{number} --group {group}"
         )
-    yield "not reached, delete it yourself:"
+    yield "not erased by this command; delete yourself what applies:"
     for uri in erased.outputs[:OUTPUTS_SHOWN]:
         yield f"  result: {shown(uri)}"
     if len(erased.outputs) > OUTPUTS_SHOWN:

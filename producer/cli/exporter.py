@@ -21,7 +21,9 @@ from schemas.settings.config import Config
 async def exporter(config: Config, options: argparse.Namespace) -> int:
     """Read the group every few seconds, and serve what was read."""
     if options.min_agents > options.max_agents:
-        raise ConfigError("--min-agents is above --max-agents; lower it, or raise the other")
+        raise ConfigError(
+            "--min-agents is above --max-agents; lower --min-agents, or raise --max-agents"
+        )
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -327,7 +327,7 @@ def _recorded(
 
 def _changed_message(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
     lines = counted(checked.lines, "line")
-    counts = f"{lines} checked, and {loaded.lines:,} loaded that are not all the same"
+    counts = f"{lines} checked, but the {loaded.lines:,} loaded lines differ from them"
     return (
         f"the input changed after it was checked: {counts}; "
         f"cancel batch {batch!r}, or load the input again when nobody writes to it"
@@ -344,8 +344,8 @@ def _report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAns
         )
     if summary.unsent:
         answer.warn(
-            f"{counted(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); "
-            "any agent sends them"
+            f"{counted(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); a "
+            "running agent will send them"
         )
     _warn(sums, answer)
 

@@ -173,7 +173,7 @@ def add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _add_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
 
 
 def _add_load(parser: Parser) -> None:
@@ -223,7 +223,7 @@ def _add_load(parser: Parser) -> None:
         default=[],
         type=type_name,
         metavar="TYPE",
-        help="a type that only your agents know; may be repeated",
+        help="accept this type, which only your agents know; may be repeated",
     )
     parser.add_argument(
         "--routes-allowed",
@@ -280,7 +280,7 @@ def _add_export(parser: Parser) -> None:
     )
     parser.add_argument("-o", dest="file", metavar="FILE", help="the same as FILE")
     parser.add_argument(
-        "--batch", type=named, metavar="NAME", help="only this batch (all of the group)"
+        "--batch", type=named, metavar="NAME", help="only this batch (default: all of the group)"
     )
     parser.add_argument(
         "--format",
@@ -324,7 +324,7 @@ def _add_archive(parser: Parser) -> None:
     parser.add_argument(
         "--adopt",
         action="store_true",
-        help="after a restore: take the newest archive that is there, end what is open here",
+        help="after a restore: adopt the batch's newest existing archive, and end its open tasks",
     )
     _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.archive:archive"))
@@ -358,7 +358,7 @@ def _add_replay(parser: Parser) -> None:
         metavar="TOPIC",
         help="load dead letters back from a topic (<group>.dlq), for a lost ledger",
     )
-    add("--force", action="store_true", help="for --from-topic: even letters of this ledger")
+    add("--force", action="store_true", help="for --from-topic: also load letters of this ledger")
     _add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.replay:replay"))
 
@@ -372,7 +372,7 @@ def _add_dead(parser: Parser, shared: Parser) -> None:
         description=_DEAD_LIST,
     )
     add_selection(listed)
-    listed.add_argument("--json", action="store_true", help="for scripts, with all groups")
+    listed.add_argument("--json", action="store_true", help="as JSON, for scripts, with all groups")
     listed.set_defaults(run=Imported("producer.cli.dead:list_groups"))
     shown = actions.add_parser(
         "show",
@@ -386,7 +386,9 @@ def _add_dead(parser: Parser, shared: Parser) -> None:
     shown.add_argument(
         "--batch", type=named, metavar="NAME", help="the batch, if several have the id"
     )
-    shown.add_argument("--json", action="store_true", help="for scripts, with the whole input")
+    shown.add_argument(
+        "--json", action="store_true", help="as JSON, for scripts, with the whole input"
+    )
     shown.set_defaults(run=Imported("producer.cli.dead:show"))
     hooks = actions.add_parser(
         "hooks",
@@ -456,7 +458,7 @@ def _add_exporter(parser: Parser) -> None:
         type=seconds,
         default=600,
         metavar="TIME",
-        help="for /scale: in how long what waits should be done (10m)",
+        help="for /scale: time in which waiting work should be done (10m)",
     )
     parser.set_defaults(run=Imported("producer.cli.exporter:exporter"))
 

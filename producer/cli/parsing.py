@@ -122,7 +122,7 @@ def _quoting(word: str) -> str:
     """Return advice for a word that a shell may have made from a pattern; empty for others."""
     if not os.path.lexists(word):
         return ""
-    return "; if a pattern stands for it, quote the pattern, as in 'docs/*.txt'"
+    return "; if your shell expanded a pattern, quote the pattern, as in 'docs/*.txt'"
 
 
 def not_a_command(word: str, commands: Sequence[str]) -> str:

@@ -23,8 +23,8 @@ def add_purge(parser: Parser) -> None:
         "--keep",
         choices=KEPT,
         default="nothing",
-        help="results: delete inputs; dead: and results; rows: and inputs of dead tasks "
-        "(nothing: rows too)",
+        help="what to keep. results: delete inputs; dead: also results; "
+        "rows: also inputs of dead tasks; nothing (default): also rows",
     )
     add("--rate", type=per_second, metavar="N/s", help="at most N tasks a second")
     add(

@@ -139,7 +139,7 @@ class FileTree:
             problem = "is a link out of the folder"
             fix = "copy what it points to, or load that folder itself"
         elif not is_file and not path.exists():
-            problem, fix = "is a link to nothing", _MEND_LINK
+            problem, fix = "is a link to a file that does not exist", _MEND_LINK
         elif not is_file and path.is_dir():
             return None
         elif not is_file:

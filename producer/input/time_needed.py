@@ -70,7 +70,7 @@ class TimeNeeded:
         if bound is None or bound.seconds < _WORTH_SAYING_S:
             return ""
         return (
-            f"at least {duration(bound.seconds)} within {bound.name} = {bound.limit:,} "
+            f"at least {duration(bound.seconds)}, because of {bound.name} = {bound.limit:,} "
             f"of route {bound.route}"
         )
 

@@ -92,7 +92,7 @@ def open_batch(
         )
         existing = own_batch(connection, name, group, origin, joins=joins)
     if existing is None:
-        raise UnsafeStateError(f"batch {name!r} cannot be made")
+        raise UnsafeStateError(f"batch {name!r} cannot be created")
     return existing
 
 

@@ -38,13 +38,13 @@ def of_tasks(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield counter(
         "docllm_tasks_ended",
-        "Tasks that became final, once more after each replay.",
+        "Tasks that became final; counted again after each replay.",
         ("group", "state"),
         {(group, status.name.lower()): sums.ended[status] for status in FINAL},
     )
     yield counter(
         "docllm_tasks_dead",
-        "Tasks that were given up, once more after each replay.",
+        "Tasks that were given up; counted again after each replay.",
         ("group", "class", "disposition"),
         {(group, *key): count for key, count in sums.dead.items()},
     )

@@ -115,7 +115,7 @@ class Replay:
         return report.run.ended_at is not None
 
     def _note_stillness(self, run: Run, done: int, since_s: float) -> tuple[int, float]:
-        """Say so if a run stands still; return how far it is, and since when by the clock."""
+        """Warn if a run makes no progress; return how far it is, and since when by the clock."""
         now_s = self._clock.now_s()
         if run.done != done:
             return run.done, now_s
@@ -123,7 +123,8 @@ class Replay:
         if now_s - since_s < max(STILL_S, 2 / rate if rate else 0.0):
             return done, since_s
         self._note(
-            f"replay {run.id} stands still, {run.left} of {run.total} left; see the agents' logs, "
+            f"replay {run.id} makes no progress, {run.left} of {run.total} left; see the agents' "
+            "logs, "
             f"and the orders that wait: python -m producer status --group {self._group}"
         )
         return done, now_s

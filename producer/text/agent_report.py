@@ -102,7 +102,7 @@ def _text(reason: Reason, group: str) -> str:
     match reason.code:
         case Code.ROUTE_PARKED:
             command = f"python -m agent resume {shlex.quote(reason.name)} --group {group}"
-            next_try = f"next try in {reason.seconds:.0f} s or by {command}"
+            next_try = f"next try in {reason.seconds:.0f} s, or now with: {command}"
             fix = "" if reason.error_class == ErrorClass.MONEY else f"{_CORRECT}, "
             return f"{_route(reason)} is parked, {fix}{next_try}: {why}{_meanwhile(reason)}"
         case Code.ROUTE_STOPPED | Code.ROUTE_PAUSED:
@@ -159,7 +159,9 @@ def _route(reason: Reason) -> str:
 def _asleep(reason: Reason) -> str:
     """Return which type waits for its hours."""
     opens = duration(reason.seconds)
-    return f"tasks of type {reason.name} wait on purpose: it runs {reason.text}, next in {opens}"
+    return (
+        f"tasks of type {reason.name} wait for their hours ({reason.text}), which begin in {opens}"
+    )
 
 
 _SHAPED: dict[str, Callable[[Reason], str]] = {

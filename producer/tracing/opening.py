@@ -37,7 +37,7 @@ def open_spans(otel: OtelConfig, environ: Mapping[str, str]) -> Spans | None:
     except ImportError:
         if otel.named:
             raise ConfigError(f"otel.endpoint needs the extra otel: {INSTALL}") from None
-        log.info("OTEL_EXPORTER_OTLP_ENDPOINT is set; docllm traces after: %s", INSTALL)
+        log.info("OTEL_EXPORTER_OTLP_ENDPOINT is set; to trace, install the extra: %s", INSTALL)
         return None
     return OtlpSpans(otel)
 

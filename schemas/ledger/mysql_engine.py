@@ -130,7 +130,7 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
         )
     except OSError as error:
         raise dialect.loaded_dbapi.OperationalError(
-            UNREACHABLE, f"{error}; check the files that the ssl_ options name"
+            UNREACHABLE, f"{error}; check the files named by the ssl_ options"
         ) from None
     except UnicodeError:  # the error's text quotes the password
         raise ConfigError(

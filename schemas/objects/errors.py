@@ -83,7 +83,10 @@ def _of_object(kind: str, error: Exception, status: int, code: str) -> tuple[Obj
     if isinstance(error, FileNotFoundError) or status == _GONE:
         return ObjectFault.GONE, "does not exist"
     if kind in _DENIED_KINDS or status in _DENIED:
-        return ObjectFault.DENIED, "may not be used with the credentials in the environment"
+        return ObjectFault.DENIED, "is not allowed for the credentials in the environment"
     if isinstance(error, ValueError) or kind == "InvalidPathError" or code in _WRONG_NAME:
-        return ObjectFault.WRONG_NAME, "is not a name that an object can have here"
-    return ObjectFault.OUTAGE, "cannot be had at the moment: its store does not answer as it should"
+        return ObjectFault.WRONG_NAME, "is not a valid object name in this store"
+    return (
+        ObjectFault.OUTAGE,
+        "cannot be read or written at the moment: its store does not answer correctly",
+    )

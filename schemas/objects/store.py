@@ -23,7 +23,7 @@ _CONNECT_S, _REQUEST_S, _RETRY_S, _RETRIES = 5, 60, 20, 2
 _TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
 _ODD_KEY = (
     "cannot be listed: a key below it has an empty part (//) or a part that is . or .., which no "
-    "address has; rename that object, or name prefixes beside it"
+    "object URI can express; rename that object, or name prefixes beside it"
 )
 _INSTALL = "needs the extra `objects`; run: pip install 'docllm[objects]'"
 

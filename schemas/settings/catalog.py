@@ -103,7 +103,8 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
         ),
         "fallback_on": NamedSetting(
             kinds.choices(Trigger),
-            "for what tasks go on: `OUTAGE` (the route is stopped, or parked for its key or "
+            "failures after which tasks go on to the fallback: `OUTAGE` (the route is stopped, or "
+            "parked for its key or "
             "model), `CAPACITY`, `TOO_LONG`, `FILTERED`, `MONEY`",
             "OUTAGE, CAPACITY, TOO_LONG",
         ),
@@ -185,7 +186,7 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
             "`package.module:function` of yours that runs after a task has succeeded",
         ),
         "on_retry": NamedSetting(
-            kinds.function, "the same, after an attempt that failed and is followed by another one"
+            kinds.function, "the same, after a failed attempt that will be retried"
         ),
         "on_dead": NamedSetting(
             kinds.function, "the same, after a task is dead or cancelled, such as to undo its work"
@@ -321,8 +322,8 @@ SETTINGS = {
             "agent.compact_after_s",
             None,
             kinds.real(1, 86_400),
-            "age from which on counts are moved into sums, in seconds; guards and `status` look "
-            "back ten minutes, and see less with less",
+            "age at which counts are moved into sums, in seconds; guards and `status` look back "
+            "ten minutes, and a smaller value shortens that",
             "900",
         ),
         Setting(
@@ -495,8 +496,8 @@ SETTINGS = {
             "documents.kept_mb",
             "DOCLLM_DOCUMENT_KEPT_MB",
             kinds.whole(0, 1_000_000),
-            "MiB in the data folder for the texts of converted documents, so that another question "
-            "about one converts it no more; 0: none is kept",
+            "MiB in the data folder for the cached texts of converted documents, so that further "
+            "tasks on a document need no conversion; 0 turns the cache off",
             "512",
         ),
         Setting(

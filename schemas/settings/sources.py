@@ -61,7 +61,7 @@ _LLM_LINES = (
 # OpenTelemetry's own variables; the first of each that is set counts.
 OTEL_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTEL_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-_LOG_FORMAT = "DOCLLM_LOG_FORMAT"  # is read before the settings are, too
+_LOG_FORMAT = "DOCLLM_LOG_FORMAT"  # is also read before the settings
 _CONFIG = "DOCLLM_CONFIG"  # the variable that names the file
 _TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables
 # Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The

@@ -82,7 +82,7 @@ class ErrorClass(StrEnum):
     REJECTED = "REJECTED", "the record names no task of this ledger and group"
     UNREADABLE = (
         "UNREADABLE",
-        "only in exports: what is stored of the task is damaged, or its output is gone or altered",
+        "only in exports: the stored task is damaged, or its output is missing or altered",
     )
 
 

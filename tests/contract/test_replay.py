@@ -305,7 +305,9 @@ async def test_the_command_says_that_a_run_stands_still(
 
     await site.replay.follow(run)
 
-    assert [note.partition(",")[0] for note in site.notes] == [f"replay {run.id} stands still"] * 2
+    assert [note.partition(",")[0] for note in site.notes] == [
+        f"replay {run.id} makes no progress"
+    ] * 2
 
 
 async def test_the_command_applies_a_run_whose_agents_died(

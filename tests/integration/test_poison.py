@@ -56,5 +56,5 @@ def test_a_poison_task_takes_no_other_with_it(embedded: Deployment) -> None:
         "then its process ended with exit code 0; a handler returns or raises"
     )
     assert embedded.ledger.counts()["succeeded"] == TASKS - 1
-    assert done.err.count("in the middle of its work") == 2
+    assert done.err.count("while it still had work") == 2
     assert checker.not_ended_once(embedded.evidence()) == []

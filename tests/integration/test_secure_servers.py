@@ -189,7 +189,7 @@ def test_a_refusal_by_the_database_is_reported_without_a_secret(
             authority, str(site.stranger.ca)
         ): "certificate verify failed: unable to get local issuer",
         url.replace(str(HOST), WRONG_HOST): "Hostname mismatch",
-        url.replace(authority, "/nowhere/ca.pem"): "check the files that the ssl_ options name",
+        url.replace(authority, "/nowhere/ca.pem"): "check the files named by the ssl_ options",
         url.replace(
             str(site.mariadb.port), str(mariadb_server.port)
         ): "the server doesn't support it",

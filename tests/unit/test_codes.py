@@ -18,7 +18,7 @@ MENDS = "docllm mends it by itself"
 TELLS = "the line only tells; it follows one that has a code, or what a person has ordered"
 # Messages of warnings that ask for no act, each with its reason.
 NO_CODE = {
-    "%d losses are taken back from tasks beside one that killed its agent": TELLS,
+    "%d losses are undone: their tasks only ran beside a task that killed its agent": TELLS,
     "%d tasks of lost agents or past their deadline run again, %d died of their losses": TELLS,
     "%d waiting tasks had no record on their topic; they are published again": MENDS,
     "%s not committed: %s": MENDS,

@@ -26,7 +26,7 @@ def text_of_pdf(raw: bytes) -> str:
     if not text:
         raise NoTextError(
             f"is a PDF with {len(pages)} pages and no text in them, as scans are; "
-            "make its text by OCR first"
+            "run OCR on it first"
         )
     return text
 

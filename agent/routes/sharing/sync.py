@@ -35,7 +35,7 @@ class BoardSync:
             name="Redis",
             clock=clock,
             patience_s=0,
-            hope="this agent watches its routes alone until it does",
+            hope="this agent watches its routes alone until Redis answers",
         )
 
     async def run(self) -> None:

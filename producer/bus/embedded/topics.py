@@ -43,7 +43,7 @@ def create(file: BusFile, topic: str, partitions: int, settings: Mapping[str, st
     topic_id = uuid.uuid4().hex
     with file.write() as db:
         if db.execute("SELECT 1 FROM topic WHERE name=?", (topic,)).fetchone():
-            raise UnsafeStateError(f"topic {topic} exists already")
+            raise UnsafeStateError(f"topic {topic} already exists")
         db.execute(
             "INSERT INTO topic VALUES (?, ?, ?, ?)",
             (topic, topic_id, partitions, json.dumps(dict(settings))),

@@ -50,8 +50,8 @@ class Selection:
             )
         if digits is not None and set(digits) == {"f"}:
             raise ConfigError(
-                f"fingerprint {digits}: it stands for the errors of which a batch has too many to "
-                "count each by itself; select them by --batch, --disposition or --since"
+                f"fingerprint {digits}: it stands for the further errors of a batch, which are "
+                "not counted one by one; select them by --batch, --disposition or --since"
             )
         if self.cancelled and (stray := self._set(_OF_DEATHS)):
             raise ConfigError(

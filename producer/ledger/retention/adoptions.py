@@ -100,7 +100,7 @@ def adopt(
     """
     group, name = named
     if name == store.direct_batch(group):
-        raise UnsafeStateError(f"batch {name!r} takes records of the inbox and is never archived")
+        raise UnsafeStateError(f"batch {name!r} holds tasks of the inbox and is never archived")
     if store.find_batch(connection, name) is None:
         store.open_batch(connection, name, group)
     target = store.require_batch(connection, group, name)

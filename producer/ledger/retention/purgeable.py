@@ -96,7 +96,7 @@ def refusals(
     """Return in words why the batch may not be purged now, and what to do; empty if it may be."""
     current = find(connection, target.group, target.name)
     if current is None or current.id != target.id:
-        return ["it is not there any more"]
+        return ["it no longer exists"]
     reasons = [*_busy(connection, target, keep)]
     if not current.is_archived and not unarchived:
         since = " since it changed" if current.verified_at else ""
@@ -139,8 +139,8 @@ def _busy(connection: Connection, target: Purgeable, keep: Keep) -> Iterator[str
     row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
     if keep.ends_replays and row.name == direct_batch(target.group):
         yield (
-            "records of the inbox that name no batch come into it at any time; "
-            "let their programs name one, such as one for each day"
+            "it receives the inbox records that name no batch, at any time; let the sending "
+            "programs name a batch, for example one for each day"
         )
     if row.closed_at is None and row.note == Origin.LOAD.value and row.cancelled_at is None:
         yield "its load has not ended; if none is running, start the same load again"

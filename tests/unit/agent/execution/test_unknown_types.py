@@ -156,7 +156,7 @@ def test_a_cancelled_task_of_an_unknown_type_is_cancelled() -> None:
         (RoutePlan("lost", known=False), "no agent that had it has a route lost"),
         (
             RoutePlan("a", allowed=frozenset({"x", "b"})),
-            "its routes_allowed (b, x) have neither a nor a fallback of it",
+            "its routes_allowed (b, x) contain neither a nor a fallback of it",
         ),
     ],
 )

@@ -518,7 +518,7 @@ def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
 
     outcome = handlers_harness(document=hang).run(left_s=-5.0)
 
-    assert failure_of(outcome) == Failure("HANDLER", "the handler did not end within its claim")
+    assert failure_of(outcome) == Failure("HANDLER", "the handler did not return within its claim")
 
 
 def test_a_call_is_not_made_when_the_lease_has_run_out() -> None:

@@ -153,7 +153,7 @@ def test_an_attempt_is_ended_at_its_time_limit() -> None:
     assert failure_of(outcome).error_class == "HANDLER"
     assert (
         failure_of(outcome).text
-        == "the handler did not end within the 0.1 s of its type's time_limit_s"
+        == "the handler did not return within the 0.1 s of its type's time_limit_s"
     )
 
 

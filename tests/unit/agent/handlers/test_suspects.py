@@ -120,7 +120,7 @@ def test_a_suspect_that_does_not_end_stays_one() -> None:
     outcome = bench.run(left_s=-5.0)
 
     assert isinstance(outcome, Retry)
-    assert outcome.failure.text == "the handler did not end within its claim"
+    assert outcome.failure.text == "the handler did not return within its claim"
     assert outcome.failure.keeps_losses
     assert bench.processes[0].ended
 

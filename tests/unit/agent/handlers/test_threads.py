@@ -205,7 +205,7 @@ def test_a_function_that_outlives_its_attempt_makes_no_more_calls() -> None:
 
     outcome = asyncio.run(run())
 
-    assert failure_of(outcome).text == "the handler did not end within its claim"
+    assert failure_of(outcome).text == "the handler did not return within its claim"
     assert (len(errors), handlers.llm.calls, failed) == (1, [], [])
 
 

@@ -256,7 +256,7 @@ def test_an_exit_code_in_the_middle_of_the_work_proves_nothing(family: Start, co
     supervised.signal(signal.SIGTERM)
 
     assert supervised.code() == 0
-    assert f"agent 2 ended with {code} in the middle of its work; it starts again" in supervised.log
+    assert f"agent 2 ended with {code} while it still had work; it starts again" in supervised.log
 
 
 def test_a_child_that_was_drained_is_not_done(family: Start) -> None:

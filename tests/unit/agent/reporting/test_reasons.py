@@ -77,7 +77,7 @@ CALL = CallReport(task=1, batch="b", key="k", route="r", running_s=40.0)
         ),
         (None, Waiting(orders=2), "2 orders wait to be published", True),
         (AgentReport(lag={"tasks": 3}), Waiting(), "3 records to be read", True),
-        (None, Waiting(), "tasks wait for their records", True),
+        (None, Waiting(), "tasks wait until their records arrive", True),
     ],
 )
 def test_every_wait_has_its_sentence(

@@ -96,7 +96,7 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
     assert run(tmp_path, "check") == 0
     assert (
         capsys.readouterr().out
-        == "topic docllm.dlq: retention.ms is unknown (the broker hides it), must be -1\n"
+        == "topic docllm.dlq: retention.ms cannot be read from the broker; it must be -1\n"
     )
 
     options = parser().parse_args(["check"])

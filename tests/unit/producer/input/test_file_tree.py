@@ -77,7 +77,7 @@ def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
     assert sorted(
         f"{line.document} {line.error}" for line in lines if isinstance(line, InvalidLine)
     ) == [
-        "dangling.txt is a link to nothing",
+        "dangling.txt is a link to a file that does not exist",
         "out is a link out of the folder",
         "out.txt is a link out of the folder",
     ]

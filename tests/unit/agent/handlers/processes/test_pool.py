@@ -181,7 +181,7 @@ def test_a_cancelled_attempt_ends_its_process() -> None:
 
     bench, outcome = played(scene)
 
-    assert outcome.failure.text == "the handler did not end within its claim"
+    assert outcome.failure.text == "the handler did not return within its claim"
     assert bench.alive == []
 
 
