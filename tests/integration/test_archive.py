@@ -137,7 +137,7 @@ def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
     again = archived(embedded, "--adopt")
     assert (again["uri"], again["archived_before"]) == (said["uri"], True)
     refused = embedded.run("producer", "archive", "--adopt", "--batch", "other")
-    assert (refused.code, "is no archive of batch 'other'" in refused.err) == (2, True)
+    assert (refused.code, "there is no archive of batch 'other'" in refused.err) == (2, True)
 
 
 def purged(deployment: Deployment, batch: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.integration.deployment import Deployment
 
 PARKED = "[agent]\npark_probe_s = 3600\n"
-USED = "changed settings are used"
+USED = "the changed settings are in use"
 
 
 def replaced(path: Path, text: str) -> None:
@@ -80,7 +80,9 @@ def test_a_changed_mount_is_used_and_a_bad_one_is_named(embedded: Deployment) ->
     )
     swap(3, "[types.memo]\n[agent]\nslots = 3\n")
     embedded.until(
-        lambda: "not used, those of before stay: agent.slots cannot change" in agent.err,
+        lambda: (
+            "not used and the previous ones stay in use: agent.slots cannot change" in agent.err
+        ),
         "the agent to name what needs a restart",
     )
     assert digests(embedded) == [before]

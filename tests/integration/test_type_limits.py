@@ -23,7 +23,7 @@ def test_a_type_waits_for_its_hours_and_holds_nobody_up(deployment: Deployment) 
         "load", str(deployment.write_lines([*lines("night", 40), *lines("document", 20)]))
     )
     agent = deployment.agent("--until-done")
-    why = f"tasks of type night wait on purpose: it runs {hours}, next in "
+    why = f"tasks of type night wait for their hours ({hours}), which begin in "
     deployment.until(
         lambda: any(why in reason for reason in deployment.status()["reasons"]),
         "status to say why tasks wait",

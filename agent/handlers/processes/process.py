@@ -132,8 +132,7 @@ class HandlerProcess:
             if not limit.expired():
                 raise
             raise ProcessDiedError(
-                "docllm ended its process, because it ran longer than the "
-                f"{self._limits.time_s:g} s of "
+                f"its process was ended: it ran longer than the {self._limits.time_s:g} s of "
                 f"time_s of type {self._limits.label}"
             ) from None
         finally:

@@ -105,7 +105,7 @@ def test_hidden_files_and_docllms_own_are_refused_below_every_root(root: Path, n
     for tried in (path, root / "link.txt", f"{root.as_uri()}/in/../{name}"):
         with pytest.raises(
             DocumentError,
-            match="is hidden, or a file of docllm's own or of the system; no agent reads it",
+            match="is hidden, or belongs to docllm or the system, so no agent reads it",
         ) as error:
             asyncio.run(documents.read(tried if isinstance(tried, str) else tried.as_uri()))
         assert error.value.failure.error_class == "DOCUMENT_REFUSED"

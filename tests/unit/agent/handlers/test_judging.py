@@ -107,7 +107,7 @@ def test_an_answer_that_takes_too_long_to_judge_is_bad_output_and_is_paid() -> N
 
     assert isinstance(outcome, Retry)
     assert outcome.failure.error_class == "BAD_OUTPUT"
-    assert "takes too long to compare with the schema; simplify the schema" in outcome.failure.text
+    assert "takes too long to check against the schema; simplify the schema" in outcome.failure.text
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == (10, 2)
 
 

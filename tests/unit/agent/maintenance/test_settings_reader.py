@@ -79,7 +79,7 @@ def test_a_change_is_used_once_it_is_seen_twice(caplog: pytest.LogCaptureFixture
     harness.look(NEW, NEW, NEW)
 
     assert harness.used == [NEW]
-    assert caplog.messages == ["changed settings are used: llm.api_key"]
+    assert caplog.messages == ["the changed settings are in use: llm.api_key"]
 
 
 def test_a_file_that_is_being_written_is_not_used() -> None:

@@ -209,7 +209,7 @@ def test_a_locked_account_parks_the_route(
     assert f"parked: {error_class}: said the provider; " in message.message
     assert what in message.message
     assert message.message.endswith(" run: python -m agent resume default --group g")
-    next_try = "next try in 40 s or by python -m agent resume default --group g"
+    next_try = "next try in 40 s, or now with: python -m agent resume default --group g"
     fix = "correct its key, model or address, "
     assert f"is parked, {fix if error_class == 'AUTH' else ''}{next_try}" in notice(table, 180.0)
 

@@ -33,9 +33,9 @@ def needed(settings: Config, *loads: list[ValidLine]) -> TimeNeeded:
 @pytest.mark.parametrize(
     ("limits", "text"),
     [
-        ({"rpm": 10}, "at least 0:10:00 within rpm = 10 of route default"),
-        ({"rpd": 50}, "at least 48:00:00 within rpd = 50 of route default"),
-        ({"rpm": 10, "tpm": 1000}, "at least 0:25:33 within tpm = 1,000 of route default"),
+        ({"rpm": 10}, "at least 0:10:00, because of rpm = 10 of route default"),
+        ({"rpd": 50}, "at least 48:00:00, because of rpd = 50 of route default"),
+        ({"rpm": 10, "tpm": 1000}, "at least 0:25:33, because of tpm = 1,000 of route default"),
         ({"otpm": 1}, ""),  # nobody knows how long the answers will be
         ({"in_flight": 1}, ""),
         ({"rpm": 1000}, ""),  # seconds
@@ -51,6 +51,6 @@ def test_each_account_is_counted_for_itself() -> None:
     """Accounts work at the same time, and a model without limits counts for none."""
     time = needed(config(rpm=10), lines(100), lines(20, model="large"), lines(500, model="free"))
 
-    assert str(time) == "at least 0:20:00 within rpm = 1 of route large"
+    assert str(time) == "at least 0:20:00, because of rpm = 1 of route large"
     assert time.as_json() == {"least_s": 1200.0, "limited_by": {"route": "large", "limit": "rpm"}}
     assert needed(config()).as_json() == {"least_s": None, "limited_by": None}

@@ -17,15 +17,16 @@ def said(*reasons: Reason) -> list[str]:
         (
             Reason(Code.ROUTE_PARKED, "gpt 4", "MONEY", "402: pay", seconds=9.6),
             (
-                "route gpt 4 is parked, next try in 10 s or by python -m agent resume 'gpt 4' "
-                "--group g: MONEY: 402: pay"
+                "route gpt 4 is parked, next try in 10 s, or now with: "
+                "python -m agent resume 'gpt 4' --group g: MONEY: 402: pay"
             ),
         ),
         (
             Reason(Code.ROUTE_PARKED, "gpt", "AUTH", "401: who", seconds=9.6),
             (
                 "route gpt is parked, correct its key, model or address, "
-                "next try in 10 s or by python -m agent resume gpt --group g: AUTH: 401: who"
+                "next try in 10 s, or now with: "
+                "python -m agent resume gpt --group g: AUTH: 401: who"
             ),
         ),
         (
@@ -96,7 +97,7 @@ def said(*reasons: Reason) -> list[str]:
         ),
         (
             Reason(Code.TYPE_ASLEEP, "night", text="22:00-06:00 UTC", seconds=5400.0),
-            ("tasks of type night wait on purpose: it runs 22:00-06:00 UTC, next in 1:30:00"),
+            ("tasks of type night wait for their hours (22:00-06:00 UTC), which begin in 1:30:00"),
         ),
         (
             Reason(Code.SETTINGS_REFUSED, text="docllm.toml is not TOML: line 3"),
