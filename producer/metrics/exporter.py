@@ -148,7 +148,9 @@ class Exporter(Collector):
         build.add_metric((self._topics.group, VERSION, self._schema), 1)
         yield build
         if self._reading is not None:
-            yield from families(self._reading, self._routes, self._scaled(self._reading))
+            # An old reading says nothing about how many agents there should be, as for `/scale`.
+            scaled = None if self._stale_because() else self._scaled(self._reading)
+            yield from families(self._reading, self._routes, scaled)
 
     def _scaled(self, reading: Reading) -> Scale:
         load = workload(reading, slots=self._slots, accounts=self._accounts)

@@ -48,8 +48,8 @@ class Reading:
     order_seen_s: float = 0.0
 
 
-def families(reading: Reading, routes: RouteLabels, scaled: Scale) -> Iterator[Metric]:
-    """Yield the metrics of a group."""
+def families(reading: Reading, routes: RouteLabels, scaled: Scale | None) -> Iterator[Metric]:
+    """Yield the metrics of a group; without `scaled`, nothing of how many agents it can use."""
     yield from _of_reading(reading)
     yield from of_tasks(reading.snapshot)
     yield from _of_tables(reading)
@@ -58,7 +58,8 @@ def families(reading: Reading, routes: RouteLabels, scaled: Scale) -> Iterator[M
     yield from of_agents(reading.snapshot.status.agents, reading.snapshot.status.group, routes)
     yield from _of_waits(reading)
     yield from _of_bus(reading)
-    yield from _of_scale(reading.snapshot.status.group, scaled)
+    if scaled is not None:
+        yield from _of_scale(reading.snapshot.status.group, scaled)
 
 
 def _of_reading(reading: Reading) -> Iterator[Metric]:

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from producer.metrics.exporter import Exporter
+from producer.metrics.exporter import FRESH_S, Exporter
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.ports import TopicState
@@ -45,14 +45,14 @@ class Bus:
         return {}
 
 
-def exporter(ledger: Any, bus: Any) -> Exporter:
+def exporter(ledger: Any, bus: Any, clock: HandClock | None = None) -> Exporter:
     return Exporter(
         transactions=ledger,
         admin=bus,
         topics=Topics("g", ()),
         config=Config(),
         wanted=ScaleLimits(),
-        clock=HandClock(),
+        clock=clock or HandClock(),
         schema="0",
     )
 
@@ -78,6 +78,19 @@ def test_fifty_watchers_at_once_cost_one_reading() -> None:
     assert len(pages) == 1
     assert b'docllm_tasks_open{group="g"}' in pages.pop()
     assert ledger.readings == 1
+
+
+def test_an_old_reading_desires_no_number_of_agents() -> None:
+    """An autoscaler that follows the metrics changes nothing then, as with `/scale`."""
+    clock = HandClock()
+    metrics = exporter(Ledger(), Bus(), clock)
+    asyncio.run(metrics.read())
+    fresh = {family.name for family in metrics.collect()}
+    asyncio.run(clock.sleep(FRESH_S + 1))
+
+    gone = fresh - {family.name for family in metrics.collect()}
+
+    assert gone == {"docllm_agents_desired", "docllm_agents_desired_bound"}
 
 
 def test_a_bus_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
