@@ -102,6 +102,6 @@ def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
         "  records on topics: agents trim tasks that are done within minutes; dead letters: "
         f"python -m producer dead trim --group {group}"
     )
-    yield "  for two days: reasons of guards, names of locks, reports of agents that have ended"
+    yield "  for two days: names of locks, reports of agents that have ended"
     yield "  the audit and the list of replays, if a person named the tenant or id to a replay"
     yield "  backups and binary logs of the database, logs, the LLM's provider"

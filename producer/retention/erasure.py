@@ -43,7 +43,7 @@ class Erasure:
     async def run(self, batches: Mapping[int, str], *, actor: str, tasks: int) -> Erased:
         """Erase the subject's data in these batches and in the quarantine; return what was there.
 
-        Tasks that run are waited for, a minute at most.
+        Tasks that run are waited for, a minute at most. Reasons of the batches' guards go too.
         """
         write = self._transactions.write
         await write(erasures.audit, self._group, actor, self._subject, tasks)
@@ -59,6 +59,7 @@ class Erasure:
         if ran and self._subject.tenant is not None:
             await self._tasks(batches)  # what they ordered before they ended
         self._erased.running = sorted(set(self._erased.running))
+        await write(erasures.erase_reasons, list(batches))
         return self._erased
 
     async def _tasks(self, batches: Mapping[int, str]) -> None:

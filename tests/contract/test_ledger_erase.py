@@ -72,6 +72,8 @@ async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -
     ledger_db.run(lambda c: c.execute(insert(tables.dead_letter).values(tenant=MARK, **letter)))
     hook = {"group_name": GROUP, "task_id": waits, "batch_id": 1, "error_text": MARK}
     ledger_db.run(lambda c: c.execute(insert(tables.hook).values(**hook)))
+    row = {"batch_id": ledger_db.batch().id, "type": "document", "route": "r", "reason": MARK}
+    ledger_db.run(lambda c: c.execute(insert(tables.guard).values(group_name=GROUP, **row)))
     line = orjson.dumps({"id": "x", "tenant": MARK})
     set_aside(ledger_db, line, b"{" + MARK.encode(), b"other")
     before = ledger_db.call(group_sums.read, GROUP, str)
@@ -97,6 +99,7 @@ async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -
     )
     assert [ledger_db.status(task_id) for task_id in (retried, waits)] == [Status.CANCELLED] * 2
     assert ledger_db.status(other) is Status.PENDING
+    assert [row.reason for row in ledger_db.rows(tables.guard)] == [erasures.REASON]
     (row,) = [row for row in ledger_db.rows(tables.audit) if row.action == "erase"]
     assert MARK not in repr(row)
     assert (await erased(ledger_db, TENANT, HandClock())).tasks == 0

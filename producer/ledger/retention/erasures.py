@@ -25,6 +25,7 @@ from schemas.ledger.tables import (
     dead_letter,
     dead_line,
     follow_up,
+    guard,
     hook,
     quarantine,
     task,
@@ -39,6 +40,7 @@ from schemas.task.untrusted import contained
 from schemas.task.wording import counted
 
 ERASED = b"erased:"  # how the made-up id of an erased task begins
+REASON = "erased"  # of a guard
 RECORDS = 50  # of the quarantine, in memory at once
 _NEW_KEY = update(task).where(task.c.id == bindparam("of_id"))
 
@@ -212,6 +214,15 @@ def erase_records(
         connection.execute(of_record.values(**empty, value_digest=None, replayed_at=utc_now()))
     erased.records = len(own)
     return (rows[-1].id if len(rows) == RECORDS else None), erased
+
+
+def erase_reasons(connection: Connection, batch_ids: Sequence[int]) -> None:
+    """Erase the reasons of these batches' guards: each is the text of some task's failure.
+
+    Cause and state of a guard stay.
+    """
+    of_batches = update(guard).where(guard.c.batch_id.in_(batch_ids), guard.c.reason != "")
+    connection.execute(of_batches.values(reason=REASON))
 
 
 def archives(connection: Connection, batch_ids: Sequence[int]) -> list[str]:
