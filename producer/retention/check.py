@@ -64,4 +64,7 @@ async def _back(config: Config, group: str, to: str) -> list[str]:
         put_away = {folder_name(name, parts.ledger_id) for name in archived}
         put_away -= {folder_name(name, parts.ledger_id) for name in alive}
         found = await manifests(to, parts.ledger_id, group, lambda folder: folder not in put_away)
-        return list(dict.fromkeys(own.batch for _, own in found if own.batch not in archived))
+        # An `archive` that was killed after its manifest is no sign of a restored backup.
+        begun = await parts.transactions.read(archives.known_uris, group)
+    back = (own.batch for uri, own in found if own.batch not in archived and uri not in begun)
+    return list(dict.fromkeys(back))

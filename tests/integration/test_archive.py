@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -138,6 +139,22 @@ def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
     assert (again["uri"], again["archived_before"]) == (said["uri"], True)
     refused = embedded.run("producer", "archive", "--adopt", "--batch", "other")
     assert (refused.code, "there is no archive of batch 'other'" in refused.err) == (2, True)
+
+
+def test_an_interrupted_archive_is_no_restored_backup(embedded: Deployment) -> None:
+    """`check` knows an archive that was killed after its manifest; the command goes on with it."""
+    finished(embedded)
+    (embedded.folder / "docllm.toml").write_text(f'[retention]\narchive = "{embedded.folder}"\n')
+    embedded.environ["DOCLLM_TEST_CRASH"] = "archive.manifest_written"
+    assert embedded.run("producer", "archive", "--batch", BATCH).code == -signal.SIGKILL
+    del embedded.environ["DOCLLM_TEST_CRASH"]
+    assert len(list(embedded.folder.glob("*/manifest.json"))) == 1
+
+    checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
+
+    (check,) = [check for check in checked if check["name"] == "retention"]
+    assert check["result"] == "ok"
+    assert archived(embedded)["archived_before"] is False
 
 
 def purged(deployment: Deployment, batch: str) -> bool:

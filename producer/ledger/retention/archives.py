@@ -233,6 +233,12 @@ def names(connection: Connection, group: str, *, archived: bool) -> list[str]:
     return list(connection.execute(query.order_by(batch.c.id)).scalars())
 
 
+def known_uris(connection: Connection, group: str) -> set[str]:
+    """Return the addresses of all archives of the group that were begun by this ledger."""
+    query = select(archive.c.uri).join(batch, batch.c.id == archive.c.batch_id)
+    return set(connection.execute(query.where(batch.c.group_name == group)).scalars())
+
+
 def archived(connection: Connection, group: str) -> int:
     """Return how many batches of the group are archived."""
     query = select(func.count()).where(
