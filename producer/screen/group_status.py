@@ -5,6 +5,7 @@ name, and servers their errors, so nothing in them is markup, and none of their 
 reaches a terminal.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -227,7 +228,11 @@ def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
 
 
 def _agent_lines(agents: Sequence[AgentStatus], width: int) -> Iterator[Text]:
-    """Yield a line for each agent. Of several that stopped, only the number is shown."""
+    """Yield how many agents there are, if there are several, and a line for each.
+
+    Of several that stopped, only the number is shown.
+    """
+    yield from _agent_count(agents)
     stopped = [agent for agent in agents if agent.state is AgentState.STOPPED]
     for agent in agents:
         if agent.state is not AgentState.STOPPED or len(stopped) == 1:
@@ -235,6 +240,19 @@ def _agent_lines(agents: Sequence[AgentStatus], width: int) -> Iterator[Text]:
     if len(stopped) > 1:
         ages = f"{min(agent.silent_s for agent in stopped):.0f} s ago"
         yield Text(f"{len(stopped):,} agents stopped, the last one seen {ages}", "dim")
+
+
+def _agent_count(agents: Sequence[AgentStatus]) -> Iterator[Text]:
+    """Yield how many agents are alive now, are silent, and were declared lost lately."""
+    states = Counter(agent.state for agent in agents if agent.state is not AgentState.STOPPED)
+    if states.total() > 1:
+        alive, silent, lost = (
+            states[state] for state in (AgentState.ALIVE, AgentState.SILENT, AgentState.LOST)
+        )
+        minutes = f"{agent_status.SHOWN_S / 60:.0f} minutes"
+        not_alive = f", {silent:,} silent" if silent else ""
+        not_alive += f", {lost:,} lost in the last {minutes}" if lost else ""
+        yield Text(f"{counted(alive, 'agent')} alive{not_alive}")
 
 
 def _agent_line(agent: AgentStatus, width: int) -> Text:

@@ -17,6 +17,7 @@ from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.servers import ObjectStore
 
 TASKS = 7
+LEDGER = "docllm-data/ledger.sqlite"
 
 
 def finished(deployment: Deployment) -> None:
@@ -112,13 +113,11 @@ def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
     """It archives what is old enough; a backup from before is noticed by `check`."""
     finished(embedded)
     (embedded.folder / "old").mkdir()
-    ledger = embedded.folder / "docllm-data" / "ledger.sqlite"
     (embedded.folder / "docllm.toml").write_text(
         f'[retention]\narchive = "{embedded.folder}/old"\ninputs = "1s"\n'
     )
     embedded.producer("load", str(embedded.write_lines([task_line(0)], "other")))
-    with sqlite3.connect(ledger) as source, sqlite3.connect(embedded.folder / "backup") as backup:
-        source.backup(backup)
+    saved_ledger(embedded)
 
     agent = embedded.agent()
     embedded.until(lambda: purged(embedded, BATCH), "the batch is archived and purged")
@@ -126,9 +125,7 @@ def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
 
     exported = embedded.producer("export", "--batch", BATCH)
     assert len(exported.splitlines()) == TASKS
-    for suffix in ("-wal", "-shm"):
-        Path(f"{ledger}{suffix}").unlink(missing_ok=True)
-    shutil.copy(embedded.folder / "backup", ledger)
+    restored_ledger(embedded)
     checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
     (check,) = [check for check in checked if check["name"] == "retention"]
     assert check["result"] == "warning"
@@ -157,6 +154,22 @@ def test_an_interrupted_archive_is_no_restored_backup(embedded: Deployment) -> N
     assert archived(embedded)["archived_before"] is False
 
 
+def saved_ledger(deployment: Deployment) -> None:
+    """Make a backup of the ledger."""
+    with (
+        sqlite3.connect(deployment.folder / LEDGER) as source,
+        sqlite3.connect(deployment.folder / "backup") as backup,
+    ):
+        source.backup(backup)
+
+
+def restored_ledger(deployment: Deployment) -> None:
+    """Restore the ledger from its backup."""
+    for suffix in ("-wal", "-shm"):
+        Path(f"{deployment.folder / LEDGER}{suffix}").unlink(missing_ok=True)
+    shutil.copy(deployment.folder / "backup", deployment.folder / LEDGER)
+
+
 def purged(deployment: Deployment, batch: str) -> bool:
     (row,) = deployment.ledger._all(select(tables.batch).where(tables.batch.c.name == batch))
     return row.archived_at is not None and row.inputs_purged_at is not None
@@ -166,7 +179,10 @@ def purged(deployment: Deployment, batch: str) -> bool:
 def test_an_archive_in_an_object_store(
     embedded: Deployment, object_store: ObjectStore, file_format: str
 ) -> None:
-    """A missing bucket marks nothing; with it, the same command archives the batch."""
+    """A missing bucket marks nothing; with it, the same command archives the batch.
+
+    A ledger that is older than the archive adopts it from there, and purges its rows.
+    """
     bucket = f"archive-{file_format}"
     embedded.environ |= object_store.environ
     finished(embedded)
@@ -175,9 +191,15 @@ def test_an_archive_in_an_object_store(
     assert refused.code == 3
     assert "bucket that does not exist" in refused.err
     object_store.make_bucket(bucket)
+    saved_ledger(embedded)
 
     said = archived(embedded, *options)
 
     assert str(said["uri"]).startswith(f"s3://{bucket}/docllm/{BATCH}-")
     assert said["tasks"] == TASKS
     assert object_store.environ["AWS_SECRET_ACCESS_KEY"] not in refused.err
+    restored_ledger(embedded)
+    adopted = archived(embedded, *options[:2], "--adopt")
+    assert (adopted["uri"], adopted["format"]) == (said["uri"], file_format)
+    assert (adopted["tasks"], adopted["ended"], adopted["archived_before"]) == (TASKS, 0, False)
+    assert f"purged {TASKS} tasks" in embedded.producer("purge", "--batch", BATCH, "--yes")

@@ -338,19 +338,31 @@ def test_an_agents_line_shows_its_slots_and_its_oldest_call(running_s: float, sh
     ]
 
 
+def test_several_agents_are_counted_by_state() -> None:
+    """Those that live now, and those that were lost lately; stopped ones have their own line."""
+    states = (AgentState.ALIVE, AgentState.ALIVE, AgentState.LOST, AgentState.SILENT)
+    agents = [AgentStatus(1, str(state), state, 8.0, "1") for state in states]
+    stopped = AgentStatus(1, "s", AgentState.STOPPED, 8.0, "1")
+
+    assert lines_of(*agents, stopped)[0] == (
+        "2 agents alive, 1 silent, 1 lost in the last 10 minutes"
+    )
+    assert lines_of(agents[0], stopped)[0].startswith("agent alive: alive")
+
+
 def test_agents_that_differ_from_the_others_are_named() -> None:
     """Agents with other settings, or of another version, are named; equal ones are not."""
     same = [reporting(name, AgentReport(settings="s")) for name in "abc"]
-    assert len(lines_of(*same)) == 3
+    assert len(lines_of(*same)) == 4
 
     odd = [reporting(name, AgentReport(settings="t"), version="2") for name in "de"]
 
-    assert lines_of(*odd, *same)[5:] == [
+    assert lines_of(*odd, *same)[6:] == [
         "d, e have another version than a",
         "d, e have other settings than a",
     ]
     many = [reporting(f"d{number}", AgentReport(settings=f"{number}")) for number in range(7)]
-    assert lines_of(*many, *same)[10:] == [
+    assert lines_of(*many, *same)[11:] == [
         "d0, d1, d2, d3, d4 and 2 more have other settings than a"
     ]
 
@@ -364,7 +376,7 @@ def test_records_that_wait_are_shown_by_topic() -> None:
 
     lines = lines_of(*(reporting(f"{lag}", AgentReport(lag=lag)) for lag in lags))
 
-    assert lines[2:] == [
+    assert lines[3:] == [
         "records that wait: 1 in tasks.urgent, 1,234 in tasks, 7 in tasks.bulk, 5 in retry.30s"
     ]
 
