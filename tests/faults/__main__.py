@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     began_s = time.monotonic()
     with (
         FaultLog(folder / "faults.jsonl") as faultlog,
-        Site(folder=folder, faultlog=faultlog) as site,
+        Site(folder=folder, faultlog=faultlog, limited=bool(options.seed % 2)) as site,
     ):
         tasks = options.tasks or round(options.minutes * TASKS_A_MINUTE)
         evidence = run(site, plan, minutes=options.minutes, tasks=tasks, seed=options.seed)

@@ -16,7 +16,7 @@ from tests.faults.faultlog import Event
 from tests.faults.lives import Life
 from tests.faults.received_calls import ReceivedCall
 from tests.faults.run_evidence import RunEvidence
-from tests.faults.site import CALL_S
+from tests.faults.site import CALL_S, LIMITS
 from tests.invariants.evidence import Attempt
 from tests.invariants.happened import Move
 
@@ -165,7 +165,9 @@ class _Causes:
         return next(ends, None)
 
     def _dialed(self, first: ReceivedCall) -> str | None:
-        """Return the fault that the LLM was set to at that time."""
+        """Return the fault that the LLM was set to at that time; its limits are always set."""
+        if first.fault in LIMITS:
+            return "limits"
         for fault in self._evidence.faults:
             dialed = str(fault["evidence"].get("dialed", ""))
             if (

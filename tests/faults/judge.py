@@ -8,10 +8,11 @@ from typing import Any
 
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
-from tests.faults import causes, exported, traced
+from tests.faults import causes, exported, limits, traced
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life
 from tests.faults.run_evidence import RunEvidence
+from tests.faults.site import LIMITS
 from tests.invariants import promises
 from tests.invariants.happened import Move
 
@@ -51,6 +52,7 @@ def judge(evidence: RunEvidence, *, figures: Mapping[str, Any]) -> Judgement:
     broken = [
         *promises.violations(evidence.run),
         *unexplained,
+        *(limits.violations(evidence.received, evidence.faults) if evidence.limited else ()),
         *_ended_wrong(evidence),
         *(f"P9 {line}" for line in evidence.bugs),
         *_exported(evidence),
@@ -110,6 +112,9 @@ def _figures(
         "settled_twice": _of(broken, "P2 "),
         "offsets_past_unsettled_work": _of(broken, "P3 "),
         "calls": len(run.calls),
+        "calls_in_the_busiest_minute": limits.busiest(evidence.received),
+        "refused_by_limits": sum(call.fault in LIMITS for call in evidence.received),
+        "limit_a_minute": LIMITS["rpm"] if evidence.limited else None,
         "repeated_calls": len(repeated),
         "repeated_after_an_answer": sum(repeat.paid for repeat in repeated),
         "repeated_by_cause": causes.by_cause(repeated),

@@ -88,6 +88,11 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield "other broken promises", str(figures["other_violations"])
     yield "calls", f"{figures['calls']:,}, of which repeated {figures['repeated_calls']:,}"
+    limit = figures.get("limit_a_minute") or "none"
+    busiest, refused = (
+        figures.get(name, 0) for name in ("calls_in_the_busiest_minute", "refused_by_limits")
+    )
+    yield "calls of an agent in a minute, most", f"{busiest:,}, limit {limit}, refused {refused:,}"
     yield "repeated calls by cause", _counts(figures["repeated_by_cause"])
     yield "repeated after an answer", f"{figures['repeated_after_an_answer']:,}"
     yield "agents declared lost", str(figures["agents_declared_lost"])

@@ -37,6 +37,7 @@ class RunEvidence:
     """The evidence of a whole run.
 
     `agents` has the program of each incarnation, `bugs` the programs' messages about bugs.
+    `limited`: the provider had limits.
     """
 
     run: Evidence
@@ -47,6 +48,7 @@ class RunEvidence:
     bugs: Sequence[str]
     exported: Exported | None = None
     traced: Traced | None = None
+    limited: bool = False
 
 
 def gather(site: Site, watch: Watch, series: Mapping[str, Series], last: Samples) -> RunEvidence:
@@ -98,6 +100,7 @@ def gather(site: Site, watch: Watch, series: Mapping[str, Series], last: Samples
         lives.bugs(site.deployment.programs),
         Exported(series, last, exported.rows(lambda sql: list(history.rows(url, text(sql))))),
         _traced(site, watch, moves),
+        limited=site.limited,
     )
 
 

@@ -41,6 +41,10 @@ LATENCY = "0.1-1.2"
 SLOTS = "16"
 ANSWER_S = 15.0
 CALL_S = 6  # the agents' time limit for a call
+# Of each seat's account, in some runs. The LLM enforces the sum of them, and lets the calls of so
+# many seconds come at once.
+LIMITS, LIMIT_WINDOW_S = {"rpm": 360, "in_flight": 10}, 6
+CAPPED, CAP = "capped", 4  # a tenant of a tenth of the tasks, and its calls at once
 TOML = f"""\
 [llm]
 timeout_s = {CALL_S}
@@ -58,6 +62,14 @@ max_attempts = 6
 input_per_mtok = 1.0
 output_per_mtok = 4.0
 """
+LIMITS_TOML = f"""\
+[tenants.{CAPPED}]
+in_flight = {CAP}
+[routes.limits]
+model = "rehearsal"
+rpm = {LIMITS["rpm"]}
+in_flight = {LIMITS["in_flight"]}
+"""
 
 
 class Site:
@@ -66,8 +78,9 @@ class Site:
     traffic: "Traffic"
     scrapes: "Scrapes"
 
-    def __init__(self, *, folder: Path, faultlog: FaultLog) -> None:
+    def __init__(self, *, folder: Path, faultlog: FaultLog, limited: bool = False) -> None:
         self.folder = folder
+        self.limited = limited
         self.log = faultlog
         self._stack = ExitStack()
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="spawner")
@@ -104,7 +117,8 @@ class Site:
         )
         self._stack.callback(lambda: self.spawn(self.deployment.close).result())
         otel = f'[otel]\nendpoint = "{self.collector.url}"\n'
-        (self.deployment.folder / "docllm.toml").write_text(TOML + otel)
+        limits = LIMITS_TOML if self.limited else ""
+        (self.deployment.folder / "docllm.toml").write_text(TOML + otel + limits)
         self.start_llm()
         for command in (
             ["migrate"],
@@ -121,7 +135,11 @@ class Site:
         """Start the LLM on the same port each time, with a log of its own."""
 
         def start() -> RehearsalLLM:
-            options = ("--port", str(self._llm_port), "--latency", LATENCY)
+            options = ["--port", str(self._llm_port), "--latency", LATENCY]
+            if self.limited:
+                whole = {name: str(len(AGENTS) * limit) for name, limit in LIMITS.items()}
+                options += ["--limit-window", str(LIMIT_WINDOW_S)]
+                options += ["--rpm", whole["rpm"], "--in-flight", whole["in_flight"]]
             llm = RehearsalLLM(
                 *options,
                 folder=self.deployment.folder,

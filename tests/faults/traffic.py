@@ -13,7 +13,7 @@ import orjson
 from confluent_kafka import KafkaException
 
 from schemas.task.envelope import Outgoing
-from tests.faults.site import Site, quiet
+from tests.faults.site import CAPPED, Site, quiet
 from tests.integration.deployment import task_line
 from tests.integration.ledgers import spelled
 from tests.integration.programs import Program
@@ -64,7 +64,11 @@ class Traffic:
         with self._lock:
             self._batches += 1
             batch = f"b{self._batches}"
-        lines = (task_line(number, **more) for number in range(count))
+        tenant = {"tenant": CAPPED} if self._site.limited else {}
+        lines = (
+            task_line(number, **more, **(tenant if number % 10 == 0 else {}))
+            for number in range(count)
+        )
         path = self._site.deployment.write_lines(lines, batch)
         return str(path), [spelled(batch, b"t%d" % number) for number in range(count)]
 

@@ -80,6 +80,12 @@ def test_a_kill_explains_repeated_calls_of_its_agent() -> None:
     )
 
 
+def test_a_refusal_by_the_limits_needs_no_fault() -> None:
+    attempt = Attempt(NAME, 0, "snooze", "RATE", 11, OWNER)
+
+    assert cause(heard(10, 429, "rpm"), [ended(11, Status.PENDING)], [], [attempt]) == "llm: limits"
+
+
 @pytest.mark.parametrize(
     "faults",
     [

@@ -7,11 +7,13 @@ import pytest
 
 from agent.lease import OWNER_BITS
 from schemas.task.states import Status
-from tests.faults import report
+from tests.faults import limits, report
 from tests.faults.exported import Exported, Rows, Series
 from tests.faults.judge import Judgement, judge
 from tests.faults.lives import Life
+from tests.faults.received_calls import ReceivedCall
 from tests.faults.run_evidence import RunEvidence
+from tests.faults.site import LIMITS
 from tests.invariants.counted import Sums
 from tests.invariants.evidence import Call, Evidence
 from tests.invariants.happened import Move
@@ -190,3 +192,21 @@ def claim(task_id: int, at_s: float) -> Move:
 def settled(task_id: int, at_s: float) -> Move:
     owner = (KILLED << OWNER_BITS) + task_id
     return Move(at_s, at_s, at_s, task_id, Status.PROCESSING, Status.SUCCEEDED, owner, 0, 0, 0, 0.0)
+
+
+def calls(count: int, every_s: float, seat: str = "agent1") -> list[ReceivedCall]:
+    return [ReceivedCall(Call("b/t1", n * every_s), None, seat) for n in range(count)]
+
+
+def test_an_account_gets_no_more_calls_in_a_minute_than_its_limit() -> None:
+    """A fault that held calls of the agent back excuses those of its slots."""
+    usual = 60 / LIMITS["rpm"]
+    assert list(limits.violations(calls(3 * LIMITS["rpm"], usual), [])) == []
+    assert list(limits.violations(calls(LIMITS["rpm"], usual / 2, "tools"), [])) == []
+
+    fast = calls(2 * LIMITS["rpm"], usual / 1.1)
+    (line,) = limits.violations(fast, [])
+    assert line.startswith(f"P5 {limits.busiest(fast)} calls of agent1 in the minute from 0.0")
+    assert list(limits.violations(fast, [fault("llm-freeze", 30.0, 70.0)] * 2)) == []
+    assert list(limits.violations(fast, [fault("llm-freeze", 190.0, 200.0)] * 2)) != []
+    assert limits.busiest(fast) == pytest.approx(1.1 * LIMITS["rpm"], abs=1)
