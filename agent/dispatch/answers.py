@@ -1,7 +1,7 @@
 """Handles the ledger's answer about a record: it decides the delivery's next step."""
 
 from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.records import Records
+from agent.dispatch.record_finisher import RecordFinisher
 from agent.inflight.delivery import Delivery
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
@@ -11,7 +11,7 @@ from agent.ports import ClaimAnswer, Clock, Row
 AGAIN_AT_ONCE, AGAIN_MOST_S = 2, 15.0
 
 
-class AnswerHandler:
+class AnswerActions:
     """Finishes, delays, queues or quarantines a delivery by the ledger's answer about it."""
 
     def __init__(
@@ -20,16 +20,16 @@ class AnswerHandler:
         partitions: Partitions,
         table: InFlightTable,
         quarantine: QuarantineQueue,
-        records: Records,
+        finisher: RecordFinisher,
         clock: Clock,
     ) -> None:
         self._partitions = partitions
         self._table = table
         self._quarantine = quarantine
-        self._records = records
+        self._finisher = finisher
         self._clock = clock
 
-    def handle(self, delivery: Delivery, answer: ClaimAnswer, row: Row | None) -> None:
+    def apply(self, delivery: Delivery, answer: ClaimAnswer, row: Row | None) -> None:
         """Take an answer other than `CLAIMED`."""
         delivery.row = row
         now_s = self._clock.now_s()
@@ -40,7 +40,7 @@ class AnswerHandler:
         elif answer in {ClaimAnswer.DONE, ClaimAnswer.STALE}:
             # The row of a DONE record is final, so copies up to its fence are done too. The row of
             # a STALE record has moved on, so only copies below its fence are stale too.
-            self._records.finish_with_copies(
+            self._finisher.finish_with_copies(
                 delivery, -1 if row is None else row.fence - (answer is ClaimAnswer.STALE)
             )
         elif answer is ClaimAnswer.CLAIMABLE and row is not None:

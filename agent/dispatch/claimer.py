@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.dispatch.answers import AnswerHandler
+from agent.dispatch.answers import AnswerActions
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.ready_selection import ReadySelection
-from agent.dispatch.records import Records, Wakeups
+from agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from agent.execution.admission import Admission
 from agent.execution.slots import Slots
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -51,22 +51,22 @@ class Claimer:
         *,
         ledger: Ledger,
         leases: Leases,
-        deadline_s: float,
+        claim_s: float,
         partitions: Partitions,
         table: InFlightTable,
         quarantine: QuarantineQueue,
-        answers: AnswerHandler,
+        answers: AnswerActions,
         bodies: BodyLoader,
         admission: Admission,
         slots: Slots,
-        records: Records,
+        finisher: RecordFinisher,
         wakeups: Wakeups,
         clock: Clock,
         limits: Limits,
     ) -> None:
         self._ledger = ledger
         self._leases = leases
-        self._deadline_s = deadline_s
+        self._claim_s = claim_s
         self._partitions = partitions
         self._table = table
         self._quarantine = quarantine
@@ -75,7 +75,7 @@ class Claimer:
         self._admission = admission
         self._selection = ReadySelection(table=table, admission=admission)
         self._slots = slots
-        self._records = records
+        self._finisher = finisher
         self._wakeups = wakeups
         self._clock = clock
         self._limits = limits
@@ -100,10 +100,10 @@ class Claimer:
             if answer is not ClaimAnswer.CLAIMABLE:
                 fresh.discard(delivery.partition)
             if delivery.state is DeliveryState.ASKING:
-                self._answers.handle(delivery, answer, row)
+                self._answers.apply(delivery, answer, row)
         for partition in fresh:
             self._partitions.note_not_redelivered(partition)
-        self._records.advance()
+        self._finisher.advance()
 
     def ask_about_tasks_of(self, gone: frozenset[int]) -> None:
         """Ask at once about the tasks of agents that were lost or have stopped."""
@@ -168,8 +168,8 @@ class Claimer:
                 answers = await self._ledger.claim(
                     [delivery.claimable() for delivery in batch],
                     claim.owner,
-                    self._deadline_s,
-                    suspects=purpose is Purpose.RUN_SUSPECT,
+                    self._claim_s,
+                    with_suspects=purpose is Purpose.RUN_SUSPECT,
                 )
                 crash.reach("claim.claimed")
                 claimed = (
@@ -183,9 +183,9 @@ class Claimer:
                 if answer is ClaimAnswer.CLAIMED and row is not None:
                     self._start(delivery, row, claim, rerouted=delivery in rerouted)
                 else:
-                    self._answers.handle(delivery, answer, row)
+                    self._answers.apply(delivery, answer, row)
             lease.running -= 1
-            self._records.advance()
+            self._finisher.advance()
 
     def _start(self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool) -> None:
         """Start, move or give back a claimed delivery.

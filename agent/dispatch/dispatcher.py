@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.records import Records, Wakeups
+from agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from agent.execution.settler import Settled
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -50,7 +50,7 @@ class Dispatcher:
         table: InFlightTable,
         quarantine: QuarantineQueue,
         backpressure: Backpressure,
-        records: Records,
+        finisher: RecordFinisher,
         wakeups: Wakeups,
         clock: Clock,
         counts: Counts,
@@ -62,7 +62,7 @@ class Dispatcher:
         self._table = table
         self._quarantine = quarantine
         self._backpressure = backpressure
-        self._records = records
+        self._finisher = finisher
         self._wakeups = wakeups
         self._clock = clock
         self._counts = counts
@@ -131,7 +131,7 @@ class Dispatcher:
             delivery.owner, delivery.lease = 0, None
             self._counts.note(outcome, verdict, self._clock.now_s())
             self._follow_verdict(delivery, outcome, verdict)
-        self._records.advance()
+        self._finisher.advance()
 
     def _follow_verdict(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
         """Finish the record, delay it, or ask the ledger about it again.
@@ -170,7 +170,7 @@ class Dispatcher:
         elif isinstance(accepted_as, Released) or verdict is Verdict.REOPENED:
             self._table.queue_for_question(delivery)
         else:
-            self._records.finish_with_copies(
+            self._finisher.finish_with_copies(
                 delivery, -1 if delivery.row is None else delivery.row.fence
             )
 

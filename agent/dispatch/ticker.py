@@ -6,7 +6,7 @@ Tested by tests/simulation/test_simulation.py.
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.claimer import Claimer, Purpose
 from agent.dispatch.head_of_line import HeadOfLine
-from agent.dispatch.records import Wakeups
+from agent.dispatch.record_finisher import Wakeups
 from agent.dispatch.route_shelving import RouteShelving
 from agent.inflight.delivery import DeliveryState
 from agent.inflight.limits import Limits

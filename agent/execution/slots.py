@@ -17,12 +17,12 @@ from agent.execution.admission import (
     WaitReason,
 )
 from agent.execution.attempt_routes import AttemptRoutes
+from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.settler import Settler
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
-from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.judge import Tier
 from agent.judge.guard_rule import closed_text, moved
@@ -51,7 +51,7 @@ class Slots:
         admission: Admission,
         guards: GuardGate,
         suspects: CrashSuspects,
-        worker: Worker,
+        attempt_runner: AttemptRunner,
         settler: Settler,
         longest_tier: Tier,
         unknown_types: UnknownTypes,
@@ -64,7 +64,7 @@ class Slots:
         self._admission = admission
         self._guards = guards
         self._suspects = suspects
-        self._worker = worker
+        self._attempt_runner = attempt_runner
         self._settler = settler
         self._longest_tier = longest_tier
         self._unknown_types = unknown_types
@@ -194,7 +194,7 @@ class Slots:
         """Write an answer that belongs outside the ledger; return the outcome to settle."""
         if not _is_unwritten(outcome) or delivery.row is None:
             return outcome
-        return await self._worker.write(delivery, delivery.row, outcome)
+        return await self._attempt_runner.write(delivery, delivery.row, outcome)
 
     async def _pass_guard_and_attempt(
         self, delivery: Delivery, decision: Permit | WaitReason | NotAdmitted | Succeeded
@@ -226,7 +226,7 @@ class Slots:
         outcome: Outcome | None = None
         routes = AttemptRoutes(admission=self._admission, delivery=delivery, permit=permit)
         try:
-            outcome = await self._worker.work(delivery, permit, routes)
+            outcome = await self._attempt_runner.run(delivery, permit, routes)
         finally:
             outcome = routes.end(outcome or Released(delivery.spent))
         if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:

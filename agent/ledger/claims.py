@@ -36,7 +36,7 @@ _CLAIM = (
     .values(
         status=int(Status.PROCESSING),
         owner=bindparam("by_owner"),
-        due_at=utc_after(bindparam("deadline_s")),
+        due_at=utc_after(bindparam("claim_s")),
         claimed_at=utc_now(),
     )
 )
@@ -84,16 +84,16 @@ def claim(
     connection: Connection,
     records: Sequence[Claimable],
     owner: int,
-    deadline_s: float,
+    claim_s: float,
     *,
-    suspects: bool = False,
+    with_suspects: bool = False,
 ) -> ClaimAnswers:
     """Claim tasks under `owner` and answer for every record.
 
-    After a lost answer it may be run again with the same owner. Without `suspects`, a task over
-    which agents were lost at least twice is not claimed, and its answer is AGAIN.
+    After a lost answer it may be run again with the same owner. Without `with_suspects`, a task
+    over which agents were lost at least twice is not claimed, and its answer is AGAIN.
     """
-    below_losses = ANY_LOSSES if suspects else SUSPECT_LOSSES
+    below_losses = ANY_LOSSES if with_suspects else SUSPECT_LOSSES
     for fence, of_fence in groupby(sorted(records, key=_fence), key=_fence):
         ids = sorted(record.publication.task_id for record in of_fence)
         connection.execute(
@@ -102,7 +102,7 @@ def claim(
                 "ids": ids,
                 "at_fence": fence,
                 "by_owner": owner,
-                "deadline_s": deadline_s,
+                "claim_s": claim_s,
                 "below_losses": below_losses,
             },
         )

@@ -81,13 +81,18 @@ class SqlLedger:
         return await self._pages(records, lambda page: self._claiming.read(claims.ask, page))
 
     async def claim(
-        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+        self,
+        records: Sequence[Claimable],
+        owner: int,
+        claim_s: float,
+        *,
+        with_suspects: bool = False,
     ) -> ClaimAnswers:
         """Claim under `owner`; after a lost answer, ask again with the same owner."""
         return await self._pages(
             records,
             lambda page: self._claiming.write_singly(
-                claims.claim, page, owner, deadline_s, suspects=suspects
+                claims.claim, page, owner, claim_s, with_suspects=with_suspects
             ),
         )
 

@@ -129,12 +129,17 @@ class Ledger(Protocol):
         ...
 
     async def claim(
-        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+        self,
+        records: Sequence[Claimable],
+        owner: int,
+        claim_s: float,
+        *,
+        with_suspects: bool = False,
     ) -> ClaimAnswers:
-        """Claim free tasks under `owner` until `deadline_s` from now; answer for every record.
+        """Claim free tasks under `owner` until `claim_s` from now; answer for every record.
 
-        `records` must have each task id only once. Without `suspects`, tasks over which agents were
-        lost are not claimed, because they could take the other tasks with them.
+        `records` must have each task id only once. Without `with_suspects`, tasks over which
+        agents were lost are not claimed, because they could take the other tasks with them.
         """
         ...
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 
 from agent.agent import Agent
-from agent.dispatch.records import Wakeups
+from agent.dispatch.record_finisher import Wakeups
 from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.guard_gate import GuardGate
 from agent.execution.output_writer import Outputs
@@ -119,7 +119,7 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
         counts=chosen.instruments.counts,
         limits=chosen.limits,
         longest_tier=longest_tier,
-        deadline_s=claim_s(chosen.providers.routes.longest_timeout_s, parts.config.types.values()),
+        claim_s=claim_s(chosen.providers.routes.longest_timeout_s, parts.config.types.values()),
         traces=traces,
     )
 

@@ -21,10 +21,15 @@ class LedgerAround:
         self.quarantine = ledger.quarantine
 
     async def claim(
-        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+        self,
+        records: Sequence[Claimable],
+        owner: int,
+        claim_s: float,
+        *,
+        with_suspects: bool = False,
     ) -> ClaimAnswers:
         """Claim, as the ledger does."""
-        return await self._ledger.claim(records, owner, deadline_s, suspects=suspects)
+        return await self._ledger.claim(records, owner, claim_s, with_suspects=with_suspects)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle, as the ledger does."""

@@ -7,17 +7,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agent.dispatch.answers import AnswerHandler
+from agent.dispatch.answers import AnswerActions
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.head_of_line import HeadOfLine
 from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.records import Records, Wakeups
+from agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from agent.dispatch.route_shelving import RouteShelving
 from agent.dispatch.ticker import Ticker
 from agent.execution.admission import Admission
+from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
@@ -29,7 +30,6 @@ from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
-from agent.execution.worker import Worker
 from agent.handlers import Handlers
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import Limits
@@ -61,7 +61,7 @@ class Common:
     counts: Counts
     limits: Limits
     longest_tier: Tier
-    deadline_s: float
+    claim_s: float
     traces: AttemptTraces | None = None
 
 
@@ -113,7 +113,9 @@ def execution(
         admission=admission,
         guards=gates.guards,
         suspects=suspects,
-        worker=_worker(common, handlers=handlers, locks=gates.locks, outputs=outputs),
+        attempt_runner=_attempt_runner(
+            common, handlers=handlers, locks=gates.locks, outputs=outputs
+        ),
         settler=settler,
         longest_tier=common.longest_tier,
         unknown_types=gates.unknown_types,
@@ -126,15 +128,15 @@ def execution(
     return Execution(admission=admission, slots=slots, settler=settler)
 
 
-def _worker(
+def _attempt_runner(
     common: Common, *, handlers: Handlers, locks: ResourceLocks, outputs: Outputs
-) -> Worker:
-    return Worker(
+) -> AttemptRunner:
+    return AttemptRunner(
         handlers=handlers,
         locks=locks,
         outputs=outputs,
         clock=common.clock,
-        deadline_s=common.deadline_s,
+        claim_s=common.claim_s,
         traces=common.traces,
     )
 
@@ -146,7 +148,7 @@ class Dispatch:
     partitions: Partitions
     table: InFlightTable
     quarantine: QuarantineQueue
-    answers: AnswerHandler
+    answers: AnswerActions
     claimer: Claimer
     dispatcher: Dispatcher
     ticker: Ticker
@@ -166,11 +168,11 @@ def dispatch(
     """Build the parts that decide about records."""
     table = InFlightTable(limits=common.limits, lanes=lanes, weight_of=weight_of, is_apart=is_apart)
     inflight = _inflight(common, partitions, table, lanes, size=admission.slots)
-    answers = AnswerHandler(
+    answers = AnswerActions(
         partitions=partitions,
         table=table,
         quarantine=inflight.quarantine,
-        records=inflight.records,
+        finisher=inflight.finisher,
         clock=common.clock,
     )
     claimer = _claimer(common, inflight, answers, decoder, admission, slots)
@@ -193,7 +195,7 @@ class _InFlight:
     table: InFlightTable
     quarantine: QuarantineQueue
     backpressure: Backpressure
-    records: Records
+    finisher: RecordFinisher
 
 
 def _inflight(
@@ -226,7 +228,7 @@ def _inflight(
         table=table,
         quarantine=quarantine,
         backpressure=backpressure,
-        records=Records(
+        finisher=RecordFinisher(
             partitions=partitions, table=table, backpressure=backpressure, wakeups=common.wakeups
         ),
     )
@@ -235,7 +237,7 @@ def _inflight(
 def _claimer(
     common: Common,
     inflight: _InFlight,
-    answers: AnswerHandler,
+    answers: AnswerActions,
     decoder: RecordDecoder,
     admission: Admission,
     slots: Slots,
@@ -243,7 +245,7 @@ def _claimer(
     return Claimer(
         ledger=common.ledger,
         leases=common.leases,
-        deadline_s=common.deadline_s,
+        claim_s=common.claim_s,
         partitions=inflight.partitions,
         table=inflight.table,
         quarantine=inflight.quarantine,
@@ -251,7 +253,7 @@ def _claimer(
         bodies=BodyLoader(ledger=common.ledger, table=inflight.table, decoder=decoder),
         admission=admission,
         slots=slots,
-        records=inflight.records,
+        finisher=inflight.finisher,
         wakeups=common.wakeups,
         clock=common.clock,
         limits=common.limits,
@@ -286,7 +288,7 @@ def _dispatcher(common: Common, inflight: _InFlight, decoder: RecordDecoder) -> 
         table=inflight.table,
         quarantine=inflight.quarantine,
         backpressure=inflight.backpressure,
-        records=inflight.records,
+        finisher=inflight.finisher,
         wakeups=common.wakeups,
         clock=common.clock,
         counts=common.counts,

@@ -185,7 +185,7 @@ def _rereading(
         call_up=of_routes.call_up,
         reporter=reporter,
         form=how.form,
-        claim_s=built.common.deadline_s,
+        claim_s=built.common.claim_s,
     )
     executor = chosen.workers.reading
     return reread_duties(live, how, counts=built.common.counts, executor=executor)

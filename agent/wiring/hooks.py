@@ -42,5 +42,5 @@ def make_hook_runner(
         route_of=lambda value: route_of(value, routes.naming),
         turns_of=turns_of,
         outputs=outputs,
-        limit_s=common.deadline_s,
+        limit_s=common.claim_s,
     )

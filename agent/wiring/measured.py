@@ -74,12 +74,17 @@ class MeasuredLedger(LedgerAround):
         self._sampled_s = float("-inf")
 
     async def claim(
-        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+        self,
+        records: Sequence[Claimable],
+        owner: int,
+        claim_s: float,
+        *,
+        with_suspects: bool = False,
     ) -> ClaimAnswers:
         """Claim, and note how long it took."""
         before = await self._sample(records)
         began_s = self._clock.now_s()
-        answers = await super().claim(records, owner, deadline_s, suspects=suspects)
+        answers = await super().claim(records, owner, claim_s, with_suspects=with_suspects)
         self._metrics.claimed(self._clock.now_s() - began_s)
         for task_id, (answer, row) in before.items():
             is_claimed = answers[task_id][0] is ClaimAnswer.CLAIMED

@@ -21,11 +21,16 @@ class TracedLedger(LedgerAround):
         self._clock = clock
 
     async def claim(
-        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+        self,
+        records: Sequence[Claimable],
+        owner: int,
+        claim_s: float,
+        *,
+        with_suspects: bool = False,
     ) -> ClaimAnswers:
         """Claim, and begin the attempts at what was claimed."""
         start_s = self._clock.utc_s()
-        answers = await super().claim(records, owner, deadline_s, suspects=suspects)
+        answers = await super().claim(records, owner, claim_s, with_suspects=with_suspects)
         publications = (record.publication for record in records)
         claimed = (
             publication

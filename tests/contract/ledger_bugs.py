@@ -124,7 +124,7 @@ def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
     values = {
         "status": int(Status.PROCESSING),
         "owner": bindparam("by_owner"),
-        "due_at": utc_after(bindparam("deadline_s")),
+        "due_at": utc_after(bindparam("claim_s")),
     }
     patch.setattr(
         claims, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**values)

@@ -134,9 +134,9 @@ class LedgerDatabase:
         return Claimable(Publication(ledger or self.ledger_id, GROUP, BATCH, task_id, fence), stamp)
 
     def answers(
-        self, records: Sequence[Claimable], owner: int, deadline_s: float = 600.0
+        self, records: Sequence[Claimable], owner: int, claim_s: float = 600.0
     ) -> ClaimAnswers:
-        return self.run(lambda c: claims.claim(c, records, owner, deadline_s, suspects=True))
+        return self.run(lambda c: claims.claim(c, records, owner, claim_s, with_suspects=True))
 
     def claim(self, task_id: int, owner: int, fence: int = 0) -> ClaimAnswer:
         return self.answers([self.record(task_id, fence)], owner)[task_id][0]

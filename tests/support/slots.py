@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from agent.execution.admission import Admission, Permit
+from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.quota_gate import QuotaGate
@@ -15,7 +16,6 @@ from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
-from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
 from agent.lease import Lease, Leases
@@ -61,7 +61,7 @@ class FakeSettler:
 
 
 @dataclass
-class FakeWorker:
+class FakeAttemptRunner:
     """Ends attempts as `act` does; records its arguments."""
 
     act: Callable[[], Awaitable[Outcome]]
@@ -72,7 +72,7 @@ class FakeWorker:
     async def write(self, _delivery: Delivery, _row: Row, answer: Succeeded) -> Outcome:
         return self.written or replace(answer, output_uri="")
 
-    async def work(self, _delivery: Delivery, permit: Permit, _routes: object = None) -> Outcome:
+    async def run(self, _delivery: Delivery, permit: Permit, _routes: object = None) -> Outcome:
         self.limits_s.append(permit.limit_s)
         self.alone.append(permit.refused_alone)
         return await self.act()
@@ -107,10 +107,10 @@ class SlotsHarness:
         act: Callable[[], Awaitable[Outcome]],
         join_look: Callable[[int, int], Awaitable[bool]] = no_place,
     ) -> None:
-        self.table, self.settler, self.worker, self.counts = (
+        self.table, self.settler, self.attempt_runner, self.counts = (
             table,
             FakeSettler(),
-            FakeWorker(act),
+            FakeAttemptRunner(act),
             Counts(),
         )
         self.clock = SystemClock()
@@ -151,7 +151,7 @@ class SlotsHarness:
         return Slots(
             admission=self.admission(suspects),
             suspects=suspects,
-            worker=cast("Worker", self.worker),
+            attempt_runner=cast("AttemptRunner", self.attempt_runner),
             settler=cast("Settler", self.settler),
             guards=self.guards,
             longest_tier=LONGEST,

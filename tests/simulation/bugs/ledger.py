@@ -45,7 +45,7 @@ def _claiming(*where: Any) -> Any:
     values = {
         "status": 1,
         "owner": bindparam("by_owner"),
-        "due_at": utc_after(bindparam("deadline_s")),
+        "due_at": utc_after(bindparam("claim_s")),
     }
     return (
         update(task).where(task.c.id.in_(bindparam("ids", expanding=True)), *where).values(**values)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from agent.dispatch.answers import AnswerHandler
+from agent.dispatch.answers import AnswerActions
 from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.quarantine_queue import QuarantineQueue
@@ -23,12 +23,12 @@ from tests.simulation.bugs.stages import CONTESTED, OUTAGES, REVOCATIONS
 
 
 def _skipped(answer: ClaimAnswer) -> Callable[[], AbstractContextManager[Any]]:
-    handle = AnswerHandler.handle
+    apply = AnswerActions.apply
 
-    def skip(self: AnswerHandler, delivery: Any, given: ClaimAnswer, row: Any) -> None:
-        handle(self, delivery, ClaimAnswer.DONE if given is answer else given, row)
+    def skip(self: AnswerActions, delivery: Any, given: ClaimAnswer, row: Any) -> None:
+        apply(self, delivery, ClaimAnswer.DONE if given is answer else given, row)
 
-    return replaced(AnswerHandler, "handle", skip)
+    return replaced(AnswerActions, "apply", skip)
 
 
 def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
@@ -36,7 +36,7 @@ def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
 
     def passes(self: Dispatcher, delivery: Any, outcome: Any, verdict: Verdict) -> None:
         if isinstance(outcome, kind) and delivery.partition in self._partitions:
-            self._records.finish_with_copies(delivery, -1)
+            self._finisher.finish_with_copies(delivery, -1)
         else:
             follow(self, delivery, outcome, verdict)
 
@@ -57,7 +57,7 @@ def _fenced_passes() -> AbstractContextManager[Any]:
         patched(
             Dispatcher,
             "_fenced",
-            lambda self, delivery, _outcome: self._records.finish_with_copies(delivery, -1),
+            lambda self, delivery, _outcome: self._finisher.finish_with_copies(delivery, -1),
         )
     )
     return stack
@@ -118,10 +118,12 @@ def _new_token() -> AbstractContextManager[Any]:
     tokens = iter(range(1, 1 << 23))
 
     async def pages(
-        self: Any, records: Any, owner: int, deadline_s: float, *, suspects: bool = False
+        self: Any, records: Any, owner: int, claim_s: float, *, with_suspects: bool = False
     ) -> Any:
         def work(c: Any, page: Any) -> Any:
-            return claims.claim(c, page, owner + (next(tokens) << 8), deadline_s, suspects=suspects)
+            return claims.claim(
+                c, page, owner + (next(tokens) << 8), claim_s, with_suspects=with_suspects
+            )
 
         return await self._pages(records, lambda page: self._claiming.write(work, page))
 

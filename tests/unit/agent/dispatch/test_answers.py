@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent.dispatch.answers import AGAIN_AT_ONCE, AGAIN_MOST_S, AnswerHandler
+from agent.dispatch.answers import AGAIN_AT_ONCE, AGAIN_MOST_S, AnswerActions
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
@@ -21,21 +21,21 @@ class AnswerHarness:
 
     def __init__(self, *, ours: bool = True) -> None:
         self.table = InFlightTable(limits=Limits())
-        self.records, self.quarantine, clock = MagicMock(), MagicMock(), MagicMock()
+        self.finisher, self.quarantine, clock = MagicMock(), MagicMock(), MagicMock()
         clock.now_s.return_value = NOW_S
         self.delivery: Delivery = claimed(7, NOW_S)
         self.table.add(self.delivery, NOW_S, redelivered=True)
-        self.answers = AnswerHandler(
+        self.answers = AnswerActions(
             partitions={PARTITION} if ours else set(),  # type: ignore[arg-type]
             table=self.table,
             quarantine=self.quarantine,
-            records=self.records,
+            finisher=self.finisher,
             clock=clock,
         )
 
     def handle(self, answer: ClaimAnswer, **columns: object) -> None:
         assert self.delivery.row is not None
-        self.answers.handle(self.delivery, answer, replace(self.delivery.row, **columns))  # type: ignore[arg-type]
+        self.answers.apply(self.delivery, answer, replace(self.delivery.row, **columns))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("answer", "fence"), [(ClaimAnswer.DONE, 2), (ClaimAnswer.STALE, 1)])
@@ -45,7 +45,7 @@ def test_a_record_that_is_over_is_finished(answer: ClaimAnswer, fence: int) -> N
 
     harness.handle(answer, fence=2)
 
-    harness.records.finish_with_copies.assert_called_once_with(harness.delivery, fence)
+    harness.finisher.finish_with_copies.assert_called_once_with(harness.delivery, fence)
 
 
 def test_a_claimable_task_is_ready() -> None:
@@ -101,5 +101,5 @@ def test_a_delivery_of_a_partition_that_was_lost_ends() -> None:
 
     harness.handle(ClaimAnswer.DONE)
 
-    harness.records.finish_with_copies.assert_not_called()
+    harness.finisher.finish_with_copies.assert_not_called()
     assert harness.delivery.state is DeliveryState.ENDED

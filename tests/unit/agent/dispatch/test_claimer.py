@@ -37,7 +37,7 @@ class ClaimerHarness:
         self.claimer = Claimer(
             ledger=cast("Ledger", ledger),
             leases=cast("object", SimpleNamespace(current=self.lease)),  # type: ignore[arg-type]
-            deadline_s=60.0,
+            claim_s=60.0,
             partitions=self.partitions,
             table=self.table,
             quarantine=MagicMock(),
@@ -45,7 +45,7 @@ class ClaimerHarness:
             bodies=BodyLoader(ledger=cast("Ledger", ledger), table=self.table, decoder=MagicMock()),
             admission=SlotsHarness(routes(), ending(Released())).slots()._admission,
             slots=self.slots,
-            records=MagicMock(),
+            finisher=MagicMock(),
             wakeups=self.wakeups,
             clock=MagicMock(),
             limits=Limits(),
@@ -55,11 +55,11 @@ class ClaimerHarness:
         return {record.publication.task_id: (self._answer, self._row(record)) for record in records}
 
     async def _claim(
-        self, records: Sequence[Claimable], owner: int, _deadline_s: float, *, suspects: bool
+        self, records: Sequence[Claimable], owner: int, _claim_s: float, *, with_suspects: bool
     ) -> ClaimAnswers:
         assert self.lease.running == 1  # the lease must not look idle meanwhile
         self.owners.append(owner)
-        self.suspects.append(suspects)
+        self.suspects.append(with_suspects)
         return await self._ask(records)
 
     def _row(self, record: Claimable) -> object:
@@ -85,7 +85,7 @@ def test_every_other_answer_is_handed_on() -> None:
 
     harness.claim(Purpose.RUN_SUSPECT)
 
-    assert [call.args[:2] for call in harness.answers.handle.call_args_list] == [
+    assert [call.args[:2] for call in harness.answers.apply.call_args_list] == [
         (delivery, ClaimAnswer.HELD) for delivery in harness.deliveries
     ]
     harness.slots.start.assert_not_called()
@@ -101,7 +101,7 @@ def test_an_answer_is_dropped_if_the_delivery_ended_meanwhile() -> None:
     asyncio.run(harness.claimer.ask(harness.deliveries))
 
     assert ended.state is DeliveryState.ENDED
-    assert [call.args[0] for call in harness.answers.handle.call_args_list] == [asked]
+    assert [call.args[0] for call in harness.answers.apply.call_args_list] == [asked]
     harness.partitions.note_not_redelivered.assert_not_called()
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.dispatch.records import Wakeups
+from agent.dispatch.record_finisher import Wakeups
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import DeliveryState
@@ -173,7 +173,7 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
             counts=counts,
             limits=Limits(),
             longest_tier=LONGEST,
-            deadline_s=600.0,
+            claim_s=600.0,
         ),
         partitions=Partitions(
             {

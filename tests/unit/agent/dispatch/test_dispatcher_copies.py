@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from agent.dispatch.records import Wakeups
+from agent.dispatch.record_finisher import Wakeups
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
 from agent.inflight.limits import Limits
@@ -63,7 +63,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
     naming = MagicMock()
     naming.plan_of_route.return_value = RoutePlan("route")
     dispatch = core.dispatch(
-        Common(wakeups=Wakeups(), limits=Limits(), deadline_s=60.0, **parts),
+        Common(wakeups=Wakeups(), limits=Limits(), claim_s=60.0, **parts),
         partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
         decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         lanes={PARTITION.topic: Lane.NORMAL},
@@ -109,7 +109,7 @@ def test_one_answer_ends_the_copies_that_it_is_true_of(
     """One answer ends copies up to the ledger's fence; a record's own header may say anything."""
     dispatch, (first,) = made(fences)
 
-    dispatch.answers.handle(first, answer, ROW)
+    dispatch.answers.apply(first, answer, ROW)
 
     assert left(dispatch) == unfinished
 
@@ -118,7 +118,7 @@ def test_a_record_with_other_bytes_is_quarantined() -> None:
     """A record with other bytes is quarantined; the copies behind it end with the first."""
     dispatch, (first,) = made([2, 2, 2], forged=[1])
 
-    dispatch.answers.handle(first, ClaimAnswer.DONE, ROW)
+    dispatch.answers.apply(first, ClaimAnswer.DONE, ROW)
 
     assert (left(dispatch), len(dispatch.quarantine)) == (1, 1)
     assert dispatch.table.take_to_ask(0.0, 10) == []
@@ -128,7 +128,7 @@ def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
     """An archived task has no fence to compare, so the ledger is asked about each record."""
     dispatch, (first,) = made([0, 0])
 
-    dispatch.answers.handle(first, ClaimAnswer.DONE, None)
+    dispatch.answers.apply(first, ClaimAnswer.DONE, None)
 
     assert left(dispatch) == 1
 

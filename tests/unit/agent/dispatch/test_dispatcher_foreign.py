@@ -28,7 +28,7 @@ def test_a_foreign_record_behind_a_known_task_is_quarantined_on_arrival() -> Non
     Some dozen of 3 MiB behind a task that waits for an hour used to stop the agent for that hour.
     """
     dispatch, (first,) = made([2])
-    dispatch.answers.handle(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
+    dispatch.answers.apply(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
 
     dispatch.dispatcher.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
 
@@ -44,7 +44,7 @@ def test_foreign_records_behind_a_task_are_quarantined_when_the_ledger_knows_it(
     """
     dispatch, (first,) = made([2, 2, 2, 2], forged=[1, 3])
 
-    dispatch.answers.handle(first, ClaimAnswer.CLAIMABLE, WAITING)
+    dispatch.answers.apply(first, ClaimAnswer.CLAIMABLE, WAITING)
 
     assert (len(dispatch.quarantine), behind(dispatch), dispatch.table.bodies_bytes) == (
         2,
@@ -60,7 +60,7 @@ def test_copies_of_a_foreign_record_are_quarantined_together() -> None:
     """
     dispatch, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
 
-    dispatch.answers.handle(first, ClaimAnswer.CONFLICT, WAITING)
+    dispatch.answers.apply(first, ClaimAnswer.CONFLICT, WAITING)
     kept: list[int] = []
 
     async def quarantine(records: Sequence[Any]) -> list[Any]:
@@ -96,9 +96,9 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(answer: ClaimAnswer) 
     gets it.
     """
     dispatch, (first,) = made([2])
-    dispatch.answers.handle(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
+    dispatch.answers.apply(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
 
-    dispatch.answers.handle(first, answer, None)
+    dispatch.answers.apply(first, answer, None)
 
     assert (
         first.state,

@@ -23,7 +23,7 @@ def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False
 
     async def run() -> Outcome:
         delivery = claimed(1, harness.clock.now_s())
-        harness.worker.act = lambda: act(delivery)
+        harness.attempt_runner.act = lambda: act(delivery)
         slots = harness.slots()
         slots.start(delivery)
         await asyncio.sleep(0)

@@ -69,7 +69,7 @@ def test_a_task_whose_route_stopped_meanwhile_is_released() -> None:
         call(harness.table, failed(), harness.clock.now_s())
 
     assert [type(outcome) for outcome in harness.run(4)] == [Released] * 4
-    assert (harness.counts.attempts, harness.worker.limits_s) == (0, [])
+    assert (harness.counts.attempts, harness.attempt_runner.limits_s) == (0, [])
 
 
 def test_a_probe_has_a_limit_of_its_own() -> None:
@@ -79,7 +79,7 @@ def test_a_probe_has_a_limit_of_its_own() -> None:
         call(harness.table, failed(), harness.clock.now_s() - 10.0)
 
     assert [type(outcome) for outcome in harness.run(3)] == [Released, Released, Succeeded]
-    assert harness.worker.limits_s == [60.0]
+    assert harness.attempt_runner.limits_s == [60.0]
     assert not harness.table.closed(ROUTE, harness.clock.now_s())
 
 
@@ -115,7 +115,7 @@ def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:
     for delivery in (blocked, blocked, claimed(2, harness.clock.now_s()), blocked):
         started(harness, delivery)
 
-    assert harness.worker.alone == [False, False, False, True]
+    assert harness.attempt_runner.alone == [False, False, False, True]
 
 
 def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
@@ -131,7 +131,7 @@ def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
     for delivery in (limited, claimed(2, harness.clock.now_s()), limited):
         started(harness, delivery)
 
-    assert harness.worker.alone == [False, False, False]
+    assert harness.attempt_runner.alone == [False, False, False]
 
 
 def test_the_cheap_prompt_distinguishes_the_last_task_from_a_wrong_key() -> None:

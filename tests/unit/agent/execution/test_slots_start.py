@@ -114,14 +114,14 @@ def test_an_answer_is_written_before_it_is_settled(make: Callable[[float], Deliv
     (outcome,) = started(harness, make(harness.clock.now_s()))
 
     assert outcome == GOOD
-    assert len(harness.worker.limits_s) == (make is claimed_only)
+    assert len(harness.attempt_runner.limits_s) == (make is claimed_only)
 
 
 def test_an_answer_that_cannot_be_written_is_settled_as_what_became_of_it() -> None:
     """Nothing is settled that points nowhere."""
     assert isinstance(GOOD, Succeeded)
     harness = SlotsHarness(routes(), ending(replace(GOOD, output_uri="s3://b/")))
-    harness.worker.written = Cancelled()
+    harness.attempt_runner.written = Cancelled()
 
     (outcome,) = started(harness, claimed_only(harness.clock.now_s()))
 

@@ -116,7 +116,7 @@ def test_no_call_is_made_for_it() -> None:
     assert isinstance(outcome, Moved)
     assert (outcome.tier, outcome.failure.error_class) == ("30s", ErrorClass.UNKNOWN_TYPE)
     assert harness.counts.attempts == 0
-    assert harness.worker.limits_s == []
+    assert harness.attempt_runner.limits_s == []
 
 
 def test_admission_gives_the_type_as_the_reason() -> None:
@@ -172,7 +172,7 @@ def test_a_task_that_may_take_no_route_waits_without_a_call(plan: RoutePlan, why
     assert isinstance(outcome, Moved)
     assert (outcome.tier, outcome.failure.error_class) == ("30s", ErrorClass.ROUTE)
     assert outcome.failure.text == why
-    assert harness.worker.limits_s == []
+    assert harness.attempt_runner.limits_s == []
     assert harness.unknown_types.reasons(harness.clock.now_s()) == [
         Reason(Code.ROUTE_REFUSED, plan.route, text=why)
     ]

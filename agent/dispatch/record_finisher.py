@@ -25,7 +25,7 @@ class Wakeups:
         self.claim.set()
 
 
-class Records:
+class RecordFinisher:
     """Finishes the records of one agent's partitions."""
 
     def __init__(

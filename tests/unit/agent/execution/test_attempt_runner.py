@@ -8,9 +8,9 @@ import pytest
 
 from agent.execution.admission import Admission, Permit
 from agent.execution.attempt_routes import AttemptRoutes
+from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.resource_locks import ResourceLocks
-from agent.execution.worker import Worker
 from agent.handlers import Attempt, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
@@ -83,19 +83,19 @@ def claimed(**changes: Any) -> Delivery:
 
 def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
     handlers = FakeHandlers()
-    worker = Worker(
+    runner = AttemptRunner(
         handlers=cast("Handlers", handlers),
         locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock(at_s)),
         outputs=Outputs(store=cast("WriteOnceStore", None), allow=(), clock=StillClock(at_s)),
         clock=StillClock(at_s),
-        deadline_s=DEADLINE_S,
+        claim_s=DEADLINE_S,
     )
     turns = quota_gate_of(Config(), StillClock(at_s)).admit(delivery, delivery.route)
     assert turns is not None
     permit = Permit(Ticket(delivery.route, 0, at_s, 2.5), turns, refused_alone=True)
     admission = cast("Admission", None)
     routes = AttemptRoutes(admission=admission, delivery=delivery, permit=permit)
-    return asyncio.run(worker.work(delivery, permit, routes)), handlers.attempts
+    return asyncio.run(runner.run(delivery, permit, routes)), handlers.attempts
 
 
 def test_an_attempt_has_the_budget_of_its_row() -> None:
@@ -150,15 +150,15 @@ def test_an_answer_is_written_within_its_claim() -> None:
             until.append(until_s)
             return answer
 
-    worker = Worker(
+    runner = AttemptRunner(
         handlers=cast("Handlers", FakeHandlers()),
         locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock()),
         outputs=cast("Outputs", FakeOutputs()),
         clock=StillClock(),
-        deadline_s=DEADLINE_S,
+        claim_s=DEADLINE_S,
     )
     delivery = claimed()
     assert delivery.row is not None
 
-    assert asyncio.run(worker.write(delivery, delivery.row, GOOD)) is GOOD
+    assert asyncio.run(runner.write(delivery, delivery.row, GOOD)) is GOOD
     assert until == [delivery.claimed_at_s + DEADLINE_S - 5]

@@ -18,7 +18,7 @@ from schemas.task.line import DEFAULT_TENANT
 _SETTLE_S = 5.0  # at the end of a claim, to settle an answer that was written before
 
 
-class Worker:
+class AttemptRunner:
     """Runs attempts through the handlers."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Worker:
         locks: ResourceLocks,
         outputs: Outputs,
         clock: Clock,
-        deadline_s: float,
+        claim_s: float,
         traces: AttemptTraces | None = None,
     ) -> None:
         self._traces = traces
@@ -36,15 +36,15 @@ class Worker:
         self._handlers = handlers
         self._locks = locks
         self._clock = clock
-        self._deadline_s = deadline_s
+        self._claim_s = claim_s
 
     async def write(self, delivery: Delivery, row: Row, answer: Succeeded) -> Outcome:
         """Write the answer of a claimed delivery to its output; return how the attempt ends."""
         claimed = Claimed(row.task_id, row.fence, delivery.owner, row.key_text, row.batch)
-        until_s = delivery.claimed_at_s + self._deadline_s - _SETTLE_S
+        until_s = delivery.claimed_at_s + self._claim_s - _SETTLE_S
         return await self._outputs.write(answer, claimed, until_s=until_s)
 
-    async def work(self, delivery: Delivery, permit: Permit, routes: AttemptRoutes) -> Outcome:
+    async def run(self, delivery: Delivery, permit: Permit, routes: AttemptRoutes) -> Outcome:
         """Run the attempt and return its outcome; `routes` decides about each failed call.
 
         A cancelled attempt raises CancelledError; `delivery.spent` then says what it has spent, and
@@ -55,7 +55,7 @@ class Worker:
             return Dead(
                 Failure(ErrorClass.NO_INPUT, "the ledger has no input for this task"), Spent()
             )
-        left_s = delivery.claimed_at_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
+        left_s = delivery.claimed_at_s + self._claim_s - SETTLE_MARGIN_S - self._clock.now_s()
         if left_s <= 0:
             return Released()
         locks = self._locks.of(row.task_id, delivery.owner)
