@@ -14,7 +14,7 @@ from functools import partial
 from agent.agent import Agent, Reaper
 from agent.consumer.known_topics import TopicIds
 from agent.handlers.child import ChildExecutor
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.ledger import queries
 from agent.maintenance.duty import Round
 from agent.maintenance.loop_watch import LoopWatch
@@ -83,7 +83,7 @@ async def built(
         progress = _progress(parts, instruments, opened, tell, first=number == 1)
         chosen = Chosen(
             parts=parts,
-            limits=Limits(),
+            limits=InFlightLimits(),
             handles=make_handles(parts, ids),
             workers=opened.workers,
             outputs=opened.outputs,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from schemas.task.lanes import Lane
@@ -26,7 +26,7 @@ class Backpressure:
         quarantine: QuarantineQueue,
         slots: int,
         lanes: Mapping[str, Lane],
-        limits: Limits,
+        limits: InFlightLimits,
     ) -> None:
         self.full = False
         self._table = table

@@ -13,7 +13,7 @@ from agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from agent.execution.admission import Admission
 from agent.execution.slots import Slots
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import Lease, Leases
@@ -62,7 +62,7 @@ class Claimer:
         finisher: RecordFinisher,
         wakeups: Wakeups,
         clock: Clock,
-        limits: Limits,
+        limits: InFlightLimits,
     ) -> None:
         self._ledger = ledger
         self._leases = leases

@@ -6,13 +6,13 @@ original record.
 
 from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Ledger, Order
 from schemas.runtime import crash
 
-# A blocking task that waits longer than LONG_S is relieved at `Limits.stuck_share` already.
+# A blocking task that waits longer than LONG_S is relieved at `InFlightLimits.stuck_share` already.
 LONG_S = 60.0
 
 
@@ -31,7 +31,7 @@ class HeadOfLine:
         partitions: Partitions,
         table: InFlightTable,
         publishing: Publishing,
-        limits: Limits,
+        limits: InFlightLimits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions

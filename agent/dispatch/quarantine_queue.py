@@ -10,7 +10,7 @@ from collections import deque
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import distrusted
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
@@ -38,7 +38,7 @@ class QuarantineQueue:
         table: InFlightTable,
         counts: Counts,
         publishing: Publishing,
-        limits: Limits,
+        limits: InFlightLimits,
     ) -> None:
         self._ledger = ledger
         self._letters = letters

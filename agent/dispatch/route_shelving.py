@@ -8,7 +8,7 @@ tasks of all other routes.
 from collections.abc import Container
 
 from agent.execution.admission import Admission
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 
 
@@ -20,7 +20,7 @@ class RouteShelving:
         *,
         table: InFlightTable,
         admission: Admission,
-        limits: Limits,
+        limits: InFlightLimits,
     ) -> None:
         self._table = table
         self._admission = admission

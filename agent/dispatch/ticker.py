@@ -9,7 +9,7 @@ from agent.dispatch.head_of_line import HeadOfLine
 from agent.dispatch.record_finisher import Wakeups
 from agent.dispatch.route_shelving import RouteShelving
 from agent.inflight.delivery import DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import Leases
@@ -33,7 +33,7 @@ class Ticker:
         leases: Leases,
         wakeups: Wakeups,
         clock: Clock,
-        limits: Limits,
+        limits: InFlightLimits,
     ) -> None:
         self._shelving = shelving
         self._backpressure = backpressure

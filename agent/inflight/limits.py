@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class InFlightLimits:
     """The limits of one agent. A simulation makes them small, so that its runs reach them.
 
     Partitions: span: offsets from the watermark to the newest record, at which the partition is

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 
 from agent.inflight.delivery import Delivery
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.watermark import OffsetTracker
 from agent.ports import Partition, Source
 
@@ -15,7 +15,7 @@ class Partitions:
     by topic; one source may read several topics.
     """
 
-    def __init__(self, sources: Mapping[str, Source], *, limits: Limits) -> None:
+    def __init__(self, sources: Mapping[str, Source], *, limits: InFlightLimits) -> None:
         self._sources = sources
         self._limits = limits
         self._trackers: dict[Partition, OffsetTracker] = {}

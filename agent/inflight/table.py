@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.turns import APART, May, always
 from schemas.task.lanes import Lane
@@ -25,7 +25,7 @@ class InFlightTable:
     def __init__(
         self,
         *,
-        limits: Limits,
+        limits: InFlightLimits,
         lanes: Mapping[str, Lane] = MappingProxyType({}),
         weight_of: Callable[[str], float] = lambda _tenant: 1.0,
         is_apart: Callable[[str], bool] = lambda _type: False,

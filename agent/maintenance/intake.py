@@ -14,7 +14,7 @@ from functools import partial
 
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import letter_record, rejected_record
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.ports import (
     Assigned,
@@ -68,7 +68,7 @@ class Intake:
         publishing: Publishing,
         failures: Failures,
         memory: MemoryWatch,
-        limits: Limits,
+        limits: InFlightLimits,
     ) -> None:
         self._partitions = partitions
         self._transactions = transactions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agent.agent import Membership
 from agent.documents.conversion.by_content import TextMaker
 from agent.handlers.processes.pool import HandlerProcesses
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.ledger.sql_ledger import Executors
 from agent.maintenance.duty import Round
 from agent.maintenance.loop_watch import LoopWatch
@@ -103,7 +103,7 @@ class Chosen:
     """
 
     parts: Parts
-    limits: Limits
+    limits: InFlightLimits
     handles: Handles
     workers: Workers
     outputs: WriteOnceStore

@@ -32,7 +32,7 @@ from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Handlers
 from agent.inflight.decoder import RecordDecoder
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.judge import Tier
@@ -59,7 +59,7 @@ class Common:
     memory: MemoryWatch
     clock: Clock
     counts: Counts
-    limits: Limits
+    limits: InFlightLimits
     longest_tier: Tier
     claim_s: float
     traces: AttemptTraces | None = None

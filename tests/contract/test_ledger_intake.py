@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.ledger.returned_letters import ReturnedLetters
 from agent.maintenance.intake import Intake
@@ -50,8 +50,8 @@ async def take_in(
     """Let an intake work off these lines; return its source."""
     source = Source(len(values))
     inbox = Intake(
-        partitions=Partitions({INBOX.topic: source}, limits=Limits()),
-        limits=Limits(),
+        partitions=Partitions({INBOX.topic: source}, limits=InFlightLimits()),
+        limits=InFlightLimits(),
         transactions=ledger_db.transactions,
         letters=ReturnedLetters(
             transactions=ledger_db.transactions,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.consumer.known_topics import KnownTopics
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from producer.app import Parts
 from producer.bus.topic_family import TopicFamily, with_old_tiers
 from schemas.ledger.transactions import Transactions
@@ -84,7 +84,7 @@ class Machine:
     max_attempts: int
     sweep_slack_s: float
     sqlite: bool
-    limits: Limits
+    limits: InFlightLimits
     tiers: tuple[str, ...] = TIERS
     redrive: bool = False
     redis: SimRedis | None = None

@@ -19,7 +19,7 @@ from unittest.mock import patch
 from sqlalchemy import select
 
 from agent.handlers import runner
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.judge import completion
 from agent.ledger import leases, release_counts
 from agent.process.containment import OutOfMemoryError
@@ -102,7 +102,9 @@ class World:
             max_attempts=plan.max_attempts,
             sweep_slack_s=20.0 if plan.sweeps else 1e6,
             sqlite=plan.sqlite,
-            limits=Limits(**{"ready_normal": plan.limits.get("ready", 1000), **plan.limits}),
+            limits=InFlightLimits(
+                **{"ready_normal": plan.limits.get("ready", 1000), **plan.limits}
+            ),
             redrive=plan.redrive,
             redis=self.redis,
             quota=QuotaLimits(**plan.quota),

@@ -17,7 +17,7 @@ from agent.handlers import ChildExecutor, runner
 from agent.handlers.documents import DocumentError
 from agent.inflight import decoder
 from agent.inflight.decoder import RecordDecoder
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.judge import Effect, judge, signals
 from agent.judge import completion as completions
@@ -73,8 +73,8 @@ def intake(memory: MemoryWatch | None = None) -> Intake:
         name: MagicMock() for name in ("transactions", "publishing", "failures")
     } | {"letters": AsyncMock()}
     return Intake(
-        partitions=Partitions({}, limits=Limits()),
-        limits=Limits(),
+        partitions=Partitions({}, limits=InFlightLimits()),
+        limits=InFlightLimits(),
         apart=InlineExecutor(),
         clock=SystemClock(),
         counts=Counts(),

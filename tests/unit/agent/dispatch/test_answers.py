@@ -7,7 +7,7 @@ import pytest
 
 from agent.dispatch.answers import AGAIN_AT_ONCE, AGAIN_MOST_S, AnswerActions
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
 from agent.ports import ClaimAnswer
@@ -20,7 +20,7 @@ class AnswerHarness:
     """A handler over a real table with one delivery of a partition that is ours, or not."""
 
     def __init__(self, *, ours: bool = True) -> None:
-        self.table = InFlightTable(limits=Limits())
+        self.table = InFlightTable(limits=InFlightLimits())
         self.finisher, self.quarantine, clock = MagicMock(), MagicMock(), MagicMock()
         clock.now_s.return_value = NOW_S
         self.delivery: Delivery = claimed(7, NOW_S)

@@ -10,13 +10,13 @@ from agent.dispatch.backpressure import (
     Backpressure,
 )
 from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from schemas.task.lanes import Lane
 
 MAIN, BULK, TIER = "g.tasks", "g.tasks.bulk", "g.retry.30s"
-LIMITS = Limits(ready_normal=1000)
+LIMITS = InFlightLimits(ready_normal=1000)
 
 
 @dataclass
@@ -56,7 +56,7 @@ class FakeAside(list[object]):
 class BackpressureHarness:
     """Backpressure over queues whose lengths a test sets."""
 
-    def __init__(self, slots: int = 8, limits: Limits = LIMITS) -> None:
+    def __init__(self, slots: int = 8, limits: InFlightLimits = LIMITS) -> None:
         self.table, self.partitions, self.aside = FakeTable(), FakePartitions(), FakeAside()
         self.pressure = Backpressure(
             table=cast("InFlightTable", self.table),
@@ -131,13 +131,16 @@ def test_a_full_lane_keeps_no_other_from_being_read() -> None:
 
 def test_the_normal_lane_is_read_further() -> None:
     """A tenant's tasks are not hidden behind those that another may have before the overflow."""
-    harness = BackpressureHarness(limits=Limits())
-    harness.table.waiting_bulk = Limits().ready
+    harness = BackpressureHarness(limits=InFlightLimits())
+    harness.table.waiting_bulk = InFlightLimits().ready
 
     assert harness.paused(10_000) == {BULK}
-    assert harness.paused(Limits().ready_normal) == {MAIN, BULK}
-    assert harness.paused(Limits().ready_normal - Limits().ready // 2) == {MAIN, BULK}
-    assert harness.paused(Limits().ready_normal - Limits().ready // 2 - 1) == {BULK}
+    assert harness.paused(InFlightLimits().ready_normal) == {MAIN, BULK}
+    assert harness.paused(InFlightLimits().ready_normal - InFlightLimits().ready // 2) == {
+        MAIN,
+        BULK,
+    }
+    assert harness.paused(InFlightLimits().ready_normal - InFlightLimits().ready // 2 - 1) == {BULK}
 
 
 def test_large_bodies_of_a_lane_leave_memory_for_the_others() -> None:

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.claimer import Claimer, Purpose
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.lease import Lease
 from agent.outcome import Released, Spent, Succeeded
@@ -26,7 +26,7 @@ class ClaimerHarness:
         self.owners: list[int] = []
         self.suspects: list[bool] = []
         self.lease = Lease(1, 0.0)
-        self.table = InFlightTable(limits=Limits())
+        self.table = InFlightTable(limits=InFlightLimits())
         self.answers, self.slots, self.partitions = MagicMock(), MagicMock(), MagicMock()
         self.wakeups = MagicMock()
         self.partitions.__contains__.return_value = True
@@ -48,7 +48,7 @@ class ClaimerHarness:
             finisher=MagicMock(),
             wakeups=self.wakeups,
             clock=MagicMock(),
-            limits=Limits(),
+            limits=InFlightLimits(),
         )
 
     async def _ask(self, records: Sequence[Claimable]) -> ClaimAnswers:

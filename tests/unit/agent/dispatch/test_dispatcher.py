@@ -11,7 +11,7 @@ from agent.dispatch.record_finisher import Wakeups
 from agent.execution.publishing import Publishing
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.lease import Lease, Leases
 from agent.outcome import (
@@ -171,7 +171,7 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
             memory=cast("MemoryWatch", None),
             clock=SystemClock(),
             counts=counts,
-            limits=Limits(),
+            limits=InFlightLimits(),
             longest_tier=LONGEST,
             claim_s=600.0,
         ),
@@ -181,7 +181,7 @@ def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
                     "Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None)
                 )
             },
-            limits=Limits(),
+            limits=InFlightLimits(),
         ),
         decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: delivery)),
         admission=slots._admission,

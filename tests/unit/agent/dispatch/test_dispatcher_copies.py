@@ -11,7 +11,7 @@ import pytest
 from agent.dispatch.record_finisher import Wakeups
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.outcome import (
     COMPLETION,
@@ -63,8 +63,8 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
     naming = MagicMock()
     naming.plan_of_route.return_value = RoutePlan("route")
     dispatch = core.dispatch(
-        Common(wakeups=Wakeups(), limits=Limits(), claim_s=60.0, **parts),
-        partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
+        Common(wakeups=Wakeups(), limits=InFlightLimits(), claim_s=60.0, **parts),
+        partitions=Partitions({PARTITION.topic: MagicMock()}, limits=InFlightLimits()),
         decoder=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         lanes={PARTITION.topic: Lane.NORMAL},
         weight_of=lambda _tenant: 1.0,

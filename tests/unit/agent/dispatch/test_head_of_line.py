@@ -10,7 +10,7 @@ import pytest
 from agent.dispatch.head_of_line import LONG_S, HeadOfLine
 from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition, Row
@@ -18,7 +18,7 @@ from schemas.task.envelope import Publication
 
 WHERE = Partition("group.tasks", "id", 0, 1)
 ORDER = Order(1, "group", "tasks", ((0, 5, 2),))
-LIMITS = Limits()
+LIMITS = InFlightLimits()
 
 
 def record(offset: int, digest: bytes | None, fence: int = 2) -> Delivery:

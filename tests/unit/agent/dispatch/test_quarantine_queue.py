@@ -10,7 +10,7 @@ from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.inflight.decoder import RecordDecoder, distrusted, rejected_record
 from agent.inflight.delivery import Delivery
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
@@ -20,7 +20,7 @@ from schemas.task.lanes import Lane
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32
-LIMITS = Limits()
+LIMITS = InFlightLimits()
 
 
 def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:

@@ -8,7 +8,7 @@ from agent.dispatch.ready_selection import ReadySelection
 from agent.execution.admission import Admission, NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.outcome import Outcome
 from agent.quota.grants import Charge, QuotaAnswer, WaitingCall
@@ -43,7 +43,7 @@ class Waiting:
         self.clock = self.harness.clock = HandClock()  # type: ignore[assignment]
         self.harness.guards.replace([])
         self.admission: Admission = self.harness.admission(CrashSuspects())
-        self.queue = InFlightTable(limits=Limits())
+        self.queue = InFlightTable(limits=InFlightLimits())
         self.selection = ReadySelection(table=self.queue, admission=self.admission)
         self.number = 0
 

@@ -8,13 +8,13 @@ import pytest
 from agent.dispatch.route_shelving import RouteShelving
 from agent.execution.admission import Admission
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.ports import Partition, Row
 from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
-LIMITS = Limits(crowd=2)
+LIMITS = InFlightLimits(crowd=2)
 
 
 def row(task_id: int) -> Row:

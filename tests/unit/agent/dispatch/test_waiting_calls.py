@@ -8,7 +8,7 @@ import pytest
 
 from agent.dispatch.waiting_calls import WaitingCalls
 from agent.execution.admission import Admission
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.quota.estimate import CallSize
 from agent.routes import RoutePlan
@@ -28,7 +28,7 @@ class Ready:
         self, ready: int, room: int, *, closed: bool = False, config: Config = CONFIG
     ) -> None:
         self.gate = quota_gate_of(config, SystemClock())
-        self.table = InFlightTable(limits=Limits())
+        self.table = InFlightTable(limits=InFlightLimits())
         for number in range(ready):
             delivery = claimed(number, 0.0)
             delivery.row, delivery.size = None, CallSize(input_bytes=400 + 4 * number)

@@ -6,7 +6,7 @@ from agent.execution.admission import NotAdmitted, Permit, TypeAsleep
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.type_limits import LATER_S, TypeLimits
 from agent.inflight.delivery import Delivery
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.judge import tiers_of
 from agent.outcome import Moved
@@ -132,7 +132,7 @@ def test_a_type_that_is_known_late_counts_from_then_on() -> None:
 def test_other_types_pass_the_tasks_of_a_full_one() -> None:
     """A tenant's tasks of a type with slots wait in a line apart, in their order."""
     types = limits(HandClock())
-    table = InFlightTable(limits=Limits(), is_apart=lambda name: name == "scan")
+    table = InFlightTable(limits=InFlightLimits(), is_apart=lambda name: name == "scan")
     scans = [claimed(number, 0.0, type_name="scan") for number in range(50)]
     notes = [claimed(number, 0.0) for number in range(100, 105)]
     for delivery in (*scans, *notes):

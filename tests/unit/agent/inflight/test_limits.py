@@ -1,12 +1,12 @@
 """The limits of one agent agree with each other and with those of the servers."""
 
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from schemas.ledger.database import LEAST_PACKET_BYTES
 
 
 def test_a_partition_is_read_again_only_below_its_span() -> None:
     """Equal limits would pause and resume a partition at each record."""
-    limits = Limits()
+    limits = InFlightLimits()
 
     assert 0 < limits.resume_span < limits.span
     assert 0 < limits.stuck_share < limits.finished_share < 1
@@ -14,7 +14,7 @@ def test_a_partition_is_read_again_only_below_its_span() -> None:
 
 def test_a_step_is_smaller_than_what_may_wait() -> None:
     """One step never takes an agent from empty to over its limit."""
-    limits = Limits()
+    limits = InFlightLimits()
 
     assert limits.page <= limits.ready
     assert limits.quarantine_page <= limits.rejected
@@ -25,4 +25,4 @@ def test_a_step_is_smaller_than_what_may_wait() -> None:
 
 def test_a_group_of_outcomes_fits_a_statement() -> None:
     """Bodies travel as hexadecimal digits, twice as long as their bytes."""
-    assert 2 * Limits().group_bytes < LEAST_PACKET_BYTES
+    assert 2 * InFlightLimits().group_bytes < LEAST_PACKET_BYTES

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partition_share import PartitionShare
 from agent.inflight.partitions import Partitions
 from agent.ports import Partition, TopicState
@@ -39,7 +39,7 @@ def look(share: PartitionShare) -> None:
 
 def test_the_partitions_of_all_lanes_count_together() -> None:
     """Those of other topics do not count, and a revoked one no longer counts."""
-    partitions, bus = Partitions({}, limits=Limits()), Bus()
+    partitions, bus = Partitions({}, limits=InFlightLimits()), Bus()
     share = PartitionShare(
         partitions=partitions, topics=(TASKS, BULK), describe=bus.describe, clock=SystemClock()
     )
@@ -60,7 +60,7 @@ def test_an_agent_with_no_partition_of_a_lane_still_runs_what_comes_from_a_tier(
     """
 
     async def story() -> list[int]:
-        partitions, clock = Partitions({}, limits=Limits()), HandClock()
+        partitions, clock = Partitions({}, limits=InFlightLimits()), HandClock()
         share = PartitionShare(
             partitions=partitions, topics=(TASKS,), describe=Bus().describe, clock=SystemClock()
         )
@@ -89,7 +89,7 @@ def test_an_agent_with_no_partition_of_a_lane_still_runs_what_comes_from_a_tier(
 
 def test_while_the_bus_is_away_the_number_that_was_known_holds() -> None:
     """Without any, nothing is taken."""
-    partitions, bus = Partitions({}, limits=Limits()), Bus()
+    partitions, bus = Partitions({}, limits=InFlightLimits()), Bus()
     share = PartitionShare(
         partitions=partitions, topics=(TASKS,), describe=bus.describe, clock=SystemClock()
     )

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from agent.inflight.delivery import Delivery
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.ports import Partition
 from schemas.task.envelope import Publication
 
 TOPIC = "group.tasks"
-LIMITS = Limits(span=100, resume_span=90)
+LIMITS = InFlightLimits(span=100, resume_span=90)
 
 
 class FakeSource:

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
 from agent.outcome import COMPLETION, Spent, Succeeded
@@ -11,7 +11,7 @@ from agent.ports import Partition, Row
 from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
-LIMITS = Limits()
+LIMITS = InFlightLimits()
 
 
 def new_delivery(

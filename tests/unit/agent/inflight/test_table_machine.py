@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from tests.unit.agent.inflight.test_table import new_delivery, owned_by, room
 
@@ -15,7 +15,7 @@ class Agent(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = InFlightTable(limits=Limits())
+        self.table = InFlightTable(limits=InFlightLimits())
         self.now_s = 0.0
         self.offset = 0
         self.live: list[Delivery] = []

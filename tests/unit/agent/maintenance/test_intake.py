@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent.inflight.limits import Limits
+from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.maintenance.intake import Intake
 from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
@@ -15,7 +15,7 @@ from agent.reporting.telemetry import Counts
 from schemas.task.envelope import MAX_TASK_BYTES
 
 INBOX = Partition("group.inbox", "id", 0, 1)
-LIMITS = Limits()
+LIMITS = InFlightLimits()
 
 
 class FakeSource:
