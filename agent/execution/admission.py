@@ -11,7 +11,7 @@ from enum import Enum
 
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
-from agent.execution.quota_gate import CallTurns, QuotaGate
+from agent.execution.quota_gate import AttemptPermits, QuotaGate
 from agent.execution.settler import Settler
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
@@ -30,12 +30,12 @@ from schemas.task.guard import Guard
 class Permit:
     """The permission to run one attempt. Give it back with `Admission.ended`.
 
-    `turns` gives the attempt's calls their turns within the provider's limits. `refused_alone`: the
-    task met AUTH before, and its route has since answered other calls.
+    `call_permits` gives the attempt's calls their permits within the provider's limits.
+    `refused_alone`: the task met AUTH before, and its route has since answered other calls.
     """
 
     ticket: Ticket
-    turns: CallTurns
+    call_permits: AttemptPermits
     refused_alone: bool
 
     @property
@@ -109,7 +109,9 @@ class Admission:
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._closed = False
-        self._reserved_calls: dict[Delivery, CallTurns] = {}  # of deliveries that are being claimed
+        self._reserved_calls: dict[
+            Delivery, AttemptPermits
+        ] = {}  # of deliveries that are being claimed
         self._routes_without_way_out: set[str] = set()
         self._running: set[Delivery] = set()  # those that have a slot
 
@@ -170,11 +172,11 @@ class Admission:
         """
         if self._types.full(delivery):
             return False
-        turns = self._quotas.admit(delivery, delivery.route)
-        if turns is not None:
-            self._reserved_calls[delivery] = turns
+        permits = self._quotas.admit(delivery, delivery.route)
+        if permits is not None:
+            self._reserved_calls[delivery] = permits
             self._types.enter(delivery)
-        return turns is not None
+        return permits is not None
 
     def reserve_call_of_suspect(self, suspect: Delivery) -> bool:
         """Reserve a crash suspect's first call; return whether the suspect may be claimed.
@@ -186,9 +188,9 @@ class Admission:
     def release_calls(self, deliveries: Iterable[Delivery]) -> None:
         """Give back the reserved calls of deliveries whose attempts have not begun."""
         for delivery in deliveries:
-            turns = self._reserved_calls.pop(delivery, None)
-            if turns is not None:
-                turns.close()
+            permits = self._reserved_calls.pop(delivery, None)
+            if permits is not None:
+                permits.close()
             if delivery not in self._running:
                 self._types.leave(delivery)
 
@@ -256,17 +258,17 @@ class Admission:
             return NotAdmitted.ROUTE
         if self._types.full(delivery):
             return NotAdmitted.TYPE
-        turns = self._reserved_calls.pop(delivery, None) or self._quotas.admit(
+        permits = self._reserved_calls.pop(delivery, None) or self._quotas.admit(
             delivery, delivery.route
         )
-        if turns is None:
+        if permits is None:
             return NotAdmitted.QUOTA
         ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)
         if ticket is None:
-            turns.close()
+            permits.close()
             return NotAdmitted.ROUTE
         refused_alone = self._routes.answered_since(delivery.route, delivery.auth_failed_s)
-        return Permit(ticket, turns, refused_alone)
+        return Permit(ticket, permits, refused_alone)
 
     def _refusal(self, delivery: Delivery, now_s: float) -> NotAdmitted | None:
         """Return why nothing may start now, whatever its route; None if it may."""
@@ -325,14 +327,14 @@ class Admission:
         return self._guards.stops(row, delivery.route) is None
 
     def _permit(self, delivery: Delivery, route: str, now_s: float) -> Permit | None:
-        turns = self._quotas.admit(delivery, route)
-        if turns is None:
+        permits = self._quotas.admit(delivery, route)
+        if permits is None:
             return None
         ticket = self._routes.admit(route, delivery.task_id, now_s)
         if ticket is None:
-            turns.close()
+            permits.close()
             return None
-        return Permit(ticket, turns, refused_alone=False)
+        return Permit(ticket, permits, refused_alone=False)
 
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
         """Return the trigger by which a task may leave the route of its failed call, or None."""
@@ -358,7 +360,7 @@ class Admission:
 
         An attempt that failed by an outage is not counted if its route has stopped.
         """
-        permit.turns.close()
+        permit.call_permits.close()
         return self._routes.ended(permit.ticket, outcome, self._clock.now_s())
 
     def enter(self, delivery: Delivery) -> None:

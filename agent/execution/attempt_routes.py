@@ -35,7 +35,7 @@ class AttemptRoutes:
             permit = self._admission.grant_fallback(delivery, route)
             if permit is not None:
                 self._permit = permit
-                return OtherRoute(route, permit.limit_s, permit.turns)
+                return OtherRoute(route, permit.limit_s, permit.call_permits)
         if following and trigger in _OF_TASK:
             delivery.next_route = following[0]
             wait_s = self._admission.closed_for_s(following[0])
@@ -54,7 +54,7 @@ class AttemptRoutes:
         self._permit = self._admission.grant_again(delivery)
         if self._permit is None:
             return None
-        return OtherRoute(delivery.route, self._permit.limit_s, self._permit.turns)
+        return OtherRoute(delivery.route, self._permit.limit_s, self._permit.call_permits)
 
     def end(self, outcome: Outcome) -> Outcome:
         """Give the permit back, if it is not given back yet; return the outcome to settle."""

@@ -74,7 +74,7 @@ class AttemptRunner:
             note_spent=delivery.note_spent,
             go_on=routes.go_on,
             again=routes.again,
-            turns=permit.turns,
+            call_permits=permit.call_permits,
             inherited=Inherited(
                 depth=row.depth, tenant=row.tenant or DEFAULT_TENANT, lane=row.lane
             ),

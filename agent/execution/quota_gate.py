@@ -1,11 +1,11 @@
-"""Keeps calls within the limits of accounts and tenants: each call waits here for its turn.
+"""Keeps calls within the limits of accounts and tenants: each call waits here for its permit.
 
 `agent.quota` decides which calls may begin; this module estimates what they cost.
 """
 
 from collections import Counter
 
-from agent.handlers.turns import CallEnd, CallTurn
+from agent.handlers.call_permits import CallEnd, CallPermit
 from agent.inflight.delivery import Delivery
 from agent.judge import effect_of
 from agent.judge.classes import Effect
@@ -22,7 +22,7 @@ from schemas.settings.quota import NO_LIMITS
 from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
-# How often a waiting call checks whether its turn has come.
+# How often a waiting call checks whether its permit has come.
 RETRY_EVERY_S = 0.1
 _UNSENT = frozenset({ErrorClass.NETWORK, ErrorClass.AUTH})
 _SUCCESS = range(200, 300)
@@ -59,13 +59,13 @@ class QuotaGate:
         limits = self.configured.limits(route)
         return _NOTHING if limits is NO_LIMITS else self.estimates.charge(route, size, limits)
 
-    def admit(self, delivery: Delivery, route: str) -> "CallTurns | None":
-        """Return the turns of an attempt, whose first call may begin; None if it may not."""
+    def admit(self, delivery: Delivery, route: str) -> "AttemptPermits | None":
+        """Return the permits of an attempt, whose first call may begin; None if it may not."""
         call, now_s = self.first_call(delivery, route), self.clock.now_s()
         reservation = self.quotas.take(route, call.charge, call.tenant, now_s)
         if reservation is None:
             return None
-        return CallTurns(
+        return AttemptPermits(
             gate=self,
             route=route,
             tenant=delivery.tenant,
@@ -73,9 +73,9 @@ class QuotaGate:
             reservation=reservation,
         )
 
-    def turns(self, route: str, tenant: str, size: CallSize) -> "CallTurns":
-        """Return the turns of an attempt without a reservation: each call waits for a turn."""
-        return CallTurns(gate=self, route=route, tenant=tenant, size=size, reservation=None)
+    def permits(self, route: str, tenant: str, size: CallSize) -> "AttemptPermits":
+        """Return the permits of an attempt without a reservation: each call waits for a permit."""
+        return AttemptPermits(gate=self, route=route, tenant=tenant, size=size, reservation=None)
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return for which limits tasks wait, for the agent's report."""
@@ -94,7 +94,7 @@ class QuotaGate:
     # ---- for the waiting calls
 
     def waiting(self, route: str) -> list[WaitingCall]:
-        """Return the calls of running attempts that wait for their turn."""
+        """Return the calls of running attempts that wait for their permit."""
         return list(self._waiting.get(route, ()))
 
     @property
@@ -111,7 +111,7 @@ class QuotaGate:
         )
         return lately
 
-    # ---- for the turns
+    # ---- for the permits
 
     async def reserve(
         self, route: str, tenant: str, size: CallSize, wait_s: float
@@ -174,8 +174,8 @@ class QuotaGate:
         return settled(size, self.configured.limits(route), spent.tokens_in, spent.tokens_out)
 
 
-class CallTurns:
-    """The turns of one attempt's calls.
+class AttemptPermits:
+    """The permits of one attempt's calls.
 
     The first one may be reserved before the attempt begins.
     """
@@ -195,26 +195,26 @@ class CallTurns:
         self._size = size
         self._first = reservation
 
-    async def next(self, length: int, most_out: int | None, wait_s: float) -> CallTurn | None:
+    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
         """Wait until a call may be made; None if it may not within `wait_s`."""
         first, self._first = self._first, None
         if first is not None:
-            return _ReservedTurn(self._gate, self._route, self._size, first)
+            return _ReservedPermit(self._gate, self._route, self._size, first)
         size = CallSize(task_type=self._size.task_type, input_bytes=length, most_out=most_out)
         reservation = await self._gate.reserve(self._route, self._tenant, size, wait_s)
         if reservation is None:
             return None
-        return _ReservedTurn(self._gate, self._route, size, reservation)
+        return _ReservedPermit(self._gate, self._route, size, reservation)
 
     def close(self) -> None:
-        """Give back the first turn if no call was made."""
+        """Give back the first permit if no call was made."""
         first, self._first = self._first, None
         if first is not None:
             self._gate.settle(self._route, self._size, first, None)
 
 
-class _ReservedTurn:
-    """A turn that holds a reservation until its call has ended."""
+class _ReservedPermit:
+    """A permit that holds a reservation until its call has ended."""
 
     def __init__(
         self, gate: QuotaGate, route: str, size: CallSize, reservation: Reservation
@@ -224,7 +224,7 @@ class _ReservedTurn:
         self._size = size
         self._reservation = reservation
 
-    def ended(self, end: CallEnd | None) -> None:
+    def release(self, end: CallEnd | None) -> None:
         """Give the reservation back."""
         self._gate.settle(self._route, self._size, self._reservation, end)
 

@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.handlers.call_permits import CallPermits, FreePermits
 from agent.handlers.documents import DocumentReader
 from agent.handlers.follow_ups import Inherited
 from agent.handlers.other_route import OtherRoute
 from agent.handlers.resource_locks import AttemptLocks, FreeLocks
 from agent.handlers.traces import NO_TRACE, AttemptTrace
-from agent.handlers.turns import FreeTurns, Turns
 from agent.judge import Tier
 from agent.outcome import Dead, Outcome, Retry, Snooze, Spent
 from agent.ports import Clock, RouteClient
@@ -39,7 +39,7 @@ class Attempt:
     - `again`: takes the outcome of a failed call too. Returns the same route if it takes a call
       now, None if it may take one later, and otherwise the outcome to settle.
     - `inherited`: what the task's follow-ups take from it.
-    - `turns`: lets each call wait for its turn within the provider's limits.
+    - `call_permits`: lets each call wait for its permit within the provider's limits.
     - `locks`: takes locks for the attempt.
     - `output_uri`: where the batch sends results; the task's line wins.
     - `output_refusal`: returns the outcome to settle if results cannot be written there now; None
@@ -64,7 +64,7 @@ class Attempt:
     note_spent: Callable[[Spent], None] = lambda _spent: None
     go_on: Callable[[Retry | Snooze | Dead], OtherRoute | Outcome] = lambda outcome: outcome
     again: Callable[[Outcome], OtherRoute | Outcome | None] = lambda outcome: outcome
-    turns: Turns = field(default_factory=FreeTurns)
+    call_permits: CallPermits = field(default_factory=FreePermits)
     inherited: Inherited = field(default_factory=Inherited)
     locks: AttemptLocks = field(default_factory=FreeLocks)
     output_uri: str = ""

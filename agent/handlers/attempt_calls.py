@@ -10,12 +10,12 @@ from typing import Any
 
 from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.call_permits import CallEnd, CallPermit, CallPermits
+from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.repair import correction
 from agent.handlers.request import packed, request_id
-from agent.handlers.turns import CallEnd, CallTurn, Turns
 from agent.judge import Terms, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Call, CallFailed, Reply, RouteClient
@@ -31,14 +31,14 @@ _SUCCESS = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """The place of an attempt's calls: a route, with its account and its limits."""
+class _CallTarget:
+    """The target of an attempt's calls: a route, with its account and its limits."""
 
     route: str
     account: RouteClient
     limit_s: float | None
     refused_alone: bool
-    turns: Turns
+    call_permits: CallPermits
 
     def fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
         """Return a body and its model as the route takes them."""
@@ -63,26 +63,26 @@ class AttemptCalls:
         self._attempt = attempt
         self._tools = tools
         self._time = time
-        self._place = _Place(
+        self._target = _CallTarget(
             attempt.route,
             tools.account(attempt.route),
             attempt.limit_s,
             attempt.refused_alone,
-            attempt.turns,
+            attempt.call_permits,
         )
-        self._first = self._place.account
+        self._first = self._target.account
         self._tiers = tiers_of(rules.tiers) if rules.tiers else tools.tiers
         self._begun = 0
 
     @property
     def route(self) -> str:
         """Return the route of the next call."""
-        return self._place.route
+        return self._target.route
 
     @property
     def account(self) -> RouteClient:
         """Return the account of the next call."""
-        return self._place.account
+        return self._target.account
 
     @property
     def model(self) -> str:
@@ -95,12 +95,12 @@ class AttemptCalls:
         """Make a chat completion and return its answer; see `Context.complete`."""
         sent, model, most = packed(body), str(body.get("model", "")), most_out(body)
         del body  # another copy of the text would wait for the answer
-        place = self._place
-        if place.account is not self._first:
-            sent, model = place.fitted(sent, schema)
+        target = self._target
+        if target.account is not self._first:
+            sent, model = target.fitted(sent, schema)
         may_correct = not verbatim
         while True:
-            reply, outcome = await self._call(place, sent, model, schema, most, verbatim=verbatim)
+            reply, outcome = await self._call(target, sent, model, schema, most, verbatim=verbatim)
             if isinstance(outcome, Succeeded):
                 answer = reply.body if isinstance(reply, Reply) else b""
                 return Answer(answer, self._of_type(outcome, schema))
@@ -108,27 +108,29 @@ class AttemptCalls:
             if corrected is not None and not self._time.overdue:
                 sent, may_correct = corrected, False
                 continue
-            if self._place.route == place.route:
+            if self._target.route == target.route:
                 was_answered = isinstance(reply, Reply) and reply.status in _SUCCESS
-                self._leave(place, outcome, was_answered=was_answered)
+                self._leave(target, outcome, was_answered=was_answered)
             # Otherwise, a parallel call of the handler has already left the route.
-            place = self._place
-            sent, model = place.fitted(sent, schema)
+            target = self._target
+            sent, model = target.fitted(sent, schema)
 
     async def wait_for_another(self, refused: CallRefusedError, wait_s: float) -> None:
         """Wait until the route takes another call; see `Context.call_again`."""
-        place, following = self._place, None
+        target, following = self._target, None
         while following is None:
             if wait_s >= self._time.left_s:
                 raise refused
             await self._tools.clock.sleep(wait_s)
-            if self._place is not place:
+            if self._target is not target:
                 return  # another call of the handler has asked meanwhile
             self._require_lease()
             following, wait_s = self._attempt.again(refused.outcome), _LOOK_S
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following) from refused
-        self._place = replace(place, limit_s=following.limit_s, turns=following.turns)
+        self._target = replace(
+            target, limit_s=following.limit_s, call_permits=following.call_permits
+        )
 
     def failed(self, failure: Failure, *, after_s: float) -> Outcome:
         """Return the outcome of an attempt that failed outside a call, after all its calls."""
@@ -138,7 +140,9 @@ class AttemptCalls:
             failure, spent, replace(terms, least_s=max(terms.least_s, after_s))
         )
 
-    def _leave(self, place: _Place, outcome: Retry | Snooze | Dead, *, was_answered: bool) -> None:
+    def _leave(
+        self, target: _CallTarget, outcome: Retry | Snooze | Dead, *, was_answered: bool
+    ) -> None:
         """Switch to another route after a failure.
 
         Raises CallRefusedError if no route is left.
@@ -146,14 +150,14 @@ class AttemptCalls:
         following = self._attempt.go_on(outcome)
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
-        self._note(self.spent.leaving(place.route, outcome.failure.error_class))
+        self._note(self.spent.leaving(target.route, outcome.failure.error_class))
         account = self._tools.account(following.name)
-        self._place = _Place(
+        self._target = _CallTarget(
             following.name,
             account,
             following.limit_s,
             refused_alone=False,
-            turns=following.turns,
+            call_permits=following.call_permits,
         )
 
     def _of_type(self, outcome: Succeeded, schema: dict[str, Any] | None) -> Succeeded:
@@ -173,7 +177,7 @@ class AttemptCalls:
 
     async def _call(
         self,
-        place: _Place,
+        target: _CallTarget,
         sent: bytes,
         model: str,
         schema: dict[str, Any] | None,
@@ -183,12 +187,12 @@ class AttemptCalls:
     ) -> tuple[Reply | CallFailed, Judged]:
         """Make one call on a route; return the reply and what it means."""
         self._require_lease()
-        turn, end = await self._turn(place, len(sent), most_out), CallEnd()
-        traced = self._attempt.trace.call(place.route, model)
+        permit, end = await self._permit(target, len(sent), most_out), CallEnd()
+        traced = self._attempt.trace.call(target.route, model)
         try:
-            call = self._next_call(place, sent, traced.traceparent)
+            call = self._next_call(target, sent, traced.traceparent)
             estimate_micro = self._estimate_micro(call, model)
-            reply = await self._sent(place, call, model, estimate_micro)
+            reply = await self._sent(target, call, model, estimate_micro)
             end = CallEnd(reply=reply)
             terms = self._terms(
                 model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
@@ -198,40 +202,40 @@ class AttemptCalls:
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
             traced.ended(end)
-            turn.ended(end)
+            permit.release(end)
         return reply, self._with_all_spent(outcome)
 
-    async def _turn(self, place: _Place, length: int, most_out: int | None) -> CallTurn:
-        """Wait for the call's turn. Raises NoTurnError, and LeaseLostError if the lease is lost."""
-        turn = await place.turns.next(length, most_out, self._time.of_claim_s)
-        if turn is None:
-            raise NoTurnError
+    async def _permit(self, target: _CallTarget, length: int, most_out: int | None) -> CallPermit:
+        """Wait for a permit. Raises WaitedTooLongError, and LeaseLostError if the lease is lost."""
+        permit = await target.call_permits.acquire(length, most_out, self._time.of_claim_s)
+        if permit is None:
+            raise WaitedTooLongError
         if not self._attempt.may_call():
-            turn.ended(None)
+            permit.release(None)
             raise LeaseLostError
-        return turn
+        return permit
 
     async def _sent(
-        self, place: _Place, call: Call, model: str, estimate_micro: int
+        self, target: _CallTarget, call: Call, model: str, estimate_micro: int
     ) -> Reply | CallFailed:
         """Send a call and return its reply; a call that is cancelled meanwhile is counted."""
         crash.reach("call.sending")
         try:
-            reply = await place.account.llm.complete(call)
+            reply = await target.account.llm.complete(call)
         except asyncio.CancelledError:
             self._note_killed(call, model, estimate_micro)
             raise
         crash.reach("call.answered")
         return reply
 
-    def _next_call(self, place: _Place, sent: bytes, traceparent: str) -> Call:
+    def _next_call(self, target: _CallTarget, sent: bytes, traceparent: str) -> Call:
         self._begun += 1
         attempt = self._attempt
         number = attempt.attempt + 1
         label = str(number) if self._begun == 1 else f"{number}.{self._begun}"
         name = request_id(batch=attempt.batch, key=self._task.key, attempt=label)
-        timeout_s = place.account.timeout_s
-        limits_s = (timeout_s, place.limit_s or timeout_s, self._time.of_claim_s)
+        timeout_s = target.account.timeout_s
+        limits_s = (timeout_s, target.limit_s or timeout_s, self._time.of_claim_s)
         return Call(sent, name, min(limits_s), traceparent)
 
     def _terms(
@@ -251,7 +255,7 @@ class AttemptCalls:
             attempt=self._attempt.attempt,
             max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
-            refused_alone=self._place.refused_alone,
+            refused_alone=self._target.refused_alone,
             tiers=self._tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),

@@ -48,8 +48,8 @@ class LeaseLostError(Exception):
     """
 
 
-class NoTurnError(Exception):
-    """A call or a lock did not get its turn in time.
+class WaitedTooLongError(Exception):
+    """A call got no permit, or an attempt no lock, in the time that it may wait.
 
     The limits left no room, or the lock was taken. The error ends the handler. A handler must not
     catch it.

@@ -188,8 +188,9 @@ class Context:
         """Hold a lock, which one attempt of the group holds at a time, in the order of asking.
 
         Raises LockError for an invalid name, and for a lock that this attempt already holds. Raises
-        NoTurnError if the lock is not free in half of the attempt's time: the task keeps its place
-        and runs again, uncounted. A handler must not catch NoTurnError and LeaseLostError.
+        WaitedTooLongError if the lock is not free in half of the attempt's time: the task keeps its
+        place and runs again, uncounted. A handler must not catch WaitedTooLongError and
+        LeaseLostError.
         """
         async with self._locks.hold(name) as held:
             yield held

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.call_results import LeaseLostError, NoTurnError
+from agent.handlers.call_results import LeaseLostError, WaitedTooLongError
 from agent.handlers.resource_locks import AttemptLocks, HeldLock, require_name
 
 # Longest wait for a lock, as a share of the attempt's time; the rest is for calls.
@@ -27,7 +27,7 @@ class ContextLocks:
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[HeldLock]:
-        """Hold a lock. Raises LockError, NoTurnError and LeaseLostError."""
+        """Hold a lock. Raises LockError, WaitedTooLongError and LeaseLostError."""
         fence = await self.take(name)
         try:
             yield HeldLock(name, fence, self.check)
@@ -47,7 +47,7 @@ class ContextLocks:
     async def _fence(self, name: str) -> int:
         fence = await self._locks.wait(name, self._time.of_claim_s * _WAIT_SHARE)
         if fence is None:
-            raise NoTurnError
+            raise WaitedTooLongError
         self.check()
         return fence
 

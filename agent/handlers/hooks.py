@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from agent.handlers.attempt import Attempt, Tools
-from agent.handlers.call_results import CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.call_results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.context import Context
 from agent.handlers.faults import deciding_leaf
 from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
@@ -182,7 +182,7 @@ def _returned(raised: BaseException, context: Context, *, timed_out: bool) -> Ho
     if timed_out:
         return HookReturn(context.spent, "it did not end in time")
     if any(
-        isinstance(cause, LeaseLostError | NoTurnError | NoThreadError)
+        isinstance(cause, LeaseLostError | WaitedTooLongError | NoThreadError)
         for cause in leaf_errors(raised)
     ):
         return HookReturn(context.spent, released=True)

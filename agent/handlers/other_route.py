@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
+from agent.handlers.call_permits import CallPermits, FreePermits
 from agent.handlers.request import packed
-from agent.handlers.turns import FreeTurns, Turns
 from agent.ports import RouteClient
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Structured
@@ -16,13 +16,13 @@ from schemas.settings.config import Structured
 class OtherRoute:
     """The route on which an attempt continues.
 
-    `limit_s` is the time limit of its call; None means the route's own limit. `turns` gives its
-    calls on this route their turns.
+    `limit_s` is the time limit of its call; None means the route's own limit. `call_permits` gives
+    its calls on this route their permits.
     """
 
     name: str
     limit_s: float | None = None
-    turns: Turns = field(default_factory=FreeTurns, compare=False)
+    call_permits: CallPermits = field(default_factory=FreePermits, compare=False)
 
 
 def body_for(account: RouteClient, body: bytes, schema: dict[str, Any] | None) -> bytes:

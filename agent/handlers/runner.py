@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from agent.handlers.attempt import Attempt, Tools
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.chat import chat
 from agent.handlers.context import Context, Handler
 from agent.handlers.deadline import HANDLER_GRACE_S
@@ -164,7 +164,7 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
     if isinstance(error, CallRefusedError):
         # A handler may have made other calls at the same time.
         return replace(error.outcome, spent=context.spent)
-    if isinstance(error, LeaseLostError | NoTurnError | NoThreadError):
+    if isinstance(error, LeaseLostError | WaitedTooLongError | NoThreadError):
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)

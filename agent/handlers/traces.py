@@ -5,7 +5,7 @@ Tested by tests/unit/agent/execution/test_attempt_traces.py.
 
 from typing import Protocol
 
-from agent.handlers.turns import CallEnd
+from agent.handlers.call_permits import CallEnd
 
 
 class CallTrace(Protocol):

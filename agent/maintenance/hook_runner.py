@@ -1,6 +1,6 @@
 """The duty that runs hooks: it leases due hooks, runs them, and stores their results.
 
-A hook needs no slot. Its calls wait for their turns like all other calls, and are not made on a
+A hook needs no slot. Its calls wait for their permits like all other calls, and are not made on a
 closed route. A hook's row is deleted only when its result is stored, so a hook runs at least once.
 Tested by tests/contract/test_ledger_hook_runner.py and tests/integration/test_hooks.py.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.handlers.attempt import Attempt
+from agent.handlers.call_permits import CallPermit, CallPermits
 from agent.handlers.hooks import HookOutcome, HookReturn, Hooks
 from agent.handlers.resource_locks import LockError
-from agent.handlers.turns import CallTurn, Turns
 from agent.lease import Lease, Leases
 from agent.ledger import hook_runs
 from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
@@ -45,16 +45,18 @@ SUSPECT_LOSSES = 2
 log = logging.getLogger(__name__)
 
 
-class HookTurns:
-    """The turns of a hook's calls: none is made while the route is closed."""
+class HookPermits:
+    """The permits of a hook's calls: none is made while the route is closed."""
 
-    def __init__(self, *, turns: Turns, closed: Callable[[], bool]) -> None:
-        self._turns = turns
+    def __init__(self, *, call_permits: CallPermits, closed: Callable[[], bool]) -> None:
+        self._call_permits = call_permits
         self._closed = closed
 
-    async def next(self, length: int, most_out: int | None, wait_s: float) -> CallTurn | None:
+    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
         """Wait until a call may be made; None if it may not."""
-        return None if self._closed() else await self._turns.next(length, most_out, wait_s)
+        return (
+            None if self._closed() else await self._call_permits.acquire(length, most_out, wait_s)
+        )
 
 
 class NoLocks:
@@ -75,9 +77,9 @@ class NoLocks:
 class HookRunner:
     """Runs the hooks of the types that this agent's settings name.
 
-    `route_of` returns the route of a task's line, and `turns_of` the turns of its calls there, for
-    a line, a route and a tenant. `outputs` has results outside the ledger. `limit_s` is the time of
-    one hook.
+    `route_of` returns the route of a task's line, and `permits_of` the permits of its calls there,
+    for a line, a route and a tenant. `outputs` has results outside the ledger. `limit_s` is the
+    time of one hook.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class HookRunner:
         group: str,
         leases: Leases,
         route_of: Callable[[bytes], str],
-        turns_of: Callable[[bytes, str, HookRun], Turns],
+        permits_of: Callable[[bytes, str, HookRun], CallPermits],
         outputs: WriteOnceStore,
         limit_s: float,
         most: int = MOST,
@@ -100,7 +102,7 @@ class HookRunner:
         self._group = group
         self._leases = leases
         self._route_of = route_of
-        self._turns_of = turns_of
+        self._permits_of = permits_of
         self._outputs = outputs
         self._limit_s = limit_s
         self._most = most
@@ -249,7 +251,7 @@ class HookRunner:
             refused_alone=False,
             may_call=lambda: lease.may_call(self._clock.now_s()),
             note_spent=lambda paid: spent.__setitem__(0, paid),
-            turns=self._turns_of(given.value, route, run),
+            call_permits=self._permits_of(given.value, route, run),
             locks=NoLocks(),
         )
         return await self._hooks.run((run.type, run.event), attempt, _outcome(run, given))

@@ -4,10 +4,10 @@ Tested by tests/integration/test_hooks.py.
 """
 
 from agent.execution.quota_gate import QuotaGate
+from agent.handlers.call_permits import CallPermits
 from agent.handlers.hooks import Hooks
-from agent.handlers.turns import Turns
 from agent.ledger.hook_runs import HookRun
-from agent.maintenance.hook_runner import HookRunner, HookTurns
+from agent.maintenance.hook_runner import HookPermits, HookRunner
 from agent.quota.estimate import CallSize
 from agent.routes import Router, route_of
 from agent.wiring.core import Common
@@ -26,10 +26,10 @@ def make_hook_runner(
 ) -> HookRunner:
     """Build the runner of the hooks that this agent's settings name."""
 
-    def turns_of(value: bytes, route: str, run: HookRun) -> Turns:
+    def permits_of(value: bytes, route: str, run: HookRun) -> CallPermits:
         size = CallSize(task_type=run.type, input_bytes=len(value))
-        return HookTurns(
-            turns=quotas.turns(route, run.tenant, size),
+        return HookPermits(
+            call_permits=quotas.permits(route, run.tenant, size),
             closed=lambda: routes.closed(route, parts.clock.now_s()),
         )
 
@@ -40,7 +40,7 @@ def make_hook_runner(
         group=parts.topics.group,
         leases=common.leases,
         route_of=lambda value: route_of(value, routes.naming),
-        turns_of=turns_of,
+        permits_of=permits_of,
         outputs=outputs,
         limit_s=common.claim_s,
     )

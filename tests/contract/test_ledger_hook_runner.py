@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import insert
 
 from agent.handlers import Context
+from agent.handlers.call_permits import FreePermits
 from agent.handlers.hooks import Hook, HookOutcome, Hooks
-from agent.handlers.turns import FreeTurns
 from agent.lease import Lease
 from agent.maintenance.hook_runner import HookRunner
 from agent.process.containment import new_event_loop
@@ -53,7 +53,7 @@ class World:
             group=GROUP,
             leases=self,
             route_of=lambda _value: "default",
-            turns_of=lambda _value, _route, _run: FreeTurns(),
+            permits_of=lambda _value, _route, _run: FreePermits(),
             outputs=cast("WriteOnceStore", None),
             limit_s=limit_s,
         )

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.handlers.call_results import CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.call_results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.context import Context, Handler
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import RemoteError, deciding_leaf, fault_of
@@ -18,7 +18,7 @@ from schemas.runtime.clock import Clock
 from tests.simulation.handlers import HOST
 
 START_S = 0.3
-_OF_THE_AGENT = (CallRefusedError, DocumentError, LeaseLostError, NoTurnError)
+_OF_THE_AGENT = (CallRefusedError, DocumentError, LeaseLostError, WaitedTooLongError)
 
 
 class SimProcess:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from agent.handlers.blocking import ContextCall
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, NoTurnError
+from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.context import Context
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import Fault, RemoteError
@@ -43,7 +43,7 @@ MOST_PROCESSES = 64  # that one handler may start
 EXIT_S = 2.0  # how long a process that has closed its link may take to exit
 # Errors that decide how an attempt ends. The agent raises its own original error, not the process's
 # copy.
-_DECIDING = (CallRefusedError, DocumentError, LeaseLostError, NoTurnError)
+_DECIDING = (CallRefusedError, DocumentError, LeaseLostError, WaitedTooLongError)
 _LOG_CHARS = 10_000
 _TRACE_CHARS = 20_000
 

@@ -90,9 +90,9 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
         clock=StillClock(at_s),
         claim_s=DEADLINE_S,
     )
-    turns = quota_gate_of(Config(), StillClock(at_s)).admit(delivery, delivery.route)
-    assert turns is not None
-    permit = Permit(Ticket(delivery.route, 0, at_s, 2.5), turns, refused_alone=True)
+    permits = quota_gate_of(Config(), StillClock(at_s)).admit(delivery, delivery.route)
+    assert permits is not None
+    permit = Permit(Ticket(delivery.route, 0, at_s, 2.5), permits, refused_alone=True)
     admission = cast("Admission", None)
     routes = AttemptRoutes(admission=admission, delivery=delivery, permit=permit)
     return asyncio.run(runner.run(delivery, permit, routes)), handlers.attempts

@@ -9,7 +9,7 @@ import pytest
 from agent.execution.admission import NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.quota_gate import QuotaGate
-from agent.handlers.turns import CallEnd
+from agent.handlers.call_permits import CallEnd
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply
@@ -146,14 +146,14 @@ def test_a_call_is_settled_by_how_it_ended(
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    turns = gate.admit(delivery, ROUTE)
-    assert turns is not None
+    permits = gate.admit(delivery, ROUTE)
+    assert permits is not None
 
     async def call() -> None:
-        turn = await turns.next(400, None, 60.0)
-        assert turn is not None
-        turn.ended(end)
-        turns.close()
+        permit = await permits.acquire(400, None, 60.0)
+        assert permit is not None
+        permit.release(end)
+        permits.close()
 
     asyncio.run(call())
     store.grant()
@@ -169,14 +169,16 @@ def test_the_headers_say_what_is_left() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    turns = gate.admit(delivery, ROUTE)
-    assert turns is not None
+    permits = gate.admit(delivery, ROUTE)
+    assert permits is not None
     headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "6"}
 
     async def call() -> None:
-        turn = await turns.next(400, None, 60.0)
-        assert turn is not None
-        turn.ended(CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9))))
+        permit = await permits.acquire(400, None, 60.0)
+        assert permit is not None
+        permit.release(
+            CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9)))
+        )
 
     asyncio.run(call())
     store.grant()
@@ -189,10 +191,10 @@ def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    turns = gate.admit(delivery, ROUTE)
-    assert turns is not None
+    permits = gate.admit(delivery, ROUTE)
+    assert permits is not None
 
-    turns.close()
+    permits.close()
     store.grant()
 
     assert store.requests[-1].refund.requests == 1
@@ -203,14 +205,14 @@ def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    turns = gate.admit(delivery, ROUTE)
-    assert turns is not None
+    permits = gate.admit(delivery, ROUTE)
+    assert permits is not None
 
     async def calls() -> None:
-        first = await turns.next(400, None, 60.0)
+        first = await permits.acquire(400, None, 60.0)
         assert first is not None
-        first.ended(CallEnd())
-        second = asyncio.create_task(turns.next(800, 50, 60.0))
+        first.release(CallEnd())
+        second = asyncio.create_task(permits.acquire(800, 50, 60.0))
         await asyncio.sleep(0)
         (ask,) = gate.waiting(ROUTE)
         assert ask.charge == Charge(tokens_in=200, tokens_out=50)
@@ -227,12 +229,12 @@ def test_a_call_that_gets_no_turn_in_time_is_not_made() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    turns = gate.admit(delivery, ROUTE)
-    assert turns is not None
+    permits = gate.admit(delivery, ROUTE)
+    assert permits is not None
 
     async def calls() -> None:
-        await turns.next(400, None, 60.0)
-        assert await turns.next(400, None, 5.0) is None
+        await permits.acquire(400, None, 60.0)
+        assert await permits.acquire(400, None, 5.0) is None
 
     asyncio.run(calls())
 
@@ -245,13 +247,13 @@ def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    turns = gate.admit(delivery, ROUTE)
-    assert turns is not None
+    permits = gate.admit(delivery, ROUTE)
+    assert permits is not None
 
     async def call() -> None:
-        turn = await turns.next(400, None, 60.0)
-        assert turn is not None
-        turn.ended(CallEnd())
+        permit = await permits.acquire(400, None, 60.0)
+        assert permit is not None
+        permit.release(CallEnd())
 
     asyncio.run(call())
 
@@ -282,13 +284,13 @@ def test_calls_are_reserved_before_a_claim() -> None:
 def test_nothing_is_kept_of_calls_without_limits() -> None:
     """Tasks name models, and so routes, of which there may be any number."""
     gate, _, clock = made(Config())
-    turns = gate.admit(task(clock), "some/model")
-    assert turns is not None
+    permits = gate.admit(task(clock), "some/model")
+    assert permits is not None
 
     async def call() -> None:
-        turn = await turns.next(400, None, 60.0)
-        assert turn is not None
-        turn.ended(CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50))))
+        permit = await permits.acquire(400, None, 60.0)
+        assert permit is not None
+        permit.release(CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50))))
 
     asyncio.run(call())
 

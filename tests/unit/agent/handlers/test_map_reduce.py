@@ -11,8 +11,8 @@ import pytest
 
 from agent.handlers import map_reduce
 from agent.handlers.attempt import Attempt
+from agent.handlers.call_permits import CallEnd, CallPermit
 from agent.handlers.other_route import OtherRoute
-from agent.handlers.turns import CallEnd, CallTurn
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.ports import Call, CallFailed, Reply
 from schemas.settings.config import TypeConfig
@@ -41,17 +41,17 @@ class PassingClock(StillClock):
 
 
 @dataclass
-class CountedTurns:
-    """Turns that are free and counted."""
+class CountedPermits:
+    """Permits that are free and counted."""
 
     lengths: list[int] = field(default_factory=list)
     ends: list[CallEnd | None] = field(default_factory=list)
 
-    async def next(self, length: int, _most_out: int | None, _wait_s: float) -> CallTurn:
+    async def acquire(self, length: int, _most_out: int | None, _wait_s: float) -> CallPermit:
         self.lengths.append(length)
         return self
 
-    def ended(self, end: CallEnd | None) -> None:
+    def release(self, end: CallEnd | None) -> None:
         self.ends.append(end)
 
 
@@ -179,14 +179,14 @@ def test_a_few_calls_run_at_once_and_all_are_paid_by_the_task() -> None:
 
 
 def test_each_call_takes_its_turn_in_the_account() -> None:
-    """No call begins without one, and each turn is given back."""
-    turns = CountedTurns()
+    """No call begins without one, and each permit is given back."""
+    permits = CountedPermits()
     tried, provider = harness()
 
-    tried.run(task(document(60)), turns=turns)
+    tried.run(task(document(60)), call_permits=permits)
 
-    assert turns.lengths == [len(call.body) for call in provider.calls]
-    assert len(turns.ends) == len(provider.calls) > 3
+    assert permits.lengths == [len(call.body) for call in provider.calls]
+    assert len(permits.ends) == len(provider.calls) > 3
 
 
 def test_long_answers_are_merged_in_levels() -> None:

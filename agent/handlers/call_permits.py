@@ -1,4 +1,4 @@
-"""The port through which a handler's calls wait for their turn, and say how they ended.
+"""The port through which a handler's calls wait for their permit, and say how they ended.
 
 Tested by tests/unit/agent/handlers/test_runner.py.
 """
@@ -18,18 +18,18 @@ class CallEnd:
     outcome: Succeeded | Retry | Snooze | Dead | None = None
 
 
-class CallTurn(Protocol):
+class CallPermit(Protocol):
     """The permission to make one call."""
 
-    def ended(self, end: CallEnd | None) -> None:
+    def release(self, end: CallEnd | None) -> None:
         """Give the permission back; None means that no call was made."""
         ...
 
 
-class Turns(Protocol):
-    """The turns of one attempt's calls."""
+class CallPermits(Protocol):
+    """The permits of one attempt's calls."""
 
-    async def next(self, length: int, most_out: int | None, wait_s: float) -> CallTurn | None:
+    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
         """Wait until a call may be made; None if it may not within `wait_s`.
 
         `length` is the request's, in bytes, and `most_out` how many tokens its answer may have.
@@ -37,16 +37,16 @@ class Turns(Protocol):
         ...
 
 
-class FreeTurn:
-    """A turn outside all limits."""
+class FreePermit:
+    """A permit outside all limits."""
 
-    def ended(self, end: CallEnd | None) -> None:
+    def release(self, end: CallEnd | None) -> None:
         """Do nothing."""
 
 
-class FreeTurns:
-    """Turns without a limit."""
+class FreePermits:
+    """Permits without a limit."""
 
-    async def next(self, _length: int, _most_out: int | None, _wait_s: float) -> CallTurn:
+    async def acquire(self, _length: int, _most_out: int | None, _wait_s: float) -> CallPermit:
         """Let the call be made at once."""
-        return FreeTurn()
+        return FreePermit()
