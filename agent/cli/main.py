@@ -29,6 +29,7 @@ from agent.process.signals import rereads, stops
 from agent.process.supervisor import Supervisor
 from agent.rehearsal.child import rehearsal_child
 from agent.reporting import group_watch
+from agent.reporting.progress import Progress
 from agent.reporting.telemetry import configure_logging, log_as_json
 from agent.routes.clients import keys_in_clear
 from producer.app import opened
@@ -242,31 +243,51 @@ async def _work(
             tell=report.tell if options.child else None,
             number=options.child or 1,
         ) as (agent, progress):
-            await progress.begin()
-            if options.until_done and not await agent.any_work():
-                log.info("group %s has no tasks: nothing to do", options.group)
-                await agent.leave()
-                report.say(Word.DONE)
-                return
-            report.say(Word.BEGAN)
-            collector.calm()
-            try:
-                await agent.run(
-                    stop,
-                    until_done=options.until_done,
-                    drain_timeout_s=config.agent.drain_timeout_s,
-                )
-            except UnreachableError as error:
-                _give_up(options, error)
-            for line in agent.handler_errors():
-                log.info("%s", line)
-            if options.until_done and not stop.asked.is_set():
-                await progress.log_done(agent.notes)
-                await _report_done(agent, options, report)
-            elif options.child:
-                await progress.end()
-            else:
-                await progress.log_stopped()
+            await _run_agent(
+                agent,
+                progress,
+                options,
+                stop,
+                report,
+                drain_timeout_s=config.agent.drain_timeout_s,
+            )
+
+
+async def _run_agent(
+    agent: Agent,
+    progress: Progress,
+    options: argparse.Namespace,
+    stop: StopRequest,
+    report: ParentPipe,
+    *,
+    drain_timeout_s: float,
+) -> None:
+    """Run an agent that was built until it has left, and log how its run ended."""
+    await progress.begin()
+    if options.until_done and not await agent.any_work():
+        log.info("group %s has no tasks: nothing to do", options.group)
+        await agent.leave()
+        report.say(Word.DONE)
+        return
+    report.say(Word.BEGAN)
+    collector.calm()
+    try:
+        await agent.run(
+            stop,
+            until_done=options.until_done,
+            drain_timeout_s=drain_timeout_s,
+        )
+    except UnreachableError as error:
+        _give_up(options, error)
+    for line in agent.handler_errors():
+        log.info("%s", line)
+    if options.until_done and not stop.asked.is_set():
+        await progress.log_done(agent.notes)
+        await _report_done(agent, options, report)
+    elif options.child:
+        await progress.end()
+    else:
+        await progress.log_stopped()
 
 
 def _load_again(options: argparse.Namespace, llm: LLMConfig, folder: Path) -> Config:

@@ -105,23 +105,9 @@ class AttemptTraces:
     def _emit(
         self, attempt: OpenAttempt, settlement: Settlement, verdict: Verdict, end_s: float
     ) -> None:
-        publication, outcome = attempt.headers.publication, settlement.outcome
-        topic, partition, offset, timestamp_ms = settlement.origin
-        if publication is not None and not publication.sampled:
-            # The publisher of the record could not know that the attempt would fail, so its span is
-            # emitted here.
-            sent_s = timestamp_ms / 1000
-            self._spans.emit(
-                send_span(
-                    publication,
-                    topic,
-                    self._system,
-                    sent_s,
-                    sent_s,
-                    task_id=settlement.row.task_id,
-                    links=attempt.earlier(with_publication=False),
-                )
-            )
+        outcome = settlement.outcome
+        topic, partition, offset, _ = settlement.origin
+        self._emit_publication(attempt, settlement)
         for call in attempt.calls:
             self._spans.emit(call)
         self._spans.emit(
@@ -146,6 +132,28 @@ class AttemptTraces:
                 },
                 attempt.earlier(),
                 error=error_of(outcome, verdict),
+            )
+        )
+
+    def _emit_publication(self, attempt: OpenAttempt, settlement: Settlement) -> None:
+        """Emit the span of the attempt's record, unless its publisher has emitted it.
+
+        The publisher could not know that the attempt would fail.
+        """
+        publication = attempt.headers.publication
+        if publication is None or publication.sampled:
+            return
+        topic, _, _, timestamp_ms = settlement.origin
+        sent_s = timestamp_ms / 1000
+        self._spans.emit(
+            send_span(
+                publication,
+                topic,
+                self._system,
+                sent_s,
+                sent_s,
+                task_id=settlement.row.task_id,
+                links=attempt.earlier(with_publication=False),
             )
         )
 

@@ -60,21 +60,11 @@ def repair_rounds(
         ask_about_tasks_of=ask_about_tasks_of,
         traces=_lost_traces(parts),
     )
-    sweeper = Sweeper(
-        transactions=transactions,
-        clock=clock,
-        topics=topics,
-        admin=admin,
-        slack_s=parts.config.agent.sweep_slack_s,
-    )
+    sweeper = _sweeper(parts)
     canceller = Canceller(
         transactions=transactions, group=group, ask_about_batches=ask_about_batches
     )
-    compactor = Compactor(
-        transactions=transactions,
-        clock=clock,
-        limits=CompactionLimits(after_s=parts.config.agent.compact_after_s),
-    )
+    compactor = _compactor(parts)
     trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
     replayer = Replayer(transactions=transactions, applier=applier, clock=clock, group=group)
     rescuing = (
@@ -102,6 +92,24 @@ def repair_rounds(
         partial(repeat, tidying, partial(_pause, clock, lost_records)),
         replayer.run,  # apart from the other duties: a replay at full speed takes minutes
     ]
+
+
+def _sweeper(parts: Parts) -> Sweeper:
+    return Sweeper(
+        transactions=parts.transactions,
+        clock=parts.clock,
+        topics=parts.topics,
+        admin=parts.admin,
+        slack_s=parts.config.agent.sweep_slack_s,
+    )
+
+
+def _compactor(parts: Parts) -> Compactor:
+    return Compactor(
+        transactions=parts.transactions,
+        clock=parts.clock,
+        limits=CompactionLimits(after_s=parts.config.agent.compact_after_s),
+    )
 
 
 def _lost_traces(parts: Parts) -> LostTraces | None:

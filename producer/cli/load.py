@@ -247,6 +247,22 @@ def _report_check(
     return 1 if rejects.count else 0
 
 
+async def _open_batch(
+    parts: Parts, options: argparse.Namespace, name: str
+) -> tuple[store.Batch, batch_options.TaskDefaults]:
+    """Open a batch for a load; return it, and what holds for lines that do not say otherwise."""
+    write = parts.transactions.write
+    into = await write(store.open_batch, name, parts.topics.group)
+    await write(store.begin_load, into)
+    if options.routes_allowed is not None:
+        await write(batch_options.allow_routes, into.id, options.routes_allowed)
+    given = batch_options.TaskDefaults(options.tenant, options.priority)
+    defaults = await write(batch_options.set_defaults, into.id, given)
+    if options.output_uri is not None:
+        await write(batch_options.send_outputs, into.id, options.output_uri)
+    return into, defaults
+
+
 async def _load(
     parts: Parts,
     options: argparse.Namespace,
@@ -257,14 +273,7 @@ async def _load(
 ) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
     batch = source.batch
-    into = await parts.transactions.write(store.open_batch, batch, parts.topics.group)
-    await parts.transactions.write(store.begin_load, into)
-    if options.routes_allowed is not None:
-        await parts.transactions.write(batch_options.allow_routes, into.id, options.routes_allowed)
-    given = batch_options.TaskDefaults(options.tenant, options.priority)
-    defaults = await parts.transactions.write(batch_options.set_defaults, into.id, given)
-    if options.output_uri is not None:
-        await parts.transactions.write(batch_options.send_outputs, into.id, options.output_uri)
+    into, defaults = await _open_batch(parts, options, batch)
     before = await parts.transactions.read(tally.loaded, into.id)
     crash.reach("load.batch_made")
     reading, counting = ThreadExecutor("reading"), ThreadExecutor("counting")
@@ -282,13 +291,7 @@ async def _load(
             max_attempts_of=parts.config.max_attempts_of,
             defaults=defaults,
             overflow=parts.config.tenant_defaults.overflow,
-            backlog=BacklogLimit(
-                transactions=parts.transactions,
-                clock=parts.clock,
-                group=parts.topics.group,
-                most=options.max_backlog or 0,
-                say=note,
-            ),
+            backlog=_backlog_limit(parts, options),
             reject=report.bad,
             is_new=is_new,
             progress=loading.show,
@@ -313,6 +316,16 @@ async def _load(
             counted_all.cancel()
             for executor in (reading, counting):
                 executor.close(wait=False)
+
+
+def _backlog_limit(parts: Parts, options: argparse.Namespace) -> BacklogLimit:
+    return BacklogLimit(
+        transactions=parts.transactions,
+        clock=parts.clock,
+        group=parts.topics.group,
+        most=options.max_backlog or 0,
+        say=note,
+    )
 
 
 def _recorded(

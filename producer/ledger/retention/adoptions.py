@@ -112,17 +112,8 @@ def adopt(
         )
     if is_begun(connection, target.id, taken.uri):
         return target
-    values = {field: getattr(taken.contents, field) for field in Contents.__slots__}
-    values |= {"batch_id": target.id, "uri": taken.uri, "format": taken.format}
-    values |= {"revision": taken.made_by[0], "version": taken.made_by[1]}
-    connection.execute(insert(archive).values(values | {"verified_at": utc_now()}))
-    ids = id_range(connection, target.id)
-    marks = ["archived_at", "purging_at", "closed_at"]
-    marks += ["purged_at"] if ids[0] > ids[1] else []
-    marked = {mark: func.coalesce(batch.c[mark], utc_now()) for mark in marks}
-    connection.execute(update(batch).where(batch.c.id == target.id).values(marked))
-    waiting = (hook.c.batch_id == target.id, hook.c.state != int(HookState.GAVE_UP))
-    connection.execute(delete(hook).where(hook.c.task_id.between(*ids), *waiting))
+    _store(connection, target.id, taken)
+    _end(connection, target.id)
     guards.open_all(connection, group, target.id, actor, "its archive was adopted")
     audit.write(
         connection,
@@ -135,6 +126,25 @@ def adopt(
         items=taken.contents.tasks,
     )
     return target
+
+
+def _store(connection: Connection, batch_id: int, taken: Adoptable) -> None:
+    """Write the row of an archive."""
+    values = {field: getattr(taken.contents, field) for field in Contents.__slots__}
+    values |= {"batch_id": batch_id, "uri": taken.uri, "format": taken.format}
+    values |= {"revision": taken.made_by[0], "version": taken.made_by[1]}
+    connection.execute(insert(archive).values(values | {"verified_at": utc_now()}))
+
+
+def _end(connection: Connection, batch_id: int) -> None:
+    """Mark a batch as archived and as one whose rows are to go, and delete its waiting hooks."""
+    ids = id_range(connection, batch_id)
+    marks = ["archived_at", "purging_at", "closed_at"]
+    marks += ["purged_at"] if ids[0] > ids[1] else []
+    marked = {mark: func.coalesce(batch.c[mark], utc_now()) for mark in marks}
+    connection.execute(update(batch).where(batch.c.id == batch_id).values(marked))
+    waiting = (hook.c.batch_id == batch_id, hook.c.state != int(HookState.GAVE_UP))
+    connection.execute(delete(hook).where(hook.c.task_id.between(*ids), *waiting))
 
 
 def is_begun(connection: Connection, batch_id: int, uri: str) -> bool:
