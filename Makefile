@@ -47,7 +47,7 @@ servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
 test: lint site servers ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
-	$(PYTEST) -m "not proof"
+	$(PYTEST) -m "not proof and not again"
 
 net: servers ## every planted bug is caught; kills and outages of servers lose nothing
 	$(PYTEST) -m proof --ignore $(CRASHES)
@@ -60,6 +60,7 @@ short-faults: servers ## four minutes with a dozen kinds of faults on real serve
 
 proof: seeds ## everything long, once for each large change: more of each, and every kind of fault; 2 hours
 	DOCLLM_TEST_LONG=1 $(MAKE) net
+	DOCLLM_TEST_LONG=1 $(PYTEST) -m again
 	DOCLLM_TEST_LONG=1 $(BIN)/pytest -q tests/integration/test_conversions.py
 	DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
 	$(MAKE) faults MINUTES=10

@@ -9,6 +9,7 @@ from urllib.error import URLError
 import orjson
 
 from tests.integration.deployment import Deployment
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program, until
 from tests.integration.test_exporter import page, samples
 from tests.servers.process import free_port, free_ports
@@ -24,6 +25,7 @@ def answer(port: int, path: str) -> tuple[int, str]:
         return 0, ""
 
 
+@repeated_on_embedded
 def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> None:
     """Each has a port of its own, and together they count what the provider has answered."""
     ports, group = free_ports(2), deployment.group

@@ -2,10 +2,12 @@
 
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.installations import repeated_on_embedded
 
 TASKS = 600
 
 
+@repeated_on_embedded
 def test_cancelled_batch_ends_in_mid_run(deployment: Deployment) -> None:
     """After `cancel` every task is final; called tasks succeeded, the others were never called."""
     llm = deployment.llm("--latency", "0.5")

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program, until
 
 
@@ -44,6 +45,7 @@ def samples(text: str) -> Counter[tuple[str, ...]]:
     )
 
 
+@repeated_on_embedded
 def test_the_metrics_are_what_the_ledger_says(deployment: Deployment) -> None:
     """Every task, attempt and token of a batch with failures is in the sums."""
     deployment.llm("--latency", "0", "--faults", "400=0.1")

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import RehearsalLLM, most_at_once
 from tests.servers import Redis
 
@@ -73,6 +74,7 @@ def tasks_called(llm: RehearsalLLM) -> set[str]:
     return {call.name.partition("#")[0] for call in llm.calls() if "probe" not in call.name}
 
 
+@repeated_on_embedded
 def test_an_outage_moves_waiting_tasks_to_the_fallback_and_new_ones_go_back(
     deployment: Deployment, settings: Settings
 ) -> None:

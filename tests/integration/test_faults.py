@@ -3,6 +3,7 @@
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 
 RETRY_AFTER_S = 2.0
 TOML = """
@@ -14,6 +15,7 @@ max_attempts = 30
 """
 
 
+@repeated_on_embedded
 def test_a_rate_limit_costs_no_attempt_and_is_shown(deployment: Deployment) -> None:
     """While every call gets 429 no task dies, and `status` says why nothing runs.
 

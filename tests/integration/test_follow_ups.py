@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.installations import repeated_on_embedded
 
 MODULE = """
 import asyncio
@@ -82,6 +83,7 @@ def exported(deployment: Deployment) -> dict[str, dict[str, Any]]:
     return {line["id"]: line for line in map(orjson.loads, lines)}
 
 
+@repeated_on_embedded
 def test_stages_follow_each_other_and_the_agent_stays_for_all(deployment: Deployment) -> None:
     """A book has pages, and each page has a sum: none of them was loaded."""
     configured(deployment)

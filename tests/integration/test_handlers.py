@@ -5,6 +5,7 @@ import signal
 import orjson
 
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.installations import repeated_on_embedded
 
 MODULE = """
 from agent.handlers import Context, GiveUpError, TryAgainError
@@ -109,6 +110,7 @@ async def extract(context):
 """
 
 
+@repeated_on_embedded
 def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(deployment: Deployment) -> None:
     """A panic and `sys.exit` are counted failures of the handler, with file and line.
 
@@ -212,6 +214,7 @@ def extract(context):
 """
 
 
+@repeated_on_embedded
 def test_plain_functions_run_side_by_side_in_threads(deployment: Deployment) -> None:
     """They block their own threads alone, and their calls go through the agent."""
     llm = deployment.llm("--latency", "0")

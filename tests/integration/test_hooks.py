@@ -9,6 +9,7 @@ import orjson
 
 from tests.integration import documents
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.installations import repeated_on_embedded
 
 MODULE = """
 import os
@@ -122,6 +123,7 @@ def test_a_cancelled_task_has_its_hook(embedded: Deployment) -> None:
     assert "dead never cancelled 0 None|" in noted(embedded)
 
 
+@repeated_on_embedded
 def test_a_killed_agents_hook_runs_on_another_one(deployment: Deployment) -> None:
     """It had begun, so it may run twice, but it is never lost."""
     deployment.llm("--latency", "0")

@@ -8,6 +8,7 @@ import orjson
 
 from schemas.task.envelope import Outgoing
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import RehearsalLLM, most_at_once
 
 SLOTS = 4
@@ -32,6 +33,7 @@ def middle(order: Sequence[str], batch: str) -> float:
     return median(place for place, name in enumerate(order) if name == batch)
 
 
+@repeated_on_embedded
 def test_urgent_tasks_go_first_and_none_starves(deployment: Deployment) -> None:
     """Tasks that were loaded last run first if they are urgent, and bulk tasks run all along."""
     llm = deployment.llm("--latency", "0.1")
@@ -69,6 +71,7 @@ def test_what_a_tenant_has_too_much_of_is_bulk(
     }
 
 
+@repeated_on_embedded
 def test_a_small_tenant_does_not_wait_behind_a_large_one(deployment: Deployment) -> None:
     """Ten tasks that are loaded behind thousands of another tenant run among the next ones."""
     llm = deployment.llm("--latency", "0.1")

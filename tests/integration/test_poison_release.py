@@ -14,6 +14,7 @@ from agent.judge.guard_rule import DEATHS
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program, pause, until
 
 BATCHES, TASKS = ("one", "two"), 60
@@ -62,6 +63,7 @@ def deaths(deployment: Deployment) -> Counter[str]:
     )
 
 
+@repeated_on_embedded
 def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: Deployment) -> None:
     """A release that raises on every task kills ten of a batch; the others wait uncounted.
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tests.integration.deployment import Deployment
+from tests.integration.installations import repeated_on_embedded
 from tests.servers.process import free_port
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -43,6 +44,7 @@ def rows(shown: str) -> list[str]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
+@repeated_on_embedded
 def test_a_bar_shows_this_run_and_no_log_line_tears_it(
     deployment: Deployment, processes: int
 ) -> None:

@@ -9,6 +9,7 @@ from schemas.task.envelope import BATCH_HEADER, Outgoing, is_letter
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 
 DIRECT = 2  # tasks of the inbox, without a key
 
@@ -75,6 +76,7 @@ def test_letters_that_come_back_replay_their_tasks_where_that_is_wanted(
     assert "dead letters written back" in deployment.producer("replay", "--list")
 
 
+@repeated_on_embedded
 def test_letters_without_their_headers_replay_their_tasks_where_that_is_wanted(
     deployment: Deployment, settings: Callable[[Deployment, str], None]
 ) -> None:

@@ -12,6 +12,7 @@ from schemas.task.envelope import Outgoing
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, seeded, task_line
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program, pause
 
 TASKS = 2500  # more than one transaction stores
@@ -105,6 +106,7 @@ def _dead(deployment: Deployment) -> int:
     return deployment.ledger.counts()["dead"]
 
 
+@repeated_on_embedded
 def test_agents_apply_a_replay_whose_command_was_killed(deployment: Deployment) -> None:
     """The command dies as soon as the replay is stored; two agents replay each task once."""
     died(deployment, 400)
@@ -163,6 +165,7 @@ def test_the_command_follows_agents_and_may_be_interrupted(embedded: Deployment)
     assert agent.wait() == 0
 
 
+@repeated_on_embedded
 def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
     """Two replays at once both succeed, and every task is replayed once."""
     died(deployment, 600)
@@ -205,6 +208,7 @@ def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None
     assert checker.violations(run) == []
 
 
+@repeated_on_embedded
 def test_cancelled_batch_comes_back_at_once(deployment: Deployment) -> None:
     """Agents that have just read the cancel run the replayed tasks all the same.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from schemas.runtime.clock import SystemClock
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 
 SLOTS = 4
 TASKS = 40
@@ -29,6 +30,7 @@ def reports(deployment: Deployment) -> list[dict[str, Any]]:
     ]
 
 
+@repeated_on_embedded
 def test_a_report_tells_what_an_agent_does(deployment: Deployment) -> None:
     """While calls are slow, the report has them; when all is done, nothing is left in it."""
     llm = deployment.llm("--latency", "600")

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from schemas.ledger.tables import lock_wait
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.installations import repeated_on_embedded
 
 # A file is read, and written some time later. Two writers at once would lose one of their changes.
 MODULE = """
@@ -54,6 +55,7 @@ def fences(folder: Path) -> list[int]:
     return [int(line.split()[0]) for line in (folder / "log.txt").read_text().splitlines()]
 
 
+@repeated_on_embedded
 def test_agents_hold_a_lock_one_after_the_other(deployment: Deployment) -> None:
     """No change of what the lock protects is lost, and each holder has a higher number."""
     deployment.llm("--latency", "0")
@@ -70,6 +72,7 @@ def test_agents_hold_a_lock_one_after_the_other(deployment: Deployment) -> None:
     assert sorted(results) == fences(folder)
 
 
+@repeated_on_embedded
 def test_the_lock_of_a_killed_agent_goes_to_those_who_wait(deployment: Deployment) -> None:
     """It stays taken until the agent was declared lost; then its task runs again, as any other."""
     deployment.llm("--latency", "0")

@@ -4,10 +4,12 @@ import signal
 from collections.abc import Callable
 
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 
 Settings = Callable[[Deployment, str], None]
 
 
+@repeated_on_embedded
 def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
     """After a resume, every agent takes calls within seconds, and no attempt was counted.
 

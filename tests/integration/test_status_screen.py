@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.terminals import on_terminal
 
 RED, GREEN, YELLOW = "31", "32", "33"
@@ -108,6 +109,7 @@ def test_a_live_screen_draws_over_its_lines(embedded: Deployment) -> None:
     assert re.search(r"\btasks +12 +12\b", "\n".join(screen.last)), screen.last
 
 
+@repeated_on_embedded
 def test_a_killed_agent_is_a_reason_until_its_tasks_run_again(deployment: Deployment) -> None:
     """The survivor takes its tasks, and nothing alarms anybody; without agents the first line does.
 

@@ -10,6 +10,7 @@ from schemas.ledger import migrations
 from schemas.task.envelope import Outgoing
 from schemas.task.trace import trace_of
 from tests.integration.deployment import Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 from tests.servers.collector import Collector, SeenSpan, collecting
 
 Settings = Callable[[Deployment, str], None]
@@ -41,6 +42,7 @@ def trace_id(deployment: Deployment, task_id: int) -> str:
         return trace_of(migrations.ledger_id(connection), task_id).hex()
 
 
+@repeated_on_embedded
 def test_all_attempts_of_a_task_are_one_trace_over_a_replay(
     deployment: Deployment, collector: Collector, settings: Settings
 ) -> None:

@@ -7,6 +7,7 @@ import orjson
 
 from schemas.task.task_types import BUILT_IN
 from tests.integration.deployment import BATCH, Deployment
+from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program
 
 MODULE = """
@@ -73,6 +74,7 @@ def differing(deployment: Deployment) -> bool:
     return "has other settings than" in deployment.producer("status")
 
 
+@repeated_on_embedded
 def test_each_agent_goes_by_its_own_settings(deployment: Deployment) -> None:
     """Every task ends once, by an agent that knows its type, and status shows the difference."""
     llm = deployment.llm("--latency", "0.3")

@@ -3,12 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 from tests.integration.deployment import Deployment
+from tests.integration.installations import repeated_on_embedded
 
 
 def lines(kind: str, count: int) -> list[dict[str, str]]:
     return [{"id": f"{kind}{number}", "type": kind, "prompt": "Write."} for number in range(count)]
 
 
+@repeated_on_embedded
 def test_a_type_waits_for_its_hours_and_holds_nobody_up(deployment: Deployment) -> None:
     """Other tasks are done; status and the agent say why the rest waits, and a change ends that.
 

@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from tests.integration.deployment import BATCH, Deployment, task_line
+from tests.integration.installations import repeated_on_embedded
 
 HANDLER = """
 async def handle(context):
@@ -117,6 +118,7 @@ def test_a_task_of_an_unknown_type_waits_until_an_agent_knows_it(embedded: Deplo
     assert all(task.attempt == 0 for task in embedded.ledger.tasks())
 
 
+@repeated_on_embedded
 def test_a_mixed_group_runs_every_task(deployment: Deployment) -> None:
     """One agent knows the type and another does not: each task comes to the one that knows it."""
     llm = deployment.llm("--latency", "0")
