@@ -22,7 +22,10 @@ def why_still(
     `own` is the id of the agent that asks.
     """
     troubles = [sentence.text for sentence in sentences(report, group)] if report else []
-    troubles += [f"guard of {guard.key}: {guard.reason}; {guard.ahead}" for guard in waiting.guards]
+    troubles += [
+        f"guard of {guard.title}: {guard.reason}; {guard.next_step_text}"
+        for guard in waiting.guards
+    ]
     calls = list(_calls(report, waiting, own))
     pauses = list(_pauses(waiting))
     found = [*troubles, *calls, *pauses]

@@ -53,8 +53,8 @@ def _line(guard: Guard) -> Text:
     """Return a guard as a line; what waits is red, as in `status`."""
     raised = f"{guard.raised_at:%Y-%m-%d %H:%M:%S} UTC"
     return Text.assemble(
-        (shown(guard.key), "bold red"),
-        f": {shown(guard.reason)}; raised {raised}; {guard.ahead}",
+        (shown(guard.title), "bold red"),
+        f": {shown(guard.reason)}; raised {raised}; {guard.next_step_text}",
     )
 
 
@@ -76,7 +76,7 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
         answer.put(batch=options.batch, opened=[guards.as_json(guard) for guard in chosen])
         for guard in chosen:
             await parts.transactions.write(guards.open_one, guard, actor(), "by hand")
-            answer.say(f"{shown(guard.key)}: open; its tasks run again within seconds")
+            answer.say(f"{shown(guard.title)}: open; its tasks run again within seconds")
         if not raised:
             answer.say(f"no guard of batch {options.batch} is raised")
     return 0
@@ -97,4 +97,4 @@ def _raised(connection: Connection, options: argparse.Namespace) -> list[Guard]:
 
 
 def _keys(raised: Sequence[Guard]) -> str:
-    return "; ".join(guard.key for guard in raised)
+    return "; ".join(guard.title for guard in raised)

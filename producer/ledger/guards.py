@@ -105,8 +105,8 @@ def open_one(
         actor=actor,
         action="guard open",
         kind=AuditKind.GUARD,
-        target=raised_guard.key,
-        detail=f"{raised_guard.key}: {reason}",
+        target=raised_guard.title,
+        detail=f"{raised_guard.title}: {reason}",
     )
     return True
 

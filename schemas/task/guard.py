@@ -73,8 +73,8 @@ class Guard:
         return self.look_left >= 0
 
     @property
-    def key(self) -> str:
-        """Return the guard's key, for a person."""
+    def title(self) -> str:
+        """Return the guard's batch, type and route, for a person."""
         route = "any route" if self.route == ANY_ROUTE else f"route {self.route}"
         return f"batch {self.batch}, type {self.type}, {route}"
 
@@ -84,7 +84,7 @@ class Guard:
         return 0.0 if self.looking else round(max(0.0, self.probe_due_in_s), 1)
 
     @property
-    def ahead(self) -> str:
+    def next_step_text(self) -> str:
         """Return the guard's next step, for a person."""
         when = f"in {self.next_look_in_s:.0f} s" if self.next_look_in_s else "now"
         if self.cause == GuardCause.NO_SUCCESS:

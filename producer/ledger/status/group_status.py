@@ -132,7 +132,7 @@ def _waits(
             text = f"no agent alive; start one: python -m agent --group {group}"
             waits.append(Sentence(Urgency.NO_AGENT, ("group", group), text))
         for guard in raised:
-            text = f"guard of {guard.key}: {guard.reason}; {guard.ahead}"
-            waits.append(Sentence(Urgency.GUARD_RAISED, ("guard", guard.key), text))
+            text = f"guard of {guard.title}: {guard.reason}; {guard.next_step_text}"
+            waits.append(Sentence(Urgency.GUARD_RAISED, ("guard", guard.title), text))
     waits += [Sentence(Urgency.HOOKS_GIVEN_UP, ("hook", text), text) for text in hooks_given_up]
     return tuple(waits)

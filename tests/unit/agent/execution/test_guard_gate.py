@@ -243,4 +243,4 @@ def test_between_looks_no_task_asks() -> None:
 )
 def test_a_guard_shows_its_next_step(guard: Guard, text: str) -> None:
     """In `status`, in `guard list` and in the log."""
-    assert guard.ahead == text
+    assert guard.next_step_text == text

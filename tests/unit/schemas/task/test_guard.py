@@ -22,13 +22,13 @@ from tests.support.slots import RAISED
 )
 def test_a_guard_says_what_happens_next(guard: Guard, ahead: str) -> None:
     """A look that is overdue is due now."""
-    assert guard.ahead == ahead
+    assert guard.next_step_text == ahead
 
 
 def test_a_guard_is_named_by_its_key() -> None:
     """Agents that die over tasks raise a guard on any route."""
-    assert RAISED.key == "batch b, type document, route default"
-    assert replace(RAISED, route=ANY_ROUTE).key == "batch b, type document, any route"
+    assert RAISED.title == "batch b, type document, route default"
+    assert replace(RAISED, route=ANY_ROUTE).title == "batch b, type document, any route"
 
 
 def test_a_guard_is_raised_until_it_is_opened() -> None:
