@@ -28,7 +28,7 @@ from schemas.task.guard import Guard, GuardCause
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+CHECK_EVERY_S = 1.0
 IDLE_S = 10.0
 PROMPT_S = 60.0
 # One pass stays short: the most guards that it looks after, in turn, and the most pages of 500
@@ -78,7 +78,7 @@ class GuardKeeper:
     async def run(self) -> None:
         """Make a pass each second until cancelled, and delete old guards each minute."""
         try:
-            await repeat(self._duties, partial(self._clock.sleep, LOOK_S))
+            await repeat(self._duties, partial(self._clock.sleep, CHECK_EVERY_S))
         finally:
             for prompt in self._prompts:
                 prompt.cancel()
@@ -116,16 +116,16 @@ class GuardKeeper:
             if before is None:
                 log.warning(
                     "the guard of %s is raised; its tasks wait: %s; %s",
-                    guard.key,
+                    guard.title,
                     guard.reason,
-                    guard.ahead,
+                    guard.next_step_text,
                     extra={"code": Code.GUARD_RAISED},
                 )
             elif (before.looking, before.look_size) != (guard.looking, guard.look_size):
-                log.info("the guard of %s: %s", guard.key, guard.ahead)
+                log.info("the guard of %s: %s", guard.title, guard.next_step_text)
         for guard_id, guard in self._known.items():
             if guard_id not in raised:
-                log.info("the guard of %s is open, its tasks run again", guard.key)
+                log.info("the guard of %s is open, its tasks run again", guard.title)
         self._known = raised
         self._gate.replace(raised.values(), members)
         self._remind()
@@ -138,7 +138,7 @@ class GuardKeeper:
         if self._known and self._clock.now_s() - self._reminded_s >= REMIND_S:
             self._reminded_s = self._clock.now_s()
             names = [
-                f"the guard of {guard.key} ({guard.reason}; {guard.ahead})"
+                f"the guard of {guard.title} ({guard.reason}; {guard.next_step_text})"
                 for guard in list(self._known.values())[:NAMED_MOST]
             ]
             others = len(self._known) - len(names)

@@ -32,7 +32,7 @@ from schemas.task.hooks import Hooked, HookEvent, HookKind
 from schemas.task.output_pointer import OutputAlteredError
 from schemas.task.wording import counted, one_line
 
-LOOK_S = 1.0
+CHECK_EVERY_S = 1.0
 FREE_S = 5.0
 TELL_S = 3600.0
 MOST = 16  # hooks that run at once in one agent
@@ -142,7 +142,7 @@ class HookRunner:
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(CHECK_EVERY_S):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -317,7 +317,7 @@ class HookRunner:
         """Run due hooks for `timeout_s` at most, or until hurried; then release the others."""
         until_s = self._clock.now_s() + timeout_s
         while self._clock.now_s() < until_s and not hurry() and await self._has_work():
-            await self._clock.sleep(LOOK_S / 4)
+            await self._clock.sleep(CHECK_EVERY_S / 4)
         self._closed = True
         for task in (left := list(self._running)):
             cancel(task)

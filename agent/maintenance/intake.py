@@ -48,7 +48,7 @@ from schemas.task.failures import Disposition
 log = logging.getLogger(__name__)
 
 InboxTask = tuple[Record, NewTask]
-TURN_S = 0.02  # the longest time of reading without a pause
+READ_BURST_S = 0.02  # the longest time of reading without a pause
 
 
 class Intake:
@@ -174,7 +174,7 @@ class Intake:
             else:
                 batch_name, task = line
                 tasks_of.setdefault(batch_name, []).append((record, task))
-            if (took_s := self._clock.now_s() - began_s) > TURN_S:
+            if (took_s := self._clock.now_s() - began_s) > READ_BURST_S:
                 # Pause as long as the reading took, so that slow lines use at most half of the
                 # loop's time.
                 await self._clock.sleep(took_s)

@@ -11,7 +11,7 @@ from producer.replay.applier import Applier, Place
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
 
-LOOK_S = 1.0
+CHECK_EVERY_S = 1.0
 
 
 class Replayer:
@@ -27,7 +27,7 @@ class Replayer:
         self._duty = Duty(name="applying replays", work=self.apply, clock=clock)
         self._places: dict[int, Place] = {}
         self._turns = 0
-        self._wait_s = LOOK_S
+        self._wait_s = CHECK_EVERY_S
 
     async def run(self) -> None:
         """Apply runs until cancelled; look each second whether there is one."""
@@ -36,7 +36,7 @@ class Replayer:
     async def apply(self) -> None:
         """Apply the next page of each unfinished run."""
         # Set before the work, so that a whole pause follows a failure.
-        wait_s, self._wait_s = LOOK_S, LOOK_S
+        wait_s, self._wait_s = CHECK_EVERY_S, CHECK_EVERY_S
         runs = await self._transactions.read(replay_runs.unfinished, self._group)
         places: dict[int, Place] = {}
         # A run that fails holds up those behind it in this turn only.

@@ -17,7 +17,7 @@ from schemas.ledger.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0
+CHECK_EVERY_S = 2.0
 
 
 class ResumeListener:
@@ -43,7 +43,7 @@ class ResumeListener:
 
     async def run(self) -> None:
         """Look for resumed routes until cancelled."""
-        await repeat([self._duty], partial(self._clock.sleep, LOOK_S))
+        await repeat([self._duty], partial(self._clock.sleep, CHECK_EVERY_S))
 
     async def look(self) -> None:
         """Look once, and report newly resumed routes."""

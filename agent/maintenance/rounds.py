@@ -25,7 +25,10 @@ from producer.relay.relay import Relay
 from producer.replay.applier import Applier
 from schemas.runtime.clock import Clock
 
-LOOK_S, RELAY_S, TIDY_S = 1.0, 2.0, 60.0  # the pauses of the rounds
+# The pauses of the rounds.
+RESCUE_EVERY_S = 1.0
+RELAY_EVERY_S = 2.0
+TIDY_EVERY_S = 60.0
 DROP_S = 30.0
 # The last part of each slow round's pause; the whole pause if Kafka may have lost records.
 LOST_S = 5.0
@@ -87,8 +90,8 @@ def repair_rounds(
         *trimmer.duties(duty),
     )
     return [
-        partial(repeat, rescuing, partial(clock.sleep, LOOK_S)),
-        partial(repeat, relaying, partial(clock.sleep, RELAY_S)),
+        partial(repeat, rescuing, partial(clock.sleep, RESCUE_EVERY_S)),
+        partial(repeat, relaying, partial(clock.sleep, RELAY_EVERY_S)),
         partial(repeat, tidying, partial(_pause, clock, lost_records)),
         replayer.run,  # apart from the other duties: a replay at full speed takes minutes
     ]
@@ -121,13 +124,13 @@ def _lost_traces(parts: Parts) -> LostTraces | None:
 
 
 async def _pause(clock: Clock, lost_records: asyncio.Event) -> None:
-    """Wait TIDY_S plus LOST_S, but only LOST_S once Kafka seems to have lost records.
+    """Wait TIDY_EVERY_S plus LOST_S, but only LOST_S once Kafka seems to have lost records.
 
     A loss that was noticed during the last round counts too.
     """
     waited_s = 0.0
-    while waited_s < TIDY_S and not lost_records.is_set():
-        await clock.sleep(LOOK_S)
-        waited_s += LOOK_S
+    while waited_s < TIDY_EVERY_S and not lost_records.is_set():
+        await clock.sleep(RESCUE_EVERY_S)
+        waited_s += RESCUE_EVERY_S
     await clock.sleep(LOST_S)
     lost_records.clear()  # the sweep that follows looks for all records lost until now

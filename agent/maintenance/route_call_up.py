@@ -18,7 +18,7 @@ from schemas.task.wording import counted
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+CHECK_EVERY_S = 1.0
 FEW = 20  # tasks of a route in the first step
 STEPS = 4  # most steps in one look as long as they find nothing
 START_S = 5.0  # by then, this agent has received the other agents' states of routes
@@ -63,7 +63,7 @@ class RouteCallUp:
 
     async def run(self) -> None:
         """Look each second until cancelled."""
-        await repeat([self._duty], partial(self._clock.sleep, LOOK_S))
+        await repeat([self._duty], partial(self._clock.sleep, CHECK_EVERY_S))
 
     def types_changed(self) -> None:
         """Plan a walk: tasks may wait for types whose settings have just changed."""

@@ -19,7 +19,7 @@ from schemas.task.untrusted import describe_error
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-LOOK_S = 5.0
+CHECK_EVERY_S = 5.0
 NAMED = 10
 
 
@@ -75,7 +75,7 @@ class SettingsReader:
         while True:
             await self._clock.sleep(TICK_S)
             asked = self._request.take()
-            if asked or self._clock.now_s() - self._looked_s >= LOOK_S:
+            if asked or self._clock.now_s() - self._looked_s >= CHECK_EVERY_S:
                 self._looked_s = self._clock.now_s()
                 await self.look(asked=asked)
 

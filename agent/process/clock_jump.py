@@ -7,14 +7,14 @@ of the jump.
 from schemas.runtime.clock import Clock
 
 LEAST_S = 60.0  # after a smaller jump, the client's longer wait is accepted
-LOOK_S = 1.0
+CHECK_EVERY_S = 1.0
 
 
 async def wait_for_backward_jump(clock: Clock) -> float:
     """Wait for a backward clock jump of a minute or more; return its size in seconds."""
     ahead_s = clock.utc_s() - clock.now_s()
     while True:
-        await clock.sleep(LOOK_S)
+        await clock.sleep(CHECK_EVERY_S)
         before_s, ahead_s = ahead_s, clock.utc_s() - clock.now_s()
         if before_s - ahead_s >= LEAST_S:
             return before_s - ahead_s

@@ -9,7 +9,7 @@ from pathlib import Path
 from schemas.errors import UnsafeStateError
 from schemas.runtime.clock import Clock
 
-LOOK_S = 3.0
+CHECK_EVERY_S = 3.0
 
 
 class DataFolder:
@@ -27,7 +27,7 @@ class DataFolder:
         Raises UnsafeStateError if a path names another file than before, or none.
         """
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_EVERY_S)
             for path, opened in self._opened.items():
                 if _identity(path) != opened:
                     raise UnsafeStateError(

@@ -27,7 +27,7 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+CHECK_EVERY_S = 1.0
 # Reading the progress takes at most this share of the time.
 SHARE = 0.05
 # After this long without a change, and then repeatedly, the agent logs why nothing moves.
@@ -156,7 +156,7 @@ class Progress:
                 began_s = self._clock.now_s()
                 await self._show_once(view)
                 took_s = self._clock.now_s() - began_s
-                await self._clock.sleep(max(view.look_s, took_s / SHARE))
+                await self._clock.sleep(max(view.check_every_s, took_s / SHARE))
 
     async def _show_once(self, view: View) -> None:
         totals = await self._look()
@@ -207,7 +207,7 @@ class Progress:
             if waits and not any(sentence.about in waits for sentence in now):
                 log.info("work goes on: no route or topic waits")
                 waits.clear()
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_EVERY_S)
 
     def _true(self, found: Sequence[Sentence]) -> list[Sentence]:
         """Return the reasons without types of which no task is open."""
@@ -233,4 +233,4 @@ class Progress:
         while True:
             for line in self._counts.retries.due(self._clock.now_s(), self._group):
                 log.warning("%s", line, extra={"code": Code.ATTEMPTS_FAIL})
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_EVERY_S)

@@ -15,7 +15,7 @@ from producer.screen.live import Bar, bar
 log = logging.getLogger(__name__)
 
 # Time between two reads of the ledger: for a bar, and for the other views.
-BAR_LOOK_S, LOOK_S = 1.0, 5.0
+BAR_EVERY_S, CHECK_EVERY_S = 1.0, 5.0
 LINE_S = 30.0
 
 
@@ -33,7 +33,7 @@ def in_front() -> bool:
 class View(Protocol):
     """Shows the progress of a run."""
 
-    look_s: float
+    check_every_s: float
 
     def show(self, run: GroupRun, totals: Totals, now_s: float) -> None:
         """Show the progress."""
@@ -43,7 +43,7 @@ class View(Protocol):
 class BarView:
     """A bar on a terminal."""
 
-    look_s = BAR_LOOK_S
+    check_every_s = BAR_EVERY_S
 
     def __init__(self, shown: Bar) -> None:
         self._bar = shown
@@ -57,7 +57,7 @@ class BarView:
 class LineView:
     """A log line now and then, while there is work or something changed."""
 
-    look_s = LOOK_S
+    check_every_s = CHECK_EVERY_S
 
     def __init__(self) -> None:
         self._said: Totals | None = None
@@ -77,7 +77,7 @@ class LineView:
 class ParentView:
     """The parent of several agents, which shows one progress for all."""
 
-    look_s = BAR_LOOK_S
+    check_every_s = BAR_EVERY_S
 
     def __init__(self, tell: Callable[[bytes], None]) -> None:
         self._tell = tell

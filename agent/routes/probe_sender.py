@@ -20,7 +20,7 @@ from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.25
+CHECK_EVERY_S = 0.25
 PROMPT = "Reply with OK."
 MAX_TOKENS = 16
 
@@ -40,7 +40,7 @@ class ProbeSender:
             while True:
                 for ticket in self._routes.prompts(self._clock.now_s()):
                     group.create_task(self._probe(ticket))
-                await self._clock.sleep(LOOK_S)
+                await self._clock.sleep(CHECK_EVERY_S)
 
     async def ask(self, route: str, limit_s: float | None = None) -> RouteEvidence:
         """Send the prompt once; return the evidence of its answer.

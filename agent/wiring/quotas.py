@@ -21,7 +21,7 @@ from agent.quota.sync import QuotaSync
 from agent.wiring.core import Dispatch
 from producer.app import Parts
 
-LOOK_S = 1.0  # how often it is checked whether a limit has been set
+CHECK_EVERY_S = 1.0  # how often it is checked whether a limit has been set
 
 
 def quota_gate(parts: Parts) -> QuotaGate:
@@ -80,5 +80,5 @@ def quota_duties(
 async def _once_limited(gate: QuotaGate, clock: Clock, duty: Round) -> None:
     """Run a duty from the time on when a limit is set."""
     while not gate.configured:
-        await clock.sleep(LOOK_S)
+        await clock.sleep(CHECK_EVERY_S)
     await duty()

@@ -14,7 +14,7 @@ from schemas.objects.store import ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import Executor
 
-LOOK_S = 60.0
+CHECK_EVERY_S = 60.0
 
 
 def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
@@ -43,6 +43,6 @@ def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
     duty = Duty(name="the retention", work=retainer.retain, clock=clock)
     renewal = Duty(name="keeping the retention's turn", work=retainer.keep_turn, clock=clock)
     return (
-        partial(repeat, (duty,), partial(clock.sleep, LOOK_S)),
+        partial(repeat, (duty,), partial(clock.sleep, CHECK_EVERY_S)),
         partial(repeat, (renewal,), partial(clock.sleep, RENEW_S)),
     )

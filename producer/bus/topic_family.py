@@ -29,7 +29,7 @@ PARTITIONS = 12  # the default for a topic on Kafka
 EMBEDDED_PARTITIONS = 4
 APPEAR_S = 30.0  # how long brokers may take to show a topic that was just made
 OVERTAKEN_S = 3.0  # how long they may take to show what another program changed
-LOOK_S = 0.2
+CHECK_EVERY_S = 0.2
 # The settings that every topic must have. A retention limit would delete waiting work.
 SETTINGS = {
     "cleanup.policy": "delete",
@@ -157,8 +157,8 @@ class TopicFamily:
             current = (await self._admin.describe([name])).get(name)
             if current not in (None, state) or waited_s >= OVERTAKEN_S:
                 return current or state
-            await self._clock.sleep(LOOK_S)
-            waited_s += LOOK_S
+            await self._clock.sleep(CHECK_EVERY_S)
+            waited_s += CHECK_EVERY_S
 
     async def _change(
         self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None
@@ -239,8 +239,8 @@ class TopicFamily:
                     f"the cluster does not show {shown} yet; check its brokers, then run: "
                     f"python -m producer topics apply --group {self._topics.group}"
                 )
-            await self._clock.sleep(LOOK_S)
-            waited_s += LOOK_S
+            await self._clock.sleep(CHECK_EVERY_S)
+            waited_s += CHECK_EVERY_S
         return states
 
     async def stored_ids(self) -> StoredIds | None:

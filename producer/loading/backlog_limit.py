@@ -6,7 +6,7 @@ from producer.ledger import tally
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
 
-LOOK_S = 2.0
+CHECK_EVERY_S = 2.0
 
 
 class BacklogLimit:
@@ -40,7 +40,7 @@ class BacklogLimit:
                     f"are fewer than {self._most:,}"
                 )
             self._is_told = True
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_EVERY_S)
         self._is_told = False
 
     async def _unfinished(self) -> int:

@@ -21,7 +21,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
-LOOK_S = 0.5
+CHECK_EVERY_S = 0.5
 STILL_S = 30.0  # without progress, after which the command says so
 
 
@@ -97,7 +97,7 @@ class Replay:
                 )
                 applies = True
             if not applies:
-                await self._clock.sleep(LOOK_S)
+                await self._clock.sleep(CHECK_EVERY_S)
                 continue
             step = await self._applier.advance(run, place)
             place = step.place

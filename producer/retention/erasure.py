@@ -17,7 +17,7 @@ from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
 WAIT_S = 60.0  # for tasks that run
-LOOK_S = 1.0
+CHECK_EVERY_S = 1.0
 
 
 class Erasure:
@@ -53,7 +53,7 @@ class Erasure:
         until_s = self._clock.now_s() + WAIT_S
         ran = bool(self._erased.running)
         while self._erased.running and self._clock.now_s() < until_s:
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_EVERY_S)
             running, self._erased.running = set(self._erased.running), []
             await self._all(sorted(running, reverse=True))
         if ran and self._subject.tenant is not None:

@@ -13,7 +13,7 @@ from producer.ledger.retention import erasures
 from producer.ledger.retention.erasures import Erased, Subject
 from producer.ledger.status import group_sums
 from producer.relay import record_builder
-from producer.retention.erasure import LOOK_S, WAIT_S, Erasure
+from producer.retention.erasure import CHECK_EVERY_S, WAIT_S, Erasure
 from schemas.ledger import tables
 from schemas.task.codec import POINTER
 from schemas.task.output_pointer import OutputPointer
@@ -188,7 +188,7 @@ class Meanwhile(HandClock):
 
     async def sleep(self, delay_s: float) -> None:
         await super().sleep(delay_s)
-        if delay_s == LOOK_S and self._happen:
+        if delay_s == CHECK_EVERY_S and self._happen:
             self._happen()
             self._happen = None
 

@@ -14,7 +14,7 @@ from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import QUARANTINE
 from producer.replay import records, runs
 from producer.replay.applier import Place, share
-from producer.replay.runner import LOOK_S, STILL_S
+from producer.replay.runner import CHECK_EVERY_S, STILL_S
 from producer.replay.runs import Cursor
 from schemas.ledger import tables
 from schemas.task.envelope import decode
@@ -298,7 +298,7 @@ async def test_the_command_says_that_a_run_stands_still(
     async def live() -> None:
         nonlocal naps
         naps += 1
-        if naps >= 2.5 * STILL_S / LOOK_S:
+        if naps >= 2.5 * STILL_S / CHECK_EVERY_S:
             await replayer.apply()
 
     site.clock.between = live

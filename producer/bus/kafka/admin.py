@@ -36,7 +36,7 @@ Answered = TypeVar("Answered")
 Key = tuple[str, int]
 
 REQUEST_S = 10.0
-LOOK_S = 0.05  # between two looks for the leaders of new partitions
+CHECK_EVERY_S = 0.05  # between two looks for the leaders of new partitions
 MOVED_S = 0.5  # pause before a request is repeated after its leader or coordinator has moved
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -254,7 +254,7 @@ class KafkaTopicAdmin:
                 ends = await self._offsets_now(await self._partitions([topic]), LATEST)
                 if len(ends) >= partitions:
                     return
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_EVERY_S)
         raise unreachable(
             self._config,
             f"the {partitions} partitions of {topic} are created, "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.maintenance.settings_reader import LOOK_S, TICK_S, RereadRequest, SettingsReader
+from agent.maintenance.settings_reader import CHECK_EVERY_S, TICK_S, RereadRequest, SettingsReader
 from schemas.errors import ConfigError
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Config, GuardConfig, LLMConfig, Secret
@@ -160,7 +160,7 @@ def test_a_change_is_seen_within_seconds() -> None:
             asyncio.run(harness.reader.run())
 
     run_for(20.0)
-    assert harness.looks == pytest.approx(20.0 / LOOK_S, abs=1)
+    assert harness.looks == pytest.approx(20.0 / CHECK_EVERY_S, abs=1)
     harness.looks = 0
     harness.request.make()
     run_for(2 * TICK_S)

@@ -13,7 +13,7 @@ from tests.support.clock import HandClock
 class Seen:
     """A view that keeps what it was shown."""
 
-    look_s = 1.0
+    check_every_s = 1.0
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -14,7 +14,7 @@ from agent.reporting.messages import DeadExample, Note, from_line
 from agent.reporting.progress import WARN_S, Progress
 from agent.reporting.retries import Retries
 from agent.reporting.telemetry import Counts
-from agent.reporting.views import LINE_S, LOOK_S
+from agent.reporting.views import CHECK_EVERY_S, LINE_S
 from producer.ledger.dead_letters import error_groups
 from producer.ledger.status import progress
 from producer.ledger.status.progress import Totals, Waiting
@@ -169,7 +169,7 @@ def test_progress_is_logged_every_half_minute(caplog: pytest.LogCaptureFixture) 
 
     lines = [line for line in logged(progress_of(*steps), caplog) if "done" in line]
 
-    assert len(lines) > 600 * LOOK_S / LINE_S - 2
+    assert len(lines) > 600 * CHECK_EVERY_S / LINE_S - 2
     assert "of 600 tasks done, 0." in lines[0]
     assert lines[-1].startswith("600 of 600 tasks done")
 

@@ -5,7 +5,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from producer.loading.backlog_limit import LOOK_S, BacklogLimit
+from producer.loading.backlog_limit import CHECK_EVERY_S, BacklogLimit
 
 
 def waited(most: int, counts: list[int], times: int = 1) -> tuple[list[float], list[str]]:
@@ -38,7 +38,7 @@ def waited(most: int, counts: list[int], times: int = 1) -> tuple[list[float], l
 def test_tasks_wait_until_there_are_fewer_and_a_person_is_told_why() -> None:
     """It is said once, however long that takes."""
     assert waited(10, [12, 11, 10, 9]) == (
-        [LOOK_S] * 3,
+        [CHECK_EVERY_S] * 3,
         ["12 tasks of group g are unfinished: waiting until there are fewer than 10"],
     )
 

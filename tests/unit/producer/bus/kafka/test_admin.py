@@ -108,7 +108,7 @@ def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPat
 
     The controller adds them first, and the caller must find them.
     """
-    monkeypatch.setattr("producer.bus.kafka.admin.LOOK_S", 0.0)
+    monkeypatch.setattr("producer.bus.kafka.admin.CHECK_EVERY_S", 0.0)
     answers = iter((4, 4, 6))
 
     async def done(*_: object) -> None:
