@@ -115,7 +115,7 @@ class HookRunner:
         self._told: frozenset[HookKind] = frozenset()
         duty = partial(Duty, clock=clock)
         self._duties = (
-            duty(name="running hooks", work=self.look),
+            duty(name="running hooks", work=self.run_due),
             duty(name="freeing the hooks of agents that are gone", work=self.free, every_s=FREE_S),
             duty(name="naming this agent's hooks", work=self.tell_again, every_s=TELL_S),
         )
@@ -148,7 +148,7 @@ class HookRunner:
             return
         self._wake.clear()
 
-    async def look(self) -> None:
+    async def run_due(self) -> None:
         """Write what came of hooks that ended, and start those that are due."""
         await self.write_ends()
         if self._hooks.kinds - self._told:

@@ -38,14 +38,14 @@ class ResumeListener:
         self._clock = clock
         self._group = group
         self._routes = routes
-        self._duty = Duty(name="looking for resumed routes", work=self.look, clock=clock)
+        self._duty = Duty(name="looking for resumed routes", work=self.check, clock=clock)
         self._heard: dict[str, datetime] | None = None
 
     async def run(self) -> None:
         """Look for resumed routes until cancelled."""
         await repeat([self._duty], partial(self._clock.sleep, CHECK_EVERY_S))
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look once, and report newly resumed routes."""
         resumes = await self._transactions.read(route_resumes.resumed, self._group)
         heard, self._heard = self._heard, resumes

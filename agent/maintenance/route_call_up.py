@@ -51,7 +51,7 @@ class RouteCallUp:
         self._knows_type = knows_type
         self._is_open = is_open
         self._publishing = publishing
-        self._duty = Duty(name="calling up tasks of open routes", work=self.look, clock=clock)
+        self._duty = Duty(name="calling up tasks of open routes", work=self.check, clock=clock)
         self._closed: set[str] = set()
         self._waited_for: set[str] = set()  # closed routes whose fallbacks are closed too
         self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
@@ -69,7 +69,7 @@ class RouteCallUp:
         """Plan a walk: tasks may wait for types whose settings have just changed."""
         self._begin(set(), self._clock.now_s())
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Learn which routes opened, and take the next steps of a walk that is due."""
         now_s = self._clock.now_s()
         closed = {route.name for route in self._routes if self._routes.closed(route.name, now_s)}

@@ -77,9 +77,9 @@ class SettingsReader:
             asked = self._request.take()
             if asked or self._clock.now_s() - self._looked_s >= CHECK_EVERY_S:
                 self._looked_s = self._clock.now_s()
-                await self.look(asked=asked)
+                await self.reread(asked=asked)
 
-    async def look(self, *, asked: bool = False) -> None:
+    async def reread(self, *, asked: bool = False) -> None:
         """Read the settings once; decide about them if they changed and are whole."""
         before, self._seen = self._seen, await self._read()
         if self._seen == self._decided:

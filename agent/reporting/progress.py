@@ -72,7 +72,7 @@ class Progress:
 
     async def begin(self) -> None:
         """Note where the run begins: what is done already is not its work."""
-        self._send(await self._look())
+        self._send(await self._read_totals())
 
     async def run(self) -> None:
         """Show progress until cancelled."""
@@ -85,7 +85,7 @@ class Progress:
         """Note what became of the run, for the parent."""
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
-                self._send(await self._look())
+                self._send(await self._read_totals())
 
     async def log_stopped(self) -> None:
         """Log how far the run is when somebody ends this agent, and what the agent did of it."""
@@ -141,7 +141,7 @@ class Progress:
         if totals is not None and self._tell is not None:
             self._tell(to_line(totals))
 
-    async def _look(self) -> Totals | None:
+    async def _read_totals(self) -> Totals | None:
         try:
             totals = await self._transactions.read(progress.read, self._group)
         except DatabaseError as error:
@@ -159,7 +159,7 @@ class Progress:
                 await self._clock.sleep(max(view.check_every_s, took_s / SHARE))
 
     async def _show_once(self, view: View) -> None:
-        totals = await self._look()
+        totals = await self._read_totals()
         now_s = self._clock.now_s()
         if totals is not None:
             view.show(self._run, totals, now_s)

@@ -87,11 +87,11 @@ def death_lines(dead: Mapping[str, int], examples: Mapping[str, str], group: str
         example = f", for example {one_line(examples[name])}" if name in examples else ""
         lines.append(f"{counted(number, 'task')} dead with {name}{example}")
     if lines:
-        lines[-1] += f"; more: {look(group)}"
+        lines[-1] += f"; more: {list_dead_command(group)}"
     return lines
 
 
-def look(group: str) -> str:
+def list_dead_command(group: str) -> str:
     """Return the command that shows dead tasks."""
     return f"python -m producer dead list --group {group}"
 
@@ -107,7 +107,7 @@ def dead_lines(group: str, dead_by_batch: Mapping[str, int], *, dead_lately: int
     batches = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
     rest = ", ..." if len(dead) > BATCHES_SHOWN else ""
     total = counted(sum(count for _, count in dead), "task")
-    advice = "" if dead_lately else f"; to see why: {look(group)}"
+    advice = "" if dead_lately else f"; to see why: {list_dead_command(group)}"
     also = " in all" if dead_lately else ""
     return [f"dead in group {group}{also}: {total} ({batches}{rest}){advice}"]
 

@@ -232,7 +232,7 @@ class ObservedCallUp:
         before = len(self.orders)
         until_s = self.clock.at_s + seconds
         while self.clock.at_s < until_s:
-            await self.duty.look()
+            await self.duty.check()
             await self.clock.sleep(1.0)
         return called(self.orders[before:])
 

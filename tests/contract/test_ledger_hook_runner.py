@@ -87,7 +87,7 @@ def run(work: Awaitable[Any]) -> Any:
 
 async def once(runner: HookRunner) -> None:
     """Run what is due once, to its end."""
-    await runner.look()
+    await runner.run_due()
     if runner._running:
         await asyncio.wait(list(runner._running), timeout=30)
     await runner.write_ends()
@@ -240,7 +240,7 @@ def test_a_hurry_gives_a_running_hook_back(world: World) -> None:
     runner = world.runner(hook)
 
     async def work() -> None:
-        await runner.look()
+        await runner.run_due()
         await begun.wait()
         await runner.drain(30.0, hurry=lambda: True)
 

@@ -39,7 +39,7 @@ class Agent:
     async def hears(self) -> list[str]:
         """Look once; return the new routes."""
         self.told.clear()
-        await self._duty.look()
+        await self._duty.check()
         return sorted(self.told)
 
 

@@ -55,7 +55,7 @@ class Harness:
 
     def look(self, *files: Config | str, asked: bool = False) -> None:
         for self.file in files:
-            asyncio.run(self.reader.look(asked=asked))
+            asyncio.run(self.reader.reread(asked=asked))
 
     def _load(self) -> Config:
         self.looks += 1
