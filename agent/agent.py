@@ -13,7 +13,7 @@ from agent.execution.admission import Admission
 from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
-from agent.maintenance.duty import Round
+from agent.maintenance.duty import DutyRound
 from agent.maintenance.group_work import GroupWork
 from agent.maintenance.hook_runner import HookRunner
 from agent.maintenance.intake import Intake
@@ -98,7 +98,7 @@ class Agent:
         failures: Failures,
         hooks: HookRunner,
         group_work: GroupWork,
-        duties: Sequence[Round],
+        duties: Sequence[DutyRound],
         clock: Clock,
         counts: Counts,
         membership: Membership,
@@ -274,7 +274,7 @@ class Reaper:
     def __init__(
         self,
         *,
-        duties: Sequence[Round],
+        duties: Sequence[DutyRound],
         membership: Membership,
     ) -> None:
         self._duties = duties

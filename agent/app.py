@@ -16,7 +16,7 @@ from agent.consumer.known_topics import TopicIds
 from agent.handlers.child import ChildExecutor
 from agent.inflight.limits import InFlightLimits
 from agent.ledger import queries
-from agent.maintenance.duty import Round
+from agent.maintenance.duty import DutyRound
 from agent.maintenance.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.settings_reader import RereadRequest
@@ -220,7 +220,7 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
     )
 
 
-def _duties(parts: Parts, opened: Opened, progress: Progress, ids: TopicIds) -> list[Round]:
+def _duties(parts: Parts, opened: Opened, progress: Progress, ids: TopicIds) -> list[DutyRound]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
     duties = [ids.run, progress.run, data_folder(parts).run]
     if opened.board is not None:

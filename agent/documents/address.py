@@ -17,7 +17,7 @@ from ipaddress import (
     ip_network,
 )
 
-Address = IPv4Address | IPv6Address
+IPAddress = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -41,7 +41,7 @@ _ISATAP = 0x5EFE  # with either value of the bit that marks the address in it as
 _UNIQUE_BIT = 0x0200_0000
 
 
-def is_public(address: Address) -> bool:
+def is_public(address: IPAddress) -> bool:
     """Return whether an address belongs to one host of the internet and has no other in it."""
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
@@ -55,7 +55,7 @@ def _is_isatap(address: IPv6Address) -> bool:
     return middle & ~_UNIQUE_BIT == _ISATAP
 
 
-def parsed(text: str) -> Address | None:
+def parsed(text: str) -> IPAddress | None:
     """Parse an address; return None for any other text and for an address with a zone."""
     try:
         address = ip_address(text)

@@ -9,14 +9,14 @@ from typing import TypeVar
 from schemas.runtime.executors import Executor
 from schemas.task.untrusted import contained
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 _FEW_BYTES = 64 << 10  # below this, hashing or decoding costs less than a thread switch
 
 
-async def run(executor: Executor, call: Callable[[], Result], *, size: int) -> Result:
+async def run(executor: Executor, call: Callable[[], T], *, size: int) -> T:
     """Return the result of `call`, which works on `size` bytes; its errors are Exceptions."""
 
-    def work() -> Result:
+    def work() -> T:
         with contained():
             return call()
 

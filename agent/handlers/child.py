@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from agent.process import child_process
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 LEAVE_S = 1.0
 LIMIT_S = 10.0  # the limit of one call; all other calls wait behind it
@@ -37,7 +37,7 @@ class ChildExecutor:
         self._turn = asyncio.Lock()
         self._closed = False
 
-    async def __call__(self, call: Callable[[], Result]) -> Result:
+    async def __call__(self, call: Callable[[], T]) -> T:
         """Return the result of `call`.
 
         Raises TimeoutError for a call that exceeds its limit, and BrokenProcessPool for a call that
@@ -52,7 +52,7 @@ class ChildExecutor:
                     raise
             return await self._run(call)  # an earlier call may have killed the child
 
-    async def _run(self, call: Callable[[], Result]) -> Result:
+    async def _run(self, call: Callable[[], T]) -> T:
         if self._closed:
             raise BrokenProcessPool("the executor is closed")
         is_new = self._shared is None

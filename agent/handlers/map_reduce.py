@@ -56,7 +56,7 @@ The task:
 
 The answers:
 {answers}"""
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 _FIELDS = re.compile(r"\{(?:prompt|answers)\}")
 
@@ -246,12 +246,12 @@ class _LongDocument:
         return Dead(Failure(ErrorClass.TOO_LONG, text), self._context.spent)
 
 
-async def _some_at_once(calls: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
+async def _some_at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     """Run calls, a few at a time; return their results.
 
     The first failure cancels the others.
     """
-    results: dict[int, Result] = {}
+    results: dict[int, T] = {}
     waiting = iter(enumerate(calls))
 
     async def work() -> None:

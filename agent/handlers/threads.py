@@ -55,12 +55,12 @@ class HandlerThreads:
         loop = asyncio.get_running_loop()
         thread = self._idle.pop() if self._idle else _Thread()
         served = ServedCalls(context)
-        ended: asyncio.Future[_Result] = loop.create_future()
+        ended: asyncio.Future[_ThreadResult] = loop.create_future()
         blocking = BlockingContext(view=context, ask=ThreadCalls(served, loop).ask)
         # The context variables are the attempt's, as those of an async handler are.
         call = partial(contextvars.copy_context().run, _checked, function, blocking)
 
-        def note(result: _Result) -> None:
+        def note(result: _ThreadResult) -> None:
             loop.call_soon_threadsafe(self._note, thread, ended, result)
 
         thread.give(_Job(call, note))
@@ -80,7 +80,9 @@ class HandlerThreads:
             raise result.error
         return result.value
 
-    def _note(self, thread: "_Thread", ended: "asyncio.Future[_Result]", result: "_Result") -> None:
+    def _note(
+        self, thread: "_Thread", ended: "asyncio.Future[_ThreadResult]", result: "_ThreadResult"
+    ) -> None:
         """Note that a function has ended, perhaps long after its attempt."""
         self._left.discard(thread)
         self._idle.append(thread)
@@ -96,7 +98,7 @@ class HandlerThreads:
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class _ThreadResult:
     value: Any = None
     error: BaseException | None = None
 
@@ -104,7 +106,7 @@ class _Result:
 @dataclass(frozen=True, slots=True)
 class _Job:
     call: Callable[[], Any]
-    ended: Callable[[_Result], None]
+    ended: Callable[[_ThreadResult], None]
 
 
 class _Thread(threading.Thread):
@@ -129,11 +131,11 @@ class _Thread(threading.Thread):
             del job, result  # the next job may come late
 
 
-def _run(call: Callable[[], Any]) -> _Result:
+def _run(call: Callable[[], Any]) -> _ThreadResult:
     try:
-        return _Result(call())
+        return _ThreadResult(call())
     except BaseException as error:  # noqa: BLE001 - the attempt raises it again
-        return _Result(error=error)
+        return _ThreadResult(error=error)
 
 
 def _checked(function: BlockingHandler, context: BlockingContext) -> Any:

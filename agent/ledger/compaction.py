@@ -35,7 +35,7 @@ TURN = "compaction"  # the row that the agent locks whose turn it is
 LETTERS_READ = 200  # dead letters that are read to find one for a group
 FORGOTTEN_AT_ONCE = 20  # minutes, or hours, that one transaction deletes
 
-Key = tuple[Any, ...]
+RowKey = tuple[Any, ...]
 Roll = dict[str, Any]  # a row of a roll-up
 
 
@@ -200,11 +200,11 @@ def _failures(connection: Connection, rows: Sequence[Row[Any]], most: int) -> li
     return [_failure(row, chosen[key], found.get(key, 0)) for key, row in ends]
 
 
-def _failure_key(row: Row[Any]) -> Key:
+def _failure_key(row: Row[Any]) -> RowKey:
     return tuple([getattr(row, name) for name in _FAILURE_KEY])
 
 
-def _known(connection: Connection, keys: Sequence[Key]) -> dict[Key, int]:
+def _known(connection: Connection, keys: Sequence[RowKey]) -> dict[RowKey, int]:
     """Return the samples of the existing groups to which these keys may belong."""
     fingerprints = sorted({OTHER_FINGERPRINTS, *(key[-1] for key in keys)})
     where = {"batches": sorted({key[0] for key in keys}), "fingerprints": fingerprints}
@@ -212,8 +212,8 @@ def _known(connection: Connection, keys: Sequence[Key]) -> dict[Key, int]:
 
 
 def _chosen(
-    connection: Connection, keys: Sequence[Key], known: Mapping[Key, int], most: int
-) -> dict[Key, Key]:
+    connection: Connection, keys: Sequence[RowKey], known: Mapping[RowKey, int], most: int
+) -> dict[RowKey, RowKey]:
     """Return the group of each key: its own, or a common one once the batch has enough."""
     new = [key for key in keys if key not in known]
     batches = sorted({key[0] for key in new})
@@ -228,7 +228,7 @@ def _chosen(
     return chosen
 
 
-def _sample(connection: Connection, key: Key) -> int:
+def _sample(connection: Connection, key: RowKey) -> int:
     """Return a dead task of the key, or 0 if none is found soon."""
     wanted = dict(zip(_FAILURE_KEY, key, strict=True))
     of_group = (wanted["type"], wanted["tenant"], wanted["route"])
@@ -241,7 +241,7 @@ def _sample(connection: Connection, key: Key) -> int:
     return min(fitting, default=0)
 
 
-def _failure(row: Row[Any], key: Key, sample: int) -> Roll:
+def _failure(row: Row[Any], key: RowKey, sample: int) -> Roll:
     entered = max(0, row.delta)
     return dict(zip(_FAILURE_KEY, key, strict=True)) | {
         "error_class": row.outcome,

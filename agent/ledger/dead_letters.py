@@ -19,7 +19,7 @@ from schemas.ledger.sql import Merge
 from schemas.ledger.tables import batch, dead_letter, dead_line, task, task_attempt
 from schemas.task.failures import UNTRIED
 
-Letter = Mapping[str, Any]  # the columns of a dead letter
+LetterRow = Mapping[str, Any]  # the columns of a dead letter
 
 _NEWEST = Merge(greatest=("task_id",))  # of the tasks that died with one line
 _SUMMED = (task_attempt.c.tokens_in, task_attempt.c.tokens_out, task_attempt.c.cost_micro)
@@ -47,7 +47,7 @@ _TASKS = (
 )
 
 
-def write(connection: Connection, letters: Sequence[Letter]) -> dict[int, Letter]:
+def write(connection: Connection, letters: Sequence[LetterRow]) -> dict[int, LetterRow]:
     """Write dead letters and return them whole, by task.
 
     The given columns say why a task died. The rest is copied from the task and summed over its
@@ -78,7 +78,7 @@ def _lines(tasks: Iterable[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _of_task(row: Any) -> Letter:
+def _of_task(row: Any) -> LetterRow:
     return {
         "batch_id": row.batch_id,
         "type": row.type,

@@ -44,7 +44,7 @@ _DIGESTS = select(task.c.task_key, task.c.digest).where(
 _PRESENT = select(task.c.id).where(task.c.id.in_(bindparam("ids", expanding=True)))
 _DELETE = delete(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
 
-Key = tuple[int, bytes]  # batch, key
+TaskKey = tuple[int, bytes]  # batch, key
 
 
 @dataclass(slots=True)
@@ -120,13 +120,13 @@ def _in_open_batch(settlement: Settlement, cancelled: set[int]) -> Settlement:
     return settlement
 
 
-def _known(connection: Connection, settlements: Sequence[Settlement]) -> dict[Key, bytes]:
+def _known(connection: Connection, settlements: Sequence[Settlement]) -> dict[TaskKey, bytes]:
     """Return the digests of tasks that the batches have under the follow-ups' keys."""
     keys: dict[int, set[bytes]] = {}
     for settlement in settlements:
         of_batch = keys.setdefault(settlement.row.batch_id, set())
         of_batch.update(follow_up.key.encode() for follow_up in ordered(settlement))
-    known: dict[Key, bytes] = {}
+    known: dict[TaskKey, bytes] = {}
     for batch_id, page in _pages(keys):
         rows = connection.execute(_DIGESTS, {"of_batch": batch_id, "keys": page})
         known |= {(batch_id, bytes(row.task_key)): bytes(row.digest) for row in rows}
@@ -141,7 +141,7 @@ def _pages(keys: Mapping[int, set[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _decide(
-    settlements: Sequence[Settlement], known: Mapping[Key, bytes], first_id: int
+    settlements: Sequence[Settlement], known: Mapping[TaskKey, bytes], first_id: int
 ) -> tuple[list[Settlement], Family]:
     """Return the settlements as they are settled, and the tasks to make.
 

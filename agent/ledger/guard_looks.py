@@ -50,7 +50,7 @@ _RAISED = guard.c.opened_at.is_(None)
 _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
 
 # Guards whose route is being asked by a prompt, with their `look_at` when that began.
-Asked = Sequence[tuple[int, datetime]]
+RoutePromptGuards = Sequence[tuple[int, datetime]]
 # Returns the routes that a task's value may take, the first one first.
 RoutesOf = Callable[[bytes], Iterable[str]]
 
@@ -58,7 +58,9 @@ RoutesOf = Callable[[bytes], Iterable[str]]
 # ---- the beginning of a look
 
 
-def take_route_turn(connection: Connection, group: str, route: str, wait_s: float) -> Asked:
+def take_route_turn(
+    connection: Connection, group: str, route: str, wait_s: float
+) -> RoutePromptGuards:
     """Take the turn to ask a route for all its due guards; they are due again after `wait_s`."""
     due = (
         guard.c.group_name == group,
@@ -99,7 +101,7 @@ def begin(connection: Connection, group: str, raised: Guard) -> bool:
     return True
 
 
-def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None:
+def begin_asked(connection: Connection, asked: RoutePromptGuards, *, answered: bool) -> None:
     """Begin the looks that waited for the answer of their route.
 
     If the route did not answer, each look is not `vouched`.
@@ -108,7 +110,7 @@ def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None
 
 
 def _begin(
-    connection: Connection, guards: Asked, due: ColumnElement[bool], *, vouched: bool
+    connection: Connection, guards: RoutePromptGuards, due: ColumnElement[bool], *, vouched: bool
 ) -> None:
     """Begin the looks of these guards.
 

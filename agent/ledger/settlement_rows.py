@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.judge import fingerprint
 from agent.ledger import uncounted_ends
-from agent.ledger.dead_letters import Letter
+from agent.ledger.dead_letters import LetterRow
 from agent.outcome import (
     AMOUNTS,
     Cancelled,
@@ -106,7 +106,7 @@ def waits_for_output(outcome: Outcome) -> bool:
     )
 
 
-def letter(settlement: Settlement, outcome: Dead) -> Letter:
+def letter(settlement: Settlement, outcome: Dead) -> LetterRow:
     """Return the columns of a dead letter that say why its task died."""
     failure = outcome.failure
     topic, partition, offset, timestamp_ms = settlement.origin
@@ -129,7 +129,7 @@ def letter(settlement: Settlement, outcome: Dead) -> Letter:
 
 
 def changes(
-    chosen: Sequence[tuple[Settlement, Outcome]], letters: Mapping[int, Letter]
+    chosen: Sequence[tuple[Settlement, Outcome]], letters: Mapping[int, LetterRow]
 ) -> Iterator[TallyChange]:
     """Yield the counts of settlements; `letters` has the dead letter of each task that died.
 
@@ -175,7 +175,7 @@ def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyCh
 
 def hook_orders(
     group: str, chosen: Sequence[tuple[Settlement, Outcome]], hooked: Hooked
-) -> list[hooks.Order]:
+) -> list[hooks.HookOrder]:
     """Return the orders of the hooks that run after these ends."""
     return [
         _hook_order(group, settlement, outcome, *_HOOKS[type(outcome)])
@@ -187,7 +187,7 @@ def hook_orders(
 
 def _hook_order(
     group: str, settlement: Settlement, outcome: Outcome, event: HookEvent, status: str
-) -> hooks.Order:
+) -> hooks.HookOrder:
     row = settlement.row
     of_row = {
         "task_id": row.task_id,
@@ -212,7 +212,7 @@ def _hook_order(
 def _changes_of_failure(
     settlement: Settlement,
     outcome: Retry | Snooze | Moved | Dead | Released | Cancelled,
-    dead_letter: Letter | None,
+    dead_letter: LetterRow | None,
 ) -> list[TallyChange]:
     """Return the counts of an attempt that did not succeed."""
     spent = outcome.spent

@@ -111,8 +111,8 @@ _FORMER_MOVES = (
 _NO_ROW = (None, None, None)
 NO_HOOKS: Hooked = MappingProxyType({})
 
-Kind = TypeVar("Kind", bound=Outcome)
-Ended = Retry | Snooze | Moved | Dead
+T = TypeVar("T", bound=Outcome)
+Unsuccessful = Retry | Snooze | Moved | Dead
 UncountedEnd = Released | Cancelled
 _BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
 
@@ -302,9 +302,7 @@ def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> Non
         connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
 
 
-def _of(
-    chosen: Sequence[tuple[Settlement, Outcome]], kind: type[Kind]
-) -> list[tuple[Settlement, Kind]]:
+def _of(chosen: Sequence[tuple[Settlement, Outcome]], kind: type[T]) -> list[tuple[Settlement, T]]:
     return [(settlement, outcome) for settlement, outcome in chosen if isinstance(outcome, kind)]
 
 
@@ -331,7 +329,7 @@ def _write_attempts(
     rows = [
         settlement_rows.attempt(settlement, outcome, now_utc_s, release)
         for settlement, outcome in chosen
-        if (isinstance(outcome, Ended) and not settlement_rows.waits_for_output(outcome))
+        if (isinstance(outcome, Unsuccessful) and not settlement_rows.waits_for_output(outcome))
         or (isinstance(outcome, UncountedEnd) and outcome.spent.called)
     ]
     insert_rows(connection, task_attempt, rows)

@@ -8,7 +8,7 @@ from schemas.ledger.database import DatabaseError
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import DUTY, Outage
 
-Round = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
+DutyRound = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 
 
 class Duty:

@@ -187,7 +187,7 @@ class GuardKeeper:
         else:
             await self._open(guard, "none of its tasks is left", forgiven=False)
 
-    async def _ask_route(self, route: str, asked: guard_looks.Asked) -> None:
+    async def _ask_route(self, route: str, asked: guard_looks.RoutePromptGuards) -> None:
         answered = (await self._prober.ask(route, PROMPT_S)).effect is Effect.UP
         if answered:
             await self._transactions.write(guard_looks.route_answered, route)

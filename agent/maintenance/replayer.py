@@ -7,7 +7,7 @@ Tested by tests/contract/test_ledger_replayer.py.
 
 from agent.maintenance.duty import Duty, repeat
 from producer.ledger.dead_letters import replay_runs
-from producer.replay.applier import Applier, Place
+from producer.replay.applier import Applier, ReplayCursor
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
 
@@ -25,7 +25,7 @@ class Replayer:
         self._clock = clock
         self._group = group
         self._duty = Duty(name="applying replays", work=self.apply, clock=clock)
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, ReplayCursor] = {}
         self._turns = 0
         self._wait_s = CHECK_EVERY_S
 
@@ -38,12 +38,12 @@ class Replayer:
         # Set before the work, so that a whole pause follows a failure.
         wait_s, self._wait_s = CHECK_EVERY_S, CHECK_EVERY_S
         runs = await self._transactions.read(replay_runs.unfinished, self._group)
-        places: dict[int, Place] = {}
+        places: dict[int, ReplayCursor] = {}
         # A run that fails holds up those behind it in this turn only.
         first = self._turns % max(len(runs), 1)
         self._turns += 1
         for run in (*runs[first:], *runs[:first]):
-            step = await self._applier.advance(run, self._places.get(run.id, Place()))
+            step = await self._applier.advance(run, self._places.get(run.id, ReplayCursor()))
             places[run.id] = step.place
             wait_s = min(wait_s, step.wait_s)
         self._places, self._wait_s = places, wait_s

@@ -12,7 +12,7 @@ from agent.ledger import leases, losses, resource_locks
 from agent.ledger.compaction import CompactionLimits
 from agent.maintenance.canceller import Canceller
 from agent.maintenance.compactor import Compactor
-from agent.maintenance.duty import Duty, Round, repeat
+from agent.maintenance.duty import Duty, DutyRound, repeat
 from agent.maintenance.lost_traces import LostTraces
 from agent.maintenance.replayer import Replayer
 from agent.maintenance.rescuer import Rescuer
@@ -45,7 +45,7 @@ def repair_rounds(
     ask_about_tasks_of: Callable[[frozenset[int]], None],
     ask_about_batches: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
-) -> Sequence[Round]:
+) -> Sequence[DutyRound]:
     """Return the rounds of repairs.
 
     The duties of a round run one after another, so slow duties never run at the same time.

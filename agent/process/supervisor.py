@@ -50,7 +50,7 @@ class Backoff:
 
 
 @dataclass(slots=True)
-class _Child:
+class _ChildProcess:
     number: int
     due_s: float | None  # when to start it; None while it runs, and forever once it is done
     process: "Popen[bytes] | None" = None
@@ -126,7 +126,7 @@ class Supervisor:
         self._jitter = jitter
         self._backoff = backoff
         self._watch = watch
-        self._children = [_Child(number, clock.now_s()) for number in range(1, count + 1)]
+        self._children = [_ChildProcess(number, clock.now_s()) for number in range(1, count + 1)]
         self._signals = 0
         self._stopping = self._done = False
         self._code = 0
@@ -171,7 +171,7 @@ class Supervisor:
             if child.errors is not None and child.errors.open:
                 self._show(child.errors.lines())
 
-    def _hear(self, child: _Child, lines: Sequence[bytes]) -> None:
+    def _hear(self, child: _ChildProcess, lines: Sequence[bytes]) -> None:
         for line in lines:
             words = {word for word in Word if word.value in line}
             if len(line) <= len(words):
@@ -190,7 +190,7 @@ class Supervisor:
                 child.started_s, child.due_s = now_s, None
                 self._start(child)
 
-    def _start(self, child: _Child) -> None:
+    def _start(self, child: _ChildProcess) -> None:
         """Start a child.
 
         A temporary lack of processes or memory, or a program file that is being replaced, ends no
@@ -214,7 +214,7 @@ class Supervisor:
             return
         log.info("agent %d started, process %d", child.number, child.process.pid)
 
-    def _close(self, child: _Child) -> None:
+    def _close(self, child: _ChildProcess) -> None:
         """Take in the last that an ended child said and wrote."""
         if child.report is not None:
             self._hear(child, child.report.close())
@@ -266,7 +266,7 @@ class Supervisor:
                     self._close(child)
                     self._judge(child, code, frozenset(child.words))
 
-    def _judge(self, child: _Child, code: int, words: frozenset[Word]) -> None:
+    def _judge(self, child: _ChildProcess, code: int, words: frozenset[Word]) -> None:
         """Decide whether an ended child is restarted.
 
         A handler may have ended the process, with any exit code.
@@ -292,7 +292,7 @@ class Supervisor:
         else:
             self._schedule_restart(child, _how_ended(code))
 
-    def _keep_bad_code(self, child: _Child, code: int) -> None:
+    def _keep_bad_code(self, child: _ChildProcess, code: int) -> None:
         """Keep the first bad exit code of a drain.
 
         SIGTERM ends a child that had not yet begun, which does no harm.
@@ -312,7 +312,7 @@ class Supervisor:
         for child in self._children:
             child.due_s = None
 
-    def _schedule_restart(self, child: _Child, reason: str) -> None:
+    def _schedule_restart(self, child: _ChildProcess, reason: str) -> None:
         if self._done:
             log.warning(
                 "agent %d %s after the work was done",

@@ -25,7 +25,7 @@ _HUGE_CHARS = 17 << 20  # larger than any reply that an agent accepts
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _PreparedReply:
     """The status and bytes of an answer, and the tokens of prompt and answer."""
 
     status: int
@@ -139,7 +139,7 @@ class Service:
 
         return ResponsePlan(answer, done=done)
 
-    def _with_limits(self, answer: _Answer) -> bytes:
+    def _with_limits(self, answer: _PreparedReply) -> bytes:
         """Return the bytes of an answer, with the headers that say what is left of the limits."""
         if self._limits is None or not self._shows_limits:
             return answer.raw
@@ -147,12 +147,12 @@ class Service:
         lines = (f"{name}: {value}" for name, value in self._limits.headers().items())
         return b"\r\n".join((head, *(line.encode() for line in lines), rest))
 
-    def _answer(self, body: dict[str, Any], fault: str | None) -> _Answer:
+    def _answer(self, body: dict[str, Any], fault: str | None) -> _PreparedReply:
         if fault is not None and fault.isdigit():
-            return _Answer(int(fault), self._failed(int(fault)))
+            return _PreparedReply(int(fault), self._failed(int(fault)))
         if fault == "quota":
             text = "You exceeded your current quota, please check your plan and billing."
-            return _Answer(_TOO_MANY, _error(_TOO_MANY, "insufficient_quota", text))
+            return _PreparedReply(_TOO_MANY, _error(_TOO_MANY, "insufficient_quota", text))
         try:
             text = text_of(body["messages"])
         except (LookupError, TypeError):
@@ -165,7 +165,7 @@ class Service:
         except (ValueError, orjson.JSONEncodeError) as wrong:
             return _bad_request(str(wrong))
         usage = completion["usage"]
-        return _Answer(
+        return _PreparedReply(
             _OK,
             response(
                 _OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"}
@@ -182,11 +182,11 @@ class Service:
         return _error(status, "rate_limit_exceeded", "a rehearsed rate limit", headers)
 
 
-def _bad_request(text: str) -> _Answer:
-    return _Answer(_BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", text))
+def _bad_request(text: str) -> _PreparedReply:
+    return _PreparedReply(_BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", text))
 
 
-def _size(body: Mapping[str, Any], answer: _Answer) -> RehearsedCall:
+def _size(body: Mapping[str, Any], answer: _PreparedReply) -> RehearsedCall:
     """Return the size of a call; the longest answer is the answer if the request names none."""
     named = body.get("max_completion_tokens", body.get("max_tokens"))
     most_out = named if isinstance(named, int) else 0

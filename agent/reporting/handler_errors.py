@@ -15,7 +15,7 @@ MOST_KINDS = 200
 
 
 @dataclass(slots=True)
-class _Kind:
+class _ErrorKind:
     """Errors that are alike: of one type of task, at one place, with one fingerprint."""
 
     task_type: str
@@ -45,7 +45,7 @@ class HandlerErrors:
 
     def __init__(self, most_kinds: int = MOST_KINDS) -> None:
         self._most_kinds = most_kinds
-        self._kinds: dict[tuple[str, str, bytes], _Kind] = {}
+        self._kinds: dict[tuple[str, str, bytes], _ErrorKind] = {}
         self._others = 0
 
     def note(
@@ -67,7 +67,7 @@ class HandlerErrors:
         if kind is not None:
             self._count(kind, text, now_s)
         elif len(self._kinds) < self._most_kinds:
-            self._kinds[key] = _Kind(task_type, place, task, text, now_s)
+            self._kinds[key] = _ErrorKind(task_type, place, task, text, now_s)
             message = "%s: handler of type %s failed at %s: %s"
             log.warning(
                 message,
@@ -90,7 +90,7 @@ class HandlerErrors:
             )
         return lines
 
-    def _count(self, kind: _Kind, text: str, now_s: float) -> None:
+    def _count(self, kind: _ErrorKind, text: str, now_s: float) -> None:
         kind.count += 1
         kind.text = text
         if now_s - kind.logged_s >= AGAIN_S:

@@ -24,17 +24,17 @@ class Note:
     code: str
 
 
-Message = Totals | DeadExample | Note
-_NAMES: dict[str, type[Message]] = {"totals": Totals, "example": DeadExample, "note": Note}
+ProgressMessage = Totals | DeadExample | Note
+_NAMES: dict[str, type[ProgressMessage]] = {"totals": Totals, "example": DeadExample, "note": Note}
 
 
-def to_line(message: Message) -> bytes:
+def to_line(message: ProgressMessage) -> bytes:
     """Return a message as a line without its end."""
     (name,) = (name for name, form in _NAMES.items() if isinstance(message, form))
     return orjson.dumps({name: asdict(message)})
 
 
-def from_line(line: bytes) -> Message | None:
+def from_line(line: bytes) -> ProgressMessage | None:
     """Return the message of a line; None if it is none. A handler may write anything."""
     try:
         ((name, values),) = orjson.loads(line).items()

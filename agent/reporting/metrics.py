@@ -32,7 +32,7 @@ WAIT_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0
 GROUP_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # A value that is read at each scrape: its name, its meaning, and the function that returns it.
-Reading = tuple[str, str, Callable[[], float]]
+MetricSource = tuple[str, str, Callable[[], float]]
 
 
 class AgentMetrics(Collector):
@@ -47,8 +47,8 @@ class AgentMetrics(Collector):
         *,
         group: str,
         routes: Sequence[str],
-        counters: Sequence[Reading],
-        gauges: Sequence[Reading],
+        counters: Sequence[MetricSource],
+        gauges: Sequence[MetricSource],
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._group = group

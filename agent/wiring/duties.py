@@ -9,7 +9,7 @@ from functools import partial
 
 from agent.execution.resource_locks import ResourceLocks
 from agent.inflight.partitions import Partitions
-from agent.maintenance.duty import Duty, Round, repeat
+from agent.maintenance.duty import Duty, DutyRound, repeat
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.maintenance.hook_runner import HookRunner
 from agent.maintenance.intake import Intake
@@ -44,7 +44,7 @@ class Built:
     hook_runner: HookRunner
 
 
-def duties(chosen: Chosen, built: Built) -> Sequence[Round]:
+def duties(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
     """Build the duties of an agent."""
     of_routes = _route_duties(chosen, built)
     reporter = _reporter(chosen, built)
@@ -62,7 +62,7 @@ def duties(chosen: Chosen, built: Built) -> Sequence[Round]:
     )
 
 
-def _repairs(chosen: Chosen, built: Built) -> Sequence[Round]:
+def _repairs(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
     common, claimer = built.common, built.dispatching.claimer
     return repair_rounds(
         chosen.parts,
@@ -88,7 +88,7 @@ class _RouteDuties:
 
     keeper: GuardKeeper
     call_up: RouteCallUp
-    rounds: Sequence[Round]
+    rounds: Sequence[DutyRound]
 
 
 def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
@@ -119,13 +119,13 @@ def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
     return _RouteDuties(keeper, call_up, rounds)
 
 
-def _lock_round(locks: ResourceLocks, clock: Clock) -> Round:
+def _lock_round(locks: ResourceLocks, clock: Clock) -> DutyRound:
     """Return the round of the locks; it waits by itself while there is nothing to do."""
     duty = Duty(name="taking and giving back locks", work=locks.run_once, clock=clock)
     return partial(repeat, (duty,), partial(clock.sleep, 0.0))
 
 
-def _hook_rounds(chosen: Chosen, runner: HookRunner) -> Sequence[Round]:
+def _hook_rounds(chosen: Chosen, runner: HookRunner) -> Sequence[DutyRound]:
     """Return the round that runs hooks; none if the settings have no hooks and cannot change."""
     return (runner.run,) if runner.kinds or chosen.rereading is not None else ()
 
@@ -145,12 +145,12 @@ def _reporter(chosen: Chosen, built: Built) -> Reporter:
     )
 
 
-def _watches(chosen: Chosen, executing: Execution) -> Sequence[Round]:
+def _watches(chosen: Chosen, executing: Execution) -> Sequence[DutyRound]:
     watch = chosen.instruments.watch
     return () if watch is None else (lambda: watch.run(executing.slots.work_of),)
 
 
-def _quotas(chosen: Chosen, built: Built) -> Sequence[Round]:
+def _quotas(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
     return quota_duties(
         chosen.parts,
         gate=built.gates.quotas,
@@ -165,7 +165,7 @@ def _quotas(chosen: Chosen, built: Built) -> Sequence[Round]:
 
 def _rereading(
     chosen: Chosen, built: Built, reporter: Reporter, of_routes: _RouteDuties
-) -> Sequence[Round]:
+) -> Sequence[DutyRound]:
     """Return the duties that read the settings again."""
     how, handling = chosen.rereading, built.handling
     if how is None:

@@ -11,7 +11,7 @@ from urllib.request import getproxies_environment
 from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.handlers.hooks import Hook, Hooks
-from agent.maintenance.duty import Round
+from agent.maintenance.duty import DutyRound
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.maintenance.intake import Intake
 from agent.maintenance.reporter import Reporter
@@ -124,7 +124,7 @@ class LiveSettings:
 
 def reread_duties(
     live: LiveSettings, how: Rereading, *, counts: Counts, executor: Executor
-) -> Sequence[Round]:
+) -> Sequence[DutyRound]:
     """Return the duties that read the settings again, and close clients that nobody uses then."""
     clock, route_clients = live.parts.clock, live.route_clients
     reader = SettingsReader(

@@ -6,7 +6,7 @@ Tested by tests/integration/test_archive.py.
 from collections.abc import Sequence
 from functools import partial
 
-from agent.maintenance.duty import Duty, Round, repeat
+from agent.maintenance.duty import Duty, DutyRound, repeat
 from agent.maintenance.retainer import RENEW_S, Retainer
 from producer.app import Parts
 from producer.retention.archiver import Archiver
@@ -17,7 +17,7 @@ from schemas.runtime.executors import Executor
 CHECK_EVERY_S = 60.0
 
 
-def retention_rounds(parts: Parts, executor: Executor) -> Sequence[Round]:
+def retention_rounds(parts: Parts, executor: Executor) -> Sequence[DutyRound]:
     """Return the rounds of the retention; none without the setting `retention.archive`.
 
     `executor` is a thread of its own, since a file takes seconds to make.

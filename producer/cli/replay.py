@@ -12,7 +12,7 @@ from producer.cli.dead import width
 from producer.cli.selection_options import read_selection
 from producer.input.estimate import Estimate
 from producer.ledger.dead_letters import history, reopen, replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import RECORD
 from producer.ledger.store import Batch
 from producer.limits import CAP
@@ -248,7 +248,7 @@ async def _resume(parts: Parts, options: argparse.Namespace, answer: CommandAnsw
 
 
 async def _follow(
-    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, run: Run
+    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, run: ReplayRun
 ) -> int:
     """Follow a replay and report its result; return how many records could not be read."""
     try:
@@ -266,7 +266,7 @@ async def _follow(
     return ended.counts.get(ItemState.UNREAD, 0)
 
 
-def _interrupted(run: Run, group: str) -> str:
+def _interrupted(run: ReplayRun, group: str) -> str:
     """Return what becomes of a replay whose command is interrupted."""
     return (
         f"replay {run.id} goes on without this command while an agent of group {group} runs; "

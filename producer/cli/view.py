@@ -19,7 +19,7 @@ from producer.cli.dead import width
 from producer.cli.outputs import LostOutputs, OutputReader
 from producer.ledger import store
 from producer.ledger.results import export as exports
-from producer.ledger.results.result_lines import Ended, LineOf, docllm_line, openai_line
+from producer.ledger.results.result_lines import ExportedTask, LineOf, docllm_line, openai_line
 from producer.ledger.retention import archives
 from producer.ledger.status import group_status as statuses
 from producer.screen.group_status import status_text
@@ -163,7 +163,7 @@ def _escaped(line_of: LineOf) -> LineOf:
     No answer can move the cursor or hide text.
     """
 
-    def line(ended: Ended) -> bytes | None:
+    def line(ended: ExportedTask) -> bytes | None:
         raw = line_of(ended)
         return raw and escaped(raw.decode()).encode()
 

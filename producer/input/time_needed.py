@@ -28,7 +28,7 @@ class _Load:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class _TimeBound:
     """How long a limit of a route takes at least."""
 
     seconds: float
@@ -74,10 +74,10 @@ class TimeNeeded:
             f"of route {bound.route}"
         )
 
-    def _binding(self) -> _Bound | None:
+    def _binding(self) -> _TimeBound | None:
         """Return the limit that takes longest."""
         bounds = [
-            _Bound(_seconds(name, limit, load), load.route, name, limit)
+            _TimeBound(_seconds(name, limit, load), load.route, name, limit)
             for key, load in self._loads.items()
             for name, limit in self._limits[key].given.items()
             if name in _PERIOD_S

@@ -24,7 +24,7 @@ from schemas.task.wording import counted, one_line
 KNOWN_S = 86_400.0
 LOOK_AT = 1000  # hooks that a sentence counts
 RETRY_PAGE = 500  # hooks that are ordered again in one transaction
-Order = Mapping[str, Any]  # the columns of `hook` that an order gives
+HookOrder = Mapping[str, Any]  # the columns of `hook` that an order gives
 _TEXT_CHARS = 2000
 
 
@@ -37,7 +37,7 @@ def order(
     disposition: str = "",
     error_class: str = "",
     error_text: str = "",
-) -> Order:
+) -> HookOrder:
     """Return an order of the event's hook.
 
     `row` has `task_id`, `batch_id`, `type`, `route` and `attempts` of the attempt that ended.
@@ -53,7 +53,7 @@ def order(
     }
 
 
-def place(connection: Connection, orders: Sequence[Order]) -> None:
+def place(connection: Connection, orders: Sequence[HookOrder]) -> None:
     """Write orders; each is due at once."""
     insert_rows(connection, hook, orders)
 

@@ -14,7 +14,7 @@ from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.agent_families import of_agents
 from producer.metrics.family import gauge
 from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Bound, Scale
+from producer.metrics.scale import Scale, ScaleBound
 from producer.metrics.task_families import of_attempts, of_releases, of_tasks
 from producer.ports import Backlog
 from producer.text.urgency import Urgency
@@ -163,5 +163,5 @@ def _of_scale(group: str, scaled: Scale) -> Iterator[Metric]:
         "docllm_agents_desired_bound",
         "1 for what decides that number.",
         ("group", "by"),
-        {(group, bound): int(bound is scaled.because) for bound in Bound},
+        {(group, bound): int(bound is scaled.because) for bound in ScaleBound},
     )

@@ -109,7 +109,7 @@ class _Server(ThreadingMixIn, TCPServer):
         self.pages, self.token = pages, token
         self._room = threading.BoundedSemaphore(MOST_REQUESTS)
         self._until_s: dict[Any, float] = {}  # by connection
-        super().__init__((address.host, address.port), _Handler)
+        super().__init__((address.host, address.port), _RequestHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False) and not self._take_oldest_place():
@@ -157,7 +157,7 @@ def _end(request: Any) -> None:
         request.shutdown(SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     timeout = REQUEST_S
     server: _Server
 

@@ -19,7 +19,7 @@ TOLERANCE = 0.1
 MINUTE_S = 60.0
 
 
-class Bound(StrEnum):
+class ScaleBound(StrEnum):
     """What decides the number of agents."""
 
     IDLE = "idle"  # nothing is to be done
@@ -101,7 +101,7 @@ class Scale:
     """How many agents are useful, and why; what is None binds nothing."""
 
     desired: int
-    because: Bound
+    because: ScaleBound
     need: int
     quota: int | None
     partitions: int | None
@@ -126,10 +126,10 @@ def scale(load: Workload, wanted: ScaleLimits) -> Scale:
     quota = _fed(load)
     learned = _learned(load)
     others = {
-        Bound.QUOTA: quota,
-        Bound.LEARNED: learned,
-        Bound.PARTITIONS: load.partitions,
-        Bound.MOST: wanted.most,
+        ScaleBound.QUOTA: quota,
+        ScaleBound.LEARNED: learned,
+        ScaleBound.PARTITIONS: load.partitions,
+        ScaleBound.MOST: wanted.most,
     }
     ceilings = {bound: agents for bound, agents in others.items() if agents is not None}
     desired, because = _bound(load, need, ceilings)
@@ -137,27 +137,27 @@ def scale(load: Workload, wanted: ScaleLimits) -> Scale:
         desired = min(desired, wanted.most)
     if desired < wanted.least:
         desired = wanted.least
-        because = because if because in _HOLDS else Bound.LEAST
+        because = because if because in _HOLDS else ScaleBound.LEAST
     return Scale(desired, because, need, quota, load.partitions, learned)
 
 
-_HOLDS = (Bound.IDLE, Bound.BUS, Bound.CLOSED, Bound.WAITS)
+_HOLDS = (ScaleBound.IDLE, ScaleBound.BUS, ScaleBound.CLOSED, ScaleBound.WAITS)
 
 
-def _bound(load: Workload, need: int, ceilings: Mapping[Bound, int]) -> tuple[int, Bound]:
+def _bound(load: Workload, need: int, ceilings: Mapping[ScaleBound, int]) -> tuple[int, ScaleBound]:
     if load.partitions is None:
-        return load.agents, Bound.BUS
+        return load.agents, ScaleBound.BUS
     if not need:
-        return 0, Bound.IDLE
+        return 0, ScaleBound.IDLE
     if load.closed_routes and (load.closed_routes == load.routes or load.has_room):
-        return max(load.agents, 1), Bound.CLOSED
+        return max(load.agents, 1), ScaleBound.CLOSED
     because = min(ceilings, key=lambda bound: ceilings[bound])
     desired = ceilings[because]
     if need <= desired:
-        desired, because = _noticed(need, load.agents, desired), Bound.NEED
+        desired, because = _noticed(need, load.agents, desired), ScaleBound.NEED
     if load.waits and load.has_room and desired > load.agents:
         # How many agents the waiting tasks need can only be measured once the wait ends.
-        return max(load.agents, 1), Bound.WAITS
+        return max(load.agents, 1), ScaleBound.WAITS
     return desired, because
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from producer.app import Parts
 from producer.ledger import store
-from producer.ledger.dead_letters.replay_runs import Run
+from producer.ledger.dead_letters.replay_runs import ReplayRun
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.relay.relay import Relay
 from producer.replay import records, runs, tasks
@@ -30,7 +30,7 @@ AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplayCursor:
     """How far a process is in a run: it has visited the items of `kind` up to the id `after`."""
 
     kind: int = TASK
@@ -45,7 +45,7 @@ class Step:
     left to the relay of some agent.
     """
 
-    place: Place
+    place: ReplayCursor
     wait_s: float = 0.0
     early: int = 0
     unsent: bool = False
@@ -69,7 +69,7 @@ class Applier:
         self._reader = reader
         self._joins = joins
 
-    async def advance(self, run: Run, place: Place) -> Step:
+    async def advance(self, run: ReplayRun, place: ReplayCursor) -> Step:
         """Apply the next page of a run, or end the run if none of its items waits."""
         apply_next = self._next_tasks if place.kind == TASK else self._next_records
         page = await apply_next(run, place.after)
@@ -81,22 +81,22 @@ class Applier:
         await self._relay.send(page.orders)
         crash.reach("replay.page_published")
         unsent = any(order.destination in self._relay.failing for order in page.orders)
-        return Step(Place(place.kind, page.last), early=page.early, unsent=unsent)
+        return Step(ReplayCursor(place.kind, page.last), early=page.early, unsent=unsent)
 
-    async def _turn(self, run: Run, place: Place) -> Step:
+    async def _turn(self, run: ReplayRun, place: ReplayCursor) -> Step:
         """Go on with the other kind of items, or with the first item.
 
         Items that still wait are locked by another process, or wait for their dead letters.
         """
         if place.kind == TASK and run.request.selection.names_records:
-            return Step(Place(QUARANTINE))
+            return Step(ReplayCursor(QUARANTINE))
         ended = await self._transactions.write(runs.end, run.id)
-        return Step(Place(), 0.0 if ended else AGAIN_S)
+        return Step(ReplayCursor(), 0.0 if ended else AGAIN_S)
 
-    async def _next_tasks(self, run: Run, after: int) -> Page | None:
+    async def _next_tasks(self, run: ReplayRun, after: int) -> Page | None:
         return await self._transactions.write(self._apply_tasks, run, after)
 
-    def _apply_tasks(self, connection: Connection, run: Run, after: int) -> Page | None:
+    def _apply_tasks(self, connection: Connection, run: ReplayRun, after: int) -> Page | None:
         if (wait_s := _wait_s(connection, run)) > 0:
             return Page(after, 0, wait_s=wait_s)
         most = SQLITE_TASKS if self._transactions.database.sqlite else TASKS
@@ -106,7 +106,7 @@ class Applier:
             _note_let_through(connection, run, page)
         return page
 
-    async def _next_records(self, run: Run, after: int) -> Page | None:
+    async def _next_records(self, run: ReplayRun, after: int) -> Page | None:
         """Read the next records outside of a transaction, then apply them in one.
 
         Their tasks' ids are taken in a transaction of their own, so that its lock delays nobody.
@@ -157,18 +157,18 @@ def make_applier(
     )
 
 
-def _wait_s(connection: Connection, run: Run) -> float:
+def _wait_s(connection: Connection, run: ReplayRun) -> float:
     """Return in how many seconds the run's rate lets items through."""
     rate = run.request.rate
     return 0.0 if rate is None else runs.wait_s(connection, run.id, rate)
 
 
-def _note_let_through(connection: Connection, run: Run, page: Page) -> None:
+def _note_let_through(connection: Connection, run: ReplayRun, page: Page) -> None:
     if run.request.rate is not None:
         runs.note_let_through(connection, run.id, page.done, run.request.rate)
 
 
-def _page_size(run: Run, most: int) -> int:
+def _page_size(run: ReplayRun, most: int) -> int:
     rate = run.request.rate
     return most if rate is None else share(rate, most)
 

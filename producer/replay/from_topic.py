@@ -29,7 +29,7 @@ from schemas.runtime import crash
 from schemas.task.envelope import BATCH_HEADER, UNREADABLE, digest
 from schemas.task.line import LineError
 
-Cursor = tuple[int, int]  # partition, offset
+PageStart = tuple[int, int]  # partition, offset
 
 # Dead letters in one transaction.
 CHUNK = 500
@@ -69,7 +69,7 @@ class Survey:
     the given ledger.
     """
 
-    places: dict[Name, Cursor] = field(default_factory=dict)
+    places: dict[Name, PageStart] = field(default_factory=dict)
     left: set[Name] = field(default_factory=set)
     letters: int = 0
     own: int = 0

@@ -50,7 +50,7 @@ class ReplayPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dead:
+class _DeadSelection:
     """The dead letters to replay, by error, and those that stay."""
 
     groups: list[ErrorGroup]
@@ -103,14 +103,14 @@ def _of_cancelled(connection: Connection, group: str, request: ReplayRequest) ->
     )
 
 
-def _dead(connection: Connection, group: str, request: ReplayRequest) -> _Dead:
+def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSelection:
     """Return the plan of a request for dead letters.
 
     The roll-ups have every number except that of letters at the cap, which are read one by one if
     they are few. Otherwise the dead letters are counted.
     """
     if not request.selection.with_tasks:
-        return _Dead([], 0, 0, 0)
+        return _DeadSelection([], 0, 0, 0)
     capped = None
     if failure_groups.answers(connection, group, request.selection):
         capped = _read_capped(connection, group, request)
@@ -125,20 +125,22 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _Dead:
         tasks = candidates(connection, group, request, TASK)
         first = _first(tasks, request.selection.limit)
         groups = error_groups.of_tasks(connection, first)
-        return _Dead(groups, _late(connection, first, unindexed(expires_at)), len(capped), closed)
+        return _DeadSelection(
+            groups, _late(connection, first, unindexed(expires_at)), len(capped), closed
+        )
     groups = error_groups.largest_first(error_groups.of_failures(open_ones))
     groups = error_groups.with_examples(connection, groups, open_ones, request.selection)
     tasks = candidates(connection, group, request, TASK, "ix_dead_expires")
-    return _Dead(groups, _late(connection, tasks, expires_at), len(capped), closed)
+    return _DeadSelection(groups, _late(connection, tasks, expires_at), len(capped), closed)
 
 
-def _counted(connection: Connection, group: str, request: ReplayRequest) -> _Dead:
+def _counted(connection: Connection, group: str, request: ReplayRequest) -> _DeadSelection:
     """Return what a request does with dead letters, which are counted one by one."""
     selected = selection_query.tasks(connection, request.selection, group)
     at_cap = unindexed(dead_letter.c.replays) >= request.cap
     tasks = _first(candidates(connection, group, request, TASK), request.selection.limit)
     ready = selection_query.ready(request.selection, request.cap)
-    return _Dead(
+    return _DeadSelection(
         error_groups.of_tasks(connection, tasks),
         _late(connection, tasks, unindexed(dead_letter.c.expires_at)),
         _count(connection, selected.where(at_cap)),

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ReplayRequest, Run
+from producer.ledger.dead_letters.replay_runs import ReplayRequest, ReplayRun
 from producer.relay.relay import Relay
 from producer.replay import runs
-from producer.replay.applier import Applier, Place, Step
+from producer.replay.applier import Applier, ReplayCursor, Step
 from producer.replay.runs import Cursor, DroppedError
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
@@ -33,7 +33,7 @@ class ReplayReport:
     letters. `unsent`: whether the command left records to the relay of some agent.
     """
 
-    run: Run
+    run: ReplayRun
     early: int = 0
     unsent: bool = False
 
@@ -60,7 +60,7 @@ class Replay:
         self._progress = progress
         self._note = note
 
-    async def store(self, actor: str, request: ReplayRequest) -> Run | None:
+    async def store(self, actor: str, request: ReplayRequest) -> ReplayRun | None:
         """Store the items that a request selects now; return the run, None when it has no items."""
         while True:
             try:
@@ -68,7 +68,7 @@ class Replay:
             except DroppedError:
                 continue  # try again: each program drops others only once, at its start
 
-    async def _store(self, actor: str, request: ReplayRequest) -> Run | None:
+    async def _store(self, actor: str, request: ReplayRequest) -> ReplayRun | None:
         def begin(connection: Connection) -> tuple[int, Cursor | None]:
             run_id = runs.begin(connection, self._group, actor, request)
             return run_id, runs.store(connection, self._group, run_id, request, Cursor())
@@ -82,9 +82,9 @@ class Replay:
         crash.reach("replay.stored")
         return await self._transactions.write(replay_runs.find, run_id)
 
-    async def follow(self, run: Run) -> ReplayReport:
+    async def follow(self, run: ReplayRun) -> ReplayReport:
         """Show a run's progress until it has ended; apply it if no agent is alive to do so."""
-        report, place, applies = ReplayReport(run), Place(), False
+        report, place, applies = ReplayReport(run), ReplayCursor(), False
         moved = run.done, self._clock.now_s()
         while not await self._ended(report):
             moved = self._note_stillness(report.run, *moved)
@@ -114,7 +114,7 @@ class Replay:
         self._progress(report.run.done, report.run.total)
         return report.run.ended_at is not None
 
-    def _note_stillness(self, run: Run, done: int, since_s: float) -> tuple[int, float]:
+    def _note_stillness(self, run: ReplayRun, done: int, since_s: float) -> tuple[int, float]:
         """Warn if a run makes no progress; return how far it is, and since when by the clock."""
         now_s = self._clock.now_s()
         if run.done != done:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from producer.input.estimate import Estimate
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import OF_RECORDS, RECORD
 from producer.replay.plan import MOST, SAMPLE, ReplayPlan
 from producer.replay.runner import ReplayReport
@@ -60,7 +60,7 @@ def items(tasks: int, records: int) -> str:
     return " and ".join(parts)
 
 
-def result(run: Run) -> str:
+def result(run: ReplayRun) -> str:
     """Return the result of a run."""
     replayed, skipped, unread = (
         run.counts.get(state, 0)
@@ -103,7 +103,7 @@ def report_lines(report: ReplayReport, unread: Sequence[tuple[int, str]]) -> Ite
         yield "some records are not on their topic yet; any agent sends them"
 
 
-def run_line(run: Run) -> str:
+def run_line(run: ReplayRun) -> str:
     """Return a run on one line: its time, its actor, its selection and its counts."""
     who = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
     return (
@@ -111,7 +111,7 @@ def run_line(run: Run) -> str:
     )
 
 
-def run_json(run: Run) -> dict[str, Any]:
+def run_json(run: ReplayRun) -> dict[str, Any]:
     """Return the form of a run for `--json`."""
     return {
         "id": run.id,
@@ -147,18 +147,18 @@ def plan_json(plan: ReplayPlan, estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _state(run: Run) -> str:
+def _state(run: ReplayRun) -> str:
     if run.ended_at is not None:
         return f"ended {written(run.ended_at)}"
     return "unfinished" if run.request.rate is None else f"unfinished, {rate(run)}"
 
 
-def unfinished_line(run: Run) -> str:
+def unfinished_line(run: ReplayRun) -> str:
     """Return how far an unfinished run is, for `status`, which makes the text safe to show."""
     paced = "" if run.request.rate is None else f", {rate(run)}"
     return f"replay {run.id} by {run.actor}: {run.done} of {run.total} done{paced}"
 
 
-def rate(run: Run) -> str:
+def rate(run: ReplayRun) -> str:
     """Return the most items a second that a run lets through, in words."""
     return f"at most {run.request.rate:g}/s"

@@ -29,7 +29,7 @@ __all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
 log = logging.getLogger(__name__)
 
 DatabaseError = SQLAlchemyError
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 # The server does not know the user, the password or the database.
 _REFUSED = frozenset({1044, 1045, 1049, 1698})
@@ -91,7 +91,7 @@ class Database:
             self._sockets.watch(self.engine)
             self._sockets.watch(self._auto)
 
-    def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+    def run(self, work: Callable[[Connection], T], *, tries: int | None = None) -> T:
         """Return the result of `work`, run in one transaction.
 
         The transaction is retried on every error that may pass, `tries` times (None: until the
@@ -101,7 +101,7 @@ class Database:
         """
         return self._retry(lambda: self._try_once(self.engine.begin(), work), tries)
 
-    def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+    def auto(self, work: Callable[[Connection], T], *, tries: int | None = None) -> T:
         """Run `work` as `run` does, but commit each statement by itself.
 
         On SQLite, use it for reads only.
@@ -173,12 +173,12 @@ class Database:
         self.engine.dispose()
         self._auto.dispose()
 
-    def _autocommit(self, work: Callable[[Connection], Result]) -> Result:
+    def _autocommit(self, work: Callable[[Connection], T]) -> T:
         return self._try_once(self._auto.connect(), work)
 
     def _try_once(
-        self, opened: AbstractContextManager[Connection], work: Callable[[Connection], Result]
-    ) -> Result:
+        self, opened: AbstractContextManager[Connection], work: Callable[[Connection], T]
+    ) -> T:
         with opened as connection:
             try:
                 return work(connection)
@@ -187,7 +187,7 @@ class Database:
                     connection.invalidate()
                 raise
 
-    def _retry(self, once: Callable[[], Result], tries: int | None) -> Result:
+    def _retry(self, once: Callable[[], T], tries: int | None) -> T:
         count = 0
         while True:
             try:

@@ -8,7 +8,7 @@ from schemas.ledger.database import Connection, Database
 from schemas.runtime.executors import Executor
 
 Params = ParamSpec("Params")
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,10 @@ class Transactions:
 
     async def write(
         self,
-        work: Callable[Concatenate[Connection, Params], Result],
+        work: Callable[Concatenate[Connection, Params], T],
         *args: Params.args,
         **kwargs: Params.kwargs,
-    ) -> Result:
+    ) -> T:
         """Return the result of `work`, run in one transaction that is tried until it commits."""
         return await self.executor(
             lambda: self.database.run(lambda connection: work(connection, *args, **kwargs))
@@ -34,10 +34,10 @@ class Transactions:
 
     async def write_once(
         self,
-        work: Callable[Concatenate[Connection, Params], Result],
+        work: Callable[Concatenate[Connection, Params], T],
         *args: Params.args,
         **kwargs: Params.kwargs,
-    ) -> Result:
+    ) -> T:
         """Return the result of `work`, run in one transaction that is not retried."""
         return await self.executor(
             lambda: self.database.run(lambda connection: work(connection, *args, **kwargs), tries=1)
@@ -45,10 +45,10 @@ class Transactions:
 
     async def write_singly(
         self,
-        work: Callable[Concatenate[Connection, Params], Result],
+        work: Callable[Concatenate[Connection, Params], T],
         *args: Params.args,
         **kwargs: Params.kwargs,
-    ) -> Result:
+    ) -> T:
         """Return the result of `work`, whose statements may commit one by one, as on a server."""
         if self.database.sqlite:
             return await self.write(work, *args, **kwargs)
@@ -56,19 +56,19 @@ class Transactions:
 
     async def read(
         self,
-        work: Callable[Concatenate[Connection, Params], Result],
+        work: Callable[Concatenate[Connection, Params], T],
         *args: Params.args,
         **kwargs: Params.kwargs,
-    ) -> Result:
+    ) -> T:
         """Return the result of `work`, which only reads, without a common transaction."""
         return await self._autocommitted(work, *args, **kwargs)
 
     async def _autocommitted(
         self,
-        work: Callable[Concatenate[Connection, Params], Result],
+        work: Callable[Concatenate[Connection, Params], T],
         *args: Params.args,
         **kwargs: Params.kwargs,
-    ) -> Result:
+    ) -> T:
         return await self.executor(
             lambda: self.database.auto(lambda connection: work(connection, *args, **kwargs))
         )

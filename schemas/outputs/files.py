@@ -25,7 +25,7 @@ _FAULTS = {
     errno.ENAMETOOLONG: ObjectFault.WRONG_NAME,
 }
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 def put_new(uri: str, content: bytes, *, root: str) -> None:
@@ -45,7 +45,7 @@ def get(uri: str, *, limit: int) -> bytes:
     return content
 
 
-def _told(uri: str, call: Callable[[], Answer]) -> Answer:
+def _told(uri: str, call: Callable[[], T]) -> T:
     try:
         return call()
     except OSError as error:

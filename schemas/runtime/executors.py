@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 class Executor(Protocol):
     """Runs a blocking call away from the event loop."""
 
-    def __call__(self, call: Callable[[], Result]) -> Awaitable[Result]:
+    def __call__(self, call: Callable[[], T]) -> Awaitable[T]:
         """Return the result of `call`, or raise its error."""
         ...
 
@@ -26,7 +26,7 @@ class ThreadExecutor:
     def __init__(self, title: str, threads: int = 1) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=title)
 
-    def __call__(self, call: Callable[[], Result]) -> Awaitable[Result]:
+    def __call__(self, call: Callable[[], T]) -> Awaitable[T]:
         """Run `call` on a thread of the executor."""
         return asyncio.get_running_loop().run_in_executor(self._pool, call)
 
@@ -41,6 +41,6 @@ class ThreadExecutor:
 class InlineExecutor:
     """An executor on the calling thread, for a loop that has a thread of its own."""
 
-    async def __call__(self, call: Callable[[], Result]) -> Result:
+    async def __call__(self, call: Callable[[], T]) -> T:
         """Run `call` here and now."""
         return call()

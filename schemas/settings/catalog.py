@@ -27,7 +27,7 @@ class Setting:
 
     name: str
     variable: str | None
-    check: kinds.Check
+    check: kinds.CheckValue
     meaning: str
     default: str = ""
 
@@ -36,7 +36,7 @@ class Setting:
 class NamedSetting:
     """A setting of a section that a person names, with its meaning and default as above."""
 
-    check: kinds.Check
+    check: kinds.CheckValue
     meaning: str
     default: str = ""
 

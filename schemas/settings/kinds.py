@@ -22,7 +22,7 @@ from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
 from schemas.task.allowed_uris import folder_uri, require_prefix
 from schemas.task.topics import duration_s
 
-Check = Callable[[Any], Any]
+CheckValue = Callable[[Any], Any]
 
 # The ledger and the bus rely on these settings, and so do docllm's promises.
 FIXED_CLIENT_SETTINGS = (
@@ -89,7 +89,7 @@ def truth(value: Any) -> bool:
     return value
 
 
-def whole(low: int, high: int) -> Check:
+def whole(low: int, high: int) -> CheckValue:
     """Return a check for a whole number, which may be a text, as in the environment."""
 
     def check(value: Any) -> int:
@@ -101,7 +101,7 @@ def whole(low: int, high: int) -> Check:
     return check
 
 
-def real(low: float, high: float) -> Check:
+def real(low: float, high: float) -> CheckValue:
     """Return a check for a number, which may be a text, as in the environment."""
 
     def check(value: Any) -> float:
@@ -177,7 +177,7 @@ def names(value: Any) -> tuple[str, ...]:
     return tuple(text(part) for part in _parts(value, ",", "a list of names"))
 
 
-def choice(values: type[StrEnum]) -> Check:
+def choice(values: type[StrEnum]) -> CheckValue:
     """Return a check for one of these words."""
 
     def check(value: Any) -> StrEnum:
@@ -189,7 +189,7 @@ def choice(values: type[StrEnum]) -> Check:
     return check
 
 
-def choices(values: type[StrEnum]) -> Check:
+def choices(values: type[StrEnum]) -> CheckValue:
     """Return a check for a list of these words."""
 
     def check(value: Any) -> tuple[StrEnum, ...]:
@@ -248,7 +248,7 @@ def trace_link(value: Any) -> str:
     return url
 
 
-def client_setting(name: str) -> Check:
+def client_setting(name: str) -> CheckValue:
     """Return a check for one librdkafka setting, which is passed on as text."""
 
     def check(value: Any) -> str:

@@ -313,7 +313,7 @@ def _section_fault(name: str, *, whole: bool) -> str:
     return ""
 
 
-def _check_of(name: str) -> kinds.Check | None:
+def _check_of(name: str) -> kinds.CheckValue | None:
     if name in SETTINGS:
         return SETTINGS[name].check
     if name.startswith(CLIENT):

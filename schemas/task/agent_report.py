@@ -26,7 +26,7 @@ _TEXT_CHARS = 300
 _TOPICS = 64
 _MOST = 2**63 - 1  # of a number, so that every program can read it
 
-Row = TypeVar("Row")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def _suspect(row: Mapping[str, Any]) -> SuspectReport:
     )
 
 
-def _rows(value: object, read: Callable[[Mapping[str, Any]], Row]) -> tuple[Row, ...]:
+def _rows(value: object, read: Callable[[Mapping[str, Any]], T]) -> tuple[T, ...]:
     rows = value if isinstance(value, list | tuple) else ()
     return tuple(read(row) for row in rows if isinstance(row, dict))
 

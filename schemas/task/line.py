@@ -14,7 +14,7 @@ from typing import Any, Literal
 from schemas.task import line_fields
 from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.lanes import DEFAULT_PRIORITY
-from schemas.task.line_fields import Check
+from schemas.task.line_fields import CheckField
 from schemas.task.line_json import LineError, read_object, reading, refuse_many, refuse_rounded
 from schemas.task.task_types import DOCUMENT, OPENAI
 
@@ -89,7 +89,7 @@ def parse_again(value: bytes) -> TaskLine:
     return _task(value, _ACCEPTED, is_accepted=True)
 
 
-def _task(value: bytes, checks: Mapping[str, Check], *, is_accepted: bool) -> TaskLine:
+def _task(value: bytes, checks: Mapping[str, CheckField], *, is_accepted: bool) -> TaskLine:
     with reading(memory=False):
         if len(value) > MAX_TASK_BYTES:
             raise too_large(len(value))
@@ -120,7 +120,7 @@ def too_large(size_bytes: int) -> LineError:
     return LineError("", f"is {size_bytes} bytes long", fix)
 
 
-def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
+def _docllm(line: dict[str, Any], checks: Mapping[str, CheckField]) -> TaskLine:
     fields = _checked(line, checks)
     if "id" not in fields:
         raise LineError(
@@ -189,7 +189,7 @@ def _openai(line: dict[str, Any]) -> TaskLine:
     )
 
 
-def _checked(line: dict[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
+def _checked(line: dict[str, Any], checks: Mapping[str, CheckField]) -> dict[str, Any]:
     fields = {}
     for name, value in line.items():
         check = checks.get(name)
@@ -199,7 +199,7 @@ def _checked(line: dict[str, Any], checks: Mapping[str, Check]) -> dict[str, Any
     return fields
 
 
-def _unknown(name: str, checks: Mapping[str, Check]) -> LineError:
+def _unknown(name: str, checks: Mapping[str, CheckField]) -> LineError:
     matches = difflib.get_close_matches(name[:100], checks, 1)
     fix = (
         f"did you mean {matches[0]}?"
@@ -241,7 +241,7 @@ def _body(name: str, value: Any) -> dict[str, Any]:
     return body
 
 
-_DOCLLM: dict[str, Check] = {
+_DOCLLM: dict[str, CheckField] = {
     "id": line_fields.key,
     "type": line_fields.name,
     "prompt": line_fields.text,
@@ -262,7 +262,7 @@ _ACCEPTED = _DOCLLM | {
     "schema": line_fields.json_object,
     "input": line_fields.accepted_source,
 }
-_OPENAI: dict[str, Check] = {
+_OPENAI: dict[str, CheckField] = {
     "custom_id": line_fields.key,
     "method": _method,
     "url": _url,

@@ -31,7 +31,7 @@ MAX_MODEL_CHARS = 191
 MAX_ROUTE_CHARS = 64
 MAX_ROUTES = 100  # in one line
 
-Check = Callable[[str, Any], Any]
+CheckField = Callable[[str, Any], Any]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -151,7 +151,7 @@ def name(field: str, value: Any) -> str:
     return str(value)
 
 
-def whole(low: int, high: int) -> Check:
+def whole(low: int, high: int) -> CheckField:
     """Return a check for a whole number from `low` to `high`; 3.0 counts, as in JSON Schema."""
 
     def check(field: str, value: Any) -> int:
@@ -269,7 +269,7 @@ def accepted_source(field: str, value: Any) -> dict[str, Any]:
     }
 
 
-def _source(field: str, value: Any) -> tuple[dict[str, Any], dict[str, Check]]:
+def _source(field: str, value: Any) -> tuple[dict[str, Any], dict[str, CheckField]]:
     """Return an input with the checks of its parts."""
     given = json_object(field, value)
     if ("text" in given) == ("uri" in given):
@@ -322,8 +322,8 @@ def _etag(field: str, value: Any) -> str:
     return str(value)
 
 
-_TEXT: dict[str, Check] = {"text": _any_text}
-_URI: dict[str, Check] = {
+_TEXT: dict[str, CheckField] = {"text": _any_text}
+_URI: dict[str, CheckField] = {
     "uri": _document_uri,
     "size": whole(0, 1 << 50),
     "sha256": _sha256,

@@ -42,7 +42,7 @@ class LineError(ValueError):
         return LineError, (self.field, self.error, self.fix)
 
 
-class _Reading:
+class _ParseGuard:
     """The guard of `reading`."""
 
     def __init__(self, *, memory: bool) -> None:
@@ -60,10 +60,10 @@ class _Reading:
             raise LineError("", f"cannot be read: {describe_error(error)}", fix) from error
 
 
-_READING = {memory: _Reading(memory=memory) for memory in (True, False)}
+_READING = {memory: _ParseGuard(memory=memory) for memory in (True, False)}
 
 
-def reading(*, memory: bool) -> _Reading:
+def reading(*, memory: bool) -> _ParseGuard:
     """Turn whatever the body raises over a line into a LineError.
 
     A MemoryError, which may not be the line's fault, becomes one only with `memory`.

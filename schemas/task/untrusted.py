@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 class ContainedError(Exception):
@@ -46,7 +46,7 @@ def contained() -> _Contained:
     return _CONTAINED
 
 
-def sealed(call: Callable[[], Result]) -> Result:
+def sealed(call: Callable[[], T]) -> T:
     """Run a call whose errors can be sent from a child process to its parent."""
     try:
         with contained():

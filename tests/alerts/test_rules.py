@@ -13,7 +13,7 @@ from producer.ledger.status.group_sums import GroupSums
 from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.families import WAITS, Reading, families
 from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Bound, Scale
+from producer.metrics.scale import Scale, ScaleBound
 from schemas.codes import Code
 from tests.faults.plan import KINDS
 from tests.integration.alert_scenes import PAGES, TICKETS
@@ -104,7 +104,7 @@ def test_each_alert_has_its_section_in_the_runbook() -> None:
 def exported() -> set[str]:
     """Return the names of all metrics, without the endings of histograms."""
     nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), {}, 0, 0, Counter())
-    one = Scale(1, Bound.NEED, 1, None, None)
+    one = Scale(1, ScaleBound.NEED, 1, None, None)
     of_exporter = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in families(Reading(nothing, 1.0, 1.0), RouteLabels([]), one)

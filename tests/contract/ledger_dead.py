@@ -9,7 +9,7 @@ from sqlalchemy import delete
 from agent.outcome import Dead, Failure, Outcome
 from producer.ledger import outbox, quarantine
 from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.status import group_status
 from producer.limits import CAP
@@ -71,7 +71,9 @@ def set_aside(
     return [row.id for row in ledger_db.rows(tables.quarantine)][first:]
 
 
-def stored(ledger_db: LedgerDatabase, request: ReplayRequest, actor: str = "ann") -> Run | None:
+def stored(
+    ledger_db: LedgerDatabase, request: ReplayRequest, actor: str = "ann"
+) -> ReplayRun | None:
     """Store the items that a request selects."""
     request = replace(request, nonce=secrets.token_hex(8))
     run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, actor, request))
@@ -96,7 +98,7 @@ class Applied:
     pages: list[Page] = field(default_factory=list)
 
 
-def applied(ledger_db: LedgerDatabase, run: Run | None, size: int = 500) -> Applied:
+def applied(ledger_db: LedgerDatabase, run: ReplayRun | None, size: int = 500) -> Applied:
     """Apply the tasks of a run to the end, page by page."""
     assert run is not None
     pages: list[Page] = []

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from agent.maintenance.replayer import Replayer
 from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ports import Refusal
 from producer.relay.relay import Relay
 from producer.replay.applier import Applier
@@ -97,7 +97,7 @@ class Site:
     async def apart(self, call: Callable[[], Result]) -> Result:
         return call()
 
-    async def stored(self, request: ReplayRequest) -> Run:
+    async def stored(self, request: ReplayRequest) -> ReplayRun:
         """Store a run while no agent is alive."""
         run = await self.replay.store("ann", request)
         assert run is not None
@@ -121,13 +121,13 @@ class Site:
         """Let the sleeps that the rate causes pass at once, in the database too."""
         self.clock.witness = lambda: self.ledger_db.ago(tables.replay_run.c.next_at, 1)
 
-    def page(self, run: Run) -> Page:
+    def page(self, run: ReplayRun) -> Page:
         """Return the next page of tasks."""
         found = self.ledger_db.run(lambda c: self.applier._apply_tasks(c, run, 0))
         assert found is not None
         return found
 
-    def counts(self, run: Run) -> dict[ItemState, int]:
+    def counts(self, run: ReplayRun) -> dict[ItemState, int]:
         found = self.ledger_db.run(lambda c: replay_runs.find(c, run.id))
         assert found is not None
         return found.counts

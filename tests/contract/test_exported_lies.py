@@ -18,7 +18,7 @@ from producer.ledger import tally
 from producer.ledger.status import snapshot
 from producer.metrics.families import Reading, families
 from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Bound, Scale
+from producer.metrics.scale import Scale, ScaleBound
 from schemas.ledger import tables
 from tests.contract.ledger_ends import Lives
 from tests.contract.ledger_parts import GROUP, LedgerDatabase, only_sqlite
@@ -40,7 +40,7 @@ class Page(Collector):
     def collect(self):  # type: ignore[no-untyped-def] # noqa: ANN201 - the library's
         """Yield the metrics."""
         reading = Reading(self._found, 1000.0, 0.1)
-        return families(reading, ROUTES, Scale(1, Bound.NEED, 1, None, None))
+        return families(reading, ROUTES, Scale(1, ScaleBound.NEED, 1, None, None))
 
     def text(self) -> str:
         registry = CollectorRegistry()

@@ -3,7 +3,7 @@
 from agent.outcome import Cancelled
 from agent.ports import Verdict
 from producer.ledger import cancel
-from producer.ledger.dead_letters.replay_runs import ItemState, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRun
 from producer.replay import tasks
 from schemas.ledger import tables
 from schemas.task.states import Status
@@ -20,7 +20,7 @@ def cancelled(ledger_db: LedgerDatabase, *keys: str) -> list[int]:
     return ids
 
 
-def asked(ledger_db: LedgerDatabase) -> Run:
+def asked(ledger_db: LedgerDatabase) -> ReplayRun:
     """Store a replay of cancelled tasks, as if it were requested between the cancel and now."""
     run = stored(ledger_db, request(cancelled=True))
     assert run is not None

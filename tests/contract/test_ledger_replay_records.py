@@ -8,7 +8,7 @@ import pytest
 from producer.ledger import batch_options, store
 from producer.ledger.batch_options import TaskDefaults
 from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRun
 from producer.ledger.outbox import TASK, unpack
 from producer.ledger.store import Origin
 from producer.loading import foreign_records
@@ -32,7 +32,7 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
     return b'{"id":"%s","prompt":"%s"}' % (key.encode(), prompt.encode())
 
 
-def read(ledger_db: LedgerDatabase, run: Run, after: int, size: int) -> dict[int, Line]:
+def read(ledger_db: LedgerDatabase, run: ReplayRun, after: int, size: int) -> dict[int, Line]:
     """Read the next records of a run."""
     reader = RecordReader(
         group=GROUP, max_attempts_of=lambda _: 5, apart=InlineExecutor(), failed=lambda _: None
@@ -41,7 +41,7 @@ def read(ledger_db: LedgerDatabase, run: Run, after: int, size: int) -> dict[int
 
 
 def applied(
-    ledger_db: LedgerDatabase, run: Run | None, size: int = 50, *, joins: bool = False
+    ledger_db: LedgerDatabase, run: ReplayRun | None, size: int = 50, *, joins: bool = False
 ) -> tuple[list[Page], dict[ItemState, int]]:
     """Apply the records of a run; return its pages and its counts."""
     assert run is not None

@@ -13,7 +13,7 @@ from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import QUARANTINE
 from producer.replay import records, runs
-from producer.replay.applier import Place, share
+from producer.replay.applier import ReplayCursor, share
 from producer.replay.runner import CHECK_EVERY_S, STILL_S
 from producer.replay.runs import Cursor
 from schemas.ledger import tables
@@ -163,17 +163,17 @@ async def test_records_are_not_read_before_the_rate_lets_them_through(
 
     monkeypatch.setattr(records, "kept", noted)
 
-    first = await site.applier.advance(run, Place(QUARANTINE))
+    first = await site.applier.advance(run, ReplayCursor(QUARANTINE))
     waits = [
-        await applier.advance(run, Place(QUARANTINE, numbers[1]))
+        await applier.advance(run, ReplayCursor(QUARANTINE, numbers[1]))
         for applier in (site.applier, other.applier)
     ]
 
     assert (first.wait_s, read) == (0.0, [2])
-    assert [step.place for step in waits] == [Place(QUARANTINE, numbers[1])] * 2
+    assert [step.place for step in waits] == [ReplayCursor(QUARANTINE, numbers[1])] * 2
     assert all(step.wait_s > 0 for step in waits)
     ledger_db.ago(tables.replay_run.c.next_at, 1)
-    assert (await other.applier.advance(run, Place(QUARANTINE, numbers[1]))).wait_s == 0.0
+    assert (await other.applier.advance(run, ReplayCursor(QUARANTINE, numbers[1]))).wait_s == 0.0
     assert read == [2, 1]
 
 

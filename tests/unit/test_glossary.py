@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -30,14 +31,30 @@ def test_each_word_lives_somewhere_or_is_reserved() -> None:
         assert named is None or (ROOT / named[1]).exists(), word
 
 
-def test_class_names_are_unique() -> None:
-    """A class name that occurs twice is on the glossary's list, with the reason."""
-    names = Counter(
-        node.name
-        for package in ("agent", "producer", "schemas")
-        for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef)
-    )
+def types() -> Iterator[tuple[str, str]]:
+    """Yield the name of each class, type alias and TypeVar, and what it stands for.
+
+    A private name counts as a public one. An alias stands for its value, so two modules may give
+    one name to one thing. All TypeVars of one name stand for the same.
+    """
+    for package in ("agent", "producer", "schemas"):
+        for path in (ROOT / package).rglob("*.py"):
+            tree = ast.parse(path.read_text("utf-8"))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    yield node.name.lstrip("_"), f"class in {path}, line {node.lineno}"
+            for statement in tree.body:
+                match statement:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                        if re.fullmatch(r"_?[A-Z]([A-Z]*[a-z]\w*)?", name):
+                            is_variable = ast.unparse(value).startswith("TypeVar(")
+                            yield name.lstrip("_"), "TypeVar" if is_variable else ast.unparse(value)
+
+
+def test_the_names_of_types_are_unique() -> None:
+    """A class or alias whose name has two meanings is on the glossary's list, with the reason."""
+    meanings: defaultdict[str, set[str]] = defaultdict(set)
+    for name, meaning in types():
+        meanings[name].add(meaning)
     allowed = {row[0].strip("|` ") for row in section("Class names that occur twice")}
-    assert {name for name, count in names.items() if count > 1} == allowed
+    assert {name for name, of_name in meanings.items() if len(of_name) > 1} == allowed

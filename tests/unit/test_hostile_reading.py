@@ -34,7 +34,7 @@ from producer.input.lines import InvalidLine, ValidLine, read_lines
 from producer.ledger import quarantine
 from producer.ledger.quarantine import headers_of
 from producer.ledger.results import export as exports
-from producer.ledger.results.result_lines import Ended, Result, docllm_line, openai_line
+from producer.ledger.results.result_lines import ExportedTask, Result, docllm_line, openai_line
 from producer.loading import foreign_records
 from schemas.errors import DocllmError
 from schemas.runtime.clock import SystemClock
@@ -573,17 +573,17 @@ def test_a_document_whose_reading_fails_is_one_tasks_failure(
 
 
 @pytest.fixture
-def ended() -> Ended:
+def ended() -> ExportedTask:
     """Return a task that has succeeded."""
     at = datetime(2027, 1, 31, 18, 0, tzinfo=UTC).replace(tzinfo=None)
-    return Ended(
+    return ExportedTask(
         7, "a", Status.SUCCEEDED, 0, line("a"), 1, 1, 0, Result(0, completion(), "m", "t", at), None
     )
 
 
 @every_failure
 def test_one_result_that_cannot_be_written_keeps_no_other_from_being_exported(
-    monkeypatch: pytest.MonkeyPatch, ended: Ended, error: BaseException
+    monkeypatch: pytest.MonkeyPatch, ended: ExportedTask, error: BaseException
 ) -> None:
     """A result that cannot be written gets an error line, and the others are exported."""
     for line_of in (docllm_line, openai_line):
@@ -610,7 +610,7 @@ def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
     assert outcome.failure.text == "ValueError: page 7: \ufffd is no letter \ufffdevil 31m"
 
 
-def test_the_guards_against_failures_do_not_change_a_success(ended: Ended) -> None:
+def test_the_guards_against_failures_do_not_change_a_success(ended: ExportedTask) -> None:
     """The guards change nothing for a success."""
     assert isinstance(judge(Reply(200, {}, completion()), TERMS), Succeeded)
     assert exports._written(ended, docllm_line) == docllm_line(ended)

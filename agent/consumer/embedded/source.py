@@ -19,7 +19,7 @@ from agent.consumer.known_topics import KnownTopics
 from agent.ports import AtRest, Event, Partition, SourceFailed
 from schemas.runtime.clock import Clock
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 _TROUBLE_S = 1.0
 
 
@@ -166,14 +166,12 @@ class SteppedSource:
             if isinstance(event, list):
                 self._requests.put(EmbeddedReader.taken)
 
-    def _ask(
-        self, question: Callable[[EmbeddedReader], Result], otherwise: Result
-    ) -> "asyncio.Future[Result]":
+    def _ask(self, question: Callable[[EmbeddedReader], T], otherwise: T) -> "asyncio.Future[T]":
         """Put a question to the reader.
 
         The answer is `otherwise` when the question fails or the source ends first.
         """
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._ended:
             future.set_result(otherwise)
             return future

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from agent.consumer.kafka.positions import LABEL, Key, Start, highs, lows
+from agent.consumer.kafka.positions import LABEL, PartitionKey, Start, highs, lows
 from agent.ports import Partition, Record
 from producer.bus.kafka.errors import level
 from schemas.clients.kafka import raw_headers
@@ -66,8 +66,8 @@ class Assignment:
 
     def __init__(self) -> None:
         self._epochs: Iterator[int] = itertools.count(1)
-        self._owned: dict[Key, AssignedPartition] = {}
-        self._unread: frozenset[Key] = frozenset()
+        self._owned: dict[PartitionKey, AssignedPartition] = {}
+        self._unread: frozenset[PartitionKey] = frozenset()
         # By topic, as `count_lag` found it; read on any thread.
         self.last_lag: Mapping[str, int] = {}
         self.joined = False  # the group has answered, even if it gave no partition
@@ -75,20 +75,20 @@ class Assignment:
     def __len__(self) -> int:
         return len(self._owned)
 
-    def keys(self, topic: str | None = None) -> list[Key]:
+    def keys(self, topic: str | None = None) -> list[PartitionKey]:
         """Return the partitions of one topic or of all topics, void ones included."""
         return [key for key in self._owned if topic is None or key[0] == topic]
 
-    def add(self, keys: Iterable[Key]) -> None:
+    def add(self, keys: Iterable[PartitionKey]) -> None:
         """Own these partitions, void at first."""
         self._owned.update({key: AssignedPartition() for key in keys})
 
-    def drop(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
+    def drop(self, keys: Iterable[PartitionKey]) -> tuple[Partition, ...]:
         """Disown these partitions; return the ones that were not void."""
         dropped = [self._owned.pop(key) for key in keys if key in self._owned]
         return tuple(owned.partition for owned in dropped if owned.partition)
 
-    def void(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
+    def void(self, keys: Iterable[PartitionKey]) -> tuple[Partition, ...]:
         """End the epochs of these partitions; return those that were not void."""
         ended = [owned for key in keys if (owned := self._owned.get(key)) and owned.partition]
         partitions = tuple(owned.partition for owned in ended if owned.partition)
@@ -96,11 +96,11 @@ class Assignment:
             owned.partition = None
         return partitions
 
-    def voided(self) -> list[Key]:
+    def voided(self) -> list[PartitionKey]:
         """Return the partitions that are void."""
         return [key for key, owned in self._owned.items() if owned.partition is None]
 
-    def live(self, keys: Iterable[Key] | None = None) -> dict[Key, Partition]:
+    def live(self, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, Partition]:
         """Return the partitions that are not void.
 
         Safe on any thread, because it looks at a copy.
@@ -127,7 +127,7 @@ class Assignment:
             raw_headers(message),
         )
 
-    def ended(self, key: Key, offset: int) -> None:
+    def ended(self, key: PartitionKey, offset: int) -> None:
         """Note that the end was reached; offsets past the last record are transaction markers."""
         if key in self._owned:
             self._owned[key].end = offset
@@ -146,7 +146,7 @@ class Assignment:
 
     # ---- pausing
 
-    def shall_pause(self, keys: Collection[Key]) -> None:
+    def shall_pause(self, keys: Collection[PartitionKey]) -> None:
         """Replace the set of partitions that must not be read."""
         self._unread = frozenset(keys)
 
@@ -169,7 +169,7 @@ class Assignment:
     # ---- committing
 
     def committable(
-        self, marks: Mapping[Partition, int], keys: Iterable[Key] | None = None
+        self, marks: Mapping[Partition, int], keys: Iterable[PartitionKey] | None = None
     ) -> list[TopicPartition]:
         """Return the offsets to commit: marks of running epochs above the confirmed offsets."""
         live = self.live(keys)
@@ -179,16 +179,16 @@ class Assignment:
             if self._ahead(key, marks.get(partition))
         ]
 
-    def _ahead(self, key: Key, mark: int | None) -> bool:
+    def _ahead(self, key: PartitionKey, mark: int | None) -> bool:
         return mark is not None and mark > self._owned[key].committed
 
-    def _offset(self, key: Key, partition: Partition, mark: int) -> TopicPartition:
+    def _offset(self, key: PartitionKey, partition: Partition, mark: int) -> TopicPartition:
         epoch = self._owned[key].epoch_below(mark)
         return TopicPartition(
             *key, mark, LABEL + partition.topic_id, -1 if epoch is None else epoch
         )
 
-    def confirm(self, key: Key, offset: int) -> None:
+    def confirm(self, key: PartitionKey, offset: int) -> None:
         """Note an offset that the brokers have accepted."""
         self._owned[key].committed = max(self._owned[key].committed, offset)
 

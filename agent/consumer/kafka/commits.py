@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.positions import Key
+from agent.consumer.kafka.positions import PartitionKey
 from agent.ports import Partition
 from producer.bus.kafka.errors import level
 from schemas.runtime import crash
@@ -42,7 +42,7 @@ class Commits:
         self._clock = clock
         self._lock = threading.Lock()
         self._marks: dict[Partition, int] = {}
-        self._sent: dict[Key, Partition] = {}
+        self._sent: dict[PartitionKey, Partition] = {}
         self._next_s = 0.0
         self._waiting: list[Callable[[], None]] = []
         self._sent_for: list[Callable[[], None]] = []
@@ -78,7 +78,7 @@ class Commits:
         except KafkaException as error:
             self.answered(error.args[0], [])
 
-    def commit_now(self, consumer: Consumer, keys: Iterable[Key]) -> None:
+    def commit_now(self, consumer: Consumer, keys: Iterable[PartitionKey]) -> None:
         """Commit the marked offsets of these partitions, and wait for the brokers."""
         offsets = self._assignment.committable(self._live_marks(), keys)
         if not offsets:

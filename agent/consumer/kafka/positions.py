@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 REQUEST_S = 2.0
 # In a commit's metadata: the incarnation of the topic that the offset belongs to.
 LABEL = "docllm/1 topic="
-Key = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,17 @@ class Start:
     why: str = ""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PartitionKey:
         """Return topic and number."""
         return self.position.topic, self.position.partition
 
 
 def starts(
     consumer: Consumer,
-    keys: Collection[Key],
+    keys: Collection[PartitionKey],
     *,
     ids: Mapping[str, str],
-    lowest: Collection[Key],
+    lowest: Collection[PartitionKey],
     labelled: Collection[str],
 ) -> list[Start]:
     """Return where to read from: the committed offset if it counts, else the low watermark.
@@ -71,17 +71,17 @@ def starts(
     ]
 
 
-def lows(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
+def lows(consumer: Consumer, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
     """Return the low watermarks of the partitions that the brokers know. Raises KafkaException."""
     return _edges(consumer, keys, OFFSET_BEGINNING)
 
 
-def highs(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
+def highs(consumer: Consumer, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
     """Return the ends of the partitions that the brokers know. Raises KafkaException."""
     return _edges(consumer, keys, OFFSET_END)
 
 
-def _edges(consumer: Consumer, keys: Iterable[Key], edge: int) -> dict[Key, int]:
+def _edges(consumer: Consumer, keys: Iterable[PartitionKey], edge: int) -> dict[PartitionKey, int]:
     # One request for all partitions: separate requests would each wait behind a fetch on the same
     # connection.
     questions = [TopicPartition(*key, edge) for key in keys]

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from agent.consumer.kafka.assignment import Assignment
 from agent.consumer.kafka.commits import Commits
 from agent.consumer.kafka.liveness import SILENCE_S, Liveness
-from agent.consumer.kafka.positions import Key
+from agent.consumer.kafka.positions import PartitionKey
 from agent.consumer.kafka.rebalance import Rebalance
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from agent.consumer.kafka.topic_watch import TopicWatch
@@ -93,7 +93,7 @@ class KafkaReader:
         """Let the thread run a command on its handle, after all earlier commands."""
         self._commands.put(command)
 
-    def pause(self, keys: frozenset[Key]) -> None:
+    def pause(self, keys: frozenset[PartitionKey]) -> None:
         """Stop reading these partitions, and read all others again."""
         self.tell(lambda consumer: self._rebalance.pause(consumer, keys))
 

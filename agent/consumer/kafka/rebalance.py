@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from agent.consumer.kafka.assignment import Assignment
 from agent.consumer.kafka.commits import Commits
-from agent.consumer.kafka.positions import Key, Start, starts
+from agent.consumer.kafka.positions import PartitionKey, Start, starts
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from agent.consumer.kafka.topic_watch import TopicWatch
 from agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
@@ -47,7 +47,7 @@ class Rebalance:
         self._bridge = bridge
         self._clock = clock
         self._unwell: set[str] = set()
-        self._lowest: set[Key] = set()  # void, to be begun at the low watermark
+        self._lowest: set[PartitionKey] = set()  # void, to be begun at the low watermark
         # Recreated topics: only a commit that names the incarnation counts.
         self._labelled: set[str] = set()
         self._well_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
@@ -98,7 +98,7 @@ class Rebalance:
         self._note_outside()
         self._drop(self._assignment.keys(), lost=True)
 
-    def pause(self, consumer: Consumer, keys: frozenset[Key]) -> None:
+    def pause(self, consumer: Consumer, keys: frozenset[PartitionKey]) -> None:
         """Replace the set of partitions that must not be read."""
         self._assignment.shall_pause(keys)
         self._pause(consumer)
@@ -161,7 +161,7 @@ class Rebalance:
 
     # ---- offsets
 
-    def out_of_range(self, key: Key) -> None:
+    def out_of_range(self, key: PartitionKey) -> None:
         """Begin a partition again at its low watermark: no record exists at its offset."""
         self._revoked(self._assignment.void([key]))
         self._lowest.add(key)
@@ -185,7 +185,7 @@ class Rebalance:
         self._lowest.difference_update(start.key for start in places)
         self._begin(consumer, places)
 
-    def _starts(self, consumer: Consumer, keys: Collection[Key]) -> list[Start]:
+    def _starts(self, consumer: Consumer, keys: Collection[PartitionKey]) -> list[Start]:
         try:
             return starts(
                 consumer,
@@ -213,7 +213,7 @@ class Rebalance:
         except KafkaException as error:
             log.warning("not paused or resumed: %s", error)
 
-    def _drop(self, keys: Collection[Key], *, lost: bool) -> None:
+    def _drop(self, keys: Collection[PartitionKey], *, lost: bool) -> None:
         self._lowest.difference_update(keys)
         self._revoked(self._assignment.drop(keys), lost=lost)
 

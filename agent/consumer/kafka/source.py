@@ -25,7 +25,7 @@ from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 LEAVE_S = 5.0
 
@@ -147,14 +147,12 @@ class KafkaSource:
     def _at_rest(self, consumer: Consumer, done: Callable[[AtRest], None]) -> None:
         done(AtRest(self._assignment.joined, self._assignment.lag(consumer)))
 
-    async def _ask(
-        self, question: Callable[[Consumer, Callable[[Answer], None]], None]
-    ) -> Answer | None:
+    async def _ask(self, question: Callable[[Consumer, Callable[[T], None]], None]) -> T | None:
         """Let the thread answer; return None when it does not run or ends first."""
         if self._member is None:
             return None
         reader, bridge = self._member
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         reader.tell(
             lambda consumer: question(
                 consumer, lambda value: bridge.call(lambda: _answer(answer, value))
@@ -173,6 +171,6 @@ class KafkaSource:
                 task.cancel()
 
 
-def _answer(future: "asyncio.Future[Answer]", value: Answer) -> None:
+def _answer(future: "asyncio.Future[T]", value: T) -> None:
     if not future.done():
         future.set_result(value)

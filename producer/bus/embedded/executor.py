@@ -9,7 +9,7 @@ from producer.bus.embedded.file import BusFile
 from schemas.errors import UnreachableError
 from schemas.runtime.executors import Executor, ThreadExecutor
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 class BusExecutor:
@@ -24,7 +24,7 @@ class BusExecutor:
         self._executor = executor or self._threads
         self._file: BusFile | None = None
 
-    async def run(self, call: Callable[[BusFile], Result]) -> Result:
+    async def run(self, call: Callable[[BusFile], T]) -> T:
         """Return the result of `call` on the file; the first call opens the file.
 
         Raises UnreachableError while the file is locked or its disk is full. Servers that are down

@@ -40,7 +40,7 @@ class Stored:
 
 
 @dataclass(slots=True)
-class _Partition:
+class _TopicPartition:
     id: int
     high: int
 
@@ -77,7 +77,7 @@ class _Appender:
     def __init__(self, db: sqlite3.Connection, rng: random.Random) -> None:
         self._db = db
         self._rng = rng
-        self._topics: dict[str, list[_Partition]] = {}
+        self._topics: dict[str, list[_TopicPartition]] = {}
         self._now_ms: int = db.execute(_NOW_MS).fetchone()[0]
 
     def append(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
@@ -125,14 +125,14 @@ class _Appender:
         partition.high += 1
         return None
 
-    def _partitions(self, topic: str) -> list[_Partition]:
+    def _partitions(self, topic: str) -> list[_TopicPartition]:
         if topic not in self._topics:
             rows = self._db.execute(
                 "SELECT p.id, p.high FROM partition p JOIN topic t USING (topic_id)"
                 " WHERE t.name=? ORDER BY p.number",
                 (topic,),
             )
-            self._topics[topic] = [_Partition(*row) for row in rows]
+            self._topics[topic] = [_TopicPartition(*row) for row in rows]
         return self._topics[topic]
 
 

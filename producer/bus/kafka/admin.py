@@ -32,8 +32,8 @@ from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 
-Answered = TypeVar("Answered")
-Key = tuple[str, int]
+T = TypeVar("T")
+PartitionKey = tuple[str, int]
 
 REQUEST_S = 10.0
 CHECK_EVERY_S = 0.05  # between two looks for the leaders of new partitions
@@ -165,7 +165,7 @@ class KafkaTopicAdmin:
             sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed
         )
 
-    async def trim(self, offsets: Mapping[Key, int]) -> None:
+    async def trim(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Delete the records below these offsets.
 
         Raises ValueError for a negative offset, because Kafka reads -1 as "everything".
@@ -201,7 +201,7 @@ class KafkaTopicAdmin:
 
     # ---- answers
 
-    async def _partitions(self, topics: Sequence[str]) -> list[Key]:
+    async def _partitions(self, topics: Sequence[str]) -> list[PartitionKey]:
         futures = (
             self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
             if topics
@@ -217,15 +217,19 @@ class KafkaTopicAdmin:
             for partition in described.partitions
         ]
 
-    async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
+    async def _committed(
+        self, group_id: str, partitions: Sequence[PartitionKey]
+    ) -> dict[PartitionKey, int]:
         return await self._when_led(
             lambda: self._from_peek(self._peek.committed(group_id, partitions))
         )
 
-    async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
+    async def _offsets(
+        self, partitions: Iterable[PartitionKey], spec: OffsetSpec
+    ) -> dict[PartitionKey, int]:
         return await self._when_led(lambda: self._offsets_now(partitions, spec))
 
-    async def _when_led(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
+    async def _when_led(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat the request while its leader or coordinator moves or is not ready."""
         end_s = self._clock.now_s() + REQUEST_S
         while True:
@@ -236,7 +240,9 @@ class KafkaTopicAdmin:
                     raise
             await self._clock.sleep(MOVED_S)
 
-    async def _offsets_now(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
+    async def _offsets_now(
+        self, partitions: Iterable[PartitionKey], spec: OffsetSpec
+    ) -> dict[PartitionKey, int]:
         futures = self._client.list_offsets(
             {TopicPartition(*key): spec for key in partitions}, request_timeout=REQUEST_S
         )
@@ -270,10 +276,10 @@ class KafkaTopicAdmin:
                     f"Kafka refused to {doing}: {error.args[0].str()}"
                 ) from error
 
-    async def _unless_missing(self, future: "Future[Answered]") -> Answered | None:
+    async def _unless_missing(self, future: "Future[T]") -> T | None:
         return await self._unless(future, {MISSING})
 
-    async def _unless(self, future: "Future[Answered]", codes: set[int]) -> Answered | None:
+    async def _unless(self, future: "Future[T]", codes: set[int]) -> T | None:
         try:
             return await self._answer(future)
         except KafkaException as error:
@@ -281,7 +287,7 @@ class KafkaTopicAdmin:
                 return None
             raise refusing(self._config, error.args[0].str()) from error
 
-    async def _answer(self, future: "Future[Answered]") -> Answered:
+    async def _answer(self, future: "Future[T]") -> T:
         # Shielded, because the client's own thread would fail to set a cancelled future.
         try:
             answer = await asyncio.shield(asyncio.wrap_future(future))
@@ -296,7 +302,7 @@ class KafkaTopicAdmin:
         self._outage.answered()
         return answer
 
-    async def _from_peek(self, peek: Awaitable[Answered]) -> Answered:
+    async def _from_peek(self, peek: Awaitable[T]) -> T:
         try:
             answer = await peek
         except KafkaException as error:

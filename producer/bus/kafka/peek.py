@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from schemas.clients.kafka import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings
 from schemas.runtime.clock import Clock
 
-Answered = TypeVar("Answered")
-Key = tuple[str, int]
+T = TypeVar("T")
+PartitionKey = tuple[str, int]
 
 LIMIT_S = 10.0
 POLL_S = 0.2
@@ -63,7 +63,7 @@ class Peek:
         """
         return await in_own_thread(self._cluster_id)
 
-    async def oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
+    async def oldest_ms(self, positions: Mapping[PartitionKey, int]) -> int | None:
         """Return the smallest timestamp among the first records at or above these offsets.
 
         Returns None if there is no record. (A transaction marker takes an offset and is no record.)
@@ -73,7 +73,9 @@ class Peek:
         """
         return await in_own_thread(lambda: self._oldest_ms(positions)) if positions else None
 
-    async def committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
+    async def committed(
+        self, group_id: str, keys: Sequence[PartitionKey]
+    ) -> dict[PartitionKey, int]:
         """Return the offsets that a group has committed. Raises KafkaException, TimeoutError.
 
         A consumer asks, because the admin client ends the process with a segmentation fault when
@@ -86,7 +88,7 @@ class Peek:
         with self._opened("docllm-peek") as consumer:
             return consumer.list_topics(INTERNAL, timeout=LIMIT_S).cluster_id or ""
 
-    def _oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
+    def _oldest_ms(self, positions: Mapping[PartitionKey, int]) -> int | None:
         with self._opened("docllm-peek") as consumer:
             consumer.assign(
                 [
@@ -96,7 +98,7 @@ class Peek:
             )
             return min(self._first_timestamps(consumer, set(positions)).values(), default=None)
 
-    def _committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
+    def _committed(self, group_id: str, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:
         with self._opened(group_id) as consumer:
             partitions = consumer.committed([TopicPartition(*key) for key in keys], timeout=LIMIT_S)
         return {
@@ -105,8 +107,10 @@ class Peek:
             if partition.error is None and partition.offset >= 0
         }
 
-    def _first_timestamps(self, consumer: Consumer, missing: set[Key]) -> dict[Key, int]:
-        timestamps_ms: dict[Key, int] = {}
+    def _first_timestamps(
+        self, consumer: Consumer, missing: set[PartitionKey]
+    ) -> dict[PartitionKey, int]:
+        timestamps_ms: dict[PartitionKey, int] = {}
         end_s = self._clock.now_s() + LIMIT_S
         while missing:
             if self._clock.now_s() > end_s:
@@ -134,12 +138,12 @@ class Peek:
             close(consumer)
 
 
-async def in_own_thread(ask: Callable[[], Answered]) -> Answered:
+async def in_own_thread(ask: Callable[[], T]) -> T:
     """Return the result of `ask`, which runs in a thread of its own.
 
     Raises TimeoutError when `ask` takes much longer than its own limit.
     """
-    answer: Future[Answered] = Future()
+    answer: Future[T] = Future()
     # From here on a caller that gives up cannot cancel the future under the thread.
     answer.set_running_or_notify_cancel()
 

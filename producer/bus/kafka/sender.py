@@ -39,7 +39,7 @@ PERMANENT = {
 # SystemError: the client reported a delivery after it had already raised an exception, which may be
 # lost.
 ENDED = (KafkaException, SystemError)
-Failures = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
+FailedRecords = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
 
 
 class Sender:
@@ -50,7 +50,7 @@ class Sender:
         self._clock = clock
         self._outage = outage
         self._settings = producer_settings(config)
-        self._failures: Failures = {}
+        self._failures: FailedRecords = {}
         self._broken = False
         self._troubles: set[int] = set()  # kinds of trouble logged since the last delivery
         self._partitions: dict[str, int] = {}  # number of partitions by topic; 0 if unknown

@@ -57,7 +57,7 @@ class ReplayRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReplayRun:
     """A run as it is stored.
 
     Times are UTC without a zone. `counts` has how many items are in each state.
@@ -99,7 +99,7 @@ _UNFINISHED = (  # built once, because every agent runs this query each second
 )
 
 
-def unfinished(connection: Connection, group: str) -> list[Run]:
+def unfinished(connection: Connection, group: str) -> list[ReplayRun]:
     """Return the stored runs that have not ended, the oldest first."""
     return [_run(row) for row in connection.execute(_UNFINISHED, {"of_group": group})]
 
@@ -109,13 +109,13 @@ def any_unfinished(connection: Connection, group: str) -> bool:
     return connection.execute(_UNFINISHED.limit(1), {"of_group": group}).first() is not None
 
 
-def latest(connection: Connection, group: str, limit: int) -> list[Run]:
+def latest(connection: Connection, group: str, limit: int) -> list[ReplayRun]:
     """Return the newest stored runs, the newest first."""
     newest = _stored_runs(group).order_by(replay_run.c.id.desc()).limit(limit)
     return [_run(row) for row in connection.execute(newest)]
 
 
-def find(connection: Connection, run_id: int) -> Run | None:
+def find(connection: Connection, run_id: int) -> ReplayRun | None:
     """Return a run with its counts, None if it does not exist."""
     row = connection.execute(select(replay_run).where(replay_run.c.id == run_id)).first()
     return None if row is None else _run(row)
@@ -136,7 +136,7 @@ def unread(connection: Connection, run_id: int, limit: int) -> Sequence[tuple[in
     return [(row.item_id, row.reason) for row in connection.execute(query)]
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: ReplayRun) -> dict[str, Any]:
     """Return the form of an unfinished run for `--json`."""
     selection = str(run.request.selection)
     counts = {"done": run.done, "total": run.total, "rate_per_s": run.request.rate}
@@ -154,7 +154,7 @@ def any_agent(connection: Connection, group: str) -> bool:
     return connection.execute(select(agent.c.id).where(*alive).limit(1)).first() is not None
 
 
-def _run(row: Row[Any]) -> Run:
+def _run(row: Row[Any]) -> ReplayRun:
     request = orjson.loads(row.selection)
     read = ReplayRequest(
         from_json(request["select"]), request["cap"], request["rate"], request["nonce"]
@@ -165,7 +165,7 @@ def _run(row: Row[Any]) -> Run:
         ItemState.UNREAD: row.unread,
     }
     counts[ItemState.WAITS] = row.total - sum(counts.values())
-    return Run(
+    return ReplayRun(
         row.id,
         row.actor,
         read,

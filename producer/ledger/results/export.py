@@ -15,7 +15,14 @@ from sqlalchemy import Connection, Row, and_, func, select
 from producer.ledger import store
 from producer.ledger.batch_ids import id_range
 from producer.ledger.results.pointed_results import Fetch, follow, no_outputs
-from producer.ledger.results.result_lines import Ended, Letter, LineOf, Result, expired, unreadable
+from producer.ledger.results.result_lines import (
+    ExportedTask,
+    Letter,
+    LineOf,
+    Result,
+    expired,
+    unreadable,
+)
 from schemas.codes import Code
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.codec import EXPIRED
@@ -26,7 +33,7 @@ from schemas.task.wording import one_line
 
 log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 _PAGE = 500
 _PAGE_BYTES = 8 << 20
@@ -40,7 +47,7 @@ _PARENT = task.alias("parent")
 class Read(Protocol):
     """Runs one reading function in one transaction and retries it if needed: `Database.auto`."""
 
-    def __call__(self, work: Callable[[Connection], Answer]) -> Answer:
+    def __call__(self, work: Callable[[Connection], T]) -> T:
         """Return the result of `work`."""
         ...
 
@@ -67,7 +74,7 @@ def export(
     return counts
 
 
-def _written(ended: Ended, line_of: LineOf) -> bytes | None:
+def _written(ended: ExportedTask, line_of: LineOf) -> bytes | None:
     """Return the line of a task, or a line that reports that its stored end cannot be read."""
     try:
         with contained():
@@ -87,7 +94,7 @@ def unfinished(counts: Counter[Status]) -> int:
     return sum(counts[status] for status in OPEN)
 
 
-def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
+def _tasks(read: Read, batch_id: int) -> Iterator[ExportedTask]:
     for ids in id_groups(read, batch_id):
         yield from read(partial(_ended, ids=ids))
 
@@ -148,7 +155,7 @@ def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
         yield group
 
 
-def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
+def _ended(connection: Connection, ids: Sequence[int]) -> list[ExportedTask]:
     """Return the tasks as one statement sees them, so a state and its result cannot disagree."""
     result = [column.label(f"result_{column.name}") for column in task_result.c]
     columns_of_letter = ("error_class", "error_text", "died_at", "route", "provider_error")
@@ -200,11 +207,11 @@ def _last_traces(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
     return {row.task_id: row.trace_id for row in connection.execute(query)}
 
 
-def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Ended:
+def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> ExportedTask:
     status = Status(row.status)
     tokens_in, tokens_out, cost_micro = spent
     has_result = status == Status.SUCCEEDED and row.result_codec != EXPIRED
-    ended = Ended(
+    ended = ExportedTask(
         task_id=row.id,
         key=row.task_key.decode(errors="backslashreplace"),
         status=status,

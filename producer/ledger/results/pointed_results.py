@@ -6,7 +6,7 @@ The order of tasks stays. An object that is gone or altered costs only its own r
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from producer.ledger.results.result_lines import Ended, lost_output
+from producer.ledger.results.result_lines import ExportedTask, lost_output
 from schemas.task.codec import POINTER
 from schemas.task.output_pointer import OutputAlteredError, OutputPointer
 from schemas.task.untrusted import contained, describe_error
@@ -24,10 +24,10 @@ def no_outputs(pointers: Sequence[OutputPointer]) -> Sequence[bytes | Exception]
 
 
 def follow(
-    tasks: Iterable[Ended], fetch: Fetch, note_lost: Callable[[str], None]
-) -> Iterator[Ended]:
+    tasks: Iterable[ExportedTask], fetch: Fetch, note_lost: Callable[[str], None]
+) -> Iterator[ExportedTask]:
     """Yield the tasks with their results; `note_lost` hears of each result that is not there."""
-    held: list[tuple[Ended, OutputPointer | None]] = []
+    held: list[tuple[ExportedTask, OutputPointer | None]] = []
     size = 0
     for ended in tasks:
         task, pointer = _read(ended, note_lost)
@@ -43,7 +43,9 @@ def follow(
     yield from _followed(held, fetch, note_lost)
 
 
-def _read(task: Ended, note_lost: Callable[[str], None]) -> tuple[Ended, OutputPointer | None]:
+def _read(
+    task: ExportedTask, note_lost: Callable[[str], None]
+) -> tuple[ExportedTask, OutputPointer | None]:
     """Return a task and its pointer, if it has one; a damaged pointer is a lost result."""
     if task.result is None or task.result.codec != POINTER:
         return task, None
@@ -55,16 +57,18 @@ def _read(task: Ended, note_lost: Callable[[str], None]) -> tuple[Ended, OutputP
         return _lost(task, "", reason, note_lost), None
 
 
-def _lost(task: Ended, uri: str, reason: str, note_lost: Callable[[str], None]) -> Ended:
+def _lost(
+    task: ExportedTask, uri: str, reason: str, note_lost: Callable[[str], None]
+) -> ExportedTask:
     note_lost(f"task {task.key}: {reason}")
     return lost_output(task, uri, reason)
 
 
 def _followed(
-    held: Sequence[tuple[Ended, OutputPointer | None]],
+    held: Sequence[tuple[ExportedTask, OutputPointer | None]],
     fetch: Fetch,
     note_lost: Callable[[str], None],
-) -> Iterator[Ended]:
+) -> Iterator[ExportedTask]:
     pointers = [pointer for _, pointer in held if pointer is not None]
     contents = iter(fetch(pointers) if pointers else ())
     for task, pointer in held:

@@ -72,7 +72,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExportedTask:
     """A task as an export sees it.
 
     Times are UTC without a zone. Tokens and cost are the sums over all attempts. `of_inbox`: a
@@ -116,7 +116,7 @@ def attempts_of(counted: int, status: Status, death: str = "") -> int:
     return counted + (status == Status.SUCCEEDED) - (death in UNTRIED)
 
 
-def docllm_line(task: Ended) -> bytes | None:
+def docllm_line(task: ExportedTask) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
     result, letter, ended_at = task.result, task.letter, task.ended_at
     origin = {"origin": "inbox"} if task.of_inbox else {}
@@ -144,13 +144,13 @@ def docllm_line(task: Ended) -> bytes | None:
     )
 
 
-def _route(task: Ended) -> str | None:
+def _route(task: ExportedTask) -> str | None:
     """Return the route of the last attempt; None if there was none, or if nobody stored it."""
     end = task.result or task.letter
     return (end.route or None) if end else None
 
 
-def openai_line(task: Ended) -> bytes | None:
+def openai_line(task: ExportedTask) -> bytes | None:
     """Return the line of the OpenAI batch API's output file.
 
     Returns None for a task that is not final, because that file has no line for it.
@@ -198,7 +198,7 @@ def _refusal(letter: Letter) -> dict[str, Any] | None:
     }
 
 
-def unreadable(task: Ended, error: Exception) -> Ended:
+def unreadable(task: ExportedTask, error: Exception) -> ExportedTask:
     """Return a task whose stored end cannot be read, with the reason in the place of its result."""
     reason = one_line(
         f"what the ledger has stored of this task cannot be read: {describe_error(error)}"
@@ -206,18 +206,18 @@ def unreadable(task: Ended, error: Exception) -> Ended:
     return replace(task, result=None, letter=Letter(ErrorClass.UNREADABLE, reason, task.ended_at))
 
 
-def lost_output(task: Ended, uri: str, reason: str) -> Ended:
+def lost_output(task: ExportedTask, uri: str, reason: str) -> ExportedTask:
     """Return a task whose result lies at `uri` and cannot be used, with the reason in its place."""
     letter = Letter(ErrorClass.UNREADABLE, reason, task.ended_at)
     return replace(task, result=None, letter=letter, lost_output=uri)
 
 
-def expired(task: Ended, at: datetime, route: str, trace_id: str) -> Ended:
+def expired(task: ExportedTask, at: datetime, route: str, trace_id: str) -> ExportedTask:
     """Return a task whose result was deleted after its time, which stands in its place."""
     return replace(task, letter=Letter(EXPIRED_RESULT, EXPIRED_TEXT, at, trace_id, route))
 
 
-LineOf = Callable[[Ended], bytes | None]
+LineOf = Callable[[ExportedTask], bytes | None]
 FORMATS: dict[str, LineOf] = {"docllm": docllm_line, "openai": openai_line}
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from producer.ledger import guards, hooks, outbox
 from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import Run
+from producer.ledger.dead_letters.replay_runs import ReplayRun
 from producer.ledger.status import agent_status, batch_status, releases
 from producer.ledger.status.agent_status import AgentStatus
 from producer.ledger.status.batch_status import BatchStatus
@@ -33,7 +33,7 @@ class GroupStatus:
     orders: int
     waits: tuple[Sentence, ...] = ()  # why work waits, the worst first
     guards: tuple[Guard, ...] = ()
-    replays: tuple[Run, ...] = ()  # stored, and not ended
+    replays: tuple[ReplayRun, ...] = ()  # stored, and not ended
     releases: tuple[ReleaseStatus, ...] = ()  # of its agents, the newest work first
 
     @property

@@ -8,7 +8,7 @@ import pytest
 
 from agent.ledger import compaction, leases, losses
 from agent.maintenance import rounds
-from agent.maintenance.duty import Round
+from agent.maintenance.duty import DutyRound
 from schemas.errors import DeniedError
 from schemas.settings.config import Config
 from schemas.task.topics import Topics
@@ -41,7 +41,7 @@ class OneRound:
         raise OSError("away")
 
 
-def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> Round:
+def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> DutyRound:
     """Return the slow round."""
     parts = SimpleNamespace(
         transactions=ledger,

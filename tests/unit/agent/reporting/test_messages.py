@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.reporting.messages import DeadExample, Message, Note, example, from_line, to_line
+from agent.reporting.messages import DeadExample, Note, ProgressMessage, example, from_line, to_line
 from producer.ledger.status.progress import Totals
 from schemas.codes import Code
 
@@ -15,7 +15,7 @@ from schemas.codes import Code
         Note("batch b: its load has not ended", Code.LOAD_UNFINISHED),
     ],
 )
-def test_a_message_arrives_as_it_was(message: Message) -> None:
+def test_a_message_arrives_as_it_was(message: ProgressMessage) -> None:
     """A message is one line."""
     line = to_line(message)
 

@@ -17,7 +17,7 @@ from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.families import Reading, families
 from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Bound, Scale
+from producer.metrics.scale import Scale, ScaleBound
 from producer.ports import Backlog
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
@@ -27,7 +27,7 @@ from schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from schemas.task.states import Status
 
 ROUTES = RouteLabels(["fast"])
-ONE = Scale(1, Bound.NEED, 1, None, None)
+ONE = Scale(1, ScaleBound.NEED, 1, None, None)
 NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), {}, 0, 0, Counter())
 
 

@@ -93,7 +93,7 @@ def test_it_only_reads() -> None:
 def test_silent_clients_do_not_keep_the_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that connects and says nothing is dropped after a while."""
     monkeypatch.setattr(http_server, "MOST_REQUESTS", 2)
-    monkeypatch.setattr(http_server._Handler, "timeout", 0.2)
+    monkeypatch.setattr(http_server._RequestHandler, "timeout", 0.2)
     server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
     with closing(server):
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]

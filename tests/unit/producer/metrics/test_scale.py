@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.metrics.scale import Bound, ProviderAccount, Scale, ScaleLimits, Workload, scale
+from producer.metrics.scale import ProviderAccount, Scale, ScaleBound, ScaleLimits, Workload, scale
 from schemas.settings.quota import QuotaLimits
 from tests.support.autoscaler import Autoscaler, Group, follow, turns
 
@@ -198,7 +198,7 @@ def test_an_outage_changes_no_number(*, seed: int, task_s: float, before: int) -
     follow(group, scaler, answer=answer, looks=2, began_s=15 * before)  # until it is known
     pods = scaler.pods
     answers = follow(group, scaler, answer=answer, looks=HOUR, began_s=15 * (before + 2))
-    assert {each.because for each in answers if each} == {Bound.CLOSED}
+    assert {each.because for each in answers if each} == {ScaleBound.CLOSED}
     assert scaler.pods == pods
 
 
@@ -226,7 +226,7 @@ def test_each_burst_of_work_turns_the_number_once(
 
 def test_each_bound_has_one_word() -> None:
     """The words are labels of a metric."""
-    assert sorted(map(str, Bound)) == [
+    assert sorted(map(str, ScaleBound)) == [
         "bus",
         "closed",
         "idle",
@@ -244,4 +244,4 @@ def test_no_outage_keeps_more_agents_than_are_wanted() -> None:
     """While nobody knows what is needed, the agents stay, but not beyond the most."""
     outage = load(100, agents=30, routes=1, closed_routes=1)
     found = scale(outage, ScaleLimits(most=10))
-    assert (found.desired, found.because) == (10, Bound.CLOSED)
+    assert (found.desired, found.because) == (10, ScaleBound.CLOSED)

@@ -10,7 +10,7 @@ from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.group_sums import GroupSums
 from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.families import Reading
-from producer.metrics.scale import Bound, ProviderAccount, ScaleLimits, Workload, scale
+from producer.metrics.scale import ProviderAccount, ScaleBound, ScaleLimits, Workload, scale
 from producer.metrics.workload import ProviderAccounts, is_closed, learned_calls, workload
 from producer.ports import Backlog
 from producer.text.agent_report import Sentence
@@ -106,7 +106,7 @@ def test_the_first_reading_after_a_restart_knows_what_agents_have_found() -> Non
     agents = [agent(number, route("other", 16), running=16) for number in range(4)]
     found = read(*agents, batches=(batch(0, 2.0),), unfinished=100_000)
     answer = scale(found, ScaleLimits())
-    assert (answer.desired, answer.because) == (2, Bound.LEARNED)
+    assert (answer.desired, answer.because) == (2, ScaleBound.LEARNED)
 
 
 def test_the_inbox_and_due_retries_wake_a_group_without_agents() -> None:
@@ -119,7 +119,7 @@ def test_the_inbox_and_due_retries_wake_a_group_without_agents() -> None:
 def test_an_unknown_inbox_is_not_an_empty_one() -> None:
     """While the bus does not answer, the last agent stays, and no agent is added."""
     answer = scale(read(agent(1), inbox=None), ScaleLimits())
-    assert (answer.desired, answer.because) == (1, Bound.BUS)
+    assert (answer.desired, answer.because) == (1, ScaleBound.BUS)
     many = read(agent(1, route("other"), running=64), inbox=None, unfinished=10**6)
     assert scale(many, ScaleLimits()).desired == 1
 
@@ -128,7 +128,7 @@ def test_a_pause_for_refused_calls_changes_no_number() -> None:
     """All agents pause for some seconds: none is started, and none is stopped."""
     paused = route("other", 0, since="2026-01-01T00:00:00Z")
     answer = scale(read(*[agent(n, paused) for n in range(4)], unfinished=10**6), ScaleLimits())
-    assert (answer.desired, answer.because) == (4, Bound.CLOSED)
+    assert (answer.desired, answer.because) == (4, ScaleBound.CLOSED)
 
 
 def test_long_tasks_are_not_taken_for_short_ones() -> None:

@@ -5,15 +5,15 @@ from datetime import datetime
 
 import pytest
 
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, Run
+from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import Selection
 from producer.replay.runner import ReplayReport
 from producer.screen.replays import report_lines, result, run_line, unfinished_line
 
 
-def run_with(counts: dict[ItemState, int], chosen: Selection) -> Run:
+def run_with(counts: dict[ItemState, int], chosen: Selection) -> ReplayRun:
     # As the database has it.
-    return Run(1, "ann", ReplayRequest(chosen), datetime(2026, 1, 31), None, counts)  # noqa: DTZ001
+    return ReplayRun(1, "ann", ReplayRequest(chosen), datetime(2026, 1, 31), None, counts)  # noqa: DTZ001
 
 
 def test_tasks_that_were_passed_over_may_be_dead_still() -> None:

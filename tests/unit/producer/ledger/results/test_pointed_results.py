@@ -9,7 +9,7 @@ import pytest
 
 from producer.ledger.results import pointed_results
 from producer.ledger.results.pointed_results import follow, no_outputs
-from producer.ledger.results.result_lines import Ended, Result, docllm_line, openai_line
+from producer.ledger.results.result_lines import ExportedTask, Result, docllm_line, openai_line
 from schemas.task.codec import COMPLETION, POINTER, VALUE
 from schemas.task.output_pointer import OutputPointer, output_of
 from schemas.task.states import Status
@@ -19,9 +19,9 @@ ENDED = datetime(2027, 1, 31)  # noqa: DTZ001 - as the ledger has it
 ANSWER = orjson.dumps({"id": "c", "choices": [{"message": {"content": "Fine."}}]})
 
 
-def ended(key: str, codec: int, body: bytes) -> Ended:
+def ended(key: str, codec: int, body: bytes) -> ExportedTask:
     result = Result(codec, body, "m", "", ENDED)
-    return Ended(1, key, Status.SUCCEEDED, 0, LINE, 0, 0, 0, result, None)
+    return ExportedTask(1, key, Status.SUCCEEDED, 0, LINE, 0, 0, 0, result, None)
 
 
 class Objects:
@@ -31,7 +31,7 @@ class Objects:
         self.contents: dict[str, bytes | Exception] = {}
         self.reads: list[int] = []
 
-    def pointed(self, key: str, stored: bytes = ANSWER, codec: int = COMPLETION) -> Ended:
+    def pointed(self, key: str, stored: bytes = ANSWER, codec: int = COMPLETION) -> ExportedTask:
         output = output_of(key=key, batch="b", codec=codec, stored=stored)
         uri = f"s3://b/out/{key}.json"
         self.contents[uri] = output.content
@@ -42,7 +42,9 @@ class Objects:
         return [self.contents[pointer.uri] for pointer in pointers]
 
 
-def exported(tasks: Sequence[Ended], objects: Objects) -> tuple[list[dict[str, Any]], list[str]]:
+def exported(
+    tasks: Sequence[ExportedTask], objects: Objects
+) -> tuple[list[dict[str, Any]], list[str]]:
     lost: list[str] = []
     lines = [docllm_line(task) or b"" for task in follow(tasks, objects, lost.append)]
     return [orjson.loads(line) for line in lines], lost

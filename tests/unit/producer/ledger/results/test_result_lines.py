@@ -6,7 +6,13 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.results.result_lines import Ended, LineOf, Result, docllm_line, openai_line
+from producer.ledger.results.result_lines import (
+    ExportedTask,
+    LineOf,
+    Result,
+    docllm_line,
+    openai_line,
+)
 from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.states import Status
 
@@ -22,10 +28,10 @@ def completion(text: object) -> bytes:
     )
 
 
-def ended(body: bytes, codec: int = COMPLETION) -> Ended:
+def ended(body: bytes, codec: int = COMPLETION) -> ExportedTask:
     """Return a task with a schema that succeeded with this result."""
     result = Result(codec, body, "m", "req-1", ENDED)
-    return Ended(
+    return ExportedTask(
         1,
         "a",
         Status.SUCCEEDED,
@@ -39,7 +45,7 @@ def ended(body: bytes, codec: int = COMPLETION) -> Ended:
     )
 
 
-def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
+def line(task: ExportedTask, line_of: LineOf = docllm_line) -> bytes:
     """Return the task's line; fail if it has none."""
     line_written = line_of(task)
     assert line_written is not None
