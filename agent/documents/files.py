@@ -29,8 +29,8 @@ _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CL
 _OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Files:
-    """Files below `roots`, except `own`, the files and folders of docllm itself."""
+class FileSource:
+    """Reads files below `roots`, except `own`, the files and folders of docllm itself."""
 
     def __init__(
         self,

@@ -18,8 +18,8 @@ _AT_ONCE = 16  # objects that one agent fetches at a time, each of up to `max_by
 _FINAL = frozenset({ObjectFault.NO_BUCKET, ObjectFault.TOO_LARGE, ObjectFault.WRONG_NAME})
 
 
-class Objects:
-    """Objects below the prefixes `allow`, in the stores that the environment names.
+class ObjectSource:
+    """Reads objects below the prefixes `allow`, in the stores that the environment names.
 
     Missing rights and credentials can be corrected, so the read is retried later, as it is while a
     store does not answer.

@@ -61,7 +61,7 @@ class WebLimits:
     at_once: int = 8
 
 
-class Web:
+class WebSource:
     """Documents below the prefixes `allow`.
 
     Their hosts have public addresses, or addresses in the networks `private`.

@@ -80,11 +80,11 @@ def _on_route(group: str, route: str) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def any_success(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
+def any_success(connection: Connection, batch_id: int, task_type: str, route: str) -> bool:
     """Return whether a task of the key has ever succeeded."""
     succeeded = any_count(
         lambda column: [
-            *_of_key(column, batch_id, kind, route),
+            *_of_key(column, batch_id, task_type, route),
             column["state"] == int(Status.SUCCEEDED),
         ]
     )
@@ -92,12 +92,12 @@ def any_success(connection: Connection, batch_id: int, kind: str, route: str) ->
 
 
 def recent_ends(
-    connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
+    connection: Connection, batch_id: int, task_type: str, route: str, *, since: datetime | None
 ) -> list[EndCount]:
     """Return how tasks of the key ended in the window and after `since`, newest first."""
     ended = tally.c.state.in_((int(Status.SUCCEEDED), int(Status.DEAD)))
     query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(
-        *_of_key(_TALLY, batch_id, kind, route), ended
+        *_of_key(_TALLY, batch_id, task_type, route), ended
     )
     query = query.where(
         tally.c.delta > 0,  # replays (negative counts) do not undo deaths here
@@ -115,7 +115,7 @@ def recent_ends(
 
 
 def refusals(
-    connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
+    connection: Connection, batch_id: int, task_type: str, route: str, *, since: datetime | None
 ) -> tuple[int, Counter[bytes]]:
     """Return how many tasks of the key died after `since`, and the refused ones by fingerprint.
 
@@ -125,7 +125,7 @@ def refusals(
     """
     of_key = failures(
         lambda column: [
-            *_of_key(column, batch_id, kind, route),
+            *_of_key(column, batch_id, task_type, route),
             *_after(column["last_at"], since),
             column["disposition"] != Disposition.WORKER_LOST,
         ]
@@ -145,7 +145,7 @@ def refusals(
     return total, refused
 
 
-def ends_well(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
+def ends_well(connection: Connection, batch_id: int, task_type: str, route: str) -> bool:
     """Return whether the key ends well: its load ended, few tasks are open, few of many died.
 
     If tasks of the type are follow-ups, any open task of the batch may order more of them, and
@@ -157,7 +157,7 @@ def ends_well(connection: Connection, batch_id: int, kind: str, route: str) -> b
     columns = [of_batch.c[name] for name in ("type", "route", "state", "outcome", "disposition")]
     sums = (func.sum(of_batch.c.delta).label("n"), func.sum(of_batch.c.entered).label("entered"))
     rows = connection.execute(select(*columns, *sums).group_by(*columns)).all()
-    of_type = [row for row in rows if row.type == kind]
+    of_type = [row for row in rows if row.type == task_type]
     ends = {
         state: sum(int(row.entered) for row in of_type if row.state == state and row.route == route)
         for state in _FINAL
@@ -178,9 +178,9 @@ def _unended(rows: Sequence[Any]) -> int:
 
 
 def _of_key(
-    column: Columns, batch_id: int, kind: str, route: str
+    column: Columns, batch_id: int, task_type: str, route: str
 ) -> tuple[ColumnElement[bool], ...]:
-    return column["batch_id"] == batch_id, column["type"] == kind, column["route"] == route
+    return column["batch_id"] == batch_id, column["type"] == task_type, column["route"] == route
 
 
 def _after(moment: ColumnElement[Any], since: datetime | None) -> tuple[ColumnElement[bool], ...]:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from agent.ports import Clock, RejectedRecord
 from producer.limits import CAP
 from producer.replay import returned
-from producer.replay.returned import LetterVerdict, ReturnedLetter, Standing
+from producer.replay.returned import LetterStanding, ReturnedLetter, Standing
 from producer.text.printable import shown
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
@@ -76,10 +76,10 @@ class ReturnedLetters:
                 self._log("the line", verdict, topic, self._text_of_line(verdict))
         return taken
 
-    async def _judge(self, letters: Sequence[ReturnedLetter]) -> list[LetterVerdict]:
+    async def _judge(self, letters: Sequence[ReturnedLetter]) -> list[LetterStanding]:
         if self._redrive:
             return await self._transactions.write(returned.redrive, self._group, letters)
-        return await self._transactions.read(returned.judge, self._group, letters)
+        return await self._transactions.read(returned.standings_of, self._group, letters)
 
     def _letter(self, record: RejectedRecord) -> ReturnedLetter | None:
         """Return the letter that a record is, None if it is none of this ledger and group."""
@@ -94,7 +94,7 @@ class ReturnedLetters:
             return None
         return ReturnedLetter(publication.task_id, publication.fence, record.value)
 
-    def _text(self, verdict: LetterVerdict) -> str | None:
+    def _text(self, verdict: LetterStanding) -> str | None:
         """Return what becomes of a letter and what a person may do; None if nothing is to do."""
         options = f"--group {self._group} --id {shlex.quote(verdict.key)}"
         command = f"python -m producer replay {options} --batch {shlex.quote(verdict.batch)}"
@@ -116,14 +116,14 @@ class ReturnedLetters:
             case _:
                 return None
 
-    def _text_of_line(self, verdict: LetterVerdict) -> str:
+    def _text_of_line(self, verdict: LetterStanding) -> str:
         """Return the same text for a bare line, which may have been meant as a new task."""
         text = self._text(verdict) or "its task has died before and is not dead now, or is replayed"
         if verdict.standing is Standing.DEAD and self._redrive:
             return text
         return f"{text}; to run the line as a new task, name a batch in the header {BATCH_HEADER}"
 
-    def _log(self, subject: str, verdict: LetterVerdict, topic: str, text: str) -> None:
+    def _log(self, subject: str, verdict: LetterStanding, topic: str, text: str) -> None:
         if self._may_log():
             task = f"task {shown(verdict.key)}, batch {shown(verdict.batch)},"
             log.warning(

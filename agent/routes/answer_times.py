@@ -13,7 +13,7 @@ MOST_LONG_S = 60.0
 SLOW = 1.5
 
 
-class Times:
+class AnswerTimes:
     """The durations of the last good answers of a route, in seconds."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from pybreaker import (
     CircuitBreakerStorage,
 )
 
-from agent.routes.window import Window
+from agent.routes.window import OutcomeWindow
 
 _FAIL_MAX = 1
 
@@ -29,7 +29,7 @@ class Circuit:
     `changed` is called each time this changes. It must not raise.
     """
 
-    def __init__(self, *, window: Window, changed: Callable[[bool], None]) -> None:
+    def __init__(self, *, window: OutcomeWindow, changed: Callable[[bool], None]) -> None:
         self._storage = _Storage(window)
         self._breaker = CircuitBreaker(
             fail_max=_FAIL_MAX,
@@ -84,7 +84,7 @@ class _Storage(CircuitBreakerStorage):
     are too many failures.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: OutcomeWindow) -> None:
         super().__init__("window")
         self.now_s = 0.0
         self._window = window

@@ -14,7 +14,7 @@ level.
 from collections import deque
 from math import inf, sqrt
 
-from agent.routes.answer_times import Times
+from agent.routes.answer_times import AnswerTimes
 
 GROWTH = 0.03
 MOST_GROWTH = 0.45
@@ -38,10 +38,10 @@ USED = 0.7
 FORGET_S = 60.0
 
 
-class Level:
+class ConcurrencyLevel:
     """The number of calls that may run at once; it may be a fraction."""
 
-    def __init__(self, *, calls: float, times: Times) -> None:
+    def __init__(self, *, calls: float, times: AnswerTimes) -> None:
         self.calls = calls
         self._times = times
         self._growth = GROWTH

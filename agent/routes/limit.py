@@ -1,9 +1,9 @@
 """Limits the running calls of a route by the calls that the provider refuses. Pure.
 
 Time is passed in. A provider does not state its rate limit, so the limit is found by trial
-(`Level`). A level of N allows N running calls, and also N calls per answer time: a refused call
-occupies its place for as long as an answer takes. Otherwise each immediate refusal would be
-followed by another call immediately.
+(`ConcurrencyLevel`). A level of N allows N running calls, and also N calls per answer time: a
+refused call occupies its place for as long as an answer takes. Otherwise each immediate refusal
+would be followed by another call immediately.
 
 The route pauses if half of an answer time's calls were refused, or most of the newest ones. Then
 one call is tried. If that call is not refused, calls continue at the best known level: the calls
@@ -17,8 +17,8 @@ from enum import Enum
 from itertools import takewhile
 from math import ceil, inf
 
-from agent.routes.answer_times import Times
-from agent.routes.level import GROWTH, Level
+from agent.routes.answer_times import AnswerTimes
+from agent.routes.level import GROWTH, ConcurrencyLevel
 
 LONGEST_PAUSE_S = 5.0
 SHORTEST_PAUSE_S = 0.25
@@ -47,14 +47,14 @@ class _Mode(Enum):
     TRIAL = "trial"  # paused, then one call
 
 
-class Limit:
+class ConcurrencyLimit:
     """The limit of one route. Calls that began before `from_s` do not count."""
 
-    def __init__(self, *, slots: int, times: Times) -> None:
+    def __init__(self, *, slots: int, times: AnswerTimes) -> None:
         self._slots = slots
         self._times = times
         self._mode = _Mode.OPEN
-        self._level = Level(calls=float(slots), times=times)
+        self._level = ConcurrencyLevel(calls=float(slots), times=times)
         self.from_s = -inf
         self._paused_until_s = -inf
         self._pause_s = 0.0

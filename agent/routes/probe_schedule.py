@@ -9,7 +9,7 @@ succeeds, later failures of tasks count.
 
 from collections.abc import Callable
 
-from agent.routes.answer_times import Times
+from agent.routes.answer_times import AnswerTimes
 
 # The interval between two probes: the first, its growth, the longest, and how much it varies.
 FIRST_S = 2.0
@@ -35,7 +35,7 @@ class ProbeSchedule:
     """
 
     def __init__(
-        self, *, times: Times, timeout_s: float, park_s: float, jitter: Callable[[], float]
+        self, *, times: AnswerTimes, timeout_s: float, park_s: float, jitter: Callable[[], float]
     ) -> None:
         self.next_s = 0.0
         self._interval_s = FIRST_S

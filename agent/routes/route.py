@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 
 from agent.judge import Effect
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from agent.routes.answer_times import Times
+from agent.routes.answer_times import AnswerTimes
 from agent.routes.circuit import Circuit
 from agent.routes.evidence import RouteEvidence, by_outcome
 from agent.routes.faulty_tasks import FaultyTasks
-from agent.routes.limit import Limit
+from agent.routes.limit import ConcurrencyLimit
 from agent.routes.probe_schedule import ProbeSchedule
-from agent.routes.window import Window, run_for
+from agent.routes.window import OutcomeWindow, run_for
 from schemas.codes import Code
 from schemas.settings.config import Trigger
 from schemas.task.agent_report import Reason, RouteFacts
@@ -79,14 +79,14 @@ class Route:
         self.reason = ""
         self.since_s = self.used_s = float("-inf")
         self.generation = 0
-        self._times = Times()
+        self._times = AnswerTimes()
         self.probes = ProbeSchedule(
             times=self._times, timeout_s=timeout_s, park_s=park_s, jitter=jitter
         )
         self._group = group
         self._longest_run = run_for(slots)
-        self._circuit = Circuit(window=Window(run=self._longest_run), changed=self._changed)
-        self._limit = Limit(slots=slots, times=self._times)
+        self._circuit = Circuit(window=OutcomeWindow(run=self._longest_run), changed=self._changed)
+        self._limit = ConcurrencyLimit(slots=slots, times=self._times)
         self._faulty = FaultyTasks()
         self._locked = 0
         # The start time of the newest call that got a usable answer.

@@ -18,7 +18,7 @@ def run_for(slots: int) -> int:
     return min(_LONGEST_RUN, max(_SHORTEST_RUN, slots))
 
 
-class Window:
+class OutcomeWindow:
     """The outcomes since the breaker's last change.
 
     They are bad if there is a run of failures, or if half of the last 200 failed.

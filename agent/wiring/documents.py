@@ -5,10 +5,10 @@ Tested by tests/integration/test_load_documents.py.
 
 from agent.documents.conversion.by_content import ByContent, TextMaker
 from agent.documents.conversion.kept_texts import KeptTexts
-from agent.documents.files import Files
-from agent.documents.objects import Objects
+from agent.documents.files import FileSource
+from agent.documents.objects import ObjectSource
 from agent.documents.reader import Documents
-from agent.documents.web import Web
+from agent.documents.web import WebSource
 from producer.input.excluded_files import own_files
 from schemas.objects.address import SCHEMES
 from schemas.objects.store import ObjectStores, require_library
@@ -22,11 +22,11 @@ def make_documents(config: Config, executor: Executor, converters: TextMaker) ->
     Raises ConfigError if they allow objects and the library for them is missing.
     """
     require_library(config.document_allow)
-    objects = Objects(allow=config.document_allow, stores=ObjectStores())
-    web = Web(allow=config.document_allow, private=config.document_private, executor=executor)
+    objects = ObjectSource(allow=config.document_allow, stores=ObjectStores())
+    web = WebSource(allow=config.document_allow, private=config.document_private, executor=executor)
     return Documents(
         sources={
-            "file": Files(roots=config.roots(), own=own_files(config), executor=executor),
+            "file": FileSource(roots=config.roots(), own=own_files(config), executor=executor),
             "https": web,
             "http": web,  # which refuses it, and says why
             **dict.fromkeys(SCHEMES, objects),

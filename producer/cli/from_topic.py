@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from producer.app import make_reader, make_relay, opened
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
-from producer.replay.from_topic import FromTopic, Loaded, Survey, survey_topic
+from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey, survey_topic
 from producer.screen.answer import CommandAnswer
 from producer.screen.live import bar
 from producer.screen.output import note
@@ -58,7 +58,7 @@ async def load(config: Config, options: argparse.Namespace, answer: CommandAnswe
             return _report_load(await loader.load(topic, survey), options, answer)
 
 
-def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None:
+def _refuse_own(survey: TopicSurvey, topic: str, options: argparse.Namespace) -> None:
     if survey.own and not options.force:
         raise ConfigError(
             f"{survey.own} of {survey.letters} letters in {topic} are of this ledger, "
@@ -68,7 +68,7 @@ def _refuse_own(survey: Survey, topic: str, options: argparse.Namespace) -> None
         )
 
 
-def _report_load(loaded: Loaded, options: argparse.Namespace, answer: CommandAnswer) -> int:
+def _report_load(loaded: LoadedLetters, options: argparse.Namespace, answer: CommandAnswer) -> int:
     known = f", {loaded.known} loaded already" if loaded.known else ""
     done = "would be loaded: a dry run" if options.dry_run else "loaded"
     answer.say(

@@ -45,7 +45,7 @@ _OTHER_GROUP = (
 )
 
 
-class Name(NamedTuple):
+class LetterSubject(NamedTuple):
     """The task or record that a dead letter is about.
 
     `content` stands for the value; it is empty if the dead letter only points to the value. The
@@ -61,7 +61,7 @@ class Name(NamedTuple):
 
 
 @dataclass(slots=True)
-class Survey:
+class TopicSurvey:
     """What a topic holds.
 
     `places`: the position of one dead letter of each task or record. `left`: tasks and records that
@@ -69,14 +69,14 @@ class Survey:
     the given ledger.
     """
 
-    places: dict[Name, PageStart] = field(default_factory=dict)
-    left: set[Name] = field(default_factory=set)
+    places: dict[LetterSubject, PageStart] = field(default_factory=dict)
+    left: set[LetterSubject] = field(default_factory=set)
     letters: int = 0
     own: int = 0
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedLetters:
     """The result of a load. `refused`: dead letters that cannot be loaded, with the reason."""
 
     new: int = 0
@@ -86,12 +86,12 @@ class Loaded:
 
 async def survey_topic(
     reader: TopicReader, topic: str, ledger_id: str, dispositions: Collection[str]
-) -> Survey:
+) -> TopicSurvey:
     """Return what a topic holds now: the dead letters of these dispositions.
 
     Without dispositions it returns the dead letters of everything but quarantined records.
     """
-    survey = Survey()
+    survey = TopicSurvey()
     async with aclosing(reader.read(topic)) as pages:
         async for page in pages:
             for letter in page:
@@ -101,7 +101,9 @@ async def survey_topic(
     return survey
 
 
-def _note(survey: Survey, letter: Incoming, ledger_id: str, dispositions: Collection[str]) -> None:
+def _note(
+    survey: TopicSurvey, letter: Incoming, ledger_id: str, dispositions: Collection[str]
+) -> None:
     name, headers = name_of(letter), dict(letter.headers)
     survey.letters += 1
     survey.own += name.ledger == ledger_id
@@ -116,7 +118,7 @@ def _note(survey: Survey, letter: Incoming, ledger_id: str, dispositions: Collec
         survey.left.add(name)
 
 
-def _drop_pointers(survey: Survey) -> None:
+def _drop_pointers(survey: TopicSurvey) -> None:
     """Forget dead letters that only point to a value that another letter of the task has."""
     if pointers := [name for name in survey.places if not name.content]:
         with_value = {name[:4] for name in survey.places if name.content}
@@ -125,7 +127,7 @@ def _drop_pointers(survey: Survey) -> None:
                 del survey.places[name]
 
 
-def name_of(letter: Incoming) -> Name:
+def name_of(letter: Incoming) -> LetterSubject:
     """Return what a dead letter is about; a record without docllm's headers stands for itself."""
     headers = dict(letter.headers)
     ledger, batch = (
@@ -135,10 +137,10 @@ def name_of(letter: Incoming) -> Name:
     content = digest(b"", letter.value or b"") if _is_whole(letter) else b""
     for header in ("docllm-task", _RECORD):
         if number := headers.get(header):
-            return Name(
+            return LetterSubject(
                 ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content
             )
-    return Name("", "record", f"{letter.partition}/{letter.offset}", batch, content)
+    return LetterSubject("", "record", f"{letter.partition}/{letter.offset}", batch, content)
 
 
 def _is_whole(letter: Incoming) -> bool:
@@ -169,9 +171,9 @@ class FromTopic:
         self._actor = actor
         self._compared: dict[tuple[str, bytes], bytes] = {}  # digests by batch and key
 
-    async def load(self, topic: str, survey: Survey) -> Loaded:
+    async def load(self, topic: str, survey: TopicSurvey) -> LoadedLetters:
         """Load one dead letter of each task; without a relay only say what would be loaded."""
-        loaded = Loaded()
+        loaded = LoadedLetters()
         if self._relay is not None:
             await self._transactions.write(self._audit, topic, survey)
         async with aclosing(self._reader.read(topic)) as pages:
@@ -186,7 +188,7 @@ class FromTopic:
                     self._progress(loaded.new + loaded.known)
         return loaded
 
-    def _audit(self, connection: Connection, topic: str, survey: Survey) -> None:
+    def _audit(self, connection: Connection, topic: str, survey: TopicSurvey) -> None:
         """Record in the audit who loads what.
 
         This happens before the load, so a load that is killed is audited too.
@@ -209,7 +211,7 @@ class FromTopic:
         size = SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK
         yield from (letters[start : start + size] for start in range(0, len(letters), size))
 
-    async def _load(self, letters: Sequence[Incoming], loaded: Loaded) -> None:
+    async def _load(self, letters: Sequence[Incoming], loaded: LoadedLetters) -> None:
         by_batch: dict[tuple[str, store.Origin], list[tuple[Incoming, NewTask]]] = {}
         for letter in letters:
             try:
@@ -241,7 +243,7 @@ class FromTopic:
         name: str,
         origin: store.Origin,
         of_batch: Sequence[tuple[Incoming, NewTask]],
-        loaded: Loaded,
+        loaded: LoadedLetters,
     ) -> None:
         tasks = [task for _, task in of_batch]
         take = self._write if self._relay is not None else self._compare

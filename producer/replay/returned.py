@@ -60,7 +60,7 @@ class ReturnedLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterVerdict:
+class LetterStanding:
     """A letter's standing, with its task's batch and id; both are empty for an unknown letter."""
 
     standing: Standing
@@ -68,22 +68,22 @@ class LetterVerdict:
     key: str = ""
 
 
-def judge(
+def standings_of(
     connection: Connection, group: str, letters: Sequence[ReturnedLetter]
-) -> list[LetterVerdict]:
+) -> list[LetterStanding]:
     """Return a verdict for each letter, without writing."""
     rows = _rows(connection, group, letters)
     waiting = _waiting(connection, group, rows)
-    return [_verdict(rows.get(letter.task_id), letter, waiting) for letter in letters]
+    return [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
 
 
 def redrive(
     connection: Connection, group: str, letters: Sequence[ReturnedLetter]
-) -> list[LetterVerdict]:
+) -> list[LetterStanding]:
     """Store the dead tasks of these letters in a run; return a verdict for each letter."""
     rows = _rows(connection, group, letters)
     waiting = _waiting(connection, group, rows)
-    verdicts = [_verdict(rows.get(letter.task_id), letter, waiting) for letter in letters]
+    verdicts = [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
     fences = {
         letter.task_id: int(rows[letter.task_id].fence)
         for letter, verdict in zip(letters, verdicts, strict=True)
@@ -138,11 +138,11 @@ def _waiting(connection: Connection, group: str, ids: Iterable[int]) -> set[int]
     return set(connection.execute(query).scalars())
 
 
-def _verdict(row: Any | None, letter: ReturnedLetter, waiting: set[int]) -> LetterVerdict:
+def _standing_of(row: Any | None, letter: ReturnedLetter, waiting: set[int]) -> LetterStanding:
     if row is None or not _is_of(row, letter):
-        return LetterVerdict(Standing.STRANGER)
+        return LetterStanding(Standing.STRANGER)
     key = row.task_key.decode(errors="backslashreplace")
-    return LetterVerdict(_standing(row, letter, waiting), row.name, key)
+    return LetterStanding(_standing(row, letter, waiting), row.name, key)
 
 
 def _is_of(row: Any, letter: ReturnedLetter) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from agent.documents.address import Resolve
 from agent.documents.ports import Expected
-from agent.documents.web import Web
+from agent.documents.web import WebSource
 from agent.handlers import DocumentError
 from schemas.runtime.executors import InlineExecutor
 from tests.servers.secure import Authority
@@ -136,8 +136,8 @@ def answers(*rounds: Sequence[str]) -> Resolve:
     return resolve
 
 
-def web(allow: Sequence[str], resolve: Resolve | None = None, **options: Any) -> Web:
-    return Web(
+def web(allow: Sequence[str], resolve: Resolve | None = None, **options: Any) -> WebSource:
+    return WebSource(
         allow=allow,
         executor=InlineExecutor(),
         resolve=resolve or answers([OPEN]),
@@ -145,7 +145,7 @@ def web(allow: Sequence[str], resolve: Resolve | None = None, **options: Any) ->
     )
 
 
-async def refusal(reader: Web, uri: str, expected: Expected = Expected()) -> tuple[str, str]:  # noqa: B008
+async def refusal(reader: WebSource, uri: str, expected: Expected = Expected()) -> tuple[str, str]:  # noqa: B008
     """Return the class and text of the error of a document that is not fetched."""
     with pytest.raises(DocumentError) as error:
         await reader.fetch(uri, expected)

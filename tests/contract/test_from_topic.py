@@ -7,7 +7,7 @@ from producer.ports import Incoming, Order
 from producer.relay import record_builder
 from producer.relay.relay import Relay
 from producer.replay import from_topic
-from producer.replay.from_topic import FromTopic, Loaded, Survey
+from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey
 from schemas.ledger import tables
 from schemas.task.envelope import Publication, RawHeaders, encode
 from schemas.task.rejected_record import RejectedRecord
@@ -49,7 +49,7 @@ def letters_of(ledger_db: LedgerDatabase, *headers: RawHeaders) -> list[Incoming
 
 async def loaded(
     ledger_db: LedgerDatabase, held: Sequence[Incoming], *dispositions: str, dry: bool = False
-) -> Loaded:
+) -> LoadedLetters:
     """Load these dead letters; a dry run only says what would be loaded."""
     shelf = Shelf(held)
     relay = Relay(
@@ -88,7 +88,7 @@ def of_task(
     )
 
 
-async def surveyed(held: Sequence[Incoming], *dispositions: str) -> Survey:
+async def surveyed(held: Sequence[Incoming], *dispositions: str) -> TopicSurvey:
     """Return the survey of these dead letters."""
     return await from_topic.survey_topic(Shelf(held), TOPIC, "another ledger", dispositions)
 
@@ -222,7 +222,11 @@ async def test_two_tasks_with_one_number_are_distinguished(ledger_db: LedgerData
     """
     held = [of_task(0, fence=2), of_task(1, OTHER, fence=1), of_task(2, batch="c")]
 
-    assert await loaded(ledger_db, held, dry=True) == await loaded(ledger_db, held) == Loaded(new=3)
+    assert (
+        await loaded(ledger_db, held, dry=True)
+        == await loaded(ledger_db, held)
+        == LoadedLetters(new=3)
+    )
     assert sorted(batches(ledger_db)) == ["b", "b", "c"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agent.documents.conversion.by_content import ByContent
 from agent.documents.conversion.converters import Converters
-from agent.documents.files import Files
+from agent.documents.files import FileSource
 from agent.documents.ports import MAX_DOCUMENT_BYTES
 from agent.documents.reader import Documents
 from schemas.runtime.executors import InlineExecutor
@@ -15,7 +15,7 @@ def file_documents(
     *roots: Path, own: Sequence[Path] = (), max_bytes: int = MAX_DOCUMENT_BYTES
 ) -> Documents:
     inline = InlineExecutor()
-    files = Files(roots=roots, own=own, executor=inline, max_bytes=max_bytes)
+    files = FileSource(roots=roots, own=own, executor=inline, max_bytes=max_bytes)
     return Documents(
         sources={"file": files},
         conversion=ByContent(executor=inline, converters=Converters(thread=inline, most=1)),

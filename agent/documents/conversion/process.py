@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from agent.documents.conversion.protocol import HEAD, LETTERS, MAX_TEXT_BYTES, Said
+from agent.documents.conversion.protocol import HEAD, LETTERS, MAX_TEXT_BYTES, MessageKind
 from agent.process import child_process
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import Executor
@@ -108,11 +108,11 @@ class ConvertingProcess:
             raise ConversionDiedError(text, lasting=False, own=True) from None
         except (asyncio.IncompleteReadError, OSError, ValueError):
             raise await self._death() from None
-        if word is Said.WORN:
+        if word is MessageKind.WORN:
             text = f"takes more than {self._limits.memory_mb} MiB of memory to convert"
             raise ConversionDiedError(text, lasting=True)
         self.usable = True
-        if word is Said.TEXT:
+        if word is MessageKind.TEXT:
             return data.decode()
         raise NoTextError(data.decode("utf-8", "replace"))
 
@@ -125,7 +125,7 @@ class ConvertingProcess:
         self._writer.close()
         await asyncio.to_thread(self._popen.wait)
 
-    async def _exchange(self, kind: Kind, raw: bytes) -> tuple[Said, bytes]:
+    async def _exchange(self, kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
         self._writer.write(HEAD.pack(LETTERS[kind], len(raw)))
         self._writer.write(raw)
         del raw
@@ -133,7 +133,7 @@ class ConvertingProcess:
         letter, size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
         if size > MAX_TEXT_BYTES:
             raise ValueError(size)
-        return Said(letter), await self._reader.readexactly(size)
+        return MessageKind(letter), await self._reader.readexactly(size)
 
     async def _death(self) -> ConversionDiedError:
         """Return why the process has closed its link."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from agent.documents.conversion.protocol import HEAD, KINDS, MAX_TEXT_BYTES, Said, said
+from agent.documents.conversion.protocol import HEAD, KINDS, MAX_TEXT_BYTES, MessageKind, said
 from agent.process import child_process
 from schemas.documents.extra import needed
 from schemas.documents.kind import Kind
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     _limit(memory_mb)
-    connection.sendall(said(Said.READY.value))
+    connection.sendall(said(MessageKind.READY.value))
     with suppress(OSError):  # the agent is gone
         while head := _exactly(connection, HEAD.size):
             letter, size = HEAD.unpack(head)
@@ -39,30 +39,30 @@ def main(arguments: list[str]) -> None:
             word, data = _converted(KINDS[letter], raw)
             del raw
             connection.sendall(said(word.value, data))
-            if word is Said.WORN:
+            if word is MessageKind.WORN:
                 return
 
 
-def _converted(kind: Kind, raw: bytes) -> tuple[Said, bytes]:
+def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
     """Return the text, or why there is none."""
     try:
         with needed(kind.value):
             convert = _converter(kind)
         text = convert(raw).encode("utf-8", "replace")
     except NoTextError as error:
-        return Said.REFUSED, str(error).encode("utf-8", "replace")
+        return MessageKind.REFUSED, str(error).encode("utf-8", "replace")
     except MemoryError:
-        return Said.WORN, b""
+        return MessageKind.WORN, b""
     except RecursionError:
-        return Said.REFUSED, f"is {kind.value} that is nested too deeply to be read".encode()
+        return MessageKind.REFUSED, f"is {kind.value} that is nested too deeply to be read".encode()
     except Exception as error:  # noqa: BLE001 - whatever a library raises, its document is at fault
         name = type(error).__name__
-        return Said.REFUSED, f"is {kind.value} that its reader cannot read ({name})".encode()
+        return MessageKind.REFUSED, f"is {kind.value} that its reader cannot read ({name})".encode()
     if len(text) > MAX_TEXT_BYTES:
-        return Said.REFUSED, (
+        return MessageKind.REFUSED, (
             f"has {len(text)} bytes of text; at most {MAX_TEXT_BYTES} are read".encode()
         )
-    return Said.TEXT, text
+    return MessageKind.TEXT, text
 
 
 def _converter(kind: Kind) -> Callable[[bytes], str]:

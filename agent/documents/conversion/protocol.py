@@ -15,7 +15,7 @@ LETTERS = {Kind.PDF: b"p", Kind.DOCX: b"d", Kind.HTML: b"h", Kind.OTHER_TEXT: b"
 KINDS = {letter: kind for kind, letter in LETTERS.items()}
 
 
-class Said(Enum):
+class MessageKind(Enum):
     """What a process says."""
 
     READY = b"+"  # it takes documents

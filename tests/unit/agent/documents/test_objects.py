@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.documents.objects import Objects
+from agent.documents.objects import ObjectSource
 from agent.documents.ports import Expected
 from agent.handlers import DocumentError
 from schemas.objects.errors import ObjectError, ObjectFault
@@ -30,7 +30,7 @@ class Stored(ObjectStores):
 
 
 def fetched(stores: Stored, uri: str = URI, **expected: int | str) -> bytes:
-    objects = Objects(allow=[PREFIX], stores=stores, max_bytes=100)
+    objects = ObjectSource(allow=[PREFIX], stores=stores, max_bytes=100)
     return asyncio.run(objects.fetch(uri, Expected(**expected)))  # type: ignore[arg-type]
 
 
@@ -120,7 +120,7 @@ def test_some_objects_at_a_time_are_fetched() -> None:
             return ObjectContent(b"text", None)
 
     async def fetch_all() -> None:
-        objects = Objects(allow=[PREFIX], stores=Slow(b"text"))
+        objects = ObjectSource(allow=[PREFIX], stores=Slow(b"text"))
         await asyncio.gather(*(objects.fetch(URI, Expected()) for _ in range(100)))
 
     asyncio.run(fetch_all())

@@ -2,12 +2,12 @@
 
 import pytest
 
-from agent.routes.answer_times import LEAST_LONG_S, MOST_LONG_S, RECENT, UNKNOWN_S, Times
+from agent.routes.answer_times import LEAST_LONG_S, MOST_LONG_S, RECENT, UNKNOWN_S, AnswerTimes
 
 
 def test_a_route_without_answers_is_given_the_most_time() -> None:
     """Nothing is known of it yet."""
-    times = Times()
+    times = AnswerTimes()
 
     assert not times.known
     assert (times.usual_s, times.slowest_s, times.long_s) == (UNKNOWN_S, 0.0, MOST_LONG_S)
@@ -19,7 +19,7 @@ def test_a_route_without_answers_is_given_the_most_time() -> None:
 )
 def test_suspicion_follows_the_usual_time_within_bounds(usual_s: float, long_s: float) -> None:
     """Quick routes get some seconds; slow routes get half as long again as usual."""
-    times = Times()
+    times = AnswerTimes()
     times.add(usual_s)
 
     assert times.known
@@ -28,7 +28,7 @@ def test_suspicion_follows_the_usual_time_within_bounds(usual_s: float, long_s: 
 
 def test_old_answers_are_forgotten() -> None:
     """A provider that became quick is judged by its quick answers."""
-    times = Times()
+    times = AnswerTimes()
     times.add(500.0)
     for _ in range(RECENT):
         times.add(1.0)

@@ -7,13 +7,13 @@ import pybreaker
 import pytest
 
 from agent.routes.circuit import Circuit
-from agent.routes.window import Window
+from agent.routes.window import OutcomeWindow
 
 
 def circuit(run: int = 3) -> tuple[Circuit, list[bool]]:
     """Return a circuit, and the changes that it has reported."""
     changes: list[bool] = []
-    return Circuit(window=Window(run=run), changed=changes.append), changes
+    return Circuit(window=OutcomeWindow(run=run), changed=changes.append), changes
 
 
 def test_failures_stop_it_and_a_probe_decides() -> None:

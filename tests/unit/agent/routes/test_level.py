@@ -2,23 +2,23 @@
 
 import pytest
 
-from agent.routes.answer_times import Times
-from agent.routes.level import CUTS, GROWTH, LEAST_CALLS, MOST_CHANCE, Level
+from agent.routes.answer_times import AnswerTimes
+from agent.routes.level import CUTS, GROWTH, LEAST_CALLS, MOST_CHANCE, ConcurrencyLevel
 
 USUAL_S = 1.0
 CALLS = 100
 
 
-def new_level(calls: float = CALLS) -> Level:
+def new_level(calls: float = CALLS) -> ConcurrencyLevel:
     """Return a level where answers take a second."""
-    times = Times()
+    times = AnswerTimes()
     times.add(USUAL_S)
-    level = Level(calls=calls, times=times)
+    level = ConcurrencyLevel(calls=calls, times=times)
     level.set(calls, 0.0)
     return level
 
 
-def a_round(level: Level, began_s: float, refused: int = 0, calls: int = CALLS) -> None:
+def a_round(level: ConcurrencyLevel, began_s: float, refused: int = 0, calls: int = CALLS) -> None:
     """Begin calls over a second; the first of them are refused at once, the others answered."""
     starts_s = [began_s + USUAL_S * number / calls for number in range(calls)]
     for start_s in starts_s:
@@ -29,7 +29,7 @@ def a_round(level: Level, began_s: float, refused: int = 0, calls: int = CALLS) 
         level.answered(start_s, start_s + USUAL_S)
 
 
-def rounds(level: Level, *refused: int) -> None:
+def rounds(level: ConcurrencyLevel, *refused: int) -> None:
     """Let rounds follow each other."""
     for number, count in enumerate(refused):
         a_round(level, 1.0 + 3 * number, count)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.routes.answer_times import Times
+from agent.routes.answer_times import AnswerTimes
 from agent.routes.probe_schedule import ProbeSchedule
 
 
@@ -13,11 +13,11 @@ def probes(
     timeout_s: float = 600.0,
     jitter: float = 0.5,
     parked: bool = False,
-    times: Times | None = None,
+    times: AnswerTimes | None = None,
 ) -> ProbeSchedule:
     """Return the probes of a route that stopped at 100 s."""
     schedule = ProbeSchedule(
-        times=times or Times(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter
+        times=times or AnswerTimes(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter
     )
     schedule.begin(100.0, parked=parked)
     return schedule
@@ -83,7 +83,7 @@ def test_a_probe_ends_long_before_a_calls_own_limit(
 
     It never takes longer than a call may. If no answer is known, that is its limit.
     """
-    times = Times()
+    times = AnswerTimes()
     for duration_s in answered_in_s:
         times.add(duration_s)
     schedule = probes(times=times)

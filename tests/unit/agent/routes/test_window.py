@@ -2,12 +2,12 @@
 
 import pytest
 
-from agent.routes.window import LAST, LEAST, OLD_S, Window, run_for
+from agent.routes.window import LAST, LEAST, OLD_S, OutcomeWindow, run_for
 
 
-def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> Window:
+def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> OutcomeWindow:
     """Return a window with a failure for each x."""
-    window = Window(run=run)
+    window = OutcomeWindow(run=run)
     for letter in pattern:
         window.add(at_s, failed=letter == "x")
     return window
