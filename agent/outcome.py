@@ -27,8 +27,8 @@ class Spent:
     `call_id` is the id of the last call, the provider's or ours; empty if there was no call.
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
     `tokens_cached` is a part of `tokens_in`. `unsure_micro` is the part of `cost_micro` that is
-    estimated, because the call's usage is not known. `elsewhere` holds the part of the costs that
-    arose on routes that the attempt has left.
+    estimated, because the call's usage is not known. `on_left_routes` holds the part of the costs
+    that arose on routes that the attempt has left.
     """
 
     model: str = ""
@@ -39,7 +39,7 @@ class Spent:
     duration_ms: int = 0
     tokens_cached: int = 0
     unsure_micro: int = 0
-    elsewhere: "tuple[RouteSpent, ...]" = ()
+    on_left_routes: "tuple[RouteSpent, ...]" = ()
 
     @property
     def called(self) -> bool:
@@ -49,7 +49,7 @@ class Spent:
         """
         return bool(self.call_id)
 
-    def after(self, earlier: "Spent") -> "Spent":
+    def plus(self, earlier: "Spent") -> "Spent":
         """Return these costs with those of the attempt's earlier calls."""
         return replace(
             self,
@@ -58,24 +58,24 @@ class Spent:
             tokens_cached=earlier.tokens_cached + self.tokens_cached,
             cost_micro=earlier.cost_micro + self.cost_micro,
             unsure_micro=earlier.unsure_micro + self.unsure_micro,
-            elsewhere=earlier.elsewhere + self.elsewhere,
+            on_left_routes=earlier.on_left_routes + self.on_left_routes,
         )
 
     @property
-    def here(self) -> "Spent":
+    def on_this_route(self) -> "Spent":
         """Return the costs on the attempt's present route only."""
-        if not self.elsewhere:
+        if not self.on_left_routes:
             return self
-        parts = [part.spent for part in self.elsewhere]
+        parts = [part.spent for part in self.on_left_routes]
         sums = {name: sum(getattr(part, name) for part in parts) for name in AMOUNTS}
         left = {name: getattr(self, name) - amount for name, amount in sums.items()}
-        return replace(self, elsewhere=(), **left)
+        return replace(self, on_left_routes=(), **left)
 
-    def leaving(self, route: str, error_class: ErrorClass) -> "Spent":
+    def leaving_route(self, route: str, error_class: ErrorClass) -> "Spent":
         """Return these costs once the attempt leaves a route, for a failure of this class."""
-        part = RouteSpent(route, error_class, self.here)
+        part = RouteSpent(route, error_class, self.on_this_route)
         was_paid = any(getattr(part.spent, name) for name in AMOUNTS)
-        return replace(self, elsewhere=(*self.elsewhere, part)) if was_paid else self
+        return replace(self, on_left_routes=(*self.on_left_routes, part)) if was_paid else self
 
 
 @dataclass(frozen=True, slots=True)

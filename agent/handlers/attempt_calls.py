@@ -150,7 +150,7 @@ class AttemptCalls:
         following = self._attempt.go_on(outcome)
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
-        self._note(self.spent.leaving(target.route, outcome.failure.error_class))
+        self._note(self.spent.leaving_route(target.route, outcome.failure.error_class))
         account = self._tools.account(following.name)
         self._target = _CallTarget(
             following.name,
@@ -287,13 +287,13 @@ class AttemptCalls:
             duration_ms=self._time.elapsed_ms,
             unsure_micro=estimate_micro,
         )
-        self._note(killed.after(self.spent))
+        self._note(killed.plus(self.spent))
 
     def _with_all_spent(self, outcome: Judged) -> Judged:
         """Return the outcome with the costs of all calls of the attempt, including this one."""
         spent = outcome.spent
         if self._begun > 1:
-            spent = spent.after(self.spent)
+            spent = spent.plus(self.spent)
             outcome = replace(outcome, spent=spent)
         self._note(spent)
         return outcome

@@ -141,7 +141,7 @@ def changes(
         if isinstance(outcome, Succeeded):
             row, route, model = settlement.row, settlement.route, _model(outcome.spent)
             of_key = succeeded.setdefault((row.batch_id, row.type, route, model, row.tenant), [])
-            of_key.append(outcome.spent.here)
+            of_key.append(outcome.spent.on_this_route)
         else:
             yield from _changes_of_failure(settlement, outcome, letters.get(settlement.row.task_id))
     for (batch_id, kind, route, model, tenant), of_key in succeeded.items():
@@ -160,7 +160,7 @@ def changes(
 
 def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyChange]:
     row = settlement.row
-    for part in spent.elsewhere:
+    for part in spent.on_left_routes:
         key = TallyKey(
             row.batch_id,
             row.type,
@@ -217,7 +217,7 @@ def _changes_of_failure(
     """Return the counts of an attempt that did not succeed."""
     spent = outcome.spent
     if dead_letter is not None:
-        return [tally.died(dead_letter, costs=costs(spent.here))]
+        return [tally.died(dead_letter, costs=costs(spent.on_this_route))]
     if isinstance(outcome, Released) and not spent.called:
         return []
     if isinstance(outcome, Cancelled):
@@ -250,7 +250,7 @@ def _change(
         model=_model(outcome.spent),
         tenant=settlement.row.tenant,
     )
-    return TallyChange(key, **costs(outcome.spent.here))
+    return TallyChange(key, **costs(outcome.spent.on_this_route))
 
 
 def costs(spent: Spent) -> dict[str, int]:

@@ -458,7 +458,7 @@ def test_what_was_spent_on_a_route_that_an_attempt_left_is_booked_there(
     if isinstance(outcome, Cancelled):
         ledger_db.cancel()
     before = Spent("small", 100, 5, 7000, "b/a#1", 900, tokens_cached=40, unsure_micro=3)
-    spent = SPENT.after(before.leaving("cheap", ErrorClass.FILTERED))
+    spent = SPENT.plus(before.leaving_route("cheap", ErrorClass.FILTERED))
 
     ledger_db.settle(row, owner, replace(outcome, spent=spent))
 

@@ -30,7 +30,7 @@ def test_the_calls_of_an_attempt_add_up() -> None:
     first = Spent("m", 12, 3, 900, "b/t#1", 1200, 8, 100)
     last = Spent("n", 10, 2, 700, "b/t#1.2", 2000, 4, 50)
 
-    assert last.after(first) == Spent("n", 22, 5, 1600, "b/t#1.2", 2000, 12, 150)
+    assert last.plus(first) == Spent("n", 22, 5, 1600, "b/t#1.2", 2000, 12, 150)
 
 
 def test_a_task_is_given_up_as_permanent_unless_the_judge_says_more() -> None:

@@ -141,8 +141,11 @@ def test_the_costs_of_both_routes_are_added() -> None:
     assert isinstance(outcome, Succeeded)
     assert (outcome.spent.model, outcome.spent.tokens_in) == ("m", 20)
     assert outcome.spent.cost_micro == 10 * 1000 + 10 + 2
-    assert (outcome.spent.here.cost_micro, outcome.spent.here.tokens_in) == (10 + 2, 10)
-    (left,) = outcome.spent.elsewhere
+    assert (outcome.spent.on_this_route.cost_micro, outcome.spent.on_this_route.tokens_in) == (
+        10 + 2,
+        10,
+    )
+    (left,) = outcome.spent.on_left_routes
     assert (left.route, left.error_class, left.spent.model) == ("default", "FILTERED", "small")
     assert left.spent.cost_micro == 10 * 1000
 
@@ -152,7 +155,7 @@ def test_a_call_that_cost_nothing_is_no_part_of_the_bill() -> None:
     outcome = TwoRoutes().run()
 
     assert isinstance(outcome, Succeeded)
-    assert outcome.spent.elsewhere == ()
+    assert outcome.spent.on_left_routes == ()
 
 
 def test_the_second_failure_is_the_outcome() -> None:
