@@ -23,7 +23,7 @@ class AttemptRoutes:
         self._delivery = delivery
         self._permit: Permit | None = permit
 
-    def go_on(self, outcome: Retry | Snooze | Dead) -> OtherRoute | Outcome:
+    def route_after_failure(self, outcome: Retry | Snooze | Dead) -> OtherRoute | Outcome:
         """Return the route on which to make a failed call again, or the outcome to settle."""
         delivery = self._delivery
         if not delivery.plan.has_fallback:
@@ -42,7 +42,7 @@ class AttemptRoutes:
             return Snooze(outcome.failure, outcome.spent, max(LEAST_WAIT_S, wait_s))
         return judged
 
-    def again(self, outcome: Outcome) -> OtherRoute | Outcome | None:
+    def retry_on_route(self, outcome: Outcome) -> OtherRoute | Outcome | None:
         """Return the same route if it takes another call now, or the outcome to settle.
 
         The route learns of the outcome first. Returns None if it has no room for a call now, though

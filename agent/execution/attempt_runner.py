@@ -72,8 +72,8 @@ class AttemptRunner:
             refused_alone=permit.refused_alone,
             may_call=lambda: delivery.may_call(self._clock.now_s()),
             note_spent=delivery.note_spent,
-            go_on=routes.go_on,
-            again=routes.again,
+            route_after_failure=routes.route_after_failure,
+            retry_on_route=routes.retry_on_route,
             call_permits=permit.call_permits,
             inherited=Inherited(
                 depth=row.depth, tenant=row.tenant or DEFAULT_TENANT, lane=row.lane

@@ -34,10 +34,10 @@ class Attempt:
     - `limit_s`: the time limit of a probe's call; None for any other call.
     - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
     - `may_call`: returns whether the claim's lease is good.
-    - `go_on`: takes the outcome of a failed call; returns the route on which to make it again, or
-      the outcome to settle.
-    - `again`: takes the outcome of a failed call too. Returns the same route if it takes a call
-      now, None if it may take one later, and otherwise the outcome to settle.
+    - `route_after_failure`: takes the outcome of a failed call; returns the route on which to make
+      it again, or the outcome to settle.
+    - `retry_on_route`: takes the outcome of a failed call too. Returns the same route if it takes a
+      call now, None if it may take one later, and otherwise the outcome to settle.
     - `inherited`: what the task's follow-ups take from it.
     - `call_permits`: lets each call wait for its permit within the provider's limits.
     - `locks`: takes locks for the attempt.
@@ -62,8 +62,10 @@ class Attempt:
     refused_alone: bool
     may_call: Callable[[], bool]
     note_spent: Callable[[Spent], None] = lambda _spent: None
-    go_on: Callable[[Retry | Snooze | Dead], OtherRoute | Outcome] = lambda outcome: outcome
-    again: Callable[[Outcome], OtherRoute | Outcome | None] = lambda outcome: outcome
+    route_after_failure: Callable[[Retry | Snooze | Dead], OtherRoute | Outcome] = lambda outcome: (
+        outcome
+    )
+    retry_on_route: Callable[[Outcome], OtherRoute | Outcome | None] = lambda outcome: outcome
     call_permits: CallPermits = field(default_factory=FreePermits)
     inherited: Inherited = field(default_factory=Inherited)
     locks: AttemptLocks = field(default_factory=FreeLocks)

@@ -26,7 +26,7 @@ from schemas.task.codec import with_json
 from schemas.task.line import TaskLine
 
 _NAME_CHARS = 191
-_LOOK_S = 1.0  # pause between two checks whether the route takes calls again
+_RETRY_EVERY_S = 1.0  # pause between two checks whether the route takes calls again
 _SUCCESS = range(200, 300)
 
 
@@ -125,7 +125,7 @@ class AttemptCalls:
             if self._target is not target:
                 return  # another call of the handler has asked meanwhile
             self._require_lease()
-            following, wait_s = self._attempt.again(refused.outcome), _LOOK_S
+            following, wait_s = self._attempt.retry_on_route(refused.outcome), _RETRY_EVERY_S
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following) from refused
         self._target = replace(
@@ -147,7 +147,7 @@ class AttemptCalls:
 
         Raises CallRefusedError if no route is left.
         """
-        following = self._attempt.go_on(outcome)
+        following = self._attempt.route_after_failure(outcome)
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
         self._note(self.spent.leaving_route(target.route, outcome.failure.error_class))

@@ -75,7 +75,7 @@ def test_a_failure_that_is_named_leads_to_the_next_route(
     attempts = Attempts((trigger,))
     delivery, way = attempts.begin()
 
-    assert way.go_on(outcome) == OtherRoute("b")
+    assert way.route_after_failure(outcome) == OtherRoute("b")
     assert delivery.route == "b"
     assert dict(attempts.admission.busy_routes()) == {"b": 1}
     assert way.end(GOOD) is GOOD
@@ -91,7 +91,7 @@ def test_a_failure_that_is_not_named_ends_the_attempt(trigger: Trigger) -> None:
     outcome = snoozed("RATE") if trigger is Trigger.OUTAGE else refused(trigger.value)
     delivery, way = attempts.begin()
 
-    assert way.go_on(outcome) is outcome
+    assert way.route_after_failure(outcome) is outcome
     assert delivery.route == "a"
 
 
@@ -100,7 +100,7 @@ def test_a_single_failure_of_the_provider_is_tried_again_on_the_same_route() -> 
     attempts = Attempts()
     delivery, way = attempts.begin()
 
-    assert isinstance(way.go_on(failed()), Retry)
+    assert isinstance(way.route_after_failure(failed()), Retry)
     assert delivery.route == "a"
 
 
@@ -111,7 +111,7 @@ def test_a_task_leaves_a_route_that_has_stopped(outcome: Retry | Snooze | Dead) 
     delivery, way = attempts.begin()
     attempts.stop("a")
 
-    assert way.go_on(outcome) == OtherRoute("b")
+    assert way.route_after_failure(outcome) == OtherRoute("b")
     assert delivery.next_route == ""
 
 
@@ -121,7 +121,7 @@ def test_a_closed_route_is_passed_over() -> None:
     attempts.stop("b")
     delivery, way = attempts.begin()
 
-    assert way.go_on(refused("TOO_LONG")) == OtherRoute("c")
+    assert way.route_after_failure(refused("TOO_LONG")) == OtherRoute("c")
     assert delivery.route == "c"
 
 
@@ -130,7 +130,7 @@ def test_a_guarded_route_is_passed_over() -> None:
     attempts = Attempts(guards=(replaced("b"),))
     _, way = attempts.begin()
 
-    assert way.go_on(refused("TOO_LONG")) == OtherRoute("c")
+    assert way.route_after_failure(refused("TOO_LONG")) == OtherRoute("c")
 
 
 def replaced(route: str) -> Guard:
@@ -145,7 +145,7 @@ def test_a_task_that_was_refused_waits_for_its_fallback() -> None:
     attempts.stop("c")
     delivery, way = attempts.begin()
 
-    outcome = way.go_on(refused("FILTERED"))
+    outcome = way.route_after_failure(refused("FILTERED"))
 
     assert isinstance(outcome, Snooze)
     assert outcome.failure.error_class == ErrorClass.FILTERED
@@ -160,7 +160,7 @@ def test_a_task_does_not_leave_a_stopped_route_for_closed_ones() -> None:
     for route in "abc":
         attempts.stop(route)
 
-    outcome = way.go_on(failed())
+    outcome = way.route_after_failure(failed())
 
     assert isinstance(outcome, Snooze)
     assert delivery.own_route == "a"
@@ -171,9 +171,9 @@ def test_an_attempt_goes_along_the_chain_and_never_back() -> None:
     attempts = Attempts()
     _, way = attempts.begin()
 
-    assert way.go_on(refused("TOO_LONG")) == OtherRoute("b")
-    assert way.go_on(refused("TOO_LONG")) == OtherRoute("c")
-    assert way.go_on(refused("TOO_LONG")) == refused("TOO_LONG")
+    assert way.route_after_failure(refused("TOO_LONG")) == OtherRoute("b")
+    assert way.route_after_failure(refused("TOO_LONG")) == OtherRoute("c")
+    assert way.route_after_failure(refused("TOO_LONG")) == refused("TOO_LONG")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_no_attempt_leaves_the_allowed_routes(
     attempts = Attempts()
     _, way = attempts.begin(1, *allowed)
 
-    outcome = way.go_on(refused("TOO_LONG"))
+    outcome = way.route_after_failure(refused("TOO_LONG"))
 
     assert outcome == (following or refused("TOO_LONG"))
 
@@ -197,14 +197,14 @@ def test_an_attempt_ends_where_it_is_when_the_agent_leaves() -> None:
     _, way = attempts.begin()
     attempts.admission.close()
 
-    assert not isinstance(way.go_on(refused("CAPACITY")), OtherRoute)
+    assert not isinstance(way.route_after_failure(refused("CAPACITY")), OtherRoute)
 
 
 def test_the_routes_learn_of_each_failure_once() -> None:
     """The first route learns when the task leaves it, and not again at the end."""
     attempts = Attempts()
     _, way = attempts.begin()
-    way.go_on(refused("TOO_LONG"))
+    way.route_after_failure(refused("TOO_LONG"))
 
     assert way.end(Released()) == Released()
     assert {route.name: route.take_counts() for route in attempts.table} == {
@@ -220,7 +220,7 @@ def test_an_attempt_may_go_on_on_the_route_that_refused_it() -> None:
     attempts = Attempts()
     delivery, way = attempts.begin()
 
-    assert way.again(refused("BAD_REQUEST")) == OtherRoute("a")
+    assert way.retry_on_route(refused("BAD_REQUEST")) == OtherRoute("a")
     assert way.end(GOOD) is GOOD
     attempts.admission.leave(delivery)
     counts = {route.name: route.take_counts() for route in attempts.table}
@@ -234,7 +234,7 @@ def test_an_attempt_ends_if_its_route_takes_no_other_call() -> None:
     _, way = attempts.begin()
     attempts.stop("a")
 
-    outcome = way.again(failed())
+    outcome = way.retry_on_route(failed())
 
     assert isinstance(outcome, Snooze)
     assert way.end(outcome) is outcome
@@ -246,11 +246,11 @@ def test_an_attempt_may_make_the_call_that_tries_a_paused_route() -> None:
     _, way = attempts.begin()
     paused(attempts.table, snoozed("RATE"), attempts.now_s, "a")
     assert attempts.table.closed("a", attempts.now_s)
-    assert way.again(snoozed("RATE")) is None
+    assert way.retry_on_route(snoozed("RATE")) is None
 
     attempts.admission._clock = StillClock(attempts.now_s + 6)
 
-    assert way.again(snoozed("RATE")) == OtherRoute("a")
+    assert way.retry_on_route(snoozed("RATE")) == OtherRoute("a")
 
 
 def test_no_attempt_calls_again_when_the_agent_leaves() -> None:
@@ -259,7 +259,7 @@ def test_no_attempt_calls_again_when_the_agent_leaves() -> None:
     _, way = attempts.begin()
     attempts.admission.close()
 
-    assert way.again(snoozed("CAPACITY")) == snoozed("CAPACITY")
+    assert way.retry_on_route(snoozed("CAPACITY")) == snoozed("CAPACITY")
 
 
 def test_no_attempt_calls_again_when_its_batch_is_held_back() -> None:
@@ -268,7 +268,7 @@ def test_no_attempt_calls_again_when_its_batch_is_held_back() -> None:
     _, way = attempts.begin()
     attempts.harness.guards.replace((replace(RAISED, route="a"),))
 
-    assert way.again(snoozed("CAPACITY")) == snoozed("CAPACITY")
+    assert way.retry_on_route(snoozed("CAPACITY")) == snoozed("CAPACITY")
 
 
 def test_a_paused_route_is_left_for_its_lack_of_capacity_alone() -> None:

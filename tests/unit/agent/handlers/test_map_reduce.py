@@ -391,7 +391,7 @@ def test_a_failure_that_passes_does_not_repeat_the_parts(reply: Reply) -> None:
         asked.append(outcome)
         return OtherRoute("default")
 
-    outcome = tried.run(task(document(60)), again=again)
+    outcome = tried.run(task(document(60)), retry_on_route=again)
 
     assert body_of(outcome) == "Fine."
     assert len([number for number, *_ in provider.parts if number == 2]) == 3
@@ -415,7 +415,7 @@ def test_a_part_that_keeps_failing_counts() -> None:
     """After four failures the attempt has failed."""
     tried, provider = harness(refuse_part(2, Reply(500, {}, b"")))
 
-    outcome = tried.run(task(document(60)), again=lambda _outcome: OtherRoute("default"))
+    outcome = tried.run(task(document(60)), retry_on_route=lambda _outcome: OtherRoute("default"))
 
     assert isinstance(outcome, Retry)
     assert len([number for number, *_ in provider.parts if number == 2]) == 4
@@ -431,7 +431,7 @@ def test_waits_for_limits_do_not_make_those_after_failures_longer() -> None:
 
     tried, _ = harness(answer)
 
-    outcome = tried.run(task(document(60)), again=lambda _outcome: OtherRoute("default"))
+    outcome = tried.run(task(document(60)), retry_on_route=lambda _outcome: OtherRoute("default"))
 
     assert body_of(outcome) == "Fine."
 
@@ -441,12 +441,12 @@ def test_a_route_without_room_is_waited_for() -> None:
     answers: list[OtherRoute | None] = [None, None, OtherRoute("default")]
     tried, _ = harness(refuse_part(2, Reply(429, {}, b""), times=1))
 
-    outcome = tried.run(task(document(60)), again=lambda _outcome: answers.pop(0))
+    outcome = tried.run(task(document(60)), retry_on_route=lambda _outcome: answers.pop(0))
 
     assert body_of(outcome) == "Fine."
     assert tried.clock.at_s >= 103
     never, _ = harness(refuse_part(2, Reply(429, {}, b"")))
-    assert isinstance(never.run(task(document(60)), again=lambda _outcome: None), Snooze)
+    assert isinstance(never.run(task(document(60)), retry_on_route=lambda _outcome: None), Snooze)
     assert never.clock.at_s > 150
 
 
@@ -454,7 +454,7 @@ def test_nobody_waits_longer_than_the_attempt() -> None:
     """A provider that asks for an hour gets it between two attempts."""
     tried, _ = harness(refuse_part(2, Reply(429, {"retry-after": "3600"}, b"")))
 
-    outcome = tried.run(task(document(60)), again=lambda _outcome: OtherRoute("default"))
+    outcome = tried.run(task(document(60)), retry_on_route=lambda _outcome: OtherRoute("default"))
 
     assert isinstance(outcome, Snooze)
     assert tried.clock.at_s == 100

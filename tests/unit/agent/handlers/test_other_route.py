@@ -72,11 +72,13 @@ class TwoRoutes:
             limit_s=None,
             refused_alone=True,
             may_call=lambda: self.leased,
-            go_on=partial(self._go_on, limit_s),
+            route_after_failure=partial(self._route_after_failure, limit_s),
         )
         return asyncio.run(self.harness.handlers.run(attempt))
 
-    def _go_on(self, limit_s: float | None, outcome: Retry | Snooze | Dead) -> OtherRoute | Outcome:
+    def _route_after_failure(
+        self, limit_s: float | None, outcome: Retry | Snooze | Dead
+    ) -> OtherRoute | Outcome:
         self.failures.append(outcome)
         self.leased = self.keeps_lease
         return OtherRoute("second", limit_s) if len(self.failures) == 1 else outcome
