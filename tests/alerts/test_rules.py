@@ -126,18 +126,11 @@ def test_each_metric_of_a_rule_is_exported() -> None:
 
 
 _ROW = re.compile(r"^\| `(Docllm\w+)` \| (\w+) \|.*\|([^|]*)\|$", re.MULTILINE)
-# Alerts that only promtool tests, each with the reason.
-NO_SCENE = {
-    "DocllmArchiveLate": "it takes days that no test can make shorter",
-    "DocllmReleaseWorse": "a release is named after some ten minutes of the database's clock",
-}
 
 
 def test_each_alert_has_a_scene_that_raises_it_on_real_programs() -> None:
-    """A new alert needs a scene, or a line in NO_SCENE that says why it has none."""
-    raised = {alert for scene in (*PAGES, *TICKETS) for alert in scene.raises}
-    assert raised.isdisjoint(NO_SCENE)
-    assert raised | NO_SCENE.keys() == set(NAMES)
+    """A new alert needs a scene."""
+    assert {alert for scene in (*PAGES, *TICKETS) for alert in scene.raises} == set(NAMES)
 
 
 def test_the_page_about_alerts_lists_each_with_its_severity() -> None:

@@ -31,6 +31,18 @@ class Scene:
     play: Callable[["Stage"], None]
 
 
+_NINE_DAYS_AGO = """
+UPDATE archive SET verified_at = strftime('%Y-%m-%d %H:%M:%f', 'now', '-9 days') || '000'
+"""
+# A release is compared by the minutes in which it works beside others: these had ten more of them.
+_TEN_MINUTES_MORE = """
+WITH RECURSIVE earlier(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM earlier WHERE n < 10)
+INSERT INTO release_count (starts_at, group_name, agent_id, release_name, route, succeeded, failed,
+cost_micro, last_at) SELECT strftime('%Y-%m-%d %H:%M:00.000000', starts_at,
+printf('-%d minutes', 3 * n)), group_name, agent_id, release_name, route, succeeded, failed,
+cost_micro, last_at FROM release_count, earlier
+"""
+
 PAGES: list[Scene] = []
 TICKETS: list[Scene] = []
 
@@ -102,6 +114,11 @@ class Stage:
             connection.execute("BEGIN IMMEDIATE")
             yield
             connection.execute("ROLLBACK")
+
+    def write_ledger(self, sql: str) -> None:
+        """Change rows of the ledger."""
+        with self._database("ledger.sqlite") as connection:
+            connection.execute(sql)
 
     @contextmanager
     def unreadable(self) -> Iterator[None]:
@@ -290,4 +307,40 @@ def attempts_that_wait(stage: Stage) -> None:
     stage.burn("DocllmTierLate", "DocllmStalled")
     llm.dial()
     stage.group.until_settled(3)
+    stage.end()
+
+
+@scene(TICKETS, "ArchiveLate")
+def archive_of_last_week(stage: Stage) -> None:
+    """The last archive is nine days old, by its row, and tasks end; then a batch is archived."""
+    group = stage.group
+    group.llm("--latency", "0")
+    stage.agent("--slots", "2")
+    batches = ("first", "second")
+    for number, batch in enumerate(batches, 1):
+        group.load(3, batch)
+        group.until_settled(3 * number)
+        if batch == batches[0]:
+            group.producer("archive", "--batch", batch, "--to", f"{group.folder}")
+            stage.write_ledger(_NINE_DAYS_AGO)
+    stage.burn("DocllmArchiveLate")
+    group.producer("archive", "--batch", batches[-1], "--to", f"{group.folder}")
+    stage.end()
+
+
+@scene(TICKETS, "ReleaseWorse")
+def release_that_fails(stage: Stage) -> None:
+    """Half of the attempts of one release fail, beside another one; then nobody counts them."""
+    group = stage.group
+    group.use_tiers("1s")
+    group.llm("--latency", "0.05", "--faults", "wrong_schema=0.5")
+    worse = stage.agent("--slots", "2", DOCLLM_AGENT_RELEASE="worse")
+    group.llm("--latency", "0.05")
+    stage.agent("--slots", "2", DOCLLM_AGENT_RELEASE="better")
+    stage.load_with_schema(150)
+    group.until_settled(150)
+    worse.end()
+    stage.write_ledger(_TEN_MINUTES_MORE)
+    stage.burn("DocllmReleaseWorse")
+    stage.write_ledger("DELETE FROM release_count")
     stage.end()
