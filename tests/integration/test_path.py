@@ -26,7 +26,7 @@ def noting(owner, name, method):
     return noted
 
 for owner, name, module in %r:
-    kind = getattr(import_module(module), owner.capitalize())
+    kind = getattr(import_module(module), owner.title().replace("_", ""))
     setattr(kind, name, noting(owner, name, getattr(kind, name)))
 sys.exit(main(sys.argv[1:]))
 """
@@ -51,7 +51,7 @@ def test_the_named_calls_take_the_documented_arguments() -> None:
     """Five calls are named, with the parameters that they have."""
     assert len(CALLS) == 5
     for owner, name, parameters, path in CALLS:
-        kind = getattr(import_module(path.replace("/", ".")), owner.capitalize())
+        kind = getattr(import_module(path.replace("/", ".")), owner.title().replace("_", ""))
         assert list(inspect.signature(getattr(kind, name)).parameters) == [
             "self",
             *parameters.split(", "),
