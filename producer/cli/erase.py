@@ -38,7 +38,8 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
             tasks = await read(erasures.count, subject, list(batches))
             loaded = "" if subject.tenant is None else " loaded"
             answer.say(
-                f"{counted(tasks, 'task')}{loaded} in {len(batches)} batches",
+                f"{counted(tasks, 'task')}{loaded} in {len(batches):,} "
+                f"{'batch' if len(batches) == 1 else 'batches'}",
                 dry_run=options.dry_run,
                 batches=list(batches.values()),
                 tasks=tasks,

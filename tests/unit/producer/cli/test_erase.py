@@ -20,7 +20,7 @@ def test_a_dry_run_counts_and_names_the_limits(
     assert run(folder, "erase", "--id", "t1", "--dry-run") == 0
 
     shown = capsys.readouterr().out
-    assert "1 task in 1 batches" in shown
+    assert "1 task in 1 batch\n" in shown
     assert all(limit in shown for limit in LIMITS)
     assert "nothing is erased" in shown
 
