@@ -18,6 +18,9 @@ FIRST_OUT = 500  # tokens assumed for an answer before any was seen
 _KEPT = 64
 _QUANTILE = 0.75
 _WEIGHT = 0.1  # of the newest call in the learned tokens per byte
+# One reply raises what is learned no further than by this factor, so that a reply with a nonsense
+# usage is forgotten after some calls, not after hours of one call a minute.
+_MOST_GROWTH = 256
 _LEAST_BYTES = 64
 _MOST_CHOICES = 128
 
@@ -55,6 +58,7 @@ class _CallKind:
 
     def learn(self, input_bytes: int, tokens_in: int, tokens_out: int) -> None:
         ratio = tokens_in / max(_LEAST_BYTES, input_bytes)
+        ratio = min(ratio, _MOST_GROWTH * max(self.tokens_per_byte, 1 / BYTES_PER_TOKEN))
         self.known += 1
         weight = max(_WEIGHT, 1 / self.known)
         self.tokens_per_byte += weight * (ratio - self.tokens_per_byte)

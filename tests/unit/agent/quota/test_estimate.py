@@ -35,6 +35,29 @@ def test_tokens_per_byte_are_learned_for_each_route_and_type() -> None:
     assert estimates.charge("b", CallSize(task_type="invoice"), NONE).tokens_out == FIRST_OUT
 
 
+def test_a_nonsense_usage_is_forgotten_soon() -> None:
+    """A gateway's one wrong reply does not make each later call look like a minute's tokens."""
+    estimates = Estimates()
+    size, limits = CallSize(input_bytes=400), QuotaLimits(tpm=20_000)
+    estimates.learn("a", size, 2**31 - 1, 10)
+
+    for _ in range(40):
+        estimates.learn("a", size, 100, 10)
+
+    assert estimates.charge("a", size, limits).tokens_in < 1000
+
+
+def test_documents_elsewhere_are_learned_in_a_few_calls() -> None:
+    """Their prompts have many more tokens than their lines have bytes."""
+    estimates = Estimates()
+    size = CallSize(input_bytes=100, by_uri=True)
+
+    for _ in range(4):
+        estimates.learn("a", size, 100_000, 10)
+
+    assert 60_000 < estimates.charge("a", size, NONE).tokens_in <= 100_000
+
+
 def test_most_answers_fit_the_estimate() -> None:
     """Of a hundred lengths, the newest count, and the estimate is above most of them."""
     estimates = Estimates()
