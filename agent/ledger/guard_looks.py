@@ -58,7 +58,7 @@ RoutesOf = Callable[[bytes], Iterable[str]]
 # ---- the beginning of a look
 
 
-def take_route_turn(
+def claim_route_prompt(
     connection: Connection, group: str, route: str, wait_s: float
 ) -> RoutePromptGuards:
     """Take the turn to ask a route for all its due guards; they are due again after `wait_s`."""
@@ -101,7 +101,7 @@ def begin(connection: Connection, group: str, raised: Guard) -> bool:
     return True
 
 
-def begin_asked(connection: Connection, asked: RoutePromptGuards, *, answered: bool) -> None:
+def begin_prompted(connection: Connection, asked: RoutePromptGuards, *, answered: bool) -> None:
     """Begin the looks that waited for the answer of their route.
 
     If the route did not answer, each look is not `vouched`.

@@ -52,7 +52,7 @@ class GuardKeeper:
         group: str,
         gate: GuardGate,
         probe_s: float,
-        prober: ProbeSender,
+        probe_sender: ProbeSender,
         routes_of: guard_looks.RoutesOf,
         publishing: Publishing,
     ) -> None:
@@ -61,7 +61,7 @@ class GuardKeeper:
         self._group = group
         self._gate = gate
         self.probe_s = probe_s
-        self._prober = prober
+        self._probe_sender = probe_sender
         self._routes_of = routes_of
         self._publishing = publishing
         self._known: dict[int, Guard] = {}
@@ -70,7 +70,7 @@ class GuardKeeper:
             Duty(name="looking after guards", work=self.keep_once, clock=clock),
             Duty(name="forgetting old guards", work=forget, clock=clock, every_s=TIDY_S),
         )
-        self._prompt = Duty(name="asking a guard's route", work=self._ask_route, clock=clock)
+        self._prompt = Duty(name="asking a guard's route", work=self._send_prompt, clock=clock)
         self._prompts: set[asyncio.Task[None]] = set()
         self._passes = 0
         self._reminded_s = clock.now_s()
@@ -169,7 +169,7 @@ class GuardKeeper:
             guard_looks.begin, self._group, guard
         ):
             asked = await self._transactions.write(
-                guard_looks.take_route_turn, self._group, guard.route, self.probe_s
+                guard_looks.claim_route_prompt, self._group, guard.route, self.probe_s
             )
             if asked:
                 crash.reach("guard.turn_taken")
@@ -187,8 +187,8 @@ class GuardKeeper:
         else:
             await self._open(guard, "none of its tasks is left", forgiven=False)
 
-    async def _ask_route(self, route: str, asked: guard_looks.RoutePromptGuards) -> None:
-        answered = (await self._prober.ask(route, PROMPT_S)).effect is Effect.UP
+    async def _send_prompt(self, route: str, asked: guard_looks.RoutePromptGuards) -> None:
+        answered = (await self._probe_sender.send_prompt(route, PROMPT_S)).effect is Effect.UP
         if answered:
             await self._transactions.write(guard_looks.route_answered, route)
             crash.reach("guard.answered")
@@ -199,7 +199,7 @@ class GuardKeeper:
                 self.probe_s,
                 extra={"code": Code.GUARD_RAISED},
             )
-        await self._transactions.write(guard_looks.begin_asked, asked, answered=answered)
+        await self._transactions.write(guard_looks.begin_prompted, asked, answered=answered)
 
     async def _open(self, guard: Guard, why: str, *, forgiven: bool = True) -> None:
         await self._transactions.write(guards.open_one, guard, audit.AGENT, why, forgiven=forgiven)

@@ -60,7 +60,7 @@ class Circuit:
         """Open the breaker, whatever the window says."""
         self._breaker.open()
 
-    def go(self) -> None:
+    def close(self) -> None:
         """Close the breaker."""
         self._breaker.close()
 
@@ -109,7 +109,7 @@ class _Storage(CircuitBreakerStorage):
 
     @property
     def counter(self) -> int:
-        return _FAIL_MAX if self._window.bad else 0
+        return _FAIL_MAX if self._window.is_bad else 0
 
     @property
     def success_counter(self) -> int:

@@ -62,13 +62,13 @@ class ConcurrencyLevel:
         self._cuts.clear()
         self._begin_anew(now_s)
 
-    def began(self, now_s: float) -> None:
+    def note_began(self, now_s: float) -> None:
         """Count a call that begins."""
         if not self._rounds or self._rounds[-1].ended_s < inf:
             self._rounds.append(_Round(now_s))
         self._rounds[-1].started += 1
 
-    def answered(self, began_s: float, now_s: float, spared: float = 0.0) -> bool:
+    def note_answered(self, began_s: float, now_s: float, spared: float = 0.0) -> bool:
         """Count an answered call; return whether the level has changed.
 
         A share of refused calls that is at most `spared` does not lower the level.
@@ -80,7 +80,7 @@ class ConcurrencyLevel:
         self._judge(now_s, spared)
         return self.calls != former
 
-    def refused(
+    def note_refused(
         self, began_s: float, now_s: float, spared: float = 0.0, running: float = inf
     ) -> bool:
         """Count a refused call, as `answered` does.
@@ -93,7 +93,7 @@ class ConcurrencyLevel:
         self._refusal_s = max(0.9 * self._refusal_s, now_s - began_s)
         round_ = self._round_of(began_s)
         if round_ is None:  # the refusal came so late that its round has been judged already
-            self.began(now_s)
+            self.note_began(now_s)
             round_ = self._rounds[-1]
         round_.refused += 1
         former = self.calls

@@ -77,7 +77,7 @@ class ConcurrencyLimit:
                 return 0 if now_s < self._paused_until_s else 1
         return ceil(self._level.calls)
 
-    def held(self, now_s: float) -> int:
+    def places_kept(self, now_s: float) -> int:
         """Return how many places refused calls keep."""
         self._drop_places(now_s)
         return len(self._held_until_s) if self._mode is _Mode.LIMITED else 0
@@ -101,32 +101,32 @@ class ConcurrencyLimit:
             self._filled_s = now_s
         return self._tokens
 
-    def began(self, now_s: float, running: int) -> None:
+    def note_began(self, now_s: float, running: int) -> None:
         """Record the start of a call while `running` other calls run, whenever those began."""
         if self._mode is _Mode.TRIAL:
             self._ran = running
             return
         if self._mode is _Mode.LIMITED:
             self._tokens = self.at_once(now_s) - 1
-        self._burst.began(now_s)
-        self._level.began(now_s)
+        self._burst.note_began(now_s)
+        self._level.note_began(now_s)
 
     # ---- what is learned
 
-    def answered(self, began_s: float, now_s: float) -> None:
+    def note_answered(self, began_s: float, now_s: float) -> None:
         """Learn that a call was answered."""
         self._passed.add(now_s)
         if began_s < self.from_s:
             return
         if self._mode is _Mode.TRIAL:
-            self._go_on(now_s)
+            self._leave_pause(now_s)
             return
         if self._mode is _Mode.RAMP:
             self._ramp()
-        if self._level.answered(began_s, now_s, self._spared):
+        if self._level.note_answered(began_s, now_s, self._spared):
             self._follow(now_s)
 
-    def refused(self, began_s: float, now_s: float, pause_s: float, running: int) -> None:
+    def note_refused(self, began_s: float, now_s: float, pause_s: float, running: int) -> None:
         """Record a refused call while `running` others run; it does not matter when those began.
 
         If this makes the route pause, it pauses for `pause_s`.
@@ -136,11 +136,11 @@ class ConcurrencyLimit:
         if self._mode is _Mode.TRIAL:
             self.pause(now_s, max(pause_s, 2 * self._pause_s))
             return
-        taken = running + self.held(now_s) if self._mode is _Mode.LIMITED else inf
-        has_changed = self._level.refused(began_s, now_s, self._spared, taken)
+        taken = running + self.places_kept(now_s) if self._mode is _Mode.LIMITED else inf
+        has_changed = self._level.note_refused(began_s, now_s, self._spared, taken)
         self._drop_places(now_s)
         self._held_until_s.append(began_s + self._times.usual_s)
-        if self._level.mostly_refused or self._burst.refused(began_s, self._level.calls):
+        if self._level.mostly_refused or self._burst.note_refused(began_s, self._level.calls):
             self.pause(now_s, pause_s)
         elif has_changed:
             self._follow(now_s)
@@ -167,7 +167,7 @@ class ConcurrencyLimit:
         self._pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
 
-    def _go_on(self, now_s: float) -> None:
+    def _leave_pause(self, now_s: float) -> None:
         """Continue after a trial at the best known level; restart slowly if none is known."""
         rate = self._passed.rate(now_s)
         if rate is None:
@@ -229,11 +229,11 @@ class _Burst:
         self._starts_s: deque[float] = deque(maxlen=KEPT)
         self._refused_s: deque[float] = deque(maxlen=KEPT)
 
-    def began(self, now_s: float) -> None:
+    def note_began(self, now_s: float) -> None:
         """Note a call."""
         self._starts_s.append(now_s)
 
-    def refused(self, began_s: float, level: float) -> bool:
+    def note_refused(self, began_s: float, level: float) -> bool:
         """Note a refused call; return whether most calls around it were refused."""
         self._refused_s.append(began_s)
         least = max(BURST, min(KEPT // 2, ceil(BURST_PART * level)))

@@ -108,17 +108,17 @@ class ProbeSchedule:
 
     # ---- sharing: one of the agents that stopped together has the turn to probe
 
-    def granted(self, now_s: float, until_s: float) -> None:
+    def note_turn(self, now_s: float, until_s: float) -> None:
         """Take the turn: one probe before `until_s`. An expired turn is not renewed."""
         if not self.running:
             self.next_s, self._granted_until_s = min(self.next_s, now_s), until_s
 
-    def refused(self, next_s: float) -> None:
+    def wait_for_turn(self, next_s: float) -> None:
         """Wait for a turn until `next_s`: another agent has it, or it is too early."""
         if not self.running:
             self.next_s, self._granted_until_s = next_s, _NEVER
 
-    def free(self, from_s: float | None = None) -> None:
+    def probe_without_turn(self, from_s: float | None = None) -> None:
         """Let this agent probe without a turn, because it is alone with its route.
 
         If `from_s` is given, it may probe from then on.
@@ -133,7 +133,7 @@ class ProbeSchedule:
 
     # ---- what probes and other calls showed
 
-    def failed(self, task_id: int | None) -> None:
+    def note_failure(self, task_id: int | None) -> None:
         """Learn that a probe failed: a task, or the prompt (None), after which tasks go next."""
         has_failed_before = task_id in self._failed
         if task_id is not None:
@@ -142,14 +142,14 @@ class ProbeSchedule:
         if self._prompt_next:
             self._failed.clear()
 
-    def told_nothing(self, task_id: int | None) -> None:
+    def note_no_evidence(self, task_id: int | None) -> None:
         """Learn that a probe ended without a call.
 
         The prompt goes next, unless the probe was the prompt (None).
         """
         self._prompt_next = task_id is not None
 
-    def succeeded(self, task_id: int | None) -> None:
+    def note_success(self, task_id: int | None) -> None:
         """Learn that the provider answered a task, or the prompt (None).
 
         An answer to the prompt says nothing about tasks.

@@ -42,7 +42,7 @@ class ProbeSender:
                     group.create_task(self._probe(ticket))
                 await self._clock.sleep(CHECK_EVERY_S)
 
-    async def ask(self, route: str, limit_s: float | None = None) -> RouteEvidence:
+    async def send_prompt(self, route: str, limit_s: float | None = None) -> RouteEvidence:
         """Send the prompt once; return the evidence of its answer.
 
         Its time limit is `limit_s`, or else the route's own.
@@ -57,7 +57,7 @@ class ProbeSender:
     async def _probe(self, ticket: Ticket) -> None:
         evidence = RouteEvidence(Effect.NONE)
         try:
-            evidence = await self.ask(ticket.route, ticket.limit_s)
+            evidence = await self.send_prompt(ticket.route, ticket.limit_s)
         except Exception:
             log.exception(
                 "the probe of route %s ended in a bug",

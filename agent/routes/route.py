@@ -85,7 +85,9 @@ class Route:
         )
         self._group = group
         self._longest_run = run_for(slots)
-        self._circuit = Circuit(window=OutcomeWindow(run=self._longest_run), changed=self._changed)
+        self._circuit = Circuit(
+            window=OutcomeWindow(run=self._longest_run), changed=self._circuit_changed
+        )
         self._limit = ConcurrencyLimit(slots=slots, times=self._times)
         self._faulty = FaultyTasks()
         self._locked = 0
@@ -131,7 +133,7 @@ class Route:
         refused call counts for a while.
         """
         from_s = max(self._limit.from_s, now_s - self._times.long_s)
-        count = self._limit.held(now_s)
+        count = self._limit.places_kept(now_s)
         for ticket in reversed(self._running.values()):
             if ticket.began_s < from_s:
                 break
@@ -146,7 +148,7 @@ class Route:
         allowed = self._limit.allowed(now_s)
         if allowed is not None and self._counted(now_s) >= allowed:
             return None
-        self._limit.began(now_s, len(self._running))
+        self._limit.note_began(now_s, len(self._running))
         return self._start(Ticket(self.name, self.generation, now_s, None, task_id))
 
     def _start(self, ticket: Ticket) -> Ticket:
@@ -211,7 +213,7 @@ class Route:
             case Effect.LOCKED:
                 self._lock(ticket, evidence, now_s)
             case Effect.NONE if self.stopped:
-                self.probes.told_nothing(ticket.task_id)
+                self.probes.note_no_evidence(ticket.task_id)
 
     def _forget(self, ticket: Ticket) -> None:
         if ticket.task_id is None:
@@ -224,17 +226,17 @@ class Route:
         if not evidence.reason:  # a provider may reject a request before it looks at the key
             self._answered_from_s = max(self._answered_from_s, ticket.began_s)
         self._locked = 0
-        self._limit.answered(ticket.began_s, now_s)
-        self.probes.succeeded(ticket.task_id)
+        self._limit.note_answered(ticket.began_s, now_s)
+        self.probes.note_success(ticket.task_id)
         self._circuit.report(now_s, failed=False)
 
     def _failed(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
         if self._at_fault(ticket, evidence, now_s) and not self.stopped:
-            self._limit.answered(ticket.began_s, now_s)
+            self._limit.note_answered(ticket.began_s, now_s)
             return
         self._bad += 1
         if self.stopped:
-            self.probes.failed(ticket.task_id)
+            self.probes.note_failure(ticket.task_id)
         former_reason, self.reason = self.reason, evidence.reason
         self._circuit.report(now_s, failed=True)
         if self.parked or not self.stopped:
@@ -253,7 +255,7 @@ class Route:
             self._circuit.report(now_s, failed=False)
             self._limit.pause(now_s, pause_s)
         else:
-            self._limit.refused(ticket.began_s, now_s, pause_s, len(self._running))
+            self._limit.note_refused(ticket.began_s, now_s, pause_s, len(self._running))
         self.reason = evidence.reason
 
     def _lock(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
@@ -261,7 +263,7 @@ class Route:
         self._locked += 1
         self.reason = evidence.reason
         if self.parked:
-            self.probes.failed(ticket.task_id)
+            self.probes.note_failure(ticket.task_id)
         elif self.stopped:
             self._circuit.report(now_s, failed=False)
         elif self._locked >= (
@@ -278,15 +280,15 @@ class Route:
         self.state = RouteState.PARKED if parked else RouteState.STOPPED
         self._circuit.stop()
 
-    def go(self, now_s: float) -> None:
+    def reopen(self, now_s: float) -> None:
         """Let the route take calls again: a person or other agents know that the provider works."""
         self._now_s = now_s
         if self.stopped:
-            self._circuit.go()
+            self._circuit.close()
         else:
             self._limit.restart(now_s)
 
-    def _changed(self, stopped: bool) -> None:  # noqa: FBT001 - the listener's form
+    def _circuit_changed(self, stopped: bool) -> None:  # noqa: FBT001 - the listener's form
         self.generation += 1
         self._limit.restart(self._now_s)
         if stopped:

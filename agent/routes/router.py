@@ -129,7 +129,7 @@ class Router:
         route = self._routes.get(name)
         if route is None or not route.closed(now_s):
             return False
-        route.go(now_s)
+        route.reopen(now_s)
         return True
 
     def closed(self, name: str, now_s: float) -> bool:

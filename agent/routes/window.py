@@ -44,7 +44,7 @@ class OutcomeWindow:
         self._ended.clear()
 
     @property
-    def bad(self) -> bool:
+    def is_bad(self) -> bool:
         """Return whether so many failed that the provider must be at fault, not single tasks."""
         many = len(self._ended) >= LEAST and self._failed >= SHARE * len(self._ended)
         return many or self._run >= self._longest_run

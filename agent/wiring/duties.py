@@ -94,14 +94,16 @@ class _RouteDuties:
 def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
     parts, routes = chosen.parts, chosen.providers.routes
     transactions, clock, group = parts.transactions, parts.clock, parts.topics.group
-    prober = ProbeSender(routes=routes, route_clients=chosen.providers.route_clients, clock=clock)
+    probe_sender = ProbeSender(
+        routes=routes, route_clients=chosen.providers.route_clients, clock=clock
+    )
     keeper = GuardKeeper(
         transactions=transactions,
         clock=clock,
         group=group,
         gate=built.gates.guards,
         probe_s=parts.config.guard.probe_s,
-        prober=prober,
+        probe_sender=probe_sender,
         routes_of=lambda value: preview(value, routes.naming).plan,
         publishing=built.common.publishing,
     )
@@ -115,7 +117,7 @@ def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
         is_open=built.gates.types.is_open,
         publishing=built.common.publishing,
     )
-    rounds = (keeper.run, prober.run, listener.run, call_up.run)
+    rounds = (keeper.run, probe_sender.run, listener.run, call_up.run)
     return _RouteDuties(keeper, call_up, rounds)
 
 

@@ -38,7 +38,7 @@ async def _cancel_batch(
 ) -> int:
     name: str = options.batch
     batch = await _require_batch(parts, options)
-    is_new = await parts.transactions.write(cancels.mark, batch, actor())
+    is_new = await parts.transactions.write(cancels.cancel_batch, batch, actor())
     crash.reach("cancel.marked")
     total, more_wait = 0, True
     while more_wait:

@@ -23,7 +23,7 @@ from schemas.task.states import WAITING, Status
 PAGE = 500
 
 
-def mark(connection: Connection, target: Batch, actor: str) -> bool:
+def cancel_batch(connection: Connection, target: Batch, actor: str) -> bool:
     """Mark the batch as cancelled, open its guards and record it in the audit.
 
     Return False if it was cancelled already.

@@ -42,7 +42,7 @@ async def purge(
     """
     if not unarchived and (reason := await lost_archive(store, target)):
         raise UnsafeStateError(f"batch {target.name}: {reason}")
-    await transactions.write(purges.mark, target, keep, actor, unarchived=unarchived)
+    await transactions.write(purges.begin_purge, target, keep, actor, unarchived=unarchived)
     crash.reach("purge.marked")
     pages = Pages(clock, rate)
     next_id, last_id = await transactions.read(id_range, target.id)

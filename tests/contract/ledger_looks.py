@@ -45,7 +45,7 @@ class ObservedKeeper:
             group=GROUP,
             gate=self.guards,
             probe_s=PROBE_S,
-            prober=cast("ProbeSender", SimpleNamespace(ask=self._ask)),
+            probe_sender=cast("ProbeSender", SimpleNamespace(send_prompt=self._ask)),
             routes_of=_routes_of,
             publishing=cast("Publishing", SimpleNamespace(send=self._ordered)),
         )

@@ -161,7 +161,7 @@ class LedgerDatabase:
     def cancel(self, name: str = BATCH) -> None:
         """Mark a batch as cancelled; the rows of its tasks are not touched."""
         which = self.batch(name)
-        self.run(lambda c: cancel.mark(c, which, "somebody"))
+        self.run(lambda c: cancel.cancel_batch(c, which, "somebody"))
 
     # ---- a look at the tables
 

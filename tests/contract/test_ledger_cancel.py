@@ -78,8 +78,8 @@ def test_a_cancel_is_marked_once(ledger_db: LedgerDatabase) -> None:
     """The first call marks the batch and writes the audit row; the second returns False."""
     which = ledger_db.batch()
 
-    assert ledger_db.run(lambda c: cancel.mark(c, which, "ann"))
-    assert not ledger_db.run(lambda c: cancel.mark(c, which, "bob"))
+    assert ledger_db.run(lambda c: cancel.cancel_batch(c, which, "ann"))
+    assert not ledger_db.run(lambda c: cancel.cancel_batch(c, which, "bob"))
 
     (entry,) = ledger_db.rows(tables.audit)
     assert (entry.actor, entry.action, entry.detail) == ("ann", "cancel", f"batch {BATCH}")

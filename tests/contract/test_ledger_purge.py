@@ -161,7 +161,7 @@ async def test_a_late_record_of_a_purged_task_is_done(ledger_db: LedgerDatabase)
     succeeded, died, cancelled = final(ledger_db)
     archived(ledger_db)
     which = target(ledger_db)
-    ledger_db.call(purges.mark, which, Keep.NOTHING, "ann", unarchived=False)
+    ledger_db.call(purges.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
     page = ledger_db.call(purges.purge_page, which, Keep.NOTHING, (succeeded, cancelled), 2)
 
     assert (page.purged, page.next_id) == (2, cancelled)
@@ -294,7 +294,7 @@ async def test_a_task_that_runs_again_keeps_all_that_it_has(ledger_db: LedgerDat
     archived(ledger_db)
     ledger_db.set(tables.batch, ledger_db.batch().id, closed_at=utc_now())
     which = target(ledger_db)
-    ledger_db.call(purges.mark, which, Keep.NOTHING, "ann", unarchived=False)
+    ledger_db.call(purges.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
     ledger_db.set(tables.task, died, status=int(Status.PENDING), fence=1)
 
     page = ledger_db.call(purges.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
@@ -424,12 +424,12 @@ async def late_record_is_done(ledger_db: LedgerDatabase) -> bool:
 
 def without_a_mark(patch: pytest.MonkeyPatch) -> None:
     """Delete rows of a batch that is not marked yet."""
-    patch.setattr(purges, "mark", lambda *_given, **_named: None)
+    patch.setattr(purges, "begin_purge", lambda *_given, **_named: None)
 
 
 def marked_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Mark the batch when its rows are gone."""
-    mark, finish = purges.mark, purges.finish
+    mark, finish = purges.begin_purge, purges.finish
 
     def finished(connection: Connection, which: Purgeable, keep: Keep) -> bool:
         mark(connection, which, keep, "ann", unarchived=True)

@@ -30,7 +30,7 @@ async def cancel_batch(machine: Machine) -> None:
     batch = await parts.transactions.write(store.find_batch, BATCH)
     if batch is None:
         return
-    await parts.transactions.write(cancel.mark, batch, ACTOR)
+    await parts.transactions.write(cancel.cancel_batch, batch, ACTOR)
     crash.reach("cancel.marked")
     more_wait = True
     while more_wait:

@@ -165,7 +165,7 @@ class Peer:
         keeps = self.joined and probes.wanted(now_s) and probes.has_turn(now_s)
         return ProbeTurn.KEEP if keeps else ProbeTurn.LEAVE
 
-    def hear(self, state: BoardState, sent_s: float, now_s: float) -> None:
+    def apply_state(self, state: BoardState, sent_s: float, now_s: float) -> None:
         """Follow the board's answer to the report that was sent at `sent_s`."""
         self._heard = True
         news, joined = state.generation > self._generation, self.joined
@@ -173,7 +173,7 @@ class Peer:
         if state.stopped and news and not self.route.stopped:
             self.route.stop(now_s, state.reason + _HEARSAY, parked=state.parked)
         elif joined and not state.stopped:
-            self.route.go(now_s)
+            self.route.reopen(now_s)
         self._share_probes(state, sent_s, now_s)
 
     def _share_probes(self, state: BoardState, sent_s: float, now_s: float) -> None:
@@ -184,12 +184,12 @@ class Peer:
         probes = self.route.probes
         if not self.joined:
             self._waits_from_s = self._alone_from = None
-            probes.free()
+            probes.probe_without_turn()
         elif state.turn and self._probes_before == probes.started:
             self._waits_from_s = self._alone_from = None
-            probes.granted(now_s, sent_s + TURN_S)
+            probes.note_turn(now_s, sent_s + TURN_S)
         elif not self._impatient(state, now_s):
-            probes.refused(now_s + state.retry_s)
+            probes.wait_for_turn(now_s + state.retry_s)
         self._retry_s = state.retry_s
 
     def _impatient(self, state: BoardState, now_s: float) -> bool:
@@ -204,13 +204,13 @@ class Peer:
         if now_s - self._waits_from_s < PATIENCE * probes.following_interval_s:
             return False
         self._waits_from_s, self._alone_from = now_s, probes.started
-        probes.free(now_s)
+        probes.probe_without_turn(now_s)
         return True
 
-    def alone(self) -> None:
+    def leave_board(self) -> None:
         """Go on without the board: only what this agent sees itself counts."""
         self._holds = False
-        self.route.probes.free()
+        self.route.probes.probe_without_turn()
 
     def waits_s(self, now_s: float) -> float | None:
         """Return how long until it is worth asking for the turn; None if it is not wanted."""

@@ -58,7 +58,7 @@ class BoardSync:
             return
         self._redis.answered()
         for peer, state in zip(peers, answers, strict=True):
-            peer.hear(state, sent_s, self._clock.now_s())
+            peer.apply_state(state, sent_s, self._clock.now_s())
 
     def _known_peers(self) -> list[Peer]:
         """Return a peer for each route that is known now."""
@@ -74,7 +74,7 @@ class BoardSync:
     def _go_on_alone(self, error: BoardAwayError) -> None:
         self._redis.failed(error)
         for peer in self._peers.values():
-            peer.alone()
+            peer.leave_board()
 
     def _pause_s(self) -> float:
         """Return the time until the next exchange.

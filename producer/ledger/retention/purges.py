@@ -65,7 +65,7 @@ class PurgedPage:
     left: int
 
 
-def mark(
+def begin_purge(
     connection: Connection, target: Purgeable, keep: Keep, actor: str, *, unarchived: bool
 ) -> None:
     """Mark the batch, so that its rows may go; record it in the audit.

@@ -88,7 +88,7 @@ BUGS = {
     "an unpaid bill counts": Bug("P5", lambda: _counted(ErrorClass.MONEY), UNPAID),
     "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
     "the breaker never stops a route": Bug(
-        "P5", replaced(window.OutcomeWindow, "bad", property(lambda _self: False)), OUTAGES
+        "P5", replaced(window.OutcomeWindow, "is_bad", property(lambda _self: False)), OUTAGES
     ),
     "deaths are not held back": Bug(
         "P5",

@@ -56,8 +56,8 @@ def test_a_circuit_can_be_stopped_and_started_from_outside() -> None:
     breaker.stop()
     assert (breaker.stopped, changes) == (True, [True])
 
-    breaker.go()
-    breaker.go()
+    breaker.close()
+    breaker.close()
     assert (breaker.stopped, changes) == (False, [True, False])
 
 

@@ -22,11 +22,11 @@ def a_round(level: ConcurrencyLevel, began_s: float, refused: int = 0, calls: in
     """Begin calls over a second; the first of them are refused at once, the others answered."""
     starts_s = [began_s + USUAL_S * number / calls for number in range(calls)]
     for start_s in starts_s:
-        level.began(start_s)
+        level.note_began(start_s)
     for start_s in starts_s[:refused]:
-        level.refused(start_s, start_s)
+        level.note_refused(start_s, start_s)
     for start_s in starts_s[refused:]:
-        level.answered(start_s, start_s + USUAL_S)
+        level.note_answered(start_s, start_s + USUAL_S)
 
 
 def rounds(level: ConcurrencyLevel, *refused: int) -> None:
@@ -101,28 +101,28 @@ def test_slow_refusals_count_for_the_round_in_which_their_calls_began() -> None:
     """A round is judged only when calls could have been refused as late as others were."""
     level = new_level()
     rounds(level, 0)
-    level.began(5.0)
-    level.refused(5.0, 9.0)  # so long do refusals take here
+    level.note_began(5.0)
+    level.note_refused(5.0, 9.0)  # so long do refusals take here
     before = level.calls
     starts_s = [10.0 + number / CALLS for number in range(CALLS)]
     for start_s in starts_s:
-        level.began(start_s)
+        level.note_began(start_s)
     for start_s in starts_s[20:]:
-        level.answered(start_s, start_s + USUAL_S)
+        level.note_answered(start_s, start_s + USUAL_S)
     assert level.calls == before
 
     for start_s in starts_s[:20]:
-        level.refused(start_s, start_s + 4.0)
+        level.note_refused(start_s, start_s + 4.0)
     assert level.calls < 0.95 * before
 
 
 def test_a_call_that_began_before_the_level_fell_says_nothing_of_it() -> None:
     """What was begun at a higher level does not lower the level twice."""
     level = new_level()
-    level.began(0.5)
+    level.note_began(0.5)
     rounds(level, 20)
     before = level.calls
-    level.refused(0.5, 4.0)
+    level.note_refused(0.5, 4.0)
     a_round(level, 5.0, calls=CALLS)
 
     assert level.calls == pytest.approx(before * (1 + GROWTH), rel=0.01)

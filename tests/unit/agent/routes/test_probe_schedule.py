@@ -99,27 +99,27 @@ def test_tasks_that_fail_make_room_for_the_prompt(task_ids: list[int]) -> None:
     """
     schedule = probes()
     for task_id in task_ids[:-1]:
-        schedule.failed(task_id)
+        schedule.note_failure(task_id)
         assert (schedule.task_due(110.0), schedule.prompt_due(110.0)) == (True, False)
 
-    schedule.failed(task_ids[-1])
+    schedule.note_failure(task_ids[-1])
     assert (schedule.task_due(110.0), schedule.prompt_due(110.0)) == (False, True)
-    schedule.failed(None)
-    schedule.failed(task_ids[0])
+    schedule.note_failure(None)
+    schedule.note_failure(task_ids[0])
     assert (schedule.task_due(110.0), schedule.prompt_due(110.0)) == (True, False)
 
 
 def test_a_task_that_succeeds_clears_the_others() -> None:
     """Then it was the provider; the prompt's success says nothing about tasks."""
     schedule = probes()
-    schedule.failed(7)
-    schedule.succeeded(None)
-    schedule.failed(7)
+    schedule.note_failure(7)
+    schedule.note_success(None)
+    schedule.note_failure(7)
     assert not schedule.task_due(110.0)
 
     schedule.begin(200.0, parked=False)
-    schedule.succeeded(8)
-    schedule.failed(7)
+    schedule.note_success(8)
+    schedule.note_failure(7)
 
     assert schedule.task_due(210.0)
 
@@ -127,8 +127,8 @@ def test_a_task_that_succeeds_clears_the_others() -> None:
 def test_the_prompt_is_sent_only_where_a_task_waits() -> None:
     """The prompt is sent only where a task waits, so nobody pays to learn about an unused route."""
     schedule = probes()
-    schedule.failed(7)
-    schedule.failed(7)
+    schedule.note_failure(7)
+    schedule.note_failure(7)
     assert not schedule.prompt_due(110.0)
 
     schedule.task_due(111.0)
@@ -139,10 +139,10 @@ def test_the_prompt_is_sent_only_where_a_task_waits() -> None:
 def test_a_turn_is_good_for_one_probe() -> None:
     """Agents that share a route need the turn for each probe, and its start uses the turn up."""
     schedule = probes()
-    schedule.refused(110.0)
+    schedule.wait_for_turn(110.0)
     assert (schedule.task_due(120.0), schedule.has_turn(120.0)) == (False, False)
 
-    schedule.granted(120.0, until_s=125.0)
+    schedule.note_turn(120.0, until_s=125.0)
     assert (schedule.task_due(120.0), schedule.has_turn(120.0)) == (True, True)
     schedule.start(120.0)
     schedule.end()
@@ -153,7 +153,7 @@ def test_a_turn_is_good_for_one_probe() -> None:
 def test_a_turn_that_ran_out_is_not_revived() -> None:
     """An agent that slept past its turn's lease leaves the probe to the others."""
     schedule = probes()
-    schedule.granted(110.0, until_s=115.0)
+    schedule.note_turn(110.0, until_s=115.0)
 
     assert (schedule.task_due(114.9), schedule.task_due(115.0)) == (True, False)
 
@@ -161,7 +161,7 @@ def test_a_turn_that_ran_out_is_not_revived() -> None:
 def test_an_agent_alone_needs_no_turn() -> None:
     """Without Redis, each agent probes for itself, at its own pace."""
     schedule = probes()
-    schedule.refused(110.0)
-    schedule.free()
+    schedule.wait_for_turn(110.0)
+    schedule.probe_without_turn()
 
     assert (schedule.task_due(109.9), schedule.task_due(110.0)) == (False, True)

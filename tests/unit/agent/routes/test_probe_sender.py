@@ -120,7 +120,7 @@ def test_others_may_ask_too() -> None:
     llm = FakeLLM()
     sender = prober(stopped(), llm)
 
-    assert asyncio.run(sender.ask("other/model", 7.0)).effect is Effect.UP
+    assert asyncio.run(sender.send_prompt("other/model", 7.0)).effect is Effect.UP
     assert (llm.calls[0].request_id, llm.calls[0].timeout_s) == (
         "docllm-probe/other%2Fmodel#1",
         7.0,

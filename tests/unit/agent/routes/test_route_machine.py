@@ -87,7 +87,7 @@ class RouteMachine(RuleBasedStateMachine):
     def others(self, *, news: bool, stopped: bool, parked: bool, turn: bool) -> None:
         self.member.report(self.now_s)
         self.generation += news
-        self.member.hear(
+        self.member.apply_state(
             BoardState(self.generation, stopped, parked, "SERVER: away", 1.0, turn),
             self.now_s,
             self.now_s,
@@ -95,7 +95,7 @@ class RouteMachine(RuleBasedStateMachine):
 
     @rule()
     def alone(self) -> None:
-        self.member.alone()
+        self.member.leave_board()
 
     @invariant()
     def calls_are_counted(self) -> None:
@@ -121,7 +121,7 @@ class RouteMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Check that tasks soon run at full speed once the provider is well and the agent alone."""
-        self.member.alone()
+        self.member.leave_board()
         for ticket in self.prompts:
             self.table.answered(ticket, RouteEvidence(Effect.UP), self.now_s)
         for second in range(1200):

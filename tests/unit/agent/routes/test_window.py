@@ -21,9 +21,9 @@ def test_the_run_that_stops_a_route_fits_its_slots(slots: int, run: int) -> None
 
 def test_a_run_of_failures_is_bad() -> None:
     """The run's last failure is bad, and a success in between begins a new run."""
-    assert not filled("x" * 9, run=10).bad
-    assert filled("x" * 10, run=10).bad
-    assert not filled("x" * 9 + "." + "x" * 9, run=10).bad
+    assert not filled("x" * 9, run=10).is_bad
+    assert filled("x" * 10, run=10).is_bad
+    assert not filled("x" * 9 + "." + "x" * 9, run=10).is_bad
 
 
 @pytest.mark.parametrize(
@@ -32,25 +32,25 @@ def test_a_run_of_failures_is_bad() -> None:
 )
 def test_half_of_many_is_bad(pattern: str, *, bad: bool) -> None:
     """At least 50 outcomes must be known, and at least half of them must be failures."""
-    assert filled(pattern).bad is bad
+    assert filled(pattern).is_bad is bad
 
 
 def test_only_the_last_outcomes_count() -> None:
     """Newer outcomes push old ones out of the window."""
     window = filled("x." * 100 + "." * LAST)
 
-    assert (window.bad, window._failed, len(window._ended)) == (False, 0, LAST)
+    assert (window.is_bad, window._failed, len(window._ended)) == (False, 0, LAST)
 
 
 def test_old_outcomes_do_not_count() -> None:
     """Failures older than a minute do not stop a quiet route; a run has no age limit."""
     window = filled("x." * LEAST)
     window.add(OLD_S + 0.1, failed=True)
-    assert not window.bad
+    assert not window.is_bad
 
     run = filled("xx", run=3)
     run.add(3600.0, failed=True)
-    assert run.bad
+    assert run.is_bad
 
 
 def test_a_cleared_window_knows_nothing() -> None:
@@ -58,4 +58,4 @@ def test_a_cleared_window_knows_nothing() -> None:
     window = filled("x" * 100, run=10)
     window.clear()
 
-    assert (window.bad, window._failed, window._run) == (False, 0, 0)
+    assert (window.is_bad, window._failed, window._run) == (False, 0, 0)
