@@ -16,7 +16,7 @@ from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.repair import correction
 from agent.handlers.request import packed, request_id
-from agent.judge import Terms, outcome_of_failure, tiers_of
+from agent.judge import JudgeFacts, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Call, CallFailed, Reply, RouteClient
 from agent.quota.estimate import CallSize, most_out
@@ -134,10 +134,10 @@ class AttemptCalls:
 
     def failed(self, failure: Failure, *, after_s: float) -> Outcome:
         """Return the outcome of an attempt that failed outside a call, after all its calls."""
-        terms = self._terms(self.spent.model, self.spent.call_id)
-        spent = replace(self.spent, duration_ms=terms.duration_ms)
+        facts = self._facts(self.spent.model, self.spent.call_id)
+        spent = replace(self.spent, duration_ms=facts.duration_ms)
         return outcome_of_failure(
-            failure, spent, replace(terms, least_s=max(terms.least_s, after_s))
+            failure, spent, replace(facts, min_retry_s=max(facts.min_retry_s, after_s))
         )
 
     def _leave(
@@ -194,10 +194,10 @@ class AttemptCalls:
             estimate_micro = self._estimate_micro(call, model)
             reply = await self._sent(target, call, model, estimate_micro)
             end = CallEnd(reply=reply)
-            terms = self._terms(
+            facts = self._facts(
                 model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
             )
-            outcome = await judged(reply, terms, self._tools.apart)
+            outcome = await judged(reply, facts, self._tools.apart)
             self._learn_length(len(sent), outcome)
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
@@ -238,7 +238,7 @@ class AttemptCalls:
         limits_s = (timeout_s, target.limit_s or timeout_s, self._time.of_claim_s)
         return Call(sent, name, min(limits_s), traceparent)
 
-    def _terms(
+    def _facts(
         self,
         model: str,
         request_id: str,
@@ -246,9 +246,9 @@ class AttemptCalls:
         *,
         verbatim: bool = False,
         estimate_micro: int = 0,
-    ) -> Terms:
+    ) -> JudgeFacts:
         tools = self._tools
-        return Terms(
+        return JudgeFacts(
             model=model,
             request_id=request_id,
             duration_ms=self._time.elapsed_ms,
@@ -259,7 +259,7 @@ class AttemptCalls:
             tiers=self._tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),
-            least_s=self._rules.delay_s,
+            min_retry_s=self._rules.delay_s,
             schema=schema,
             verbatim=verbatim,
             prices=tools.prices,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from agent.judge import Terms, judge, unjudged
+from agent.judge import JudgeFacts, judge, unjudged
 from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.runtime.executors import Executor
@@ -24,34 +24,34 @@ _TOO_LONG = Failure(
 Judged = Succeeded | Retry | Snooze | Dead
 
 
-async def judged(reply: Reply | CallFailed, terms: Terms, apart: Executor) -> Judged:
+async def judged(reply: Reply | CallFailed, facts: JudgeFacts, apart: Executor) -> Judged:
     """Return the outcome of a call."""
-    if not isinstance(reply, Reply) or not _is_heavy(reply, terms):
-        return judge(reply, terms)
+    if not isinstance(reply, Reply) or not _is_heavy(reply, facts):
+        return judge(reply, facts)
     try:
-        return await apart(partial(sealed, partial(judge, reply, terms)))
+        return await apart(partial(sealed, partial(judge, reply, facts)))
     except TimeoutError:
-        return unjudged(_TOO_LONG, await _without_schema(reply, terms, apart), terms)
+        return unjudged(_TOO_LONG, await _without_schema(reply, facts, apart), facts)
     except Exception as error:  # noqa: BLE001 - a reply that kills two children is at fault
         text = one_line(f"the reply ended the process that judged it: {describe_error(error)}")
         failure = Failure(ErrorClass.BAD_OUTPUT, text)
-        return unjudged(failure, await _without_schema(reply, terms, apart), terms)
+        return unjudged(failure, await _without_schema(reply, facts, apart), facts)
 
 
-def _is_heavy(reply: Reply, terms: Terms) -> bool:
+def _is_heavy(reply: Reply, facts: JudgeFacts) -> bool:
     """Return whether judging takes long; a schema on which the estimate fails counts as heavy."""
     if len(reply.body) > PARSE_APART_BYTES:
         return True
     try:
         with contained():
-            return terms.schema is not None and is_heavy_for(terms.schema, reply.body)
+            return facts.schema is not None and is_heavy_for(facts.schema, reply.body)
     except Exception:  # noqa: BLE001 - the child finds out
         return True
 
 
-async def _without_schema(reply: Reply, terms: Terms, apart: Executor) -> Judged | None:
+async def _without_schema(reply: Reply, facts: JudgeFacts, apart: Executor) -> Judged | None:
     """Judge the reply without its schema, only to learn its cost; None if that fails too."""
     try:
-        return await apart(partial(sealed, partial(judge, reply, replace(terms, schema=None))))
+        return await apart(partial(sealed, partial(judge, reply, replace(facts, schema=None))))
     except Exception:  # noqa: BLE001 - its cost stays unknown
         return None

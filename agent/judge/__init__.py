@@ -4,7 +4,7 @@ Nothing here reads a clock, draws a random number or calls a server.
 """
 
 from agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
-from agent.judge.judge import Terms, judge, outcome_of_failure, unjudged
+from agent.judge.judge import JudgeFacts, judge, outcome_of_failure, unjudged
 from agent.judge.rules import action_of, names_of
 from agent.judge.tiers import SPREAD, Tier, tiers_of
 from schemas.task.fingerprint import fingerprint
@@ -16,7 +16,7 @@ __all__ = [
     "Action",
     "ClassRule",
     "Effect",
-    "Terms",
+    "JudgeFacts",
     "Tier",
     "action_of",
     "effect_of",

@@ -39,12 +39,12 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JudgeFacts:
     """The facts that the judge needs besides the answer.
 
     `attempt` is how many attempts were counted before this one, of the `max_attempts` that the task
     may have. `snoozes` is how often in a row the task was snoozed. `refused_alone` says that it met
-    AUTH before and that its route has answered other calls since. `least_s` is the minimum wait
+    AUTH before and that its route has answered other calls since. `min_retry_s` is the minimum wait
     before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After that is a
     date. `prices` are by model: by the provider's name for it, or else by the task's.
     `estimate_micro` is what the call costs at least if the provider does not say what it used.
@@ -60,52 +60,52 @@ class Terms:
     jitter: float
     utc_s: float
     refused_alone: bool = False
-    least_s: float = 0.0
+    min_retry_s: float = 0.0
     schema: dict[str, Any] | None = None
     verbatim: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
     estimate_micro: int = 0
 
 
-def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
+def judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
     """Return the outcome of a call. A reply on which a library fails is BAD_OUTPUT."""
     try:
         with contained():
-            return _judge(answer, terms)
+            return _judge(answer, facts)
     except Exception as error:  # noqa: BLE001 - any error is this reply's alone
-        return outcome_of_failure(completion.judging_failed(error), _unsure(terms), terms)
+        return outcome_of_failure(completion.judging_failed(error), _unsure(facts), facts)
 
 
 def unjudged(
-    failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, terms: Terms
+    failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, facts: JudgeFacts
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a reply that could not be checked against its schema.
 
     `judged` is the outcome without the schema, from which the cost is taken; None if there is none.
     """
-    return outcome_of_failure(failure, _unsure(terms) if judged is None else judged.spent, terms)
+    return outcome_of_failure(failure, _unsure(facts) if judged is None else judged.spent, facts)
 
 
-def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
-    if terms.refused_alone and not (
+def _judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
+    if facts.refused_alone and not (
         isinstance(answer, Reply) and answer.status in _MAY_BE_OF_ONE_TASK
     ):
-        terms = replace(terms, refused_alone=False)
+        facts = replace(facts, refused_alone=False)
     if isinstance(answer, CallFailed):
         failure = Failure(answer.error_class, one_line(answer.text))
         is_maybe_billed = failure.error_class in _MAYBE_BILLED
-        spent = _unsure(terms) if is_maybe_billed else _spent(terms, _NO_HEADERS)
-        return outcome_of_failure(failure, spent, terms)
+        spent = _unsure(facts) if is_maybe_billed else _spent(facts, _NO_HEADERS)
+        return outcome_of_failure(failure, spent, facts)
     if answer.status not in _SUCCESS:
         return outcome_of_failure(
-            classified(answer), _spent(terms, answer.headers), terms, answer.headers
+            classified(answer), _spent(facts, answer.headers), facts, answer.headers
         )
-    completion_read = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
-    spent = _spent(terms, answer.headers, completion_read)
+    completion_read = completion.read(answer.body, schema=facts.schema, verbatim=facts.verbatim)
+    spent = _spent(facts, answer.headers, completion_read)
     if completion_read.is_of_unknown_cost:
-        spent = replace(spent, cost_micro=terms.estimate_micro, unsure_micro=terms.estimate_micro)
+        spent = replace(spent, cost_micro=facts.estimate_micro, unsure_micro=facts.estimate_micro)
     if completion_read.failure is not None:
-        return outcome_of_failure(completion_read.failure, spent, terms, answer.headers)
+        return outcome_of_failure(completion_read.failure, spent, facts, answer.headers)
     return Succeeded(*_packed(answer.body), spent)
 
 
@@ -125,30 +125,30 @@ def classified(answer: Reply) -> Failure:
 
 
 def outcome_of_failure(
-    failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS
+    failure: Failure, spent: Spent, facts: JudgeFacts, headers: Mapping[str, str] = _NO_HEADERS
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a failed attempt, as the table of classes says.
 
-    A task that is refused alone (`terms.refused_alone`) is not snoozed: its attempt counts.
+    A task that is refused alone (`facts.refused_alone`) is not snoozed: its attempt counts.
     """
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
-    is_alone = failure.error_class == ErrorClass.AUTH and terms.refused_alone
+    is_alone = failure.error_class == ErrorClass.AUTH and facts.refused_alone
     if action is Action.SNOOZE and not is_alone:
         delay_s = waiting.delay(
             headers,
-            snoozes=terms.snoozes,
-            jitter=terms.jitter,
-            utc_s=terms.utc_s,
+            snoozes=facts.snoozes,
+            jitter=facts.jitter,
+            utc_s=facts.utc_s,
             limits=failure.error_class == ErrorClass.RATE,
         )
         return Snooze(failure, spent, delay_s)
-    if terms.attempt + 1 >= terms.max_attempts:
+    if facts.attempt + 1 >= facts.max_attempts:
         return Dead(failure, spent, Disposition.EXHAUSTED)
-    wanted_s = max(terms.least_s, waiting.asked_for(headers, terms.utc_s) or 0.0)
-    tier = choose(terms.tiers, attempt=terms.attempt, wanted_s=wanted_s)
-    delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=terms.jitter)
+    wanted_s = max(facts.min_retry_s, waiting.asked_for(headers, facts.utc_s) or 0.0)
+    tier = choose(facts.tiers, attempt=facts.attempt, wanted_s=wanted_s)
+    delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)
 
 
@@ -159,25 +159,25 @@ def _packed(body: bytes) -> tuple[bytes, int]:
 
 
 def _spent(
-    terms: Terms, headers: Mapping[str, str], read: completion.Completion | None = None
+    facts: JudgeFacts, headers: Mapping[str, str], read: completion.Completion | None = None
 ) -> Spent:
     call_ids = (headers[name] for name in _CALL_ID_HEADERS if headers.get(name))
-    call_id = next(call_ids, terms.request_id)[:_NAME_CHARS]
+    call_id = next(call_ids, facts.request_id)[:_NAME_CHARS]
     if read is None:
-        return Spent(model=terms.model, call_id=call_id, duration_ms=terms.duration_ms)
-    price = terms.prices.get(read.model) or terms.prices.get(terms.model)
+        return Spent(model=facts.model, call_id=call_id, duration_ms=facts.duration_ms)
+    price = facts.prices.get(read.model) or facts.prices.get(facts.model)
     return Spent(
-        model=(read.model or terms.model)[:_NAME_CHARS],
+        model=(read.model or facts.model)[:_NAME_CHARS],
         tokens_in=read.tokens_in,
         tokens_out=read.tokens_out,
         cost_micro=price.cost_micro(read.tokens_in, read.tokens_out) if price else 0,
         call_id=call_id,
-        duration_ms=terms.duration_ms,
+        duration_ms=facts.duration_ms,
         tokens_cached=read.tokens_cached,
     )
 
 
-def _unsure(terms: Terms) -> Spent:
+def _unsure(facts: JudgeFacts) -> Spent:
     """Return the cost of a call that may be billed although nothing is known of its usage."""
-    spent, estimate = _spent(terms, _NO_HEADERS), terms.estimate_micro
+    spent, estimate = _spent(facts, _NO_HEADERS), facts.estimate_micro
     return replace(spent, cost_micro=estimate, unsure_micro=estimate)

@@ -1,16 +1,16 @@
-"""Helpers for tests of the judge: an attempt's terms, providers' bodies, and short outcomes."""
+"""Helpers for tests of the judge: an attempt's facts, providers' bodies, and short outcomes."""
 
 from typing import Any
 
 import orjson
 import pytest
 
-from agent.judge import Terms, judge, tiers_of
+from agent.judge import JudgeFacts, judge, tiers_of
 from agent.outcome import Dead, Retry, Snooze
 from agent.ports import Reply
 
 SNOOZED, RETRIED, DEAD = "snoozed", "retried", "dead"
-TERMS = Terms(
+FACTS = JudgeFacts(
     model="m",
     request_id="b/t#1",
     duration_ms=1200,
@@ -41,7 +41,7 @@ def completion(content: Any = "Fine.", reason: Any = "stop", **fields: Any) -> b
 
 
 def class_of(status: int, body: bytes, **headers: str) -> str:
-    outcome = judge(Reply(status, headers, body), TERMS)
+    outcome = judge(Reply(status, headers, body), FACTS)
     assert isinstance(outcome, Retry | Snooze | Dead)
     return outcome.failure.error_class
 

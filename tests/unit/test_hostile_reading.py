@@ -47,7 +47,7 @@ from schemas.task.states import Status
 from tests.support.documents import file_documents
 from tests.support.handlers import CountingExecutor, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
-from tests.support.replies import TERMS, completion
+from tests.support.replies import FACTS, completion
 
 INBOX = Partition("g.inbox", "id", 0, 1)
 LEDGER = "0" * 32
@@ -475,7 +475,7 @@ def test_any_failure_during_judging_is_bad_output(
     """Any failure during judging is bad output: every reply has an outcome."""
     monkeypatch.setattr(completions, place, failing(error))
 
-    outcome = judge(Reply(200, {}, completion()), TERMS)
+    outcome = judge(Reply(200, {}, completion()), FACTS)
 
     assert isinstance(outcome, Retry)
     assert outcome.failure.error_class == "BAD_OUTPUT"
@@ -491,7 +491,7 @@ def test_a_status_decides_where_the_body_cannot_be_read(
     """
     monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
 
-    outcome = judge(Reply(429, {}, b'{"error": {}}'), TERMS)
+    outcome = judge(Reply(429, {}, b'{"error": {}}'), FACTS)
 
     assert failure_of(outcome).error_class == "RATE"
 
@@ -543,8 +543,8 @@ def test_a_schema_that_makes_the_validator_panic_fails_its_task_alone() -> None:
 
 
 def _with_schema(schema: dict[str, Any]) -> Any:
-    return type(TERMS)(
-        **{name: getattr(TERMS, name) for name in TERMS.__dataclass_fields__} | {"schema": schema}
+    return type(FACTS)(
+        **{name: getattr(FACTS, name) for name in FACTS.__dataclass_fields__} | {"schema": schema}
     )
 
 
@@ -612,5 +612,5 @@ def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
 
 def test_the_guards_against_failures_do_not_change_a_success(ended: ExportedTask) -> None:
     """The guards change nothing for a success."""
-    assert isinstance(judge(Reply(200, {}, completion()), TERMS), Succeeded)
+    assert isinstance(judge(Reply(200, {}, completion()), FACTS), Succeeded)
     assert exports._written(ended, docllm_line) == docllm_line(ended)

@@ -18,7 +18,7 @@ from agent.handlers import ChildExecutor
 from agent.judge import judge
 from agent.outcome import Succeeded
 from agent.ports import Reply
-from tests.support.replies import TERMS
+from tests.support.replies import FACTS
 
 ROOT = Path(__file__).parents[4]
 
@@ -32,7 +32,7 @@ def test_the_judge_runs_in_a_child() -> None:
             {"choices": [{"message": {"content": "Fine."}, "finish_reason": "stop"}]}
         )
         child = await executor(os.getpid)
-        outcome = await executor(partial(judge, Reply(200, {}, body), TERMS))
+        outcome = await executor(partial(judge, Reply(200, {}, body), FACTS))
         executor.close()
         return child, outcome
 

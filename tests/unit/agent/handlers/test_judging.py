@@ -19,7 +19,7 @@ from agent.ports import Reply
 from schemas.task.untrusted import ContainedError, sealed
 from tests.support.handlers import CountingExecutor, completion, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
-from tests.support.replies import TERMS
+from tests.support.replies import FACTS
 from tests.unit.schemas.task.test_schema_cost import ANSWER, BOMBS, INVOICE
 
 FAST = {
@@ -85,7 +85,7 @@ def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(
     executor = Broken(TimeoutError())
 
     outcome = asyncio.run(
-        judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), executor)
+        judged(answered("a"), replace(FACTS, schema=BOMBS["a slow pattern"][0]), executor)
     )
 
     assert failure_of(outcome).error_class == "BAD_OUTPUT"
@@ -101,7 +101,7 @@ def test_an_answer_that_takes_too_long_to_judge_is_bad_output_and_is_paid() -> N
     """An answer that takes too long to judge is bad output, with advice, and its call is paid."""
     outcome = asyncio.run(
         judged(
-            answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(TimeoutError())
+            answered("a"), replace(FACTS, schema=BOMBS["a slow pattern"][0]), Broken(TimeoutError())
         )
     )
 
@@ -126,13 +126,13 @@ def test_the_two_bombs_are_ended_in_the_child() -> None:
     async def run() -> list[Outcome]:
         executor = ChildExecutor(limit_s=0.5)
         outcomes = [
-            await judged(answered(answer), replace(TERMS, schema=schema), executor)
+            await judged(answered(answer), replace(FACTS, schema=schema), executor)
             for schema, answer in bombs
         ]
         outcomes.append(
             await judged(
                 Reply(200, {}, b" " * judging.PARSE_APART_BYTES + answered("fine").body),
-                TERMS,
+                FACTS,
                 executor,
             )
         )
@@ -172,17 +172,17 @@ class Ticker(threading.Thread):
 def test_a_bomb_stops_no_heartbeat() -> None:
     """In this process, judging stops every thread until it ends; in the child, for a fraction."""
     schema = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
-    reply, terms = answered([[1] * 50 + [899]] * 80), replace(TERMS, schema=schema)
+    reply, facts = answered([[1] * 50 + [899]] * 80), replace(FACTS, schema=schema)
 
     async def apart() -> Outcome:
         executor = ChildExecutor(limit_s=60.0)
         await executor(os.getpid)
-        outcome = await judged(reply, terms, executor)
+        outcome = await judged(reply, facts, executor)
         executor.close()
         return outcome
 
     with Ticker() as here:
-        judge(reply, terms)
+        judge(reply, facts)
     with Ticker() as child_ticker:
         outcome = asyncio.run(apart())
 
@@ -195,7 +195,7 @@ def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:
     outcome = asyncio.run(
         judged(
             answered("a"),
-            replace(TERMS, schema=BOMBS["a slow pattern"][0]),
+            replace(FACTS, schema=BOMBS["a slow pattern"][0]),
             Broken(OSError("no child")),
         )
     )
@@ -213,7 +213,7 @@ def test_a_cancellation_passes() -> None:
 
     async def run() -> None:
         judging_it = asyncio.ensure_future(
-            judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Waits())
+            judged(answered("a"), replace(FACTS, schema=BOMBS["a slow pattern"][0]), Waits())
         )
         await asyncio.sleep(0)
         judging_it.cancel()

@@ -8,7 +8,7 @@ import pytest
 from agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
 from agent.outcome import Failure, Snooze, Spent
 from agent.ports import CallFailed, Reply
-from tests.support.replies import DEAD, RETRIED, SNOOZED, TERMS, became
+from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
 
 CASES: dict[str, tuple[dict[str, Any], str | None]] = {
     "first attempt": ({}, None),
@@ -63,7 +63,7 @@ def test_every_cell_of_the_table(name: str, case: str) -> None:
     changes, asked = CASES[case]
     headers = {} if asked is None else {"retry-after": asked}
 
-    outcome = outcome_of_failure(Failure(name, "x"), Spent(), replace(TERMS, **changes), headers)
+    outcome = outcome_of_failure(Failure(name, "x"), Spent(), replace(FACTS, **changes), headers)
 
     assert became(outcome) == BECOMES[CLASSES[name].action][case]
     assert outcome.failure == Failure(name, "x")
@@ -119,7 +119,7 @@ def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> No
 )
 def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
     """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
-    outcome = judge(CallFailed(name, "x"), replace(TERMS, attempt=4, snoozes=1000))
+    outcome = judge(CallFailed(name, "x"), replace(FACTS, attempt=4, snoozes=1000))
 
     assert isinstance(outcome, Snooze)
     assert 1 <= outcome.delay_s <= 60
@@ -134,7 +134,7 @@ def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
     A firewall that refuses one document answers as for a wrong key. A limit or a lack of money
     concerns all tasks.
     """
-    alone = replace(TERMS, refused_alone=True)
+    alone = replace(FACTS, refused_alone=True)
     ended = [
         became(outcome_of_failure(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2]
         for attempt in (0, 1, 4)
@@ -146,7 +146,7 @@ def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
 
 def test_a_type_may_wait_longer() -> None:
     """A type's least wait raises the tier as a Retry-After does; the longer of the two wins."""
-    patient = replace(TERMS, least_s=120.0)
+    patient = replace(FACTS, min_retry_s=120.0)
 
     assert became(outcome_of_failure(Failure("SERVER", "x"), Spent(), patient)) == (
         RETRIED,
@@ -166,7 +166,7 @@ def test_a_type_may_wait_longer() -> None:
 def test_bad_output_is_tried_again_while_attempts_are_left() -> None:
     """Bad output climbs the tiers while attempts are left, and is exhausted with the budget."""
     ended = [
-        became(judge(Reply(200, {}, b"{"), replace(TERMS, attempt=attempt)))[:2]
+        became(judge(Reply(200, {}, b"{"), replace(FACTS, attempt=attempt)))[:2]
         for attempt in range(5)
     ]
 

@@ -12,16 +12,16 @@ from agent.judge import judge
 from agent.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.settings.config import Price
-from tests.support.replies import DEAD, SNOOZED, TERMS, became, completion, error
+from tests.support.replies import DEAD, FACTS, SNOOZED, became, completion, error
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 
 
 def test_success_is_stored_as_received() -> None:
     """An answer's body is stored byte for byte, with its usage and cost."""
-    terms = replace(TERMS, prices={"m-1": Price(2.0, 10.0)})
+    facts = replace(FACTS, prices={"m-1": Price(2.0, 10.0)})
 
-    outcome = judge(Reply(200, {"x-request-id": "req_1"}, completion()), terms)
+    outcome = judge(Reply(200, {"x-request-id": "req_1"}, completion()), facts)
 
     assert isinstance(outcome, Succeeded)
     assert (outcome.body, outcome.codec) == (completion(), COMPLETION)
@@ -34,7 +34,7 @@ def test_a_large_success_is_packed() -> None:
     """From 4 KiB on the stored body is compressed, and unpacks to the received bytes."""
     body = completion("long " * 2000)
 
-    outcome = judge(Reply(200, {}, body), TERMS)
+    outcome = judge(Reply(200, {}, body), FACTS)
 
     assert isinstance(outcome, Succeeded)
     assert outcome.codec == COMPLETION_ZLIB
@@ -55,7 +55,7 @@ def test_a_large_success_is_packed() -> None:
 )
 def test_usage_is_read_or_zero(usage: Any, tokens: tuple[int, int]) -> None:
     """Usage is read under the names in use; unknown or invalid counts are 0."""
-    outcome = judge(Reply(200, {}, completion(usage=usage)), TERMS)
+    outcome = judge(Reply(200, {}, completion(usage=usage)), FACTS)
 
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == tokens
 
@@ -78,7 +78,7 @@ def test_cached_tokens_are_a_part_of_the_prompt(details: dict[str, Any], cached:
     """Cached tokens are read wherever a provider names them, and never exceed the prompt's."""
     usage = {"prompt_tokens": 12, "completion_tokens": 3, **details}
 
-    outcome = judge(Reply(200, {}, completion(usage=usage)), TERMS)
+    outcome = judge(Reply(200, {}, completion(usage=usage)), FACTS)
 
     assert (outcome.spent.tokens_in, outcome.spent.tokens_cached) == (12, cached)
 
@@ -102,7 +102,7 @@ def test_a_call_that_may_be_billed_counts_as_its_estimate(
     answer: Reply | CallFailed, cost_micro: int
 ) -> None:
     """A call without usage costs its estimate, unless the provider has made no answer."""
-    spent = judge(answer, replace(TERMS, estimate_micro=77)).spent
+    spent = judge(answer, replace(FACTS, estimate_micro=77)).spent
 
     assert (spent.cost_micro, spent.unsure_micro) == (cost_micro, cost_micro)
     assert (spent.tokens_in, spent.tokens_out) == (0, 0)
@@ -110,9 +110,9 @@ def test_a_call_that_may_be_billed_counts_as_its_estimate(
 
 def test_a_known_cost_is_no_estimate() -> None:
     """Nothing is unsure about a call whose usage arrived."""
-    terms = replace(TERMS, prices={"m-1": Price(2.0, 10.0)}, estimate_micro=77)
+    facts = replace(FACTS, prices={"m-1": Price(2.0, 10.0)}, estimate_micro=77)
 
-    spent = judge(Reply(200, {}, completion()), terms).spent
+    spent = judge(Reply(200, {}, completion()), facts).spent
 
     assert (spent.cost_micro, spent.unsure_micro) == (54, 0)
 
@@ -126,9 +126,9 @@ def test_a_deep_answer_that_fits_no_alternative_is_refused_quickly() -> None:
     schema = {"type": "object", "properties": {"inner": either}, "required": ["inner"]}
     deep = judge(
         Reply(200, {}, completion('{"inner":' * 60 + "{}" + "}" * 60)),
-        replace(TERMS, schema=schema),
+        replace(FACTS, schema=schema),
     )
-    flat = judge(Reply(200, {}, completion('{"inner": 1}')), replace(TERMS, schema=schema))
+    flat = judge(Reply(200, {}, completion('{"inner": 1}')), replace(FACTS, schema=schema))
 
     assert became(deep) == became(flat)
     assert deep.failure.text == "the answer does not fit the schema"  # type: ignore[union-attr]
@@ -160,7 +160,7 @@ def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any])
     )
     began = time.thread_time()
 
-    outcome = judge(reply, replace(TERMS, schema=schema))
+    outcome = judge(reply, replace(FACTS, schema=schema))
 
     assert "the answer does not fit the schema" in outcome.failure.text  # type: ignore[union-attr]
     assert time.thread_time() - began < 0.5
@@ -168,7 +168,7 @@ def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any])
 
 def test_tokens_of_a_bad_answer_are_counted() -> None:
     """An unusable answer's tokens are counted, because it was paid for."""
-    outcome = judge(Reply(200, {}, completion(reason="length")), TERMS)
+    outcome = judge(Reply(200, {}, completion(reason="length")), FACTS)
 
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == (12, 3)
 
@@ -187,7 +187,7 @@ def test_a_404_of_an_address_without_its_version_says_so(
     """The provider's own words do not, and the route parks for a person who reads them."""
     reply = Reply(status, {}, b'{"detail":"Not Found"}', unversioned=unversioned)
 
-    outcome = judge(reply, TERMS)
+    outcome = judge(reply, FACTS)
 
     assert isinstance(outcome, Snooze)
     assert outcome.failure.text == text
@@ -195,13 +195,13 @@ def test_a_404_of_an_address_without_its_version_says_so(
 
 def test_without_a_providers_id_ours_is_the_trace() -> None:
     """If the provider gives a call no id, our request id is the trace."""
-    assert judge(CallFailed("NETWORK", "x"), TERMS).spent.call_id == "b/t#1"
+    assert judge(CallFailed("NETWORK", "x"), FACTS).spent.call_id == "b/t#1"
 
 
 @pytest.mark.parametrize("reason", [None, "stop", "end_turn"])
 def test_an_answer_that_ended_well(reason: str | None) -> None:
     """The names of a good end are accepted, as is a missing one with an answer."""
-    assert isinstance(judge(Reply(200, {}, completion(reason=reason)), TERMS), Succeeded)
+    assert isinstance(judge(Reply(200, {}, completion(reason=reason)), FACTS), Succeeded)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_an_answer_that_ended_well(reason: str | None) -> None:
 def test_a_verbatim_task_takes_any_answer(reason: str | None) -> None:
     """An OpenAI line accepts the whole completion, however it ended, like the batch API."""
     outcome = judge(
-        Reply(200, {}, completion(content=None, reason=reason)), replace(TERMS, verbatim=True)
+        Reply(200, {}, completion(content=None, reason=reason)), replace(FACTS, verbatim=True)
     )
 
     assert isinstance(outcome, Succeeded)
@@ -218,7 +218,7 @@ def test_a_verbatim_task_takes_any_answer(reason: str | None) -> None:
 
 def test_a_verbatim_task_does_not_take_an_error() -> None:
     """A gateway's error inside a success is no answer, not even for an OpenAI line."""
-    outcome = judge(Reply(200, {}, completion(reason="error")), replace(TERMS, verbatim=True))
+    outcome = judge(Reply(200, {}, completion(reason="error")), replace(FACTS, verbatim=True))
 
     assert isinstance(outcome, Retry)
 
@@ -229,7 +229,7 @@ def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
     A handler may pass any schema.
     """
     for schema in ({"type": "objekt"}, {"$ref": "http://127.0.0.1:1/x"}, {"pattern": "\\pL{9999}"}):
-        outcome = judge(Reply(200, {}, completion("1")), replace(TERMS, schema=schema))
+        outcome = judge(Reply(200, {}, completion("1")), replace(FACTS, schema=schema))
 
         assert became(outcome) == (DEAD, "permanent")
         assert outcome.failure.error_class == "BAD_REQUEST"  # type: ignore[union-attr]
@@ -238,7 +238,7 @@ def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
 def test_answer_that_fits_the_schema() -> None:
     """A task with a schema accepts JSON that fits it."""
     assert isinstance(
-        judge(Reply(200, {}, completion('{"total": 3}')), replace(TERMS, schema=SCHEMA)), Succeeded
+        judge(Reply(200, {}, completion('{"total": 3}')), replace(FACTS, schema=SCHEMA)), Succeeded
     )
 
 
@@ -251,9 +251,9 @@ def test_an_answer_in_parts_is_its_text() -> None:
     parts = [thought, {"type": "text", "text": '{"total"'}, {"type": "text", "text": ": 3}"}]
 
     assert isinstance(
-        judge(Reply(200, {}, completion(parts)), replace(TERMS, schema=SCHEMA)), Succeeded
+        judge(Reply(200, {}, completion(parts)), replace(FACTS, schema=SCHEMA)), Succeeded
     )
-    assert judge(Reply(200, {}, completion([thought])), TERMS).failure.text == "the answer is empty"  # type: ignore[union-attr]
+    assert judge(Reply(200, {}, completion([thought])), FACTS).failure.text == "the answer is empty"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_an_answer_in_parts_is_its_text() -> None:
 )
 def test_answer_that_does_not_fit_the_schema(content: str) -> None:
     """An answer that does not fit is bad output, whose text does not repeat the answer."""
-    outcome = judge(Reply(200, {}, completion(content)), replace(TERMS, schema=SCHEMA))
+    outcome = judge(Reply(200, {}, completion(content)), replace(FACTS, schema=SCHEMA))
 
     assert isinstance(outcome, Retry)
     assert outcome.failure.error_class == "BAD_OUTPUT"
@@ -274,7 +274,7 @@ def test_error_texts_hold_no_key() -> None:
         "Incorrect API key provided:\n sk-proj-abcdefgh1234. " + "x" * 5000, code="invalid_api_key"
     )
 
-    outcome = judge(Reply(401, {}, body), TERMS)
+    outcome = judge(Reply(401, {}, body), FACTS)
 
     assert isinstance(outcome, Snooze)
     assert "abcdefgh" not in outcome.failure.text
@@ -285,7 +285,7 @@ def test_error_texts_hold_no_key() -> None:
 
 def test_retry_after_is_obeyed() -> None:
     """A task waits at least as long as the provider asks for."""
-    outcome = judge(Reply(429, {"retry-after": "20"}, b""), TERMS)
+    outcome = judge(Reply(429, {"retry-after": "20"}, b""), FACTS)
 
     assert isinstance(outcome, Snooze)
     assert 20 <= outcome.delay_s <= 22
@@ -306,6 +306,6 @@ def test_a_rate_limits_reset_is_obeyed_by_that_class_alone(
     """Only a task that met the rate limit waits for its reset; other refusals back off."""
     headers = {"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "0"}
 
-    outcome = judge(Reply(status, headers, error(code=code)), TERMS)
+    outcome = judge(Reply(status, headers, error(code=code)), FACTS)
 
     assert became(outcome) == (SNOOZED, 1.5 if seconds is None else seconds * 1.05)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.judge import judge
 from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import Reply
-from tests.support.replies import TERMS, completion
+from tests.support.replies import FACTS, completion
 
 DEEP = b"[" * 1000 + b"]" * 1000
 LARGE = "9" * 5000
@@ -49,8 +49,8 @@ HEADERS = st.dictionaries(
 )
 
 
-def judged(reply: Reply, **terms: Any) -> object:
-    outcome = judge(reply, replace(TERMS, **terms))
+def judged(reply: Reply, **facts: Any) -> object:
+    outcome = judge(reply, replace(FACTS, **facts))
     assert isinstance(outcome, Succeeded | Retry | Snooze | Dead)
     orjson.dumps(outcome.spent)
     return outcome

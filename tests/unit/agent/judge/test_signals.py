@@ -10,7 +10,7 @@ from agent.ports import Reply
 from agent.routes.evidence import by_answer
 from schemas.task.provider_error import ProviderError
 from tests.support.handlers import failure_of
-from tests.support.replies import TERMS, class_of, completion, error
+from tests.support.replies import FACTS, class_of, completion, error
 
 PROVIDERS = [
     # OpenAI
@@ -745,7 +745,7 @@ def test_a_task_is_not_given_up_for_a_body_that_was_cut_off(
     """
     answer = Reply(status, {}, body, cut=True)
 
-    assert failure_of(judge(answer, TERMS)).error_class == error_class
+    assert failure_of(judge(answer, FACTS)).error_class == error_class
     assert by_answer(answer).reason.startswith(f"{error_class}: {status}")
 
 

@@ -9,7 +9,7 @@ from agent.judge import CLASSES, Action, Effect, judge
 from agent.outcome import Failure
 from agent.ports import Reply
 from tests.support.handlers import failure_of
-from tests.support.replies import TERMS, class_of, error
+from tests.support.replies import FACTS, class_of, error
 
 REFUSED = [
     (
@@ -366,7 +366,7 @@ def test_the_error_behind_a_gateway_chooses_the_class_and_is_shown(
     beside it.
     """
     body = error("Provider returned error", code=400, metadata={"raw": raw, "provider_name": "X"})
-    failure = failure_of(judge(Reply(400, {}, body), TERMS))
+    failure = failure_of(judge(Reply(400, {}, body), FACTS))
 
     assert failure.error_class == error_class
     assert text in failure.text
@@ -388,7 +388,7 @@ def test_an_error_in_the_middle_of_an_answer_has_its_own_class(
     }
     failure = failure_of(
         judge(
-            Reply(200, {}, orjson.dumps({"choices": [choice]})), replace(TERMS, verbatim=verbatim)
+            Reply(200, {}, orjson.dumps({"choices": [choice]})), replace(FACTS, verbatim=verbatim)
         )
     )
 

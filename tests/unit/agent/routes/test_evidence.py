@@ -13,7 +13,7 @@ from agent.outcome import (
 from agent.ports import CallFailed, Reply
 from agent.routes.evidence import RouteEvidence, by_answer, by_outcome
 from schemas.task.failures import ErrorClass
-from tests.support.replies import TERMS
+from tests.support.replies import FACTS
 
 
 @pytest.mark.parametrize(("name", "rule"), CLASSES.items())
@@ -40,7 +40,7 @@ def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
     """
     reply = Reply(200, {}, page)
 
-    assert by_outcome(judge(reply, TERMS)).effect is by_answer(reply).effect is Effect.OUTAGE
+    assert by_outcome(judge(reply, FACTS)).effect is by_answer(reply).effect is Effect.OUTAGE
 
 
 @pytest.mark.parametrize(
