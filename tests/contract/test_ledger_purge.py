@@ -385,7 +385,7 @@ async def test_the_inboxs_own_batch_is_not_purged(ledger_db: LedgerDatabase) -> 
     final(ledger_db, name)
     archived(ledger_db, name)
 
-    with pytest.raises(UnsafeStateError, match="records of the inbox that name no batch"):
+    with pytest.raises(UnsafeStateError, match="inbox records that name no batch"):
         await purged(ledger_db, name=name)
     assert await purged(ledger_db, Keep.DEAD, name) == 3
 
