@@ -140,9 +140,12 @@ def _limited(reason: Reason) -> str:
     """Return the sentence about the limit for which a route's tasks wait."""
     if not reason.text:
         return f"route {reason.name} waits {reason.seconds:.0f} s: the provider refused calls"
-    period = {"rpd": "per day", "in_flight": "calls at once"}.get(reason.text, "per minute")
+    limit = {
+        "rpd": f"{reason.count:,} per day",
+        "in_flight": f"{counted(reason.count, 'call')} at once",
+    }.get(reason.text, f"{reason.count:,} per minute")
     agents = counted(reason.agents, "agent")
-    return f"route {reason.name} waits for its {reason.text}: {reason.count:,} {period}, {agents}"
+    return f"route {reason.name} waits for its {reason.text}: {limit}, {agents}"
 
 
 def _left_out(reason: Reason) -> str:

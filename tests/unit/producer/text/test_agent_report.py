@@ -61,6 +61,10 @@ def said(*reasons: Reason) -> list[str]:
             "route fast waits for its rpd: 1,000 per day, 1 agent",
         ),
         (
+            Reason(Code.ROUTE_LIMITED, "fast", text="in_flight", count=1, agents=2),
+            "route fast waits for its in_flight: 1 call at once, 2 agents",
+        ),
+        (
             Reason(Code.ROUTE_LIMITED, "fast", text="in_flight", count=40, agents=2),
             "route fast waits for its in_flight: 40 calls at once, 2 agents",
         ),
