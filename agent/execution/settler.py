@@ -1,4 +1,4 @@
-"""Makes outcomes durable, in groups. Every attempt ends here, and nowhere else.
+"""Makes outcomes durable, in pages. Every attempt ends here, and nowhere else.
 
 An outcome stays here until the ledger has returned its verdict. No offset moves before that, even
 after an error.
@@ -18,12 +18,12 @@ from schemas.runtime import crash
 from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
 
-# A group smaller than GATHER waits GATHER_S for more outcomes: a transaction with one outcome costs
+# A page smaller than GATHER waits GATHER_S for more outcomes: a transaction with one outcome costs
 # as much as one with many. Slots are free during this wait.
 GATHER, GATHER_S = 64, 0.01
 
 
-# Bytes that a follow-up's rows add to a group, besides its line.
+# Bytes that a follow-up's rows add to a page, besides its line.
 FOLLOW_UP_BYTES = 4 << 10
 
 
@@ -36,21 +36,21 @@ class Settled(NamedTuple):
 
 
 class Settler:
-    """Writes outcomes in groups; those that come during one write form the next group."""
+    """Writes outcomes in pages; those that come during one write form the next page."""
 
     def __init__(
         self,
         *,
         ledger: Ledger,
-        group_size: int,
-        group_bytes: int,
+        page_size: int,
+        page_bytes: int,
         reply_limit_bytes: int,
         clock: Clock,
         publishing: Publishing,
     ) -> None:
         self._ledger = ledger
-        self._group_size = group_size
-        self._group_bytes = group_bytes
+        self._page_size = page_size
+        self._page_bytes = page_bytes
         self._reply_limit_bytes = reply_limit_bytes
         self._clock = clock
         self._publishing = publishing
@@ -60,7 +60,7 @@ class Settler:
         self._idle.set()
 
     def settle(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Settle the outcome of a claimed delivery with the next group."""
+        """Settle the outcome of a claimed delivery with the next page."""
         row = delivery.row
         if row is None:
             raise AssertionError(f"task {delivery.task_id} has an outcome without a claim")
@@ -73,7 +73,7 @@ class Settler:
 
     @property
     def unsettled(self) -> int:
-        """Return how many outcomes wait for the next group."""
+        """Return how many outcomes wait for the next page."""
         return len(self._waiting)
 
     async def wait_until_idle(self) -> None:
@@ -81,7 +81,7 @@ class Settler:
         await self._idle.wait()
 
     async def run(self, finish: Callable[[Sequence[Settled]], None]) -> None:
-        """Write groups until cancelled, and hand each to `finish` with its verdicts.
+        """Write pages until cancelled, and hand each to `finish` with its verdicts.
 
         `finish` returns before the settler is idle, so a drain waits for it too.
         """
@@ -91,30 +91,30 @@ class Settler:
             while self._waiting:
                 if len(self._waiting) < GATHER:
                     await self._clock.sleep(GATHER_S)
-                await self._write(self._group(), finish)
+                await self._write(self._take_page(), finish)
             self._idle.set()
 
-    def _group(self) -> list[tuple[Delivery, Settlement]]:
-        group: list[tuple[Delivery, Settlement]] = []
+    def _take_page(self) -> list[tuple[Delivery, Settlement]]:
+        page: list[tuple[Delivery, Settlement]] = []
         size = 0
-        while self._waiting and len(group) < self._group_size and size < self._group_bytes:
-            group.append(self._waiting.popleft())
-            size += _size(group[-1][1].outcome)
-        return group
+        while self._waiting and len(page) < self._page_size and size < self._page_bytes:
+            page.append(self._waiting.popleft())
+            size += _size(page[-1][1].outcome)
+        return page
 
     async def _write(
         self,
-        group: Sequence[tuple[Delivery, Settlement]],
+        page: Sequence[tuple[Delivery, Settlement]],
         finish: Callable[[Sequence[Settled]], None],
     ) -> None:
-        verdicts, orders = await self._ledger.settle([settlement for _, settlement in group])
+        verdicts, orders = await self._ledger.settle([settlement for _, settlement in page])
         crash.reach("settle.committed")
-        if any(_points(settlement.outcome) for _, settlement in group):
+        if any(_points(settlement.outcome) for _, settlement in page):
             crash.reach("output.settled")
         finish(
             [
                 Settled(delivery, settlement.outcome, verdict)
-                for (delivery, settlement), verdict in zip(group, verdicts, strict=True)
+                for (delivery, settlement), verdict in zip(page, verdicts, strict=True)
             ]
         )
         self._publishing.send(orders)

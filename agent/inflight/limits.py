@@ -32,8 +32,8 @@ class InFlightLimits:
             for due deliveries of the delay queue.
         move_page: most deliveries of a closed route that go to a tier at each tick.
         quarantine_page, quarantine_page_bytes: most rejected records in one transaction.
-        group, sqlite_group, group_bytes: most outcomes in one transaction. Bodies travel as
-            hexadecimal digits, so 2 MiB of them make a statement of about 4 MiB.
+        settle_page, sqlite_settle_page, settle_page_bytes: most outcomes in one transaction. Bodies
+            travel as hexadecimal digits, so 2 MiB of them make a statement of about 4 MiB.
 
     Inbox:
         inbox_page, inbox_page_bytes: most records in one transaction.
@@ -60,9 +60,9 @@ class InFlightLimits:
     move_page: int = 125
     quarantine_page: int = 100
     quarantine_page_bytes: int = 8 << 20
-    group: int = 500
-    sqlite_group: int = 200
-    group_bytes: int = 2 << 20
+    settle_page: int = 500
+    sqlite_settle_page: int = 200
+    settle_page_bytes: int = 2 << 20
 
     inbox_page: int = 200
     inbox_page_bytes: int = 4 << 20

@@ -167,8 +167,8 @@ def _execution(chosen: Chosen, common: Common, gates: Gates, handlers: Handlers)
     sqlite = parts.transactions.database.sqlite
     settler = Settler(
         ledger=common.ledger,
-        group_size=limits.sqlite_group if sqlite else limits.group,
-        group_bytes=limits.group_bytes,
+        page_size=limits.sqlite_settle_page if sqlite else limits.settle_page,
+        page_bytes=limits.settle_page_bytes,
         reply_limit_bytes=chosen.reply_limit_bytes,
         clock=common.clock,
         publishing=common.publishing,

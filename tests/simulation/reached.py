@@ -35,7 +35,7 @@ _AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
         lambda table, taken: len(taken) == table._limits.page,
     ),
     ("quarantine in pages", QuarantineQueue, "_page", lambda queue, _: bool(queue._rejected)),
-    ("settles in groups", Settler, "_group", lambda settler, _: bool(settler._waiting)),
+    ("settles in groups", Settler, "_take_page", lambda settler, _: bool(settler._waiting)),
     ("inbox in pages", Intake, "_page", lambda intake, _: bool(intake._records)),
     (
         "inbox paused", Intake, "_pause",

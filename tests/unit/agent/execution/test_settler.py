@@ -19,7 +19,7 @@ ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
 class SettlerHarness:
     """A settler of groups of two over a ledger that settles everything."""
 
-    def __init__(self, *, group_bytes: int = 1 << 20) -> None:
+    def __init__(self, *, page_bytes: int = 1 << 20) -> None:
         self.groups: list[list[int]] = []
         self.outcomes: list[Outcome] = []
         self.sent: list[Order] = []
@@ -27,8 +27,8 @@ class SettlerHarness:
         self.sleeps: list[float] = []
         self.settler = Settler(
             ledger=cast("Ledger", SimpleNamespace(settle=self._settle)),
-            group_size=2,
-            group_bytes=group_bytes,
+            page_size=2,
+            page_bytes=page_bytes,
             reply_limit_bytes=10,
             clock=cast("Clock", SimpleNamespace(sleep=self._sleep)),
             publishing=cast("Publishing", SimpleNamespace(send=self.sent.extend)),
@@ -79,7 +79,7 @@ def test_the_orders_of_each_group_are_sent() -> None:
 
 def test_large_answers_make_small_groups() -> None:
     """A group ends with the answer that fills it, so a statement does not grow without limit."""
-    harness = SettlerHarness(group_bytes=5)
+    harness = SettlerHarness(page_bytes=5)
 
     harness.run(*[Succeeded(b"123456", 0, Spent())] * 2)
 
@@ -91,8 +91,8 @@ def test_many_follow_ups_make_small_groups() -> None:
     follow_up = FollowUp("k", b"line", "document", "default", 5, None, Lane.NORMAL)
     outcome = Succeeded(b"1", 0, Spent(), (follow_up,) * 2)
 
-    for group_bytes, groups in ((2 * FOLLOW_UP_BYTES, [[0], [1]]), (1 << 20, [[0, 1]])):
-        harness = SettlerHarness(group_bytes=group_bytes)
+    for page_bytes, groups in ((2 * FOLLOW_UP_BYTES, [[0], [1]]), (1 << 20, [[0, 1]])):
+        harness = SettlerHarness(page_bytes=page_bytes)
         harness.run(outcome, outcome)
         assert harness.groups == groups
 

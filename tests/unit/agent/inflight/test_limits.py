@@ -25,4 +25,4 @@ def test_a_step_is_smaller_than_what_may_wait() -> None:
 
 def test_a_group_of_outcomes_fits_a_statement() -> None:
     """Bodies travel as hexadecimal digits, twice as long as their bytes."""
-    assert 2 * InFlightLimits().group_bytes < LEAST_PACKET_BYTES
+    assert 2 * InFlightLimits().settle_page_bytes < LEAST_PACKET_BYTES
