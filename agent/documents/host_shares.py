@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 
 class HostShares:
-    """Lets each host have `most` documents in flight; its others wait, first come, first served.
+    """Lets `most` documents of each web server be in flight; others wait in order.
 
-    Documents that are not of the web have no such bound.
+    Documents from other sources are not bounded.
     """
 
     def __init__(self, most: int) -> None:
@@ -34,7 +34,7 @@ class HostShares:
                 yield
         finally:
             self._users[host] -= 1
-            if not self._users[host]:  # strangers choose hosts, so none is kept
+            if not self._users[host]:  # hosts come from tasks, so unused names must not pile up
                 del self._users[host], self._places[host]
 
 

@@ -16,7 +16,7 @@ _OF_TASK = frozenset({Trigger.TOO_LONG, Trigger.FILTERED})
 
 
 class AttemptRoutes:
-    """The way of one attempt along its routes."""
+    """Decides on which route an attempt makes a failed call again."""
 
     def __init__(self, *, admission: Admission, delivery: Delivery, permit: Permit) -> None:
         self._admission = admission

@@ -1,4 +1,4 @@
-"""Crash suspects: tasks over which agents were lost.
+"""Crash suspects: tasks over which two agents or more were lost.
 
 Only one runs at a time.
 """

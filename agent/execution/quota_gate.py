@@ -46,7 +46,7 @@ class QuotaGate:
     def room(self, route: str, now_s: float) -> int | None:
         """Return how many attempts may begin now; None without a limit.
 
-        Calls of attempts that run come first.
+        Calls of running attempts that wait come first.
         """
         room = self.quotas.room(route, now_s)
         return None if room is None else max(0, room - len(self._waiting.get(route, ())))
@@ -99,11 +99,11 @@ class QuotaGate:
 
     @property
     def waiting_routes(self) -> set[str]:
-        """Return the routes of such calls."""
+        """Return the routes on which calls of running attempts wait."""
         return set(self._waiting)
 
     def ended_lately(self) -> Counter[str]:
-        """Return by route how many calls ended since the call of this method before the last."""
+        """Return by route how many calls ended in the last two intervals between calls of this."""
         self._ended, self._ended_before, lately = (
             Counter(),
             self._ended,
@@ -116,7 +116,7 @@ class QuotaGate:
     async def reserve(
         self, route: str, tenant: str, size: CallSize, wait_s: float
     ) -> Reservation | None:
-        """Wait until a call of a running attempt may begin; None if it may not in this time."""
+        """Reserve a running attempt's call; wait up to `wait_s`, and return None after that."""
         until_s = self.clock.now_s() + wait_s
         charge = self._estimate(route, size)
         call = WaitingCall(charge=charge, tenant=tenant)

@@ -47,7 +47,10 @@ class ResourceLocks:
         self._wake = asyncio.Event()
 
     def of(self, task_id: int, owner: int) -> "LocksOfAttempt":
-        """Return the locks of an attempt. They are to be closed when it ends."""
+        """Return the locks of an attempt.
+
+        The caller closes them when the attempt ends.
+        """
         return LocksOfAttempt(self, Claimant(task_id, owner))
 
     def ask(self, request: LockRequest) -> None:
@@ -103,7 +106,7 @@ class ResourceLocks:
         return not (self._asking or self._leaving or self._stale)
 
     async def run_once(self) -> None:
-        """Write what attempts asked for, and look for those that wait; pause before or after it."""
+        """Pause until there is something to do; write requests and releases; check the waits."""
         if self.idle:
             await self._pause()
         if not self.idle:
@@ -113,7 +116,7 @@ class ResourceLocks:
             await self._read_holders()
 
     async def _pause(self) -> None:
-        """Wait until an attempt asks or leaves, or until the next look for those that wait."""
+        """Wait until an attempt asks or leaves, or until the waits are due to be checked."""
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_EVERY_S if self._waits else None):
                 await self._wake.wait()

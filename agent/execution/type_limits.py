@@ -56,7 +56,7 @@ class TypeLimits:
             self._busy[delivery.task_type] += 1
 
     def leave(self, delivery: Delivery) -> None:
-        """Count a delivery no longer."""
+        """Stop counting a delivery."""
         name = self._types.pop(delivery, None)
         if name is not None:
             self._busy[name] -= 1

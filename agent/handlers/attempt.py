@@ -30,7 +30,7 @@ class Attempt:
     - `attempt`: how many attempts were counted before this one, of `max_attempts`.
     - `snoozes`: how often in a row the task was snoozed before.
     - `left_s`: the rest of the claim's time, which no call may exceed.
-    - `route`: the route whose account is used.
+    - `route`: the route on which the attempt begins.
     - `limit_s`: the time limit of a probe's call; None for any other call.
     - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
     - `may_call`: returns whether the claim's lease is good.
@@ -79,7 +79,7 @@ class Attempt:
 class Tools:
     """The means that all contexts share.
 
-    `account` returns the account of a route. `apart` runs work that is too heavy for this process.
+    `account` returns the client of a route. `apart` runs work that is too heavy for this process.
     `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with every
     error that a handler raises. `errors` logs those that a handler did not raise on purpose.
     `usual_limit_s` is the time of a handler whose type sets no limit. `lengths` are the learned

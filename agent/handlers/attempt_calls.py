@@ -81,7 +81,7 @@ class AttemptCalls:
 
     @property
     def account(self) -> RouteClient:
-        """Return the account of the next call."""
+        """Return the client of the next call's route."""
         return self._target.account
 
     @property
@@ -299,6 +299,6 @@ class AttemptCalls:
         return outcome
 
     def _note(self, spent: Spent) -> None:
-        """Note the cost of the attempt so far, which a cancelled attempt has no outcome to tell."""
+        """Note the cost of the attempt so far: a cancelled attempt has no outcome to carry it."""
         self.spent = spent
         self._attempt.note_spent(spent)

@@ -3,7 +3,7 @@
 A document that fits one request makes one call, as type `document` does. A longer document is
 split, and the task's prompt is applied to each part. The answers are merged, in several levels if
 they do not fit one request. The schema applies to the final answer only. If a part fails, the task
-fails.
+fails. The parts' answers are in memory only: the next attempt begins with the first part.
 """
 
 import asyncio

@@ -34,7 +34,10 @@ class LaneTurns:
         self._credit = dict.fromkeys(Lane, 0)
 
     def choose(self, lanes: Collection[Lane]) -> Lane:
-        """Return which of these lanes has its turn now; they are those that have work."""
+        """Return the lane whose turn it is.
+
+        `lanes` are the lanes that have work.
+        """
         for lane in lanes:
             self._credit[lane] += TURNS[lane]
         chosen = max(lanes, key=lambda lane: (self._credit[lane], TURNS[lane]))
@@ -163,7 +166,7 @@ class TenantTurns:
         return None
 
     def _pop_new(self, may: May) -> Delivery | None:
-        """Take the next delivery of a new tenant, of the one that came first."""
+        """Take the next delivery of the new tenant that came first."""
         for tenant in list(self._new):
             if tenant in self._set_aside or self._head(tenant) is None:
                 continue  # it was set aside, or it has no waiting tasks now but may get more
@@ -198,7 +201,7 @@ class TenantTurns:
         return None
 
     def _pop_of(self, tenant: str, may: May) -> Delivery | None:
-        """Use up a turn of a tenant's; take its next delivery."""
+        """Use up one turn of a tenant; take its next delivery."""
         self._queues[tenant].credit -= 1
         return self._take_of(tenant, may)
 

@@ -40,7 +40,7 @@ class _Case:
     """A key whose tasks a guard may hold back.
 
     - `guard_id` is the key's own guard, which need not be raised.
-    - `raised` are the rows of the guards that hold it back: its own, and that for all routes.
+    - `raised` has the rows of the guards that hold it back: its own, and the one for all routes.
     - `failed` is the text of the error at which this settle raised the guard.
     """
 

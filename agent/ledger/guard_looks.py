@@ -225,7 +225,7 @@ def _candidates(connection: Connection, raised: Guard) -> dict[int, int]:
 def _fitting(
     candidates: dict[int, int], bodies: dict[int, bytes], raised: Guard, routes_of: RoutesOf
 ) -> dict[int, int]:
-    """Return the tasks that may take the guarded route, those that take it soonest first."""
+    """Return the tasks that may take the guarded route, by its place among their routes."""
     if raised.route == ANY_ROUTE:
         return candidates
     places = {}
@@ -282,9 +282,10 @@ def end_look_if_over(connection: Connection, group: str, raised: Guard, probe_s:
 
 
 def _look(connection: Connection, raised: Guard) -> Look:
-    """Return how the tasks of the look fare. A fence that has risen means a failed attempt.
+    """Count the look's tasks by how they ended.
 
-    A task that succeeded on another route says nothing, as a cancelled one.
+    A fence that has risen is a failed attempt. A task that succeeded on another route counts as
+    cancelled: it says nothing about this route.
     """
     rose = (task.c.fence > guard_look.c.fence).label("rose")
     rows = connection.execute(

@@ -37,7 +37,7 @@ from schemas.task.hooks import HookEvent, HookKind, HookState
 from schemas.task.output_pointer import OutputPointer
 from schemas.task.states import Status
 
-# How long a hook waits after its failures; after one more it is given up.
+# The wait after each failure of a hook. One more failure gives the hook up.
 WAITS_S = (10.0, 60.0, 300.0, 1800.0)
 MOST_TRIES = len(WAITS_S) + 1
 MOST_LOSSES = 5
@@ -56,7 +56,8 @@ _FREE = Spent()
 class HookRun:
     """A leased hook: what it is about, and how the attempt before it ended.
 
-    `attempts` have counted, with that attempt. `losses` says how many agents were lost over it.
+    `attempts` is how many attempts of the task have counted, that attempt included. `losses` is how
+    many agents were lost while they ran the hook.
     """
 
     id: int
@@ -115,9 +116,9 @@ def due(
     most: int,
     ahead_s: float = 0.0,
 ) -> list[int]:
-    """Return the hooks of these kinds that are due, of each kind those that have waited longest.
+    """Return the ids of due hooks: of each kind, the `most` that have waited longest.
 
-    With `ahead_s`, those that will be due within this time are due, too.
+    With `ahead_s`, hooks that will be due within this time are included.
     """
     parts = [_oldest(group, kind, most, ahead_s).subquery() for kind in sorted(kinds)]
     if not parts:
@@ -141,7 +142,7 @@ def _oldest(group: str, kind: HookKind, most: int, ahead_s: float) -> Select[tup
 def take(
     connection: Connection, ids: Sequence[int], agent_id: int, lease_s: float
 ) -> list[HookRun]:
-    """Lease those of these hooks that are still due, for one agent; return them."""
+    """Lease to one agent the hooks of `ids` that are still due; return them."""
     query = (
         select(hook.c.event, *(hook.c[name] for name in _OF_ROW))
         .where(hook.c.id.in_(sorted(ids)))
@@ -200,9 +201,9 @@ def read_input(connection: Connection, run: HookRun) -> HookInput | None:
 
 
 def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> int:
-    """Write what became of an agent's hooks; return how many were given up.
+    """Write how an agent's runs ended; return how many hooks were given up.
 
-    A hook that was taken from the agent since is left alone.
+    A hook that no longer belongs to the agent is left alone.
     """
     query = (
         select(hook.c.id)
@@ -292,7 +293,7 @@ _FREED = (
 
 
 def free(connection: Connection, group: str) -> int:
-    """End the leases of agents that are gone, and those whose time is over; return how many.
+    """End the leases whose agent is gone or whose time is over; return how many.
 
     The loss is counted: a hook over which MOST_LOSSES agents were lost is given up.
     """

@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the ledger's times have no zone
 class DayCounter:
     """Counts calls for each account with such a limit.
 
-    `routes` returns the routes of each account, by the first of them, with which `note` is called.
+    `routes` returns the routes of each account by its first route. `note` is given that route.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The duty that runs hooks: it leases due hooks, runs them, and stores their results.
 
 A hook needs no slot. Its calls wait for their permits like all other calls, and are not made on a
-closed route. A hook's row is deleted only when its result is stored, so a hook runs at least once.
+closed route. A hook's row is deleted only after the hook has run, so a lost agent loses no hook.
 Tested by tests/contract/test_ledger_hook_runner.py and tests/integration/test_hooks.py.
 """
 
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class HookPermits:
-    """The permits of a hook's calls: none is made while the route is closed."""
+    """The permits of a hook's calls. While the route is closed, no call is made."""
 
     def __init__(self, *, call_permits: CallPermits, closed: Callable[[], bool]) -> None:
         self._call_permits = call_permits
@@ -60,7 +60,7 @@ class HookPermits:
 
 
 class NoLocks:
-    """The locks of a hook, which has no claim under which it could hold one."""
+    """Refuses every lock: a hook has no claim under which it could hold a lock."""
 
     def ask(self, name: str) -> None:
         """Raise LockError."""
@@ -149,7 +149,7 @@ class HookRunner:
         self._wake.clear()
 
     async def run_due(self) -> None:
-        """Write what came of hooks that ended, and start those that are due."""
+        """Write the ends of hooks that have run, and start the hooks that are due."""
         await self.write_ends()
         if self._hooks.kinds - self._told:
             await self.tell()
@@ -260,7 +260,10 @@ class HookRunner:
         self._ended.append((lease.agent_id, end))
 
     async def write_ends(self) -> None:
-        """Write what came of the hooks that ended. Any number of callers may do so at once."""
+        """Write the ends of hooks that have run.
+
+        Several callers may do so at once.
+        """
         async with self._writing:
             while self._ended:
                 agent_id = self._ended[0][0]
@@ -293,12 +296,12 @@ class HookRunner:
         self._told = kinds
 
     async def tell_again(self) -> None:
-        """Do the same, so that it holds for another day."""
+        """Store the hooks again, because the ledger forgets them after a day."""
         if self._hooks.kinds:
             await self.tell()
 
     async def busy(self) -> bool:
-        """Return whether a hook runs in the group, or one that this agent knows is due soon.
+        """Return whether a hook of the group runs, or a hook that this agent knows is due soon.
 
         A hook that waits until another one has run alone is due again after `RELEASE_S`.
         """

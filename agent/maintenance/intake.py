@@ -1,4 +1,4 @@
-"""Intake: turns task lines that other people's producers write to an inbox into tasks.
+"""Intake: makes tasks of the lines that other programs write to the group's inbox.
 
 The inbox is the topic `<group>.inbox`. Row, input and publish order are committed before the offset
 moves. A record that is not a task line goes to the quarantine and stops nothing. A line that takes

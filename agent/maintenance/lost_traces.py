@@ -15,7 +15,7 @@ from schemas.task.trace import SpanId, attempt_span, trace_of
 
 
 class LostTraces:
-    """The spans of attempts that nobody else can tell of."""
+    """Emits the spans of attempts whose agent can no longer emit them."""
 
     def __init__(self, *, spans: Spans, ledger: str, group: str, clock: Clock) -> None:
         self._spans = spans

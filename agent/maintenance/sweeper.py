@@ -75,7 +75,7 @@ class Sweeper:
         return total
 
     async def _walk(self, status: Status, carriers: list[sweeping.StatusTopics]) -> int:
-        """Walk on over the tasks that wait; order records for those that their carrier lost."""
+        """Continue the walk over waiting tasks; order records that their carrier has lost."""
         total = 0
         for _ in range(WALKED_MOST // sweeping.STEP):
             count, self._walked[status] = await self._transactions.write(

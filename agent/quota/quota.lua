@@ -1,8 +1,9 @@
 -- One agent's request about one account, and what it is granted. See account.py for the rules.
 -- All times are by Redis's own clock.
 --
--- KEYS   1 account       hash: at, clock, scale, cut, pause, day, used, bucket of each rate,
---                        held and claim (the sums of all agents), recount, learn
+-- KEYS   1 account       hash: at, clock, scale (the accepted share), cut, pause, day, used,
+--                        bucket of each rate, held and claim (seats, the sums of all agents),
+--                        recount, learn
 --        2 agents        hash: agent -> "sequence granted seats held claim"
 --        3 seen          sorted set: agent by the account's clock at its last request
 --        4 hungry        the same, of the agents with waiting calls

@@ -75,7 +75,7 @@ class RouteNames:
         return self.plan_of_route(route or self.name_of(type_name, model)).within(allowed)
 
     def plan_of_route(self, name: str) -> RoutePlan:
-        """Return the routes of a task that begins on this one."""
+        """Return the plan of a task that begins on this route."""
         return self._plans.get(name) or RoutePlan(name)
 
     def model_of(self, route: str) -> str | None:
@@ -126,9 +126,9 @@ class Preview:
 
 
 def preview(value: bytes | None, names: RouteNames) -> Preview:
-    """Return what a record's value shows, which is a task line in either format.
+    """Return the routes, size and tenant that a task line, in either format, shows.
 
-    Of a value that cannot be read, the default route.
+    A value that cannot be read has the default route.
     """
     unread = Preview(names.plan_of_route(DEFAULT))
     if value is None:

@@ -328,7 +328,7 @@ class Route:
     # ---- what others see
 
     def take_counts(self) -> tuple[int, int]:
-        """Return how many calls found the provider well, and how many did not, since last time."""
+        """Return the good and the bad outcomes since the last call of this method."""
         counts = self._ok, self._bad
         self._ok = self._bad = 0
         return counts

@@ -28,7 +28,7 @@ class TaskDefaults:
 
 
 def allow_routes(connection: Connection, batch_id: int, routes: Sequence[str]) -> None:
-    """Bound the routes of a batch's tasks; this holds for the tasks that it has already too."""
+    """Bound the routes of a batch's tasks, of those that it already has too."""
     _change(connection, batch_id, {_ROUTES: list(routes)})
 
 

@@ -86,7 +86,7 @@ def known(connection: Connection, group: str, types: Iterable[str]) -> Hooked:
 
 
 def order_cancelled(connection: Connection, rows: Sequence[Any]) -> None:
-    """Order the hooks of tasks that are cancelled while they wait, or whose agent is lost.
+    """Order the hooks of cancelled tasks that waited or whose agent was lost.
 
     The rows have `id`, `batch_id`, `type`, `route` and `attempt`.
     """
@@ -173,7 +173,7 @@ def given_up_ids(connection: Connection, group: str, kind: GivenUp) -> list[int]
 
 
 def retry(connection: Connection, group: str, kind: GivenUp, ids: Sequence[int], actor: str) -> int:
-    """Order hooks that were given up again, with all their tries; return their number."""
+    """Let given-up hooks run again, with all their tries; return how many."""
     retried = connection.execute(
         update(hook)
         .where(hook.c.id.in_(ids), hook.c.state == int(HookState.GAVE_UP))
@@ -214,7 +214,7 @@ def _in_words(row: Any) -> str:
 
 
 def to_be_tried(connection: Connection, group: str) -> list[str]:
-    """Return in words which hooks of the group wait, such as after a failure."""
+    """Return in words which hooks of the group wait to be run, some after a failure."""
     return [
         f"{counted(number, 'hook')} on_{event} of type {name} not done"
         + (f" ({failure})" if failure else "")

@@ -1,4 +1,4 @@
-"""Writes a batch's counts in the transaction of each transition; so no screen counts tasks.
+"""Writes counts in the transaction of each transition, so that no screen counts tasks.
 
 A row's `state` is the state that was entered, and `delta` is how many tasks entered it.
 
@@ -61,7 +61,7 @@ class TallyKey:
 class TallyChange:
     """`delta` tasks entered `key.state`, at this cost.
 
-    The `dead_` sums are those of all attempts of tasks that died, or negative, of dead tasks that
+    The `dead_` sums cover all attempts of the tasks that died. They are negative when dead tasks
     are replayed. `tokens_cached` are part of `tokens_in`, and `unsure_micro` of `cost_micro`.
     """
 

@@ -157,7 +157,7 @@ class Exporter(Collector):
         return scale(load, self._wanted)
 
     def _scale(self) -> HttpAnswer:
-        """Answer an autoscaler. Without a fresh reading it gets an error, and changes nothing."""
+        """Answer an autoscaler; without a fresh reading, by an error that changes nothing."""
         if self._reading is None or self._stale_because():
             return self._ready()
         answer = orjson.dumps(self._scaled(self._reading).as_json())

@@ -49,7 +49,7 @@ class Reading:
 
 
 def families(reading: Reading, routes: RouteLabels, scaled: Scale | None) -> Iterator[Metric]:
-    """Yield the metrics of a group; without `scaled`, nothing of how many agents it can use."""
+    """Yield the metrics of a group; without `scaled`, all but the desired number of agents."""
     yield from _of_reading(reading)
     yield from of_tasks(reading.snapshot)
     yield from _of_tables(reading)

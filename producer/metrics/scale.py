@@ -2,7 +2,8 @@
 
 Pure. Lag alone is misleading: records on retry topics wait by design, a provider's limits keep only
 a certain number of agents busy, and during an outage more agents finish no more tasks. So the
-number is the lowest of the bounds that apply.
+number is what the work needs, or the lowest bound if that is less. While more agents would only
+wait, the present number stays.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,7 +28,7 @@ class ScaleBound(StrEnum):
     CLOSED = "closed"  # routes with work take no calls: more agents would finish nothing
     WAITS = "waits"  # work waits on purpose: for its hours, a guard or a lock
     NEED = "need"
-    QUOTA = "quota"  # the limits that a person set for the providers feed no more
+    QUOTA = "quota"  # the providers' limits that a person set keep no more agents busy
     LEARNED = "learned"  # the providers refused more calls than these agents make
     PARTITIONS = "partitions"  # a further agent would read nothing
     LEAST = "min"
@@ -98,7 +99,10 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How many agents are useful, and why; what is None binds nothing."""
+    """How many agents are useful, and why.
+
+    A number is None if it sets no bound.
+    """
 
     desired: int
     because: ScaleBound
@@ -175,7 +179,7 @@ def _need(load: Workload, wanted: ScaleLimits) -> int:
 
 
 def _fed(load: Workload) -> int | None:
-    """Return how many agents the limits feed; None if some account feeds any number."""
+    """Return how many agents the set limits keep busy; None if an account has no limit."""
     slots = sum(_slots_fed(account.limits, load) for account in load.accounts)
     return None if not load.accounts or slots == inf else max(1, ceil(slots / load.slots))
 

@@ -13,7 +13,7 @@ from schemas.settings.routing import configured_routes
 from schemas.task.agent_report import AgentReport, RouteFacts
 from schemas.task.route_state import RouteState
 
-# For these a task waits in an agent that has free slots, and more agents would wait too.
+# Reasons for which tasks wait although slots are free. More agents would wait too.
 ON_PURPOSE = frozenset({Urgency.GUARD_RAISED, Urgency.TYPE_ASLEEP, Urgency.LOCK_HELD})
 
 
@@ -28,7 +28,7 @@ class ProviderAccounts:
         }
 
     def with_work(self, facts: Iterable[RouteFacts]) -> Collection[ProviderAccount]:
-        """Return the accounts of routes that take calls and have some; all if none has.
+        """Return the accounts of busy open routes; all accounts if there is no such route.
 
         An account whose routes are all closed is left out.
         """
@@ -70,7 +70,10 @@ def learned_calls(facts: Collection[RouteFacts]) -> float | None:
 
 
 def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Workload:
-    """Return what there is to do. `slots` are those of an agent, as long as none is alive."""
+    """Return the group's workload.
+
+    `slots` are an agent's slots while no agent reports any.
+    """
     status, sums = reading.snapshot.status, reading.snapshot.sums
     reports = [agent.report for agent in status.agents if agent.works and agent.report is not None]
     facts = [each for report in reports for each in report.routes]
@@ -101,7 +104,7 @@ def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Wor
 
 
 def _ended_per_s(reading: Reading) -> float:
-    """Return how many tasks end in a second of the last minute, or of ten if none has in one."""
+    """Return the tasks per second that ended lately: in the last minute, or else in ten."""
     batches = reading.snapshot.status.batches
     lately = sum(batch.rate_per_s for batch in batches)
     minutes = [batch.per_minute for batch in batches if batch.per_minute]

@@ -71,7 +71,7 @@ class LetterStanding:
 def standings_of(
     connection: Connection, group: str, letters: Sequence[ReturnedLetter]
 ) -> list[LetterStanding]:
-    """Return a verdict for each letter, without writing."""
+    """Return the standing of each letter, without writing."""
     rows = _rows(connection, group, letters)
     waiting = _waiting(connection, group, rows)
     return [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
@@ -80,7 +80,7 @@ def standings_of(
 def redrive(
     connection: Connection, group: str, letters: Sequence[ReturnedLetter]
 ) -> list[LetterStanding]:
-    """Store the dead tasks of these letters in a run; return a verdict for each letter."""
+    """Store the dead tasks of these letters in a run; return the standing of each letter."""
     rows = _rows(connection, group, letters)
     waiting = _waiting(connection, group, rows)
     verdicts = [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]

@@ -33,7 +33,10 @@ from schemas.version import VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """Most tasks, and most bytes of lines, in one file, which is in memory as it is written."""
+    """The most tasks and bytes of lines in one file.
+
+    A file is in memory while it is written.
+    """
 
     tasks: int = 250_000
     bytes: int = 64 << 20

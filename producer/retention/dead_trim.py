@@ -22,9 +22,10 @@ _MOST_DIGITS = 18
 
 @dataclass(slots=True)
 class TrimPlan:
-    """How far each partition may be deleted: `ends`, exclusive; `letters` are that many records.
+    """How far each partition may be deleted.
 
-    `needed` has the first letter that stays, for each partition that has one, in words.
+    `ends` has the first offset that stays. `letters` is how many records would be deleted. `needed`
+    has the first letter that stays, for each partition that has one, in words.
     """
 
     ends: dict[int, int] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The formats of an archive's files: lines of JSON by gzip, or Parquet.
 
-Equal lines make equal bytes, so that a file is known again that an interrupted run has written.
+Equal lines make equal bytes, so a file that an interrupted run has written is recognized.
 
 Tested by tests/contract/test_archiver.py.
 """

@@ -1,4 +1,4 @@
-"""Looks whether an archive is still where it was verified, before rows that it has are deleted.
+"""Checks that an archive is still in place, before rows that it holds are deleted.
 
 Only the manifest is read: the files that it names were compared when the batch was archived.
 

@@ -51,7 +51,7 @@ LIMIT_NAMES = tuple(part.name for part in fields(QuotaLimits))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantConfig:
-    """What one tenant may take: its `weight` beside others, and its calls at once, None for all."""
+    """A tenant's settings: its `weight`, and its most calls at once (None: no limit)."""
 
     weight: float = 1.0
     in_flight: int | None = None

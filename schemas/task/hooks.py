@@ -1,6 +1,7 @@
 """The hooks of a type of task: user code that runs after an attempt has ended.
 
-A hook is ordered in the transaction that ends the attempt, and runs at least once after it.
+A hook is ordered in the transaction that ends the attempt, and runs at least once after it. It runs
+again after a failure or the loss of its agent, until it succeeds or is given up.
 
 Tested by tests/contract/test_ledger_hooks.py.
 """

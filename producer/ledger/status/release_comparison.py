@@ -39,8 +39,9 @@ class Minute:
 class Comparison:
     """A release beside all others, in the minutes and on the routes that they share.
 
-    `failure_rate` is that of the release, `others_rate` what it would be, had the others made its
-    attempts. `deviations` is the difference in standard deviations.
+    `failure_rate` is the release's own. `others_rate` is what the others lead to expect for the
+    same attempts, in the same minutes and on the same routes. `deviations` is the difference in
+    standard deviations.
     """
 
     attempts: int
@@ -66,7 +67,10 @@ class Comparison:
 
 
 def compared(minutes: Iterable[Minute]) -> dict[str, Comparison]:
-    """Return how each release compares with the others; none that shares no minute with them."""
+    """Compare each release with the others.
+
+    One that shares no minute and route is left out.
+    """
     places: dict[tuple[str, datetime], dict[str, Minute]] = defaultdict(dict)
     for minute in minutes:
         if minute.attempts:

@@ -1,7 +1,7 @@
-"""Reads how the releases of a group's agents do, side by side. Read only.
+"""Reads how many attempts of each release succeeded and failed, and their cost.
 
-No query in here grows with the number of tasks: there is a row for each minute of the last hour,
-each release and each route, and for a few minutes for each agent.
+Read only. No query in here grows with the number of tasks: there is a row for each minute of the
+last hour, each release and each route, and for a few minutes for each agent.
 
 Tested by tests/contract/test_ledger_releases.py.
 """
@@ -40,12 +40,12 @@ class ReleaseSums:
 
     @property
     def failure_rate(self) -> float | None:
-        """Return the failed part of them, None without any."""
+        """Return the share of attempts that failed; None without an attempt."""
         return self.failed / self.attempts if self.attempts else None
 
     @property
     def cost_per_success(self) -> float | None:
-        """Return what a success has cost, with what the failures have cost; None without any."""
+        """Return the cost of all attempts for each success; None without a success."""
         return self.cost_micro / _MICRO / self.succeeded if self.succeeded else None
 
     def as_json(self) -> dict[str, Any]:
