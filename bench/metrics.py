@@ -37,7 +37,7 @@ from tests.servers.process import free_port
 LINE_BYTES, SLOTS = 2048, 256
 EVERY_S = 5.0
 GOAL_PERCENT = 2.0
-LOOK_S = 0.25
+CHECK_EVERY_S = 0.25
 PAGES = 100
 PAIRS = 6
 GROUP = 8  # tasks in a claim and in a settle; busy agents have more
@@ -104,7 +104,7 @@ def _run(site: Site, url: str, tasks: tuple[int, int], *, shown: bool) -> _Run:
             done = site.ask(_results) - before
             if count / 10 <= done < count and not program.ended():
                 marks.append((done, _cpu_of(program.pid)))
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_EVERY_S)
         program.wait(0)
     (first, first_s), (last, last_s) = marks[0], marks[-1]
     writes = (site.ask(_writes) - written) / count
