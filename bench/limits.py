@@ -31,7 +31,7 @@ QUICK_S = 20.0
 NGINX_GOAL, HAPROXY_GOAL, CHANCE_GOAL = 90.0, 85.0, 80.0
 # The capacity that falls and returns.
 CALL_S, HIGH, LOW, PHASE_S = 1.0, 200, 50, 40.0
-NEW_LEVEL, WINDOW_S, LEVEL_GOAL_S, FAILING_GOAL = 0.9, 2.0, 10.0, 5.0
+NEW_LEVEL, COUNTED_S, LEVEL_GOAL_S, FAILING_GOAL = 0.9, 2.0, 10.0, 5.0
 
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
@@ -159,10 +159,10 @@ def _level_s(calls: list[Logged], most: int, from_s: float) -> float:
     """
     passed = [call for call in calls if not call.refused]
     each_s = sum(call.lasted_s for call in passed) / max(1, len(passed))
-    usual = most / each_s * WINDOW_S
-    for tenth in range(round(10 * WINDOW_S), 10_000):
+    usual = most / each_s * COUNTED_S
+    for tenth in range(round(10 * COUNTED_S), 10_000):
         end_s = from_s + tenth / 10
-        found = [call for call in calls if end_s - WINDOW_S <= call.at_s < end_s]
+        found = [call for call in calls if end_s - COUNTED_S <= call.at_s < end_s]
         used = sum(not call.refused for call in found)
         if NEW_LEVEL * usual <= used <= usual / NEW_LEVEL and len(found) <= used / NEW_LEVEL:
             return tenth / 10
