@@ -1,4 +1,4 @@
-"""Builds an agent from what `agent.opening`, or a simulation, has chosen for it.
+"""Builds an agent from what `agent.app`, or a simulation, has chosen for it.
 
 Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test_simulation.py.
 """

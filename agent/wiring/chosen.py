@@ -1,4 +1,4 @@
-"""What `agent.opening`, or a simulation, chooses for an agent: here the two differ.
+"""What `agent.app`, or a simulation, chooses for an agent: here the two differ.
 
 Tested by tests/integration/test_reread.py and tests/simulation/test_simulation.py.
 """

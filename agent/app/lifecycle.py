@@ -12,6 +12,15 @@ from dataclasses import replace
 from functools import partial
 
 from agent.agent import Agent, Reaper
+from agent.app.opening import (
+    Opened,
+    agent_locks,
+    beat_database,
+    data_folder,
+    make_handles,
+    make_heartbeat,
+    open_all,
+)
 from agent.consumer.known_topics import TopicIds
 from agent.handlers.child import ChildExecutor
 from agent.inflight.limits import InFlightLimits
@@ -21,15 +30,6 @@ from agent.maintenance.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.settings_reader import RereadRequest
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
-from agent.opening import (
-    Opened,
-    agent_locks,
-    beat_database,
-    data_folder,
-    make_handles,
-    make_heartbeat,
-    open_all,
-)
 from agent.reporting.health import Health
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
