@@ -32,12 +32,12 @@ def main() -> NoReturn:
     from producer.__main__ import leave_early, start  # noqa: PLC0415
 
     leave_early()
-    from agent.cli.whole import OWN, whole_parser  # noqa: PLC0415 - the signals count first
+    from agent.cli.docllm_parser import OWN, docllm_parser  # noqa: PLC0415 - the signals count first
 
     if argv[:1] and argv[0] not in OWN:
-        whole_parser().require_command(argv)
+        docllm_parser().require_command(argv)
         start(argv)
-    options = whole_parser().parse_args(argv)
+    options = docllm_parser().parse_args(argv)
     sys.exit(options.run(options))
 
 

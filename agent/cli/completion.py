@@ -9,7 +9,7 @@ import sys
 from argcomplete.finders import CompletionFinder
 from argcomplete.shell_integration import shellcode
 
-from agent.cli.whole import whole_parser
+from agent.cli.docllm_parser import docllm_parser
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,4 +23,4 @@ def complete() -> None:
 
     argcomplete reads the request from the environment.
     """
-    CompletionFinder()(whole_parser())
+    CompletionFinder()(docllm_parser())

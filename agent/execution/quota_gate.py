@@ -13,7 +13,7 @@ from agent.judge.waiting import asked_for
 from agent.outcome import Succeeded
 from agent.ports import CallFailed, Clock, Reply
 from agent.quota.configured import ConfiguredQuotas
-from agent.quota.estimate import CallSize, Estimates, settled
+from agent.quota.estimate import CallSize, Estimates, actual_charge
 from agent.quota.grants import Charge, WaitingCall
 from agent.quota.provider_headers import share_left
 from agent.quota.quotas import Quotas, Reservation
@@ -135,7 +135,7 @@ class QuotaGate:
                 self._waiting.pop(route, None)
         return reservation
 
-    def settle(
+    def note_ended(
         self, route: str, size: CallSize, reservation: Reservation, end: CallEnd | None
     ) -> None:
         """Tell the quotas what a call was charged, and what its reply says of the limits."""
@@ -171,7 +171,7 @@ class QuotaGate:
         if not spent.tokens_in and not spent.tokens_out:
             return reservation.charge
         self.estimates.learn(route, size, spent.tokens_in, spent.tokens_out)
-        return settled(size, self.configured.limits(route), spent.tokens_in, spent.tokens_out)
+        return actual_charge(size, self.configured.limits(route), spent.tokens_in, spent.tokens_out)
 
 
 class AttemptPermits:
@@ -210,7 +210,7 @@ class AttemptPermits:
         """Give back the first permit if no call was made."""
         first, self._first = self._first, None
         if first is not None:
-            self._gate.settle(self._route, self._size, first, None)
+            self._gate.note_ended(self._route, self._size, first, None)
 
 
 class _ReservedPermit:
@@ -226,7 +226,7 @@ class _ReservedPermit:
 
     def release(self, end: CallEnd | None) -> None:
         """Give the reservation back."""
-        self._gate.settle(self._route, self._size, self._reservation, end)
+        self._gate.note_ended(self._route, self._size, self._reservation, end)
 
 
 def _is_refused(end: CallEnd) -> bool:

@@ -104,7 +104,7 @@ class _LongDocument:
             return self._dead("the prompt leaves no room for a part of the document; shorten it")
         if len(document.encode("utf-8", "replace")) <= part_bytes:
             try:
-                return await self._last(self._task, document)
+                return await self._final_call(self._task, document)
             except CallRefusedError as error:
                 if not _is_too_long(error):
                     raise
@@ -131,14 +131,14 @@ class _LongDocument:
 
     async def _part_answers(self, parts: Sequence[str]) -> list[_PartAnswer]:
         self._count = len(parts)
-        calls = [partial(self._of_part, number, part) for number, part in enumerate(parts, 1)]
-        found = await _some_at_once(calls)
-        return [answer for answers in found for answer in answers]
+        calls = [partial(self._answer_part, number, part) for number, part in enumerate(parts, 1)]
+        answers_by_part = await _run_few_at_once(calls)
+        return [answer for answers in answers_by_part for answer in answers]
 
-    async def _of_part(self, number: int, part: str) -> list[_PartAnswer]:
+    async def _answer_part(self, number: int, part: str) -> list[_PartAnswer]:
         """Return the answer for a part; more than one if the part had to be split again."""
         try:
-            answer = await self._of_text(number, part)
+            answer = await self._call_for_part(number, part)
         except CallRefusedError as error:
             size = len(part.encode("utf-8", "replace"))
             if not _is_too_long(error) or size < _FEWEST_BYTES:
@@ -146,10 +146,10 @@ class _LongDocument:
         else:
             self._answered += 1
             return [_PartAnswer(number, number, answer.text)]
-        halves = [await self._of_part(number, half) for half in self._split(part, size // 2)]
+        halves = [await self._answer_part(number, half) for half in self._split(part, size // 2)]
         return [answer for half in halves for answer in half]
 
-    async def _of_text(self, number: int, part: str) -> Answer:
+    async def _call_for_part(self, number: int, part: str) -> Answer:
         task = replace(self._task, prompt=self._intro() + (self._task.prompt or ""))
         name = _PART_NAME.format(number=number, count=self._count)
         return await complete(self._context, self._body(task, name + part))
@@ -166,7 +166,7 @@ class _LongDocument:
             groups = _groups(answers, room)
             if len(groups) == 1:
                 try:
-                    return await self._last(self._merge_task(answers))
+                    return await self._final_call(self._merge_task(answers))
                 except CallRefusedError as error:
                     raise _named(error, f"the merge of {self._count} answers") from None
             if len(groups) == len(answers):
@@ -175,9 +175,11 @@ class _LongDocument:
                     f"the answer for {_parts(longest.first, longest.last)} is too long to be "
                     "merged with another one; ask for shorter answers, or set max_tokens in params"
                 )
-            answers = await _some_at_once([partial(self._of_group, group) for group in groups])
+            answers = await _run_few_at_once(
+                [partial(self._merge_group, group) for group in groups]
+            )
 
-    async def _of_group(self, group: Sequence[_PartAnswer]) -> _PartAnswer:
+    async def _merge_group(self, group: Sequence[_PartAnswer]) -> _PartAnswer:
         if len(group) == 1:
             return group[0]
         first, last = group[0].first, group[-1].last
@@ -234,7 +236,7 @@ class _LongDocument:
 
     # ---- calls
 
-    async def _last(self, task: TaskLine, document: str | None = None) -> Answer:
+    async def _final_call(self, task: TaskLine, document: str | None = None) -> Answer:
         """Make the call whose answer is the task's."""
         body = self._body(replace(task, schema=self._schema), document)
         return await complete(self._context, body, schema=self._schema)
@@ -246,7 +248,7 @@ class _LongDocument:
         return Dead(Failure(ErrorClass.TOO_LONG, text), self._context.spent)
 
 
-async def _some_at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+async def _run_few_at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     """Run calls, a few at a time; return their results.
 
     The first failure cancels the others.

@@ -277,7 +277,7 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
 
 
 def _order_hooks(connection: Connection, group: str, dead: Sequence[Any]) -> None:
-    hooked = hooks.known(connection, group, (row.type for row in dead))
+    hooked = hooks.read_hooked(connection, group, (row.type for row in dead))
     hooks.place(
         connection,
         [

@@ -20,7 +20,7 @@ from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
 from agent.maintenance.duty import Duty
 from agent.outcome import Spent
 from agent.process.containment import cancel
-from producer.ledger import hooks as orders
+from producer.ledger import hooks as hook_orders
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.objects.errors import ObjectError
@@ -33,8 +33,8 @@ from schemas.task.output_pointer import OutputAlteredError
 from schemas.task.wording import counted, one_line
 
 CHECK_EVERY_S = 1.0
-FREE_S = 5.0
-TELL_S = 3600.0
+FREE_EVERY_S = 5.0
+RENEW_EVERY_S = 3600.0
 MOST = 16  # hooks that run at once in one agent
 LEASE_MARGIN_S = 60.0
 RELEASE_S = 5.0  # delay before a released hook is due again
@@ -112,12 +112,16 @@ class HookRunner:
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._closed = False
-        self._told: frozenset[HookKind] = frozenset()
+        self._stored_kinds: frozenset[HookKind] = frozenset()
         duty = partial(Duty, clock=clock)
         self._duties = (
             duty(name="running hooks", work=self.run_due),
-            duty(name="freeing the hooks of agents that are gone", work=self.free, every_s=FREE_S),
-            duty(name="naming this agent's hooks", work=self.tell_again, every_s=TELL_S),
+            duty(
+                name="freeing the hooks of agents that are gone",
+                work=self.free_lost,
+                every_s=FREE_EVERY_S,
+            ),
+            duty(name="naming this agent's hooks", work=self.renew_kinds, every_s=RENEW_EVERY_S),
         )
 
     @property
@@ -151,8 +155,8 @@ class HookRunner:
     async def run_due(self) -> None:
         """Write the ends of hooks that have run, and start the hooks that are due."""
         await self.write_ends()
-        if self._hooks.kinds - self._told:
-            await self.tell()
+        if self._hooks.kinds - self._stored_kinds:
+            await self.store_kinds()
         lease, room = self._leases.current, self._most - len(self._running)
         may_take = not self._closed and self._hooks.kinds and lease.may_claim(self._clock.now_s())
         if not may_take or self._suspect or room <= 0:
@@ -199,12 +203,12 @@ class HookRunner:
         end = HookEnd(run, HookFate.RELEASED, delay_s=0.0)
         spent = [Spent()]
         try:
-            given = await self._transactions.read(hook_runs.read_input, run)
-            if given is None:
+            hook_input = await self._transactions.read(hook_runs.read_input, run)
+            if hook_input is None:
                 end = HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
             else:
-                given = await self._with_output(given)
-                returned = await self._run(lease, run, given, until_s, spent)
+                hook_input = await self._with_output(hook_input)
+                returned = await self._run(lease, run, hook_input, until_s, spent)
                 crash.reach("hook.ran")
                 end = _end_of(run, returned)
         except asyncio.CancelledError:
@@ -225,23 +229,23 @@ class HookRunner:
             lease.hooks -= 1
             self._end(lease, end)
 
-    async def _with_output(self, given: HookInput) -> HookInput:
+    async def _with_output(self, hook_input: HookInput) -> HookInput:
         """Return the input of a hook with its result, wherever that is kept."""
-        if given.pointer is None:
-            return given
-        pointer = given.pointer
+        if hook_input.pointer is None:
+            return hook_input
+        pointer = hook_input.pointer
         content = await self._outputs.get(pointer.uri, limit=pointer.size)
         body = pointer.result_in(content)
-        return HookInput(given.value, answer_value(given.value, pointer.codec, body))
+        return HookInput(hook_input.value, answer_value(hook_input.value, pointer.codec, body))
 
     async def _run(
-        self, lease: Lease, run: HookRun, given: HookInput, until_s: float, spent: list[Spent]
+        self, lease: Lease, run: HookRun, hook_input: HookInput, until_s: float, spent: list[Spent]
     ) -> HookReturn:
-        route = self._route_of(given.value)
+        route = self._route_of(hook_input.value)
         attempt = Attempt(
             task_id=run.task_id,
             batch=run.batch,
-            value=given.value,
+            value=hook_input.value,
             attempt=max(0, run.attempts - 1),
             max_attempts=run.max_attempts,
             snoozes=0,
@@ -251,10 +255,10 @@ class HookRunner:
             refused_alone=False,
             may_call=lambda: lease.may_call(self._clock.now_s()),
             note_spent=lambda paid: spent.__setitem__(0, paid),
-            call_permits=self._permits_of(given.value, route, run),
+            call_permits=self._permits_of(hook_input.value, route, run),
             locks=NoLocks(),
         )
-        return await self._hooks.run((run.type, run.event), attempt, _outcome(run, given))
+        return await self._hooks.run((run.type, run.event), attempt, _outcome(run, hook_input))
 
     def _end(self, lease: Lease, end: HookEnd) -> None:
         self._ended.append((lease.agent_id, end))
@@ -282,23 +286,23 @@ class HookRunner:
                         extra={"code": Code.HOOKS_GIVEN_UP},
                     )
 
-    async def free(self) -> None:
+    async def free_lost(self) -> None:
         """Let the hooks of agents that are gone run again."""
         if not self._hooks.kinds:
             return
         if freed := await self._transactions.write(hook_runs.free, self._group):
             log.warning("%s of agents that are gone can run again", counted(freed, "hook"))
 
-    async def tell(self) -> None:
+    async def store_kinds(self) -> None:
         """Store which hooks the settings of this agent name."""
         kinds = self._hooks.kinds
-        await self._transactions.write(orders.tell, self._group, self._hooked)
-        self._told = kinds
+        await self._transactions.write(hook_orders.store_hooked, self._group, self._hooked)
+        self._stored_kinds = kinds
 
-    async def tell_again(self) -> None:
+    async def renew_kinds(self) -> None:
         """Store the hooks again, because the ledger forgets them after a day."""
         if self._hooks.kinds:
-            await self.tell()
+            await self.store_kinds()
 
     async def busy(self) -> bool:
         """Return whether a hook of the group runs, or a hook that this agent knows is due soon.
@@ -339,11 +343,11 @@ class HookRunner:
         return bool(await self._transactions.read(hook_runs.due, self._group, self._hooks.kinds, 1))
 
 
-def _outcome(run: HookRun, given: HookInput) -> HookOutcome:
+def _outcome(run: HookRun, hook_input: HookInput) -> HookOutcome:
     return HookOutcome(
         event=run.event,
         status=run.status,
-        result=given.result,
+        result=hook_input.result,
         error_class=run.error_class,
         error=run.error_text,
         disposition=run.disposition,

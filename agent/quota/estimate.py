@@ -107,7 +107,7 @@ class Estimates:
             self._kinds.popitem(last=False)
 
 
-def settled(size: CallSize, limits: QuotaLimits, tokens_in: int, tokens_out: int) -> Charge:
+def actual_charge(size: CallSize, limits: QuotaLimits, tokens_in: int, tokens_out: int) -> Charge:
     """Return what a call is charged in the end, by the tokens that its answer names."""
     if limits.charge is ChargeRule.MAX_KEPT and size.most_out is not None:
         tokens_out = max(tokens_out, size.most_out)

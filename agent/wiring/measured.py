@@ -19,7 +19,7 @@ from agent.ports import (
 )
 from agent.quota.provider_headers import left
 from agent.reporting.metrics import AgentMetrics
-from agent.wiring.around import LedgerAround
+from agent.wiring.ledger_wrapper import LedgerWrapper
 from producer.ports import Order
 
 SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
@@ -60,7 +60,7 @@ class _TimedLLM:
         await self._llm.close()
 
 
-class MeasuredLedger(LedgerAround):
+class MeasuredLedger(LedgerWrapper):
     """A ledger that times claims and settles, and samples how long tasks have waited.
 
     A claim overwrites the time from which a task was due. So the ledger is asked before, once in

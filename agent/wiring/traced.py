@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from agent.execution.attempt_traces import AttemptTraces
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Clock, Ledger, Settlement, Verdict
-from agent.wiring.around import LedgerAround
+from agent.wiring.ledger_wrapper import LedgerWrapper
 from producer.app import Parts, messaging_system
 from producer.ports import Order
 
 
-class TracedLedger(LedgerAround):
+class TracedLedger(LedgerWrapper):
     """A ledger that tells when attempts begin and end."""
 
     def __init__(self, ledger: Ledger, traces: AttemptTraces, clock: Clock) -> None:

@@ -10,8 +10,8 @@ from producer.cli.cancel import actor
 from producer.ledger import store
 from producer.ledger.retention import archives
 from producer.retention.adopter import Adopter
+from producer.retention.archive_search import manifests
 from producer.retention.archiver import folder_name
-from producer.retention.found import manifests
 from producer.screen.answer import answering
 from producer.text.printable import shown
 from schemas.errors import ConfigError, UnreachableError

@@ -11,9 +11,9 @@ from producer.cli.cancel import actor
 from producer.ledger import store, tally
 from producer.ledger.retention import archives
 from producer.ledger.store import Batch
+from producer.retention.archive_search import require_folder
 from producer.retention.archiver import Archiver
 from producer.retention.formats import ArchiveFormat
-from producer.retention.found import require_folder
 from producer.retention.presence import archive_fault
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar

@@ -58,7 +58,7 @@ def place(connection: Connection, orders: Sequence[HookOrder]) -> None:
     insert_rows(connection, hook, orders)
 
 
-def tell(connection: Connection, group: str, hooked: Hooked) -> None:
+def store_hooked(connection: Connection, group: str, hooked: Hooked) -> None:
     """Store which hooks this agent's settings name."""
     rows = [
         {"group_name": group, "type": name, "event": str(event)}
@@ -71,7 +71,7 @@ def tell(connection: Connection, group: str, hooked: Hooked) -> None:
         connection.execute(update(hook_type).where(*of_row).values(seen_at=utc_now()))
 
 
-def known(connection: Connection, group: str, types: Iterable[str]) -> Hooked:
+def read_hooked(connection: Connection, group: str, types: Iterable[str]) -> Hooked:
     """Return which hooks agents of the group have named for these types within a day."""
     query = select(hook_type.c.type, hook_type.c.event).where(
         hook_type.c.group_name == group,
@@ -96,7 +96,7 @@ def order_cancelled(connection: Connection, rows: Sequence[Any]) -> None:
     query = select(batch.c.id, batch.c.group_name).where(batch.c.id.in_(batches))
     groups = {row.id: row.group_name for row in connection.execute(query)}
     hooked = {
-        group: known(connection, group, (row.type for row in rows))
+        group: read_hooked(connection, group, (row.type for row in rows))
         for group in sorted(set(groups.values()))
     }
     place(

@@ -126,9 +126,9 @@ class Scale:
 
 def scale(load: Workload, wanted: ScaleLimits) -> Scale:
     """Return how many agents a group can use now."""
-    need = _need(load, wanted)
-    quota = _fed(load)
-    learned = _learned(load)
+    need = _agents_needed(load, wanted)
+    quota = _agents_fed(load)
+    learned = _agents_at_learned_limit(load)
     others = {
         ScaleBound.QUOTA: quota,
         ScaleBound.LEARNED: learned,
@@ -136,19 +136,21 @@ def scale(load: Workload, wanted: ScaleLimits) -> Scale:
         ScaleBound.MOST: wanted.most,
     }
     ceilings = {bound: agents for bound, agents in others.items() if agents is not None}
-    desired, because = _bound(load, need, ceilings)
-    if because in _HOLDS:
+    desired, because = _desired(load, need, ceilings)
+    if because in _KEEP_PRESENT:
         desired = min(desired, wanted.most)
     if desired < wanted.least:
         desired = wanted.least
-        because = because if because in _HOLDS else ScaleBound.LEAST
+        because = because if because in _KEEP_PRESENT else ScaleBound.LEAST
     return Scale(desired, because, need, quota, load.partitions, learned)
 
 
-_HOLDS = (ScaleBound.IDLE, ScaleBound.BUS, ScaleBound.CLOSED, ScaleBound.WAITS)
+_KEEP_PRESENT = (ScaleBound.IDLE, ScaleBound.BUS, ScaleBound.CLOSED, ScaleBound.WAITS)
 
 
-def _bound(load: Workload, need: int, ceilings: Mapping[ScaleBound, int]) -> tuple[int, ScaleBound]:
+def _desired(
+    load: Workload, need: int, ceilings: Mapping[ScaleBound, int]
+) -> tuple[int, ScaleBound]:
     if load.partitions is None:
         return load.agents, ScaleBound.BUS
     if not need:
@@ -158,14 +160,14 @@ def _bound(load: Workload, need: int, ceilings: Mapping[ScaleBound, int]) -> tup
     because = min(ceilings, key=lambda bound: ceilings[bound])
     desired = ceilings[because]
     if need <= desired:
-        desired, because = _noticed(need, load.agents, desired), ScaleBound.NEED
+        desired, because = _noticeable(need, load.agents, desired), ScaleBound.NEED
     if load.waits and load.has_room and desired > load.agents:
         # How many agents the waiting tasks need can only be measured once the wait ends.
         return max(load.agents, 1), ScaleBound.WAITS
     return desired, because
 
 
-def _need(load: Workload, wanted: ScaleLimits) -> int:
+def _agents_needed(load: Workload, wanted: ScaleLimits) -> int:
     """Return how many agents finish the work in time.
 
     It is at least one while tasks are open, because an agent must call up waiting tasks. With no
@@ -178,13 +180,13 @@ def _need(load: Workload, wanted: ScaleLimits) -> int:
     return max(1, ceil(load.waiting * load.task_s / (load.slots * wanted.target_s)))
 
 
-def _fed(load: Workload) -> int | None:
+def _agents_fed(load: Workload) -> int | None:
     """Return how many agents the set limits keep busy; None if an account has no limit."""
     slots = sum(_slots_fed(account.limits, load) for account in load.accounts)
     return None if not load.accounts or slots == inf else max(1, ceil(slots / load.slots))
 
 
-def _learned(load: Workload) -> int | None:
+def _agents_at_learned_limit(load: Workload) -> int | None:
     """Return how many agents the learned limits keep busy; None if no limit was learned.
 
     Learned limits vary constantly, so the present number of agents is kept if it is within the
@@ -220,7 +222,7 @@ def _slots_fed(limits: QuotaLimits, load: Workload) -> float:
     return min(slots, default=inf)
 
 
-def _noticed(desired: int, present: int, ceiling: int) -> int:
+def _noticeable(desired: int, present: int, ceiling: int) -> int:
     """Return a number that differs enough from the present one for an autoscaler to act on it."""
     noticed = floor(present * (1 + TOLERANCE)) + 1
     return min(noticed, ceiling) if present < desired < noticed else desired

@@ -7,8 +7,8 @@ Tested by tests/integration/test_archive.py.
 
 from producer.app import is_ledger_missing, opened_ledger
 from producer.ledger.retention import archives
+from producer.retention.archive_search import manifests, require_folder
 from producer.retention.archiver import folder_name
-from producer.retention.found import manifests, require_folder
 from producer.text.printable import shown
 from schemas.errors import ConfigError, UnreachableError
 from schemas.objects.errors import ObjectError, ObjectFault

@@ -252,7 +252,7 @@ def test_a_hurry_gives_a_running_hook_back(world: World) -> None:
 
 def test_an_agent_names_its_hooks(world: World) -> None:
     """So programs without its settings order them."""
-    run(world.runner().tell())
+    run(world.runner().store_kinds())
 
     (row,) = world.ledger_db.rows(tables.hook_type)
     assert (row.group_name, row.type, row.event) == (GROUP, TYPE, "success")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.quota.estimate import FIRST_OUT, MOST_KINDS, CallSize, Estimates, most_out, settled
+from agent.quota.estimate import FIRST_OUT, MOST_KINDS, CallSize, Estimates, actual_charge, most_out
 from agent.quota.grants import Charge
 from schemas.settings.quota import ChargeRule, QuotaLimits
 
@@ -79,7 +79,7 @@ def test_the_longest_answer_counts_as_the_provider_counts_it(
     estimates.learn("a", size, 10, 50)
 
     assert estimates.charge("a", size, limits).tokens_out == reserved
-    assert settled(size, limits, 10, 50) == Charge(tokens_in=10, tokens_out=charged)
+    assert actual_charge(size, limits, 10, 50) == Charge(tokens_in=10, tokens_out=charged)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from agent.ports import Claimable, ClaimAnswers, Ledger, Settlement, Verdict
 from producer.ports import Order
 
 
-class LedgerAround:
+class LedgerWrapper:
     """Passes everything on. A subclass adds what it does around a claim or a settle."""
 
     def __init__(self, ledger: Ledger) -> None:

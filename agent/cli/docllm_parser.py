@@ -25,7 +25,7 @@ Each command has a --help. Exit codes: 0 done, 1 some input was bad, 2 usage,
 """
 
 
-def whole_parser() -> Parser:
+def docllm_parser() -> Parser:
     """Return the parser of all commands of `docllm`."""
     whole = Parser(
         "docllm",

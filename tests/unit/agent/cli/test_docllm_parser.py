@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.whole import OWN, whole_parser
+from agent.cli.docllm_parser import OWN, docllm_parser
 
 ROOT = Path(__file__).parents[4]
 DOCLLM = [sys.executable, "-m", "docllm"]
@@ -54,4 +54,4 @@ def test_a_wrong_word_is_usage(line: str, error: str) -> None:
 def test_each_command_of_its_own_has_a_function() -> None:
     """The functions of `demo` and `completion` exist."""
     for line in (["demo"], ["completion", "zsh"]):
-        assert callable(whole_parser().parse_args(line).run.function())
+        assert callable(docllm_parser().parse_args(line).run.function())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.retention.found import require_folder
+from producer.retention.archive_search import require_folder
 from schemas.errors import ConfigError
 
 
