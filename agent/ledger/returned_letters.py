@@ -51,15 +51,15 @@ class ReturnedLetters:
         }
         if not letters:
             return list(records)
-        verdicts = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
+        standings = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
         crash.reach("letters.judged")
         strangers = []
         for position, record in enumerate(records):
-            verdict = verdicts.get(position)
-            if verdict is None or verdict.standing is Standing.STRANGER:
+            judged = standings.get(position)
+            if judged is None or judged.standing is Standing.STRANGER:
                 strangers.append(record)
-            elif text := self._text(verdict):
-                self._log("a dead letter", verdict, record.topic, text)
+            elif text := self._text(judged):
+                self._log("a dead letter", judged, record.topic, text)
         return strangers
 
     async def take_lines(self, digests: Collection[bytes], topic: str) -> Collection[bytes]:
@@ -67,13 +67,13 @@ class ReturnedLetters:
         letters = await self._transactions.read(returned.of_lines, self._group, digests)
         if not letters:
             return ()
-        verdicts = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
+        standings = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
         crash.reach("letters.lines_judged")
         taken = []
-        for digest, verdict in verdicts.items():
-            if verdict.standing is not Standing.STRANGER:
+        for digest, letter in standings.items():
+            if letter.standing is not Standing.STRANGER:
                 taken.append(digest)
-                self._log("the line", verdict, topic, self._text_of_line(verdict))
+                self._log("the line", letter, topic, self._text_of_line(letter))
         return taken
 
     async def _judge(self, letters: Sequence[ReturnedLetter]) -> list[LetterStanding]:
@@ -94,11 +94,11 @@ class ReturnedLetters:
             return None
         return ReturnedLetter(publication.task_id, publication.fence, record.value)
 
-    def _text(self, verdict: LetterStanding) -> str | None:
+    def _text(self, letter: LetterStanding) -> str | None:
         """Return what becomes of a letter and what a person may do; None if nothing is to do."""
-        options = f"--group {self._group} --id {shlex.quote(verdict.key)}"
-        command = f"python -m producer replay {options} --batch {shlex.quote(verdict.batch)}"
-        match verdict.standing:
+        options = f"--group {self._group} --id {shlex.quote(letter.key)}"
+        command = f"python -m producer replay {options} --batch {shlex.quote(letter.batch)}"
+        match letter.standing:
             case Standing.DEAD if self._redrive:
                 return "its task is replayed"
             case Standing.DEAD:
@@ -112,20 +112,20 @@ class ReturnedLetters:
                     f"run: {shown(command)} --cap {CAP + 1}"
                 )
             case Standing.CLOSED:
-                return "its task stays dead, because its batch is cancelled"
+                return "its task stays dead, because its batch is cancelled or archived"
             case _:
                 return None
 
-    def _text_of_line(self, verdict: LetterStanding) -> str:
+    def _text_of_line(self, letter: LetterStanding) -> str:
         """Return the same text for a bare line, which may have been meant as a new task."""
-        text = self._text(verdict) or "its task has died before and is not dead now, or is replayed"
-        if verdict.standing is Standing.DEAD and self._redrive:
+        text = self._text(letter) or "its task has died before and is not dead now, or is replayed"
+        if letter.standing is Standing.DEAD and self._redrive:
             return text
         return f"{text}; to run the line as a new task, name a batch in the header {BATCH_HEADER}"
 
-    def _log(self, subject: str, verdict: LetterStanding, topic: str, text: str) -> None:
+    def _log(self, subject: str, letter: LetterStanding, topic: str, text: str) -> None:
         if self._may_log():
-            task = f"task {shown(verdict.key)}, batch {shown(verdict.batch)},"
+            task = f"task {shown(letter.key)}, batch {shown(letter.batch)},"
             log.warning(
                 "%s of %s came back to %s: %s",
                 subject,

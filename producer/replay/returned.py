@@ -83,15 +83,15 @@ def redrive(
     """Store the dead tasks of these letters in a run; return the standing of each letter."""
     rows = _rows(connection, group, letters)
     waiting = _waiting(connection, group, rows)
-    verdicts = [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
+    standings = [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
     fences = {
         letter.task_id: int(rows[letter.task_id].fence)
-        for letter, verdict in zip(letters, verdicts, strict=True)
-        if verdict.standing is Standing.DEAD
+        for letter, found in zip(letters, standings, strict=True)
+        if found.standing is Standing.DEAD
     }
     if fences:
         _store(connection, group, fences)
-    return verdicts
+    return standings
 
 
 def of_lines(
