@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 from agent.documents import work
 from agent.documents.errors import changed, refused, shown, unreadable
@@ -64,8 +65,10 @@ class Documents:
                 f"the task's line says that {name} has {size} bytes; at most {MAX_DOCUMENT_BYTES} "
                 "are read"
             )
-        async with self._hosts.hold(uri), self._in_flight.hold(size):
-            raw = await source.fetch(uri, expected)
+        async with AsyncExitStack() as held:
+            async with self._hosts.hold(uri):  # first: a slow host's documents hold no memory
+                await held.enter_async_context(self._in_flight.hold(size))
+                raw = await source.fetch(uri, expected)
             await self._require_digest(raw, name, expected.sha256)
             return require_content(await self._conversion.text(raw, name), name)
 

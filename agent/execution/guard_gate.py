@@ -72,7 +72,9 @@ class GuardGate:
                 return None
             self._asked[guard.id] += guard.look_size  # other agents have filled the look
         await self.wait_to_move()
-        return moved(Failure(ErrorClass.GUARD, guard.reason), Spent(), self._longest_tier, task_id)
+        # Not `guard.reason`: it quotes the error of another task, perhaps of another tenant.
+        failure = Failure(ErrorClass.GUARD, f"the guard of {guard.title} is raised: {guard.cause}")
+        return moved(failure, Spent(), self._longest_tier, task_id)
 
     async def wait_to_move(self) -> None:
         """Wait until one more task may move to a tier: at most MOVES_PER_S do in a second."""

@@ -244,7 +244,11 @@ def _agent_lines(agents: Sequence[AgentStatus], width: int) -> Iterator[Text]:
 
 def _agent_count(agents: Sequence[AgentStatus]) -> Iterator[Text]:
     """Yield how many agents are alive now, are silent, and were declared lost lately."""
-    states = Counter(agent.state for agent in agents if agent.state is not AgentState.STOPPED)
+    states = Counter(
+        agent.state
+        for agent in agents
+        if agent.state is not AgentState.STOPPED and not agent.is_reaper
+    )
     if states.total() > 1:
         alive, silent, lost = (
             states[state] for state in (AgentState.ALIVE, AgentState.SILENT, AgentState.LOST)

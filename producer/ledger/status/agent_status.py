@@ -59,7 +59,12 @@ class AgentStatus:
     @property
     def works(self) -> bool:
         """Return whether this agent takes tasks: it is alive, and does more than reaping."""
-        return self.state is AgentState.ALIVE and not self.name.endswith(REAPER)
+        return self.state is AgentState.ALIVE and not self.is_reaper
+
+    @property
+    def is_reaper(self) -> bool:
+        """Return whether this process only reaps."""
+        return self.name.endswith(REAPER)
 
     @property
     def notice(self) -> str:

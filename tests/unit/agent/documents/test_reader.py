@@ -165,3 +165,24 @@ def test_errors_show_no_secret_of_a_uri(uri: str) -> None:
         error_class, text = refused(Stored(content), uri)
         assert error_class.startswith("DOCUMENT_")
         assert "secret" not in text
+
+
+def test_a_converted_document_holds_no_place_of_its_host() -> None:
+    """While some documents of a host are converted, the next ones are fetched."""
+    source, most = Stored(b"text"), 4
+
+    together = asyncio.Barrier(most + 1)
+
+    class Slow:
+        async def text(self, raw: bytes, name: str) -> str:
+            del raw, name
+            await together.wait()
+            return "text"
+
+    documents = Documents(sources={"https": source}, conversion=Slow(), executor=InlineExecutor())
+
+    async def all_read() -> list[str]:
+        reads = (documents.read(f"https://a.test/{number}") for number in range(most + 1))
+        return await asyncio.wait_for(asyncio.gather(*reads), 10)
+
+    assert asyncio.run(all_read()) == ["text"] * (most + 1)

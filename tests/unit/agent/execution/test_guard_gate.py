@@ -159,12 +159,13 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
     assert gate.stops(row(5), "default") is not None
 
 
-def test_a_stopped_task_is_moved_uncounted_with_the_reason() -> None:
-    """A stopped task goes to the longest tier, uncounted, with class GUARD."""
+def test_a_stopped_task_is_moved_uncounted_and_names_the_guard() -> None:
+    """The text has the guard's key and cause, not its reason, which quotes another task's error."""
     outcome = asyncio.run(guards(RAISED).admit_to_look_or_move(RAISED, 9))
 
     assert isinstance(outcome, Moved)
-    assert (outcome.tier, outcome.failure) == ("1h", Failure("GUARD", RAISED.reason))
+    text = "the guard of batch tasks, type document, route default is raised: exhausted"
+    assert (outcome.tier, outcome.failure) == ("1h", Failure("GUARD", text))
 
 
 def test_moves_are_limited_in_rate() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from producer.ledger.status.agent_status import AgentState, AgentStatus
+from producer.ledger.status.agent_status import REAPER, AgentState, AgentStatus
 from producer.ledger.status.batch_status import BatchStatus
 from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.release_comparison import Comparison
@@ -344,7 +344,9 @@ def test_several_agents_are_counted_by_state() -> None:
     agents = [AgentStatus(1, str(state), state, 8.0, "1") for state in states]
     stopped = AgentStatus(1, "s", AgentState.STOPPED, 8.0, "1")
 
-    assert lines_of(*agents, stopped)[0] == (
+    reaper = AgentStatus(1, f"r{REAPER}", AgentState.ALIVE, 8.0, "1")
+
+    assert lines_of(*agents, reaper, stopped)[0] == (
         "2 agents alive, 1 silent, 1 lost in the last 10 minutes"
     )
     assert lines_of(agents[0], stopped)[0].startswith("agent alive: alive")
