@@ -130,7 +130,7 @@ def make_board(parts: Parts) -> Board | None:
 
 
 def make_grant_store(parts: Parts) -> GrantStore | None:
-    """Return the ledger by which agents share the provider's limits; None without Redis."""
+    """Return the grant store by which agents share the provider's limits; None without Redis."""
     url = parts.config.redis_url
     if url is None:
         return None

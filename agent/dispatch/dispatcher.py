@@ -123,9 +123,9 @@ class Dispatcher:
 
     # ---- after the settle
 
-    def finish(self, group: Iterable[Settled]) -> None:
-        """Take the ledger's verdicts about a group of outcomes; only now may offsets move."""
-        for delivery, outcome, verdict in group:
+    def finish(self, page: Iterable[Settled]) -> None:
+        """Take the ledger's verdicts about a page of outcomes; only now may offsets move."""
+        for delivery, outcome, verdict in page:
             if delivery.lease is not None:
                 delivery.lease.running -= 1
             delivery.owner, delivery.lease = 0, None

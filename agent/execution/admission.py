@@ -267,7 +267,7 @@ class Admission:
         if ticket is None:
             permits.close()
             return NotAdmitted.ROUTE
-        refused_alone = self._routes.answered_since(delivery.route, delivery.auth_failed_s)
+        refused_alone = self._routes.answered_since(delivery.route, delivery.auth_failed_at_s)
         return Permit(ticket, permits, refused_alone)
 
     def _refusal(self, delivery: Delivery, now_s: float) -> NotAdmitted | None:

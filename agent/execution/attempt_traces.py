@@ -83,14 +83,14 @@ class AttemptTraces:
     ) -> None:
         """Emit the spans of ended attempts that failed, or whose tasks are sampled."""
         end_s = self._clock.utc_s()
-        members = []
+        span_ids = []
         for settlement, verdict in zip(settlements, verdicts, strict=True):
             attempt = self._open.pop((settlement.row.task_id, settlement.owner), None)
             if attempt is not None and self._is_kept(attempt, settlement, verdict):
-                members.append(attempt.span)
+                span_ids.append(attempt.span)
                 self._emit(attempt, settlement, verdict, start_s)
-        if members:
-            self._spans.emit(_settle(members, len(settlements), start_s, end_s))
+        if span_ids:
+            self._spans.emit(_settle(span_ids, len(settlements), start_s, end_s))
 
     def _is_kept(self, attempt: OpenAttempt, settlement: Settlement, verdict: Verdict) -> bool:
         """Return whether the attempt or one before it failed, or its task is sampled."""
@@ -158,15 +158,15 @@ class AttemptTraces:
         )
 
 
-def _settle(members: list[SpanId], tasks: int, start_s: float, end_s: float) -> Span:
+def _settle(span_ids: list[SpanId], tasks: int, start_s: float, end_s: float) -> Span:
     return Span(
-        settle_span([member.span for member in members]),
+        settle_span([span_id.span for span_id in span_ids]),
         _SETTLE,
         SpanKind.CLIENT,
         start_s,
         end_s,
         {names.DB_OPERATION: _SETTLE, names.BATCH_SIZE: tasks},
-        tuple(members[:MOST_LINKS]),
+        tuple(span_ids[:MOST_LINKS]),
     )
 
 

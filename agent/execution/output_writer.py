@@ -59,7 +59,7 @@ class Outputs:
         self._allow = tuple(allow)
         self._clock = clock
         self._failing: dict[str, tuple[float, Failure]] = {}  # until when no call is made
-        self._logged_s = -_LEAST_LOG_S
+        self._logged_at_s = -_LEAST_LOG_S
 
     def refusal(self, folder: str) -> Outcome | None:
         """Return the outcome to settle if `folder` cannot be written now; None if it can.
@@ -131,8 +131,8 @@ class Outputs:
         failure = Failure(ErrorClass.OUTPUT_UNWRITABLE, one_line(str(error)))
         self._failing = {name: of for name, of in self._failing.items() if of[0] > now_s}
         self._failing[folder] = now_s + QUIET_S, failure
-        if now_s >= self._logged_s + _LEAST_LOG_S:
-            self._logged_s = now_s
+        if now_s >= self._logged_at_s + _LEAST_LOG_S:
+            self._logged_at_s = now_s
             log.warning(
                 "a result cannot be written (%s); it is kept and written again, and no new task "
                 "with this output is begun until then",

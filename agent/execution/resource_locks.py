@@ -40,7 +40,7 @@ class ResourceLocks:
         # order.
         self._asking: dict[LockRequest, None] = {}
         self._leaving: dict[LockRequest, None] = {}
-        self._asked_s: dict[LockRequest, float] = {}  # of those who wait
+        self._asked_at_s: dict[LockRequest, float] = {}  # of those who wait
         self._holders: dict[str, Claimant] = {}  # of locks for which they wait
         self._stale: set[str] = set()  # locks whose holder's claim has ended
         self._read_at_s = 0.0
@@ -59,7 +59,7 @@ class ResourceLocks:
         The caller must call `leave` afterwards, whether or not it gets the lock.
         """
         self._waits[request] = asyncio.get_running_loop().create_future()
-        self._asked_s[request] = self._clock.now_s()
+        self._asked_at_s[request] = self._clock.now_s()
         self._asking[request] = None
         self._wake.set()
 
@@ -72,12 +72,12 @@ class ResourceLocks:
             return None
         finally:
             self._waits.pop(request, None)
-            self._asked_s.pop(request, None)
+            self._asked_at_s.pop(request, None)
 
     def leave(self, request: LockRequest) -> None:
         """Release a lock, or stop waiting for it."""
         self._waits.pop(request, None)
-        self._asked_s.pop(request, None)
+        self._asked_at_s.pop(request, None)
         # The ask may be in a write that is under way, so the leave is written in any case.
         self._asking.pop(request, None)
         self._leaving[request] = None
@@ -86,7 +86,7 @@ class ResourceLocks:
     def reasons(self, now_s: float) -> list[Reason]:
         """Return the locks for which attempts have waited for long, for the agent's report."""
         waited_s: dict[str, list[float]] = {}
-        for request, asked_s in self._asked_s.items():
+        for request, asked_s in self._asked_at_s.items():
             waited_s.setdefault(request.name, []).append(now_s - asked_s)
         return [
             Reason(

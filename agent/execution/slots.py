@@ -230,7 +230,7 @@ class Slots:
         finally:
             outcome = routes.end(outcome or Released(delivery.spent))
         if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:
-            delivery.auth_failed_s = self._clock.now_s()
+            delivery.auth_failed_at_s = self._clock.now_s()
         return outcome
 
     def _settle(self, delivery: Delivery, outcome: Outcome) -> None:

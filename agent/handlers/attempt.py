@@ -1,4 +1,4 @@
-"""An attempt as the worker hands it over, and the means that all attempts share.
+"""An attempt as the attempt runner hands it over, and the means that all attempts share.
 
 Tested by tests/unit/agent/handlers/test_runner.py.
 """
@@ -24,7 +24,7 @@ from schemas.settings.config import Price, TypeConfig
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A claimed task, as the worker hands it over.
+    """A claimed task, as the attempt runner hands it over.
 
     - `value`: the record's bytes.
     - `attempt`: how many attempts were counted before this one, of `max_attempts`.

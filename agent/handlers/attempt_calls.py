@@ -32,17 +32,17 @@ _SUCCESS = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class _CallTarget:
-    """The target of an attempt's calls: a route, with its account and its limits."""
+    """The target of an attempt's calls: a route, with its client and its limits."""
 
     route: str
-    account: RouteClient
+    client: RouteClient
     limit_s: float | None
     refused_alone: bool
     call_permits: CallPermits
 
     def fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
         """Return a body and its model as the route takes them."""
-        return body_for(self.account, sent, schema), self.account.model or ""
+        return body_for(self.client, sent, schema), self.client.model or ""
 
 
 class AttemptCalls:
@@ -70,7 +70,7 @@ class AttemptCalls:
             attempt.refused_alone,
             attempt.call_permits,
         )
-        self._first = self._target.account
+        self._first = self._target.client
         self._tiers = tiers_of(rules.tiers) if rules.tiers else tools.tiers
         self._begun = 0
 
@@ -80,14 +80,14 @@ class AttemptCalls:
         return self._target.route
 
     @property
-    def account(self) -> RouteClient:
+    def client(self) -> RouteClient:
         """Return the client of the next call's route."""
-        return self._target.account
+        return self._target.client
 
     @property
     def model(self) -> str:
         """Return the model of the task, else of its route; empty if neither has one."""
-        return self._task.model or self.account.model or ""
+        return self._task.model or self.client.model or ""
 
     async def complete(
         self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
@@ -96,7 +96,7 @@ class AttemptCalls:
         sent, model, most = packed(body), str(body.get("model", "")), most_out(body)
         del body  # another copy of the text would wait for the answer
         target = self._target
-        if target.account is not self._first:
+        if target.client is not self._first:
             sent, model = target.fitted(sent, schema)
         may_correct = not verbatim
         while True:
@@ -151,10 +151,10 @@ class AttemptCalls:
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
         self._note(self.spent.leaving_route(target.route, outcome.failure.error_class))
-        account = self._tools.account(following.name)
+        client = self._tools.account(following.name)
         self._target = _CallTarget(
             following.name,
-            account,
+            client,
             following.limit_s,
             refused_alone=False,
             call_permits=following.call_permits,
@@ -221,7 +221,7 @@ class AttemptCalls:
         """Send a call and return its reply; a call that is cancelled meanwhile is counted."""
         crash.reach("call.sending")
         try:
-            reply = await target.account.llm.complete(call)
+            reply = await target.client.llm.complete(call)
         except asyncio.CancelledError:
             self._note_killed(call, model, estimate_micro)
             raise
@@ -234,7 +234,7 @@ class AttemptCalls:
         number = attempt.attempt + 1
         label = str(number) if self._begun == 1 else f"{number}.{self._begun}"
         name = request_id(batch=attempt.batch, key=self._task.key, attempt=label)
-        timeout_s = target.account.timeout_s
+        timeout_s = target.client.timeout_s
         limits_s = (timeout_s, target.limit_s or timeout_s, self._time.of_claim_s)
         return Call(sent, name, min(limits_s), traceparent)
 

@@ -92,13 +92,13 @@ class Context:
     @property
     def model(self) -> str | None:
         """Return the model for tasks that name none; it changes when the attempt changes routes."""
-        return self._calls.account.model
+        return self._calls.client.model
 
     @property
     def context_tokens(self) -> int | None:
         """Return the size of the model's context in tokens; None if unknown."""
-        account, model = self._calls.account, self.task.model
-        return account.context_tokens if model in {None, account.model} else known_tokens(model)
+        client, model = self._calls.client, self.task.model
+        return client.context_tokens if model in {None, client.model} else known_tokens(model)
 
     @property
     def tokens_per_byte(self) -> float:
@@ -128,7 +128,7 @@ class Context:
     @property
     def structured(self) -> Structured:
         """Return the form in which the route's server takes a schema."""
-        return self._calls.account.structured
+        return self._calls.client.structured
 
     @property
     def follow_ups(self) -> tuple[FollowUp, ...]:

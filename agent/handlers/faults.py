@@ -56,7 +56,7 @@ def fault_of(error: BaseException, located: BaseException) -> Fault:
 
 
 def deciding_leaf(raised: BaseException, first: type[BaseException]) -> BaseException:
-    """Return the deciding error of a group: the first of class `kind`, or else the first."""
+    """Return the deciding error of a group: the first of class `first`, or else the first."""
     errors = list(leaf_errors(raised))
     return next((error for error in errors if isinstance(error, first)), errors[0])
 

@@ -25,15 +25,15 @@ class OtherRoute:
     call_permits: CallPermits = field(default_factory=FreePermits, compare=False)
 
 
-def body_for(account: RouteClient, body: bytes, schema: dict[str, Any] | None) -> bytes:
-    """Return the body of a call to this account: with its model, and its form of a schema.
+def body_for(client: RouteClient, body: bytes, schema: dict[str, Any] | None) -> bytes:
+    """Return the body of a call by this route's client: with its model, and its form of a schema.
 
-    The body was made for another account, and so was the model in it.
+    The body was made for another route, and so was the model in it.
     """
     fields = orjson.loads(body)
     fields.pop("model", None)
     forms = [] if schema is None else [response_format(schema, form) for form in Structured]
     if any(form.items() <= fields.items() for form in forms if form):
         fields.pop("response_format")
-        fields |= response_format(schema, account.structured)
-    return packed(({"model": account.model} if account.model else {}) | fields)
+        fields |= response_format(schema, client.structured)
+    return packed(({"model": client.model} if client.model else {}) | fields)

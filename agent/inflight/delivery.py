@@ -46,7 +46,7 @@ class Delivery:
     state: DeliveryState = DeliveryState.ASKING
     ask_count: int = 0
     snoozes: int = 0
-    auth_failed_s: float = inf  # when a call for its task last met AUTH
+    auth_failed_at_s: float = inf  # when a call for its task last met AUTH
     wake_at_s: float = 0.0
     row: Row | None = None
     owner: int = 0

@@ -134,7 +134,7 @@ class InFlightTable:
     def queue_for_claim(self, delivery: Delivery, *, was_waiting: bool = False) -> None:
         """Queue the delivery for a claim once a slot is free.
 
-        `back`: the delivery has waited before, and its offset blocks the watermark.
+        `was_waiting`: the delivery has waited before, and its offset blocks the watermark.
         """
         delivery.state, delivery.route = DeliveryState.READY, delivery.own_route
         self._follow_row(delivery)

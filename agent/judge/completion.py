@@ -108,7 +108,7 @@ def _cached(usage: Any) -> int:
 def _contained_failure_in(
     value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
 ) -> Failure | None:
-    """Return the result of `_check`.
+    """Return the result of `_failure_in`.
 
     If a library fails on the reply, return that failure; the reply's usage is still counted.
     """

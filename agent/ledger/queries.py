@@ -17,7 +17,7 @@ MAX_REPLY_BYTES = 16 << 20
 def reply_limit_bytes(connection: Connection) -> int:
     """Return the largest size of a stored reply, in bytes.
 
-    Bodies travel as hexadecimal digits, and a group of settles holds more than one of them.
+    Bodies travel as hexadecimal digits, and a page of settles holds more than one of them.
     """
     if connection.dialect.name == "sqlite":
         return MAX_REPLY_BYTES

@@ -1,4 +1,4 @@
-"""Settles, as SQL: one transaction writes a group of outcomes under their claims' owners.
+"""Settles, as SQL: one transaction writes a page of outcomes under their claims' owners.
 
 A settlement is accepted if the row still has the claim's owner and is processing, or is pending
 because it was reaped and nobody has claimed it since. Otherwise it is an echo of an earlier try
@@ -38,8 +38,8 @@ from schemas.task.states import SETTLES, Status
 
 log = logging.getLogger(__name__)
 
-# These statements are built once. A statement that is built for each group is also compiled, or
-# looked up, for each group.
+# These statements are built once. A statement that is built for each page is also compiled, or
+# looked up, for each page.
 _OF_IDS = task.c.id.in_(bindparam("ids", expanding=True))
 _LOCK = (
     select(task.c.id, task.c.status, task.c.owner, task.c.fence)

@@ -2,8 +2,8 @@
 
 Each kind of call has its own executor. A call is retried until the server answers.
 
-A group of settles does not fail together. While the server is away, the group waits and nothing is
-decided. A group that cannot be written although the server answers is split in halves, down to one
+The outcomes of a page do not fail together. While the server is away, the page waits and nothing is
+decided. A page that cannot be written although the server answers is split in halves, down to one
 row, which then dies alone.
 
 Tested by tests/contract/test_ledger_split.py and tests/contract/test_ledger_outage.py.
@@ -113,7 +113,7 @@ class SqlLedger:
         return await self._background.write(quarantine.keep, self._group, records)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        """Settle a group, in one transaction if possible."""
+        """Settle a page, in one transaction if possible."""
         return await self._settle_executor(lambda: self._settle(settlements))
 
     async def _pages(

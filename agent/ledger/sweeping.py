@@ -80,7 +80,7 @@ def replace_lost_records(
 
 
 @dataclass(frozen=True, slots=True)
-class SweepPlace:
+class SweepCursor:
     """The task up to which a walk has come, in the order of `due_at`."""
 
     due_at: datetime
@@ -91,22 +91,22 @@ def replace_lost_by_carrier(
     connection: Connection,
     group: str,
     carriers: Sequence[StatusTopics],
-    after: SweepPlace | None,
+    after: SweepCursor | None,
     slack_s: float,
-) -> tuple[int, SweepPlace | None]:
+) -> tuple[int, SweepCursor | None]:
     """Order records for lost tasks among the next ones in the order of `due_at`.
 
     All `carriers` are of one status and have one destination each. A task is compared with the
     horizon of its own carrier alone, so that a lane with a long backlog hides nothing that another
     one lost. No index covers carriers, so each call reads a bounded number of the tasks that
-    `replace_lost_records` cannot decide. Return how many were lost, and the place from which the
+    `replace_lost_records` cannot decide. Return how many were lost, and the cursor from which the
     next call goes on; None if the walk has come to its end.
     """
     known = [carrier.horizon for carrier in carriers if carrier.horizon is not None]
     status, ends = carriers[0].status, {carrier.horizon for carrier in carriers}
     if not known or len(ends) == 1:
         return 0, None
-    begin = SweepPlace(min(known) - timedelta(seconds=slack_s), 0)
+    begin = SweepCursor(min(known) - timedelta(seconds=slack_s), 0)
     if after is not None and after.due_at >= begin.due_at:
         begin = after
     waits = and_(
@@ -128,17 +128,17 @@ def replace_lost_by_carrier(
     in_order = along_due(query.order_by(task.c.due_at, task.c.id).limit(PAGE))
     rows = connection.execute(in_order).all()
     if len(rows) == PAGE:
-        end = SweepPlace(rows[-1].due_at, rows[-1].id)
+        end = SweepCursor(rows[-1].due_at, rows[-1].id)
     ids = sorted(row.id for row in rows)
     count = _order(connection, group, ids, or_(*lost), of_group) if ids else 0
     return count, end
 
 
-def _step_end(connection: Connection, waits: ColumnElement[bool]) -> SweepPlace | None:
+def _step_end(connection: Connection, waits: ColumnElement[bool]) -> SweepCursor | None:
     """Return the last task of the next step; None if the step has no more tasks than these."""
     query = select(task.c.due_at, task.c.id).where(waits).order_by(task.c.due_at, task.c.id)
     row = connection.execute(along_due(query).limit(1).offset(STEP - 1)).first()
-    return None if row is None else SweepPlace(row.due_at, row.id)
+    return None if row is None else SweepCursor(row.due_at, row.id)
 
 
 def _lost(status_topics: StatusTopics, slack_s: float) -> ColumnElement[bool]:

@@ -35,7 +35,7 @@ _NEVER_CONNECTED = "client error (Connect)"
 
 
 class ChatClient:
-    """One provider account.
+    """The client of one provider account.
 
     A cancelled call returns at once, but its connection lives on until the call's own timeout. So
     connections are not limited here; the agent's slots limit the calls. Raises ConfigError for a

@@ -73,7 +73,7 @@ class GuardKeeper:
         self._prompt = Duty(name="asking a guard's route", work=self._send_prompt, clock=clock)
         self._prompts: set[asyncio.Task[None]] = set()
         self._passes = 0
-        self._reminded_s = clock.now_s()
+        self._reminded_at_s = clock.now_s()
 
     async def run(self) -> None:
         """Make a pass each second until cancelled, and delete old guards each minute."""
@@ -85,8 +85,8 @@ class GuardKeeper:
 
     async def keep_once(self) -> None:
         """Make one pass: look after the next guards."""
-        rows, members = await self._transactions.read(self._read)
-        self._learn({guard.id: guard for guard in rows if guard.raised}, members)
+        rows, look_tasks = await self._transactions.read(self._read)
+        self._learn({guard.id: guard for guard in rows if guard.raised}, look_tasks)
         for guard in self._in_turn(rows):
             await (self._look_after_raised(guard) if guard.raised else self._call_up(guard))
 
@@ -94,7 +94,7 @@ class GuardKeeper:
         """Return the rows of the guards, and the tasks that belong to looks."""
         rows = guards.read(connection, self._group)
         any_look = any(guard.raised and guard.looking for guard in rows)
-        return rows, guards.members(connection, self._group) if any_look else set()
+        return rows, guards.look_tasks(connection, self._group) if any_look else set()
 
     def _in_turn(self, rows: list[Guard]) -> list[Guard]:
         """Return the next guards to look after, at most MOST of those with something to do."""
@@ -110,7 +110,7 @@ class GuardKeeper:
         self._passes += 1
         return (busy[first:] + busy[:first])[:MOST]
 
-    def _learn(self, raised: dict[int, Guard], members: set[int]) -> None:
+    def _learn(self, raised: dict[int, Guard], look_tasks: set[int]) -> None:
         for guard_id, guard in raised.items():
             before = self._known.get(guard_id)
             if before is None:
@@ -127,7 +127,7 @@ class GuardKeeper:
             if guard_id not in raised:
                 log.info("the guard of %s is open, its tasks run again", guard.title)
         self._known = raised
-        self._gate.replace(raised.values(), members)
+        self._gate.replace(raised.values(), look_tasks)
         self._remind()
 
     def _remind(self) -> None:
@@ -135,8 +135,8 @@ class GuardKeeper:
 
         An agent with `--until-done` may wait for hours.
         """
-        if self._known and self._clock.now_s() - self._reminded_s >= REMIND_S:
-            self._reminded_s = self._clock.now_s()
+        if self._known and self._clock.now_s() - self._reminded_at_s >= REMIND_S:
+            self._reminded_at_s = self._clock.now_s()
             names = [
                 f"the guard of {guard.title} ({guard.reason}; {guard.next_step_text})"
                 for guard in list(self._known.values())[:NAMED_MOST]

@@ -27,10 +27,10 @@ from schemas.task.agent_report import BlockReport
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5
-LATE_S = 2 * EVERY_S  # a look that comes later was delayed by the machine
+LATE_S = 2 * EVERY_S  # a check that comes later was delayed by the machine
 BLOCKED_S = 2.0
 _AGAIN_S, _THEN_EVERY_S = 10.0, 60.0
-_PAGING = 10  # reads from the disk between two looks
+_PAGING = 10  # reads from the disk between two checks
 _ADVICE = (
     "nothing else runs in this agent meanwhile; use libraries that await, or run this part in a "
     "thread, with asyncio.to_thread"
@@ -42,7 +42,7 @@ _NOBODY = BlockReport()
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A moment at which the watch looked: what the loop's thread had used until then."""
+    """A moment at which the watch checked: what the loop's thread had used until then."""
 
     at_s: float
     use: ThreadUse | None
@@ -168,7 +168,7 @@ class _Loop:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._asked_s, self._lag_s = clock.now_s(), 0.0
+        self._asked_at_s, self._lag_s = clock.now_s(), 0.0
         self._ident = threading.get_ident()
         self._native_id = threading.get_native_id()
         self.answered = False
@@ -179,12 +179,12 @@ class _Loop:
 
     def ask(self) -> None:
         """Ask the loop to answer."""
-        self._asked_s, self.answered = self._clock.now_s(), False
+        self._asked_at_s, self.answered = self._clock.now_s(), False
         self._loop.call_soon_threadsafe(self._answer)
 
     def lag_s(self, now_s: float) -> float:
         """Return how long the last answer took, or how long this one is awaited."""
-        return self._lag_s if self.answered else max(self._lag_s, now_s - self._asked_s)
+        return self._lag_s if self.answered else max(self._lag_s, now_s - self._asked_at_s)
 
     def current_task(self) -> "asyncio.Task[Any] | None":
         """Return the asyncio task that runs now."""
@@ -200,4 +200,4 @@ class _Loop:
         return thread_use(self._native_id)
 
     def _answer(self) -> None:
-        self._lag_s, self.answered = self._clock.now_s() - self._asked_s, True
+        self._lag_s, self.answered = self._clock.now_s() - self._asked_at_s, True

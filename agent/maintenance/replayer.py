@@ -25,8 +25,8 @@ class Replayer:
         self._clock = clock
         self._group = group
         self._duty = Duty(name="applying replays", work=self.apply, clock=clock)
-        self._places: dict[int, ReplayCursor] = {}
-        self._turns = 0
+        self._cursors: dict[int, ReplayCursor] = {}
+        self._passes = 0
         self._wait_s = CHECK_EVERY_S
 
     async def run(self) -> None:
@@ -38,15 +38,15 @@ class Replayer:
         # Set before the work, so that a whole pause follows a failure.
         wait_s, self._wait_s = CHECK_EVERY_S, CHECK_EVERY_S
         runs = await self._transactions.read(replay_runs.unfinished, self._group)
-        places: dict[int, ReplayCursor] = {}
-        # A run that fails holds up those behind it in this turn only.
-        first = self._turns % max(len(runs), 1)
-        self._turns += 1
+        cursors: dict[int, ReplayCursor] = {}
+        # A run that fails holds up those behind it in this pass only.
+        first = self._passes % max(len(runs), 1)
+        self._passes += 1
         for run in (*runs[first:], *runs[:first]):
-            step = await self._applier.advance(run, self._places.get(run.id, ReplayCursor()))
-            places[run.id] = step.place
+            step = await self._applier.advance(run, self._cursors.get(run.id, ReplayCursor()))
+            cursors[run.id] = step.cursor
             wait_s = min(wait_s, step.wait_s)
-        self._places, self._wait_s = places, wait_s
+        self._cursors, self._wait_s = cursors, wait_s
 
     async def _pause(self) -> None:
         await self._clock.sleep(self._wait_s)

@@ -48,7 +48,7 @@ class Rescuer:
         self._ask_about_tasks_of = ask_about_tasks_of
         self._gone: frozenset[int] = frozenset()
         self._newly_gone: frozenset[int] = frozenset()
-        self._reset_s = -REPEAT_S
+        self._reset_at_s = -REPEAT_S
 
     async def declare_lost_agents(self) -> None:
         """Declare agents lost whose process is gone or whose heartbeat is late."""
@@ -64,8 +64,8 @@ class Rescuer:
     async def reset(self) -> None:
         """Reset lost tasks if another agent is gone, otherwise every few seconds."""
         now_s = self._clock.now_s()
-        if self._newly_gone or now_s - self._reset_s >= REPEAT_S:
-            self._reset_s = now_s
+        if self._newly_gone or now_s - self._reset_at_s >= REPEAT_S:
+            self._reset_at_s = now_s
             await self._reset_lost_tasks()
 
     async def report_gone(self) -> None:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 1.0
 FEW = 20  # tasks of a route in the first step
-STEPS = 4  # most steps in one look as long as they find nothing
+STEPS = 4  # most steps in one check as long as they find nothing
 START_S = 5.0  # by then, this agent has received the other agents' states of routes
 # A few tasks go first. If the route does not close within this time, the others follow.
 TRIAL_S = 15.0

@@ -1,7 +1,7 @@
 """The duty that reads the settings again, and has a change of them applied as a whole.
 
-A file that is still being written may already parse. So a change is applied only when two looks in
-a row have read the same settings, or immediately if a person sent a signal. Invalid settings are
+A file that is still being written may already parse. So a change is applied only when two reads in
+a row gave the same settings, or immediately if a person sent a signal. Invalid settings are
 reported, and the previous settings stay in use.
 """
 
@@ -30,11 +30,11 @@ class RereadRequest:
         self._made = False
 
     def make(self) -> None:
-        """Ask for a look as soon as possible."""
+        """Ask for a read as soon as possible."""
         self._made = True
 
     def take(self) -> bool:
-        """Return whether a look was asked for since the last call."""
+        """Return whether a read was asked for since the last call."""
         made, self._made = self._made, False
         return made
 
@@ -68,15 +68,15 @@ class SettingsReader:
         # The last read: settings, or the text of their fault.
         self._decided: Config | str = config
         self._seen: Config | str = config
-        self._looked_s = clock.now_s()
+        self._read_at_s = clock.now_s()
 
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
             asked = self._request.take()
-            if asked or self._clock.now_s() - self._looked_s >= CHECK_EVERY_S:
-                self._looked_s = self._clock.now_s()
+            if asked or self._clock.now_s() - self._read_at_s >= CHECK_EVERY_S:
+                self._read_at_s = self._clock.now_s()
                 await self.reread(asked=asked)
 
     async def reread(self, *, asked: bool = False) -> None:

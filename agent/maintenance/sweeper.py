@@ -46,7 +46,7 @@ class Sweeper:
         self._topics = topics
         self._admin = admin
         self._slack_s = slack_s
-        self._walked: dict[Status, sweeping.SweepPlace | None] = {}
+        self._walked: dict[Status, sweeping.SweepCursor | None] = {}
 
     async def sweep(self) -> int:
         """Order records for waiting tasks that have none; return how many."""

@@ -52,7 +52,7 @@ class CallFailed:
 
 
 class LLM(Protocol):
-    """One provider account."""
+    """A client of one provider account."""
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         """Make the call. Every failure is a return value. A cancel ends the call at once."""

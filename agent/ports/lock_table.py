@@ -1,6 +1,6 @@
 """The port for a group's locks: who holds a lock, who waits for it, and who leaves it.
 
-A port and its values; the others are in this package's `__init__`.
+Attempts reach it through `agent/execution/resource_locks.py`.
 
 Tested by tests/contract/test_ledger_resource_locks.py.
 """

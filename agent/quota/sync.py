@@ -1,4 +1,4 @@
-"""The duty that syncs an agent's quotas with the grant store, about twice a second.
+"""The duty that exchanges requests and answers with the grant store, about twice a second.
 
 Without the grant store, the agent keeps to its share until the store answers again.
 """

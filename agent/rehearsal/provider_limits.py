@@ -37,12 +37,12 @@ class _Bucket:
         self.per_minute = per_minute
         self.capacity = max(1.0, per_minute * window_s / _MINUTE_S)
         self.level = self.capacity
-        self._filled_s = now_s
+        self._filled_at_s = now_s
 
     def fill(self, now_s: float) -> None:
-        gained = (now_s - self._filled_s) * self.per_minute / _MINUTE_S
+        gained = (now_s - self._filled_at_s) * self.per_minute / _MINUTE_S
         self.level = min(self.capacity, self.level + gained)
-        self._filled_s = now_s
+        self._filled_at_s = now_s
 
     def lacks_s(self, cost: float) -> float:
         """Return how long until the bucket has room for a cost.

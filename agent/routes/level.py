@@ -51,7 +51,7 @@ class ConcurrencyLevel:
         self._cuts: list[float] = []  # the shares for which the level was lowered in a row
         self._former = calls  # before these cuts
         self._refusal_s = 0.0  # how long refusals take
-        self._refused_s = -inf  # when the last one came
+        self._refused_at_s = -inf  # when the last one came
         self._from_s = -inf  # calls that began before this are ignored
         self._rounds: deque[_Round] = deque()
 
@@ -89,7 +89,7 @@ class ConcurrencyLevel:
         """
         if began_s < self._from_s:
             return False
-        self._refused_s = now_s
+        self._refused_at_s = now_s
         self._refusal_s = max(0.9 * self._refusal_s, now_s - began_s)
         round_ = self._round_of(began_s)
         if round_ is None:  # the refusal came so late that its round has been judged already
@@ -174,7 +174,7 @@ class ConcurrencyLevel:
         """
         lasted_s = judged.ended_s - judged.began_s
         is_used = judged.started >= USED * self.calls * lasted_s / self._times.usual_s
-        if not is_used and judged.ended_s - self._refused_s < FORGET_S:
+        if not is_used and judged.ended_s - self._refused_at_s < FORGET_S:
             return
         is_small = self._growth and judged.started < LEAST_CALLS
         growth = max(SLOW_GROWTH, 2 * self._growth) if is_small else self._growth

@@ -64,7 +64,7 @@ class ConcurrencyLimit:
         self._burst = _Burst()
         self._held_until_s: deque[float] = deque()
         self._tokens = 0.0
-        self._filled_s = -inf
+        self._filled_at_s = -inf
 
     # ---- admission
 
@@ -94,11 +94,11 @@ class ConcurrencyLimit:
         if self._mode is not _Mode.LIMITED:
             return inf
         rate = PACE * self._level.calls / self._times.usual_s
-        since_s = now_s - self._filled_s
+        since_s = now_s - self._filled_at_s
         if since_s > 0:
             most = 1 + rate * max(BURST_S, min(since_s, self._times.usual_s))
             self._tokens = min(most, self._tokens + rate * since_s)
-            self._filled_s = now_s
+            self._filled_at_s = now_s
         return self._tokens
 
     def note_began(self, now_s: float, running: int) -> None:
@@ -180,7 +180,7 @@ class ConcurrencyLimit:
 
     def _limited(self, level: float, now_s: float, growth: float) -> None:
         self._mode = _Mode.LIMITED
-        self._tokens, self._filled_s = 1.0, now_s
+        self._tokens, self._filled_at_s = 1.0, now_s
         self._set(level, now_s, growth)
         self._follow(now_s)
 
@@ -206,7 +206,7 @@ class ConcurrencyLimit:
             self._level.calls, self._mode = float(self._slots), _Mode.OPEN
         elif self._mode is not _Mode.LIMITED:
             self._mode = _Mode.LIMITED
-            self._tokens, self._filled_s = 1.0, now_s
+            self._tokens, self._filled_at_s = 1.0, now_s
 
     # ---- what others see
 
@@ -227,7 +227,7 @@ class _Burst:
 
     def __init__(self) -> None:
         self._starts_s: deque[float] = deque(maxlen=KEPT)
-        self._refused_s: deque[float] = deque(maxlen=KEPT)
+        self._refused_at_s: deque[float] = deque(maxlen=KEPT)
 
     def note_began(self, now_s: float) -> None:
         """Note a call."""
@@ -235,18 +235,18 @@ class _Burst:
 
     def note_refused(self, began_s: float, level: float) -> bool:
         """Note a refused call; return whether most calls around it were refused."""
-        self._refused_s.append(began_s)
+        self._refused_at_s.append(began_s)
         least = max(BURST, min(KEPT // 2, ceil(BURST_PART * level)))
-        if len(self._refused_s) < least:
+        if len(self._refused_at_s) < least:
             return False
-        since_s = self._refused_s[-least]
+        since_s = self._refused_at_s[-least]
         since = takewhile(lambda at_s: at_s >= since_s, reversed(self._starts_s))
         return sum(at_s <= began_s for at_s in since) <= BURST_CALLS * least
 
     def clear(self) -> None:
         """Forget everything."""
         self._starts_s.clear()
-        self._refused_s.clear()
+        self._refused_at_s.clear()
 
 
 class _Passed:

@@ -48,7 +48,7 @@ class ProbeSchedule:
         self._longest_s, self._spread = LONGEST_S, JITTER
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
-        self._wanted_s = _NEVER
+        self._wanted_at_s = _NEVER
         self._failed: set[int] = set()  # tasks that failed as probes since the last prompt
 
     # ---- pace
@@ -92,7 +92,7 @@ class ProbeSchedule:
 
     def task_due(self, now_s: float) -> bool:
         """Return whether a task may start now as a probe; the call shows that a task waits."""
-        self._wanted_s = now_s
+        self._wanted_at_s = now_s
         return self._due(now_s) and not self._prompt_next
 
     def prompt_due(self, now_s: float) -> bool:
@@ -101,7 +101,7 @@ class ProbeSchedule:
 
     def wanted(self, now_s: float) -> bool:
         """Return whether a task waits for the route."""
-        return now_s - self._wanted_s <= WANTED_S
+        return now_s - self._wanted_at_s <= WANTED_S
 
     def _due(self, now_s: float) -> bool:
         return not self.running and self.next_s <= now_s < self._granted_until_s

@@ -26,19 +26,19 @@ SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
 
 
 def measured_clients(
-    account: Callable[[str], RouteClient], metrics: AgentMetrics, clock: Clock
+    client_of: Callable[[str], RouteClient], metrics: AgentMetrics, clock: Clock
 ) -> Callable[[str], RouteClient]:
-    """Return the same accounts, whose calls are timed by route."""
+    """Return the same clients, whose calls are timed by route."""
 
     def timed(route: str) -> RouteClient:
-        of_route = account(route)
+        of_route = client_of(route)
         return replace(of_route, llm=_TimedLLM(of_route.llm, route, metrics, clock))
 
     return timed
 
 
 class _TimedLLM:
-    """An account that times its calls."""
+    """An LLM client that times its calls."""
 
     def __init__(self, llm: LLM, route: str, metrics: AgentMetrics, clock: Clock) -> None:
         self._llm = llm
@@ -71,7 +71,7 @@ class MeasuredLedger(LedgerWrapper):
         super().__init__(ledger)
         self._metrics = metrics
         self._clock = clock
-        self._sampled_s = float("-inf")
+        self._sampled_at_s = float("-inf")
 
     async def claim(
         self,
@@ -95,9 +95,9 @@ class MeasuredLedger(LedgerWrapper):
     async def _sample(self, records: Sequence[Claimable]) -> ClaimAnswers:
         """Return what the ledger says before a claim; nothing if it was asked a moment ago."""
         now_s = self._clock.now_s()
-        if now_s < self._sampled_s + SAMPLE_S:
+        if now_s < self._sampled_at_s + SAMPLE_S:
             return {}
-        self._sampled_s = now_s
+        self._sampled_at_s = now_s
         return await self.ask(records)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:

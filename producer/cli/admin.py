@@ -15,7 +15,7 @@ from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 
 _RESULTS = {"-": "not tried"}  # words of the screen that differ in `--json`
-MOST_EMBEDDED = 1000  # partitions; every agent looks at each of them in every turn
+MOST_EMBEDDED = 1000  # partitions; every agent reads each of them in every pass
 
 
 async def migrate(config: Config, options: argparse.Namespace) -> int:

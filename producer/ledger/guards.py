@@ -20,7 +20,7 @@ from schemas.ledger.tables import batch, guard, guard_look
 from schemas.task.guard import Guard
 
 # An agent that does not know of the look yet moves the task; the look loses only this task.
-MEMBERS_READ = 5_000
+LOOK_TASKS_READ = 5_000
 
 
 _READ = (  # built once, because every agent runs this query each second
@@ -50,11 +50,11 @@ def raised(connection: Connection, group: str) -> list[Guard]:
     return [guard for guard in read(connection, group) if guard.raised]
 
 
-def members(connection: Connection, group: str) -> set[int]:
+def look_tasks(connection: Connection, group: str) -> set[int]:
     """Return the tasks of the looks that are under way."""
     query = select(guard_look.c.task_id).join(guard, guard.c.id == guard_look.c.guard_id)
     of_group = query.where(guard.c.group_name == group, guard.c.opened_at.is_(None))
-    return set(connection.execute(of_group.limit(MEMBERS_READ)).scalars())
+    return set(connection.execute(of_group.limit(LOOK_TASKS_READ)).scalars())
 
 
 def as_json(guard: Guard) -> dict[str, Any]:

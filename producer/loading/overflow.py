@@ -30,12 +30,12 @@ class Overflow:
         self._group = group
         self.limit = limit
         self._unfinished: Counter[str] = Counter()
-        self._asked_s = float("-inf")
+        self._asked_at_s = float("-inf")
 
     async def place(self, tasks: Sequence[NewTask]) -> list[NewTask]:
         """Return the tasks in the lanes in which they shall wait."""
-        if self.limit and self._clock.now_s() - self._asked_s > FRESH_S:
-            self._asked_s = self._clock.now_s()
+        if self.limit and self._clock.now_s() - self._asked_at_s > FRESH_S:
+            self._asked_at_s = self._clock.now_s()
             self._unfinished = await self._transactions.read(tally.unfinished, self._group)
         return list(self._placed(tasks))
 

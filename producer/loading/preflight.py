@@ -68,14 +68,14 @@ class KeyIndex:
         Raises ConfigError if the temporary folder has no room.
         """
         try:
-            verdicts = [self._compare(task) for task in tasks]
+            comparisons = [self._compare(task) for task in tasks]
         except sqlite3.OperationalError as error:
             raise ConfigError(
                 f"the temporary folder cannot hold the ids to compare: {error}; "
                 "name another one with TMPDIR"
             ) from None
         new, known, clashing = (
-            [position for position, verdict in enumerate(verdicts) if verdict is wanted]
+            [position for position, comparison in enumerate(comparisons) if comparison is wanted]
             for wanted in (None, True, False)
         )
         return Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())

@@ -33,9 +33,9 @@ _CAUSES = frozenset(map(str, GuardCause))
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one look found: the ledger's snapshot, and the bus's backlogs by destination.
+    """What one reading found: the ledger's snapshot, and the bus's backlogs by destination.
 
-    `at_s` is Unix time, `took_s` how long the look took. A bus that does not answer has no
+    `at_s` is Unix time, `took_s` how long the reading took. A bus that does not answer has no
     backlogs, and no known `partitions` of the topic of tasks. `order_seen_s` is how long the oldest
     publish order has been seen, 0 if there is none.
     """

@@ -45,7 +45,7 @@ class Step:
     left to the relay of some agent.
     """
 
-    place: ReplayCursor
+    cursor: ReplayCursor
     wait_s: float = 0.0
     early: int = 0
     unsent: bool = False
@@ -69,26 +69,26 @@ class Applier:
         self._reader = reader
         self._joins = joins
 
-    async def advance(self, run: ReplayRun, place: ReplayCursor) -> Step:
+    async def advance(self, run: ReplayRun, cursor: ReplayCursor) -> Step:
         """Apply the next page of a run, or end the run if none of its items waits."""
-        apply_next = self._next_tasks if place.kind == TASK else self._next_records
-        page = await apply_next(run, place.after)
+        apply_next = self._next_tasks if cursor.kind == TASK else self._next_records
+        page = await apply_next(run, cursor.after)
         if page is None:
-            return await self._turn(run, place)
+            return await self._end_kind(run, cursor)
         if page.wait_s > 0:
-            return Step(place, page.wait_s)
+            return Step(cursor, page.wait_s)
         crash.reach("replay.page_applied")
         await self._relay.send(page.orders)
         crash.reach("replay.page_published")
         unsent = any(order.destination in self._relay.failing for order in page.orders)
-        return Step(ReplayCursor(place.kind, page.last), early=page.early, unsent=unsent)
+        return Step(ReplayCursor(cursor.kind, page.last), early=page.early, unsent=unsent)
 
-    async def _turn(self, run: ReplayRun, place: ReplayCursor) -> Step:
+    async def _end_kind(self, run: ReplayRun, cursor: ReplayCursor) -> Step:
         """Go on with the other kind of items, or with the first item.
 
         Items that still wait are locked by another process, or wait for their dead letters.
         """
-        if place.kind == TASK and run.request.selection.names_records:
+        if cursor.kind == TASK and run.request.selection.names_records:
             return Step(ReplayCursor(QUARANTINE))
         ended = await self._transactions.write(runs.end, run.id)
         return Step(ReplayCursor(), 0.0 if ended else AGAIN_S)

@@ -84,7 +84,7 @@ class Replay:
 
     async def follow(self, run: ReplayRun) -> ReplayReport:
         """Show a run's progress until it has ended; apply it if no agent is alive to do so."""
-        report, place, applies = ReplayReport(run), ReplayCursor(), False
+        report, cursor, applies = ReplayReport(run), ReplayCursor(), False
         moved = run.done, self._clock.now_s()
         while not await self._ended(report):
             moved = self._note_stillness(report.run, *moved)
@@ -99,8 +99,8 @@ class Replay:
             if not applies:
                 await self._clock.sleep(CHECK_EVERY_S)
                 continue
-            step = await self._applier.advance(run, place)
-            place = step.place
+            step = await self._applier.advance(run, cursor)
+            cursor = step.cursor
             self._take_note(report, step)
             if step.wait_s > 0:
                 await self._relay.relay_once()  # dead letters that a killed agent left

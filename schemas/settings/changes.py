@@ -25,6 +25,9 @@ _NAMES = {
     "max_attempts": "retry.max_attempts",
     "http_token": "http.token",
     "log_format": "log.format",
+    "retention.inputs_after_s": "retention.inputs",
+    "retention.results_after_s": "retention.results",
+    "retention.rows_after_s": "retention.dead",
 }
 _NAMED = ("routes", "types", "prices", "tenants")
 
@@ -70,4 +73,4 @@ def _differences(name: str, old: Any, new: Any) -> Iterator[str]:
             else:
                 yield f"{name}.{key}"
     else:
-        yield name
+        yield _NAMES.get(name, name)

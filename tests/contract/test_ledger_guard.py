@@ -54,7 +54,7 @@ def test_the_last_failure_of_a_task_is_death_while_its_route_works(
 
 
 def test_a_success_in_the_same_transaction_counts(ledger_db: LedgerDatabase) -> None:
-    """A group of outcomes may hold the first success of a route."""
+    """A page of outcomes may hold the first success of a route."""
     assert end(ledger_db, exhausted(), SUCCEEDED) == [Verdict.SETTLED] * 2
 
 
@@ -235,7 +235,7 @@ def test_a_guard_stops_only_its_own_batch(ledger_db: LedgerDatabase) -> None:
 
 
 def test_two_keys_of_one_transaction_are_judged_apart(ledger_db: LedgerDatabase) -> None:
-    """A group of settles holds tasks of many batches."""
+    """A page of settles holds tasks of many batches."""
     end(ledger_db, SUCCEEDED)
     claims = claimed(ledger_db, 12) + claimed(ledger_db, 2, into="another")
 

@@ -204,7 +204,7 @@ def test_a_sweep_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
     assert costs[1] <= 1.1 * costs[0]
 
 
-def walk(connection: Connection) -> tuple[int, sweeping.SweepPlace | None]:
+def walk(connection: Connection) -> tuple[int, sweeping.SweepCursor | None]:
     """Walk a step in a group whose bulk lane is a day behind, and which lost nothing."""
     behind = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=1)
     carriers = [

@@ -135,7 +135,7 @@ async def test_a_slow_run_holds_up_no_other(site: Site, ledger_db: LedgerDatabas
 async def test_a_run_that_fails_holds_up_no_other(
     site: Site, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each turn begins with another run."""
+    """Each pass begins with another run."""
     dead(ledger_db, "a", "b")
     bad = await site.stored(request(limit=1))
     good = await site.stored(request())

@@ -1,4 +1,4 @@
-"""A group of settles does not fail together.
+"""The outcomes of a page do not fail together.
 
 A row that cannot be written dies alone, and the others settle.
 """

@@ -29,10 +29,10 @@ def swept(
 
 def walked(
     ledger_db: LedgerDatabase,
-    after: sweeping.SweepPlace | None = None,
+    after: sweeping.SweepCursor | None = None,
     status: Status = Status.PENDING,
     **horizons: datetime | None,
-) -> tuple[int, sweeping.SweepPlace | None]:
+) -> tuple[int, sweeping.SweepCursor | None]:
     """Walk one step; by default everything is read but the topic `tasks.bulk`."""
     oldest = {"tasks.urgent": None, "tasks": None, "tasks.bulk": utc_ago(86_400)} | horizons
     carriers = [sweeping.StatusTopics(status, (name,), time) for name, time in oldest.items()]

@@ -47,7 +47,7 @@ class Meeting:
         self.set_clock(self.now_ms)
 
     async def say(self, agent: str, limits: QuotaLimits, asks: int = 0, **more: Any) -> QuotaAnswer:
-        """Send an agent's next request with so many asks."""
+        """Send an agent's next request with so many waiting calls."""
         self.sequences[agent] = self.sequences.get(agent, 0) + 1
         sequence = more.pop("sequence", self.sequences[agent])
         task = more.pop("task", TASK)
@@ -267,7 +267,7 @@ async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
 
 
 async def test_an_agent_without_tasks_gives_its_seat_back_at_once(meeting: Meeting) -> None:
-    """Its turn does not matter then."""
+    """It does not keep the seat for `SEAT_MS` then."""
     limits = QuotaLimits(in_flight=1)
     await acquainted(meeting, limits)
     assert (await meeting.say("a", limits, 5)).seats == 1

@@ -170,7 +170,7 @@ async def test_records_are_not_read_before_the_rate_lets_them_through(
     ]
 
     assert (first.wait_s, read) == (0.0, [2])
-    assert [step.place for step in waits] == [ReplayCursor(QUARANTINE, numbers[1])] * 2
+    assert [step.cursor for step in waits] == [ReplayCursor(QUARANTINE, numbers[1])] * 2
     assert all(step.wait_s > 0 for step in waits)
     ledger_db.ago(tables.replay_run.c.next_at, 1)
     assert (await other.applier.advance(run, ReplayCursor(QUARANTINE, numbers[1]))).wait_s == 0.0

@@ -13,7 +13,7 @@ from tests.faults.faultlog import FaultLog
 from tests.integration.ledgers import LedgerView
 from tests.integration.programs import Program
 
-LOOK_S = 0.2
+CHECK_EVERY_S = 0.2
 AGAIN_S = 1.0  # between an end and the next start, as an orchestrator waits
 
 
@@ -76,7 +76,7 @@ class Seats:
         return self._ledger.claims_of(program.pid)
 
     def _keep(self) -> None:
-        while not self._over.wait(LOOK_S):
+        while not self._over.wait(CHECK_EVERY_S):
             with self._lock:
                 for seat in self.by_name.values():
                     self._look(seat)

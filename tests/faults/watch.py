@@ -16,7 +16,7 @@ from schemas.task.trace import TRACEPARENT
 from tests.integration.buses import headers_of
 
 OFFSETS = "__consumer_offsets"
-LOOK_S, LIST_S = 0.2, 2.0
+CHECK_EVERY_S, LIST_S = 0.2, 2.0
 BATCH = 500
 COMMIT_KEYS = (0, 1)  # versions of a key of a commit; others are members and groups
 
@@ -95,16 +95,16 @@ class Watch:
         while not self._stop.is_set():
             if listed <= 0:
                 self._assign()
-                listed = round(LIST_S / LOOK_S)
+                listed = round(LIST_S / CHECK_EVERY_S)
             listed -= 1
-            self._read(LOOK_S)
+            self._read(CHECK_EVERY_S)
 
     def _drain(self) -> None:
         """Read on until no record comes any more."""
         self._assign()
         empty = 0
-        while empty < 2 / LOOK_S:
-            empty = 0 if self._read(LOOK_S) else empty + 1
+        while empty < 2 / CHECK_EVERY_S:
+            empty = 0 if self._read(CHECK_EVERY_S) else empty + 1
 
     def _read(self, timeout_s: float) -> int:
         batch = self._consumer.consume(BATCH, timeout_s)

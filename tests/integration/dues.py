@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tests.integration.ledgers import LedgerView
 
-LOOK_S = 0.3  # far below the shortest tier, so that no due time is missed
+CHECK_EVERY_S = 0.3  # far below the shortest tier, so that no due time is missed
 
 
 class DueWatch:
@@ -40,7 +40,7 @@ class DueWatch:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._over.wait(LOOK_S):
+        while not self._over.wait(CHECK_EVERY_S):
             try:
                 self.dues |= self._ledger.dues()
             except SQLAlchemyError:

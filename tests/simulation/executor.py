@@ -14,7 +14,7 @@ from tests.simulation.weather import Weather
 
 Result = TypeVar("Result")
 _USUAL_S = 0.004
-_LOOK_S = 1.0  # a server that is away is tried again at least this often
+_TRY_EVERY_S = 1.0  # a server that is away is tried again at least this often
 
 
 class SimExecutor:
@@ -61,7 +61,7 @@ class SimExecutor:
             result, error = call(), None
         except AwayError:
             away_s = self._weather.away_s("database", self._clock.now_s())
-            self._later(min(away_s, _LOOK_S) + 0.001, self._run, call, answer, again)
+            self._later(min(away_s, _TRY_EVERY_S) + 0.001, self._run, call, answer, again)
             return
         except Exception as raised:  # noqa: BLE001 - the caller gets it
             result, error = None, raised

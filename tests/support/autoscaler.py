@@ -14,7 +14,7 @@ from random import Random
 from producer.metrics.scale import ProviderAccount, Scale, Workload
 from schemas.settings.quota import NO_LIMITS, QuotaLimits
 
-LOOK_S = 15  # between two looks of the autoscaler
+CHECK_EVERY_S = 15  # between two checks of the autoscaler
 POD_START_S = 30
 TOLERANCE = 0.1
 LESS_WINDOW_S, MORE_WINDOW_S = 600, 30
@@ -26,7 +26,7 @@ LAG_S = 15  # of heartbeats and of the exporter
 
 @dataclass
 class Autoscaler:
-    """How many pods there are. `look` is called every `LOOK_S` seconds."""
+    """How many pods there are. `look` is called every `CHECK_EVERY_S` seconds."""
 
     pods: int = 0
     changes: list[tuple[int, int]] = field(default_factory=list)  # when, and the difference
@@ -91,12 +91,12 @@ class Group:
     _seen: deque[Workload] = field(default_factory=deque)
 
     def run(self, now_s: int, pods: int) -> None:
-        """Work until the next look with so many pods."""
+        """Work until the next check with so many pods."""
         self._started_s = [*self._started_s, *[now_s] * (pods - len(self._started_s))][:pods]
         agents = sum(at_s + POD_START_S <= now_s for at_s in self._started_s)
         can_run = min(agents * self.slots, self.feeds)
         busy = 0 if self.is_down else int(min(can_run, ceil(self.waiting)))
-        ended = min(self.waiting, LOOK_S * busy / self.task_s)
+        ended = min(self.waiting, CHECK_EVERY_S * busy / self.task_s)
         self.waiting -= ended
         self._ended.append((now_s, ended))
         _forget(self._ended, now_s - MINUTE_S)
@@ -104,7 +104,7 @@ class Group:
 
     def look(self) -> Workload:
         """Return what the exporter knows: what was so some seconds ago."""
-        kept = 1 + LAG_S // LOOK_S
+        kept = 1 + LAG_S // CHECK_EVERY_S
         while len(self._seen) > kept:
             self._seen.popleft()
         return self._seen[0]
@@ -141,7 +141,7 @@ def follow(
 ) -> list[Scale | None]:
     """Let the autoscaler follow the group; return the answers. The share `lost` does not come."""
     answers: list[Scale | None] = []
-    for now_s in range(began_s, began_s + LOOK_S * looks, LOOK_S):
+    for now_s in range(began_s, began_s + CHECK_EVERY_S * looks, CHECK_EVERY_S):
         group.run(now_s, scaler.pods)
         is_lost = group.random.random() < lost
         answers.append(None if is_lost else answer(group.look()))

@@ -113,9 +113,9 @@ def handlers_harness(
 ) -> HandlersHarness:
     llm, apart = llm or FakeLLM(list(replies) or [completion()]), CountingExecutor()
     clock = clock or StillClock()
-    account = RouteClient(llm, "default-model", 30.0, context_tokens=context_tokens)
+    client = RouteClient(llm, "default-model", 30.0, context_tokens=context_tokens)
     tools = Tools(
-        account={"default": account}.__getitem__,
+        account={"default": client}.__getitem__,
         documents=file_documents(),
         clock=clock,
         apart=apart,

@@ -125,7 +125,7 @@ class EmbeddedReader:
     def _must_pass(self) -> bool:
         """Return whether a partition waits for us or the subscription changed.
 
-        The bus is read only if another connection has written to it since the last look.
+        The bus is read only if another connection has written to it since the last check.
         """
         changes = self._file.changes()
         if changes == self._changes:
@@ -199,5 +199,5 @@ class EmbeddedReader:
                 self._in_flight += 1
                 self.partitions.hand_out(owned, rows)
             else:
-                # The records were deleted since the last look: look again.
+                # The records were deleted since the last check: check again.
                 self._changes = -1

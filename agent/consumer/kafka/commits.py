@@ -57,7 +57,7 @@ class Commits:
         self._waiting.append(done)
 
     def step(self, consumer: Consumer) -> None:
-        """Commit the marked offsets if the interval is over or a caller of `ask` is waiting."""
+        """Commit the marked offsets if the interval is over or a caller of `request` waits."""
         if self._sent or not (self._waiting or self._clock.now_s() >= self._next_s):
             return
         self._next_s = self._clock.now_s() + COMMIT_EVERY_S

@@ -36,7 +36,7 @@ T = TypeVar("T")
 PartitionKey = tuple[str, int]
 
 REQUEST_S = 10.0
-CHECK_EVERY_S = 0.05  # between two looks for the leaders of new partitions
+CHECK_EVERY_S = 0.05  # between two checks for the leaders of new partitions
 MOVED_S = 0.5  # pause before a request is repeated after its leader or coordinator has moved
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]

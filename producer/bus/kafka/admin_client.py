@@ -30,15 +30,15 @@ class RenewedAdmin:
         # The replaced client is kept: a garbage-collected client would never answer its open
         # requests.
         self._before: AdminClient | None = None
-        self._answered_s = clock.now_s()
+        self._answered_at_s = clock.now_s()
 
     def answered(self) -> None:
         """Note that a broker answered."""
-        self._answered_s = self._clock.now_s()
+        self._answered_at_s = self._clock.now_s()
 
     def unanswered(self) -> None:
         """Replace the client when no broker has answered for SILENCE_S."""
-        silent_s = self._clock.now_s() - self._answered_s
+        silent_s = self._clock.now_s() - self._answered_at_s
         if silent_s < SILENCE_S:
             return
         try:
@@ -48,6 +48,6 @@ class RenewedAdmin:
             return
         log.debug("no broker has answered for %.0f s: the client is opened anew", silent_s)
         retired, self._before, self.client = [self._before], self.client, client
-        self._answered_s = self._clock.now_s()
+        self._answered_at_s = self._clock.now_s()
         # Garbage-collecting a client waits for its threads.
         threading.Thread(target=retired.clear, name="admin-close", daemon=True).start()

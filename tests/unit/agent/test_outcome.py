@@ -26,7 +26,7 @@ def test_an_attempt_that_did_not_begin_costs_nothing() -> None:
 
 
 def test_the_calls_of_an_attempt_add_up() -> None:
-    """Counts and costs are sums; the last call gives its model, its trace and the duration."""
+    """Counts and costs are sums; the last call gives its model, its id and the duration."""
     first = Spent("m", 12, 3, 900, "b/t#1", 1200, 8, 100)
     last = Spent("n", 10, 2, 700, "b/t#1.2", 2000, 4, 50)
 

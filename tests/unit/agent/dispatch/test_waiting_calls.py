@@ -44,12 +44,12 @@ class Ready:
         )
 
     def asked(self) -> list[int]:
-        """Return the prompt tokens of the asks that the store gets."""
+        """Return the prompt tokens of the waiting calls that the store gets."""
         self.waiting_calls.update(1.0)
-        members = list(self.gate.quotas.with_news(1.0))
+        quotas = list(self.gate.quotas.with_news(1.0))
         return (
-            [ask.charge.tokens_in for ask in members[0].next_request(1.0).waiting]
-            if members
+            [call.charge.tokens_in for call in quotas[0].next_request(1.0).waiting]
+            if quotas
             else []
         )
 
@@ -80,8 +80,8 @@ def test_the_next_tenant_has_a_place_before_a_slot_is_free(room: int, seats: int
     ready.waiting_calls.update(1.0)
 
     asked = {
-        member.key.partition("-")[0]: len(member.next_request(1.0).waiting)
-        for member in ready.gate.quotas.with_news(1.0)
+        quota.key.partition("-")[0]: len(quota.next_request(1.0).waiting)
+        for quota in ready.gate.quotas.with_news(1.0)
     }
 
     assert asked.pop("tenant") == seats
@@ -89,11 +89,11 @@ def test_the_next_tenant_has_a_place_before_a_slot_is_free(room: int, seats: int
 
 
 def test_an_agent_that_leaves_asks_for_nothing() -> None:
-    """Its last asks are taken back."""
+    """Its last waiting calls are taken back."""
     assert Ready(5, 3, closed=True).asked() == []
 
 
-def test_asks_end_with_the_last_task() -> None:
+def test_waiting_calls_end_with_the_last_task() -> None:
     """A route without tasks is told once, and then no more."""
     ready = Ready(1, 3)
     assert ready.asked() == [100]

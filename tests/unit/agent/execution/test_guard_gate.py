@@ -143,7 +143,7 @@ def test_a_task_of_the_look_asks_the_ledger() -> None:
 
 
 def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
-    """A snooze does not end its turn; the ledger does."""
+    """A snooze does not end its place in the look; the ledger does."""
 
     async def grant(_guard_id: int, _task_id: int) -> bool:
         return True

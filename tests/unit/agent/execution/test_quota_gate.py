@@ -224,7 +224,7 @@ def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
     asyncio.run(calls())
 
 
-def test_a_call_that_gets_no_turn_in_time_is_not_made() -> None:
+def test_a_call_that_gets_no_permit_in_time_is_not_made() -> None:
     """The attempt ends instead, and nothing waits any more."""
     gate, store, clock = made()
     delivery = task(clock)

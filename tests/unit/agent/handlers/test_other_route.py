@@ -43,15 +43,15 @@ class TwoRoutes:
         self, *replies: Reply, second: RouteClient | None = None, **by_type: Handler
     ) -> None:
         self.first, self.other = FakeLLM([TOO_LONG]), FakeLLM(list(replies) or [completion()])
-        account = second or RouteClient(self.other, "large", 90.0, Structured.JSON_OBJECT)
-        accounts = {
+        client = second or RouteClient(self.other, "large", 90.0, Structured.JSON_OBJECT)
+        clients = {
             "default": RouteClient(self.first, "small", 30.0),
-            "second": replace(account, llm=self.other),
+            "second": replace(client, llm=self.other),
         }
         harness: HandlersHarness = handlers_harness(**by_type)
         self.tools = replace(
             harness.handlers._tools,
-            account=accounts.__getitem__,
+            account=clients.__getitem__,
             prices={"m": Price(1.0, 1.0), "small": Price(1000.0, 0.0)},
         )
         harness.handlers._tools = self.tools
@@ -208,18 +208,18 @@ def test_no_call_is_made_without_a_lease() -> None:
 @pytest.mark.parametrize("after", list(Structured))
 def test_a_schema_takes_the_form_of_the_route(before: Structured, after: Structured) -> None:
     """A form that the handler asked for is replaced; without one, none is added."""
-    account = RouteClient(FakeLLM([]), None, 1.0, after)
+    client = RouteClient(FakeLLM([]), None, 1.0, after)
     body = orjson.dumps({"model": "m", "n": 1, **response_format(SCHEMA, before)})
 
     expected = {"n": 1} | ({} if before is Structured.NONE else response_format(SCHEMA, after))
-    assert orjson.loads(body_for(account, body, SCHEMA)) == expected
+    assert orjson.loads(body_for(client, body, SCHEMA)) == expected
 
 
 def test_a_form_of_the_persons_own_stays() -> None:
     """A body is changed only in what docllm wrote itself."""
     own = {"response_format": {"type": "text"}}
-    account = RouteClient(FakeLLM([]), "x", 1.0, Structured.NONE)
+    client = RouteClient(FakeLLM([]), "x", 1.0, Structured.NONE)
 
     for schema in (SCHEMA, None):
-        sent = orjson.loads(body_for(account, orjson.dumps(own), schema))
+        sent = orjson.loads(body_for(client, orjson.dumps(own), schema))
         assert sent == {"model": "x"} | own

@@ -44,7 +44,7 @@ def test_only_time_that_the_code_held_the_loop_counts(
 
 
 class FakeLoop:
-    """A loop that answers or not as the test says, at each look."""
+    """A loop that answers or not as the test says, at each check."""
 
     answered = False
     task: object = None

@@ -27,7 +27,7 @@ def sweeper(
     *,
     tiers: tuple[str, ...] = (),
     pages: list[int] | None = None,
-    steps: list[tuple[int, sweeping.SweepPlace | None]] | None = None,
+    steps: list[tuple[int, sweeping.SweepCursor | None]] | None = None,
     slept_s: list[float] | None = None,
     asked: list[tuple[Any, ...]] | None = None,
 ) -> Sweeper:
@@ -123,7 +123,7 @@ def test_each_topic_has_a_horizon_of_its_own() -> None:
 
 def test_a_walk_is_bounded_and_goes_on_in_the_next_sweep() -> None:
     """A million waiting tasks are looked at in several sweeps."""
-    place = sweeping.SweepPlace(datetime(2026, 1, 1), 7)  # noqa: DTZ001 - as the ledger has it
+    place = sweeping.SweepCursor(datetime(2026, 1, 1), 7)  # noqa: DTZ001 - as the ledger has it
     most = WALKED_MOST // sweeping.STEP
     asked: list[tuple[Any, ...]] = []
     slept_s: list[float] = []

@@ -20,7 +20,7 @@ def charge(tokens_in: int, tokens_out: int = 0) -> Charge:
 
 
 def member(limits: QuotaLimits = LIMITS, *charges: Charge) -> AgentQuota:
-    """Return a member whose tasks with these charges are ready."""
+    """Return a quota whose tasks with these charges are ready."""
     made = AgentQuota(key="key", limits=limits, sequences=count(1))
     made.set_waiting("route", [WaitingCall(charge=one) for one in charges])
     return made
@@ -29,7 +29,7 @@ def member(limits: QuotaLimits = LIMITS, *charges: Charge) -> AgentQuota:
 def exchange(
     one: AgentQuota, granted: int, now_s: float, answer: QuotaAnswer = ANSWER
 ) -> QuotaRequest:
-    """Let the store grant the first asks; return what it was asked."""
+    """Let the store grant the first waiting calls; return the request."""
     request = one.next_request(now_s)
     flags = tuple(number < granted for number in range(len(request.waiting)))
     one.apply_answer(request, replace(answer, granted=flags), now_s, now_s)
@@ -50,7 +50,7 @@ def test_a_grant_is_used_once() -> None:
     assert one.next_request(0.2).refund == NOTHING
 
 
-def test_asks_that_are_granted_are_not_asked_again() -> None:
+def test_calls_that_are_granted_are_not_asked_for_again() -> None:
     """Grants in hand are told, and only the other tasks are asked for."""
     one = member(LIMITS, charge(100), charge(200), charge(300))
     assert exchange(one, 2, 0.0).waiting == tuple(

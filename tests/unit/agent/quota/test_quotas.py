@@ -26,13 +26,13 @@ def asks(count: int, tenant: str = "default") -> list[WaitingCall]:
 
 
 def exchange(some: Quotas, clock: MovedClock, server: MemoryQuotaServer) -> int:
-    """Let the members exchange with the store; return how many did."""
-    members = list(some.with_news(clock.at_s))
-    requests = [member.next_request(clock.at_s) for member in members]
+    """Let the quotas exchange with the store; return how many did."""
+    asking = list(some.with_news(clock.at_s))
+    requests = [quota.next_request(clock.at_s) for quota in asking]
     answers = asyncio.run(server.store("a").exchange(requests))
-    for member, request, answer in zip(members, requests, answers, strict=True):
-        member.apply_answer(request, answer, clock.at_s, clock.at_s)
-    return len(members)
+    for quota, request, answer in zip(asking, requests, answers, strict=True):
+        quota.apply_answer(request, answer, clock.at_s, clock.at_s)
+    return len(asking)
 
 
 def test_a_route_without_limits_has_no_quota() -> None:

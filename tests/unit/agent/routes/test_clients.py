@@ -66,9 +66,9 @@ def test_a_route_has_the_account_that_it_names() -> None:
     by_route = {
         name: route_clients(name) for name in (ROUTE, "same", "keyed", "local", "other/model")
     }
-    clients = {name: account.llm for name, account in by_route.items()}
+    clients = {name: client.llm for name, client in by_route.items()}
 
-    assert [(account.model, account.timeout_s) for account in by_route.values()] == [
+    assert [(client.model, client.timeout_s) for client in by_route.values()] == [
         ("mini", 60.0), ("large", 5.0), ("keyed", 60.0), ("local", 60.0), ("other/model", 60.0),
     ]  # fmt: skip
     assert clients[ROUTE] is clients["same"] is clients["other/model"]

@@ -74,8 +74,8 @@ def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
 def test_what_a_provider_says_is_left_is_shown() -> None:
     """It is a gauge of the last answer."""
     metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=())
-    account: Any = RouteClient(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
-    timed = measured_clients(lambda _route: account, metrics, HandClock())("")
+    client: Any = RouteClient(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
+    timed = measured_clients(lambda _route: client, metrics, HandClock())("")
 
     asyncio.run(timed.llm.complete(None))  # type: ignore[arg-type]
 

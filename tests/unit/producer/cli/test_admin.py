@@ -110,7 +110,7 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
 
 
 def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
-    """Embedded topics have few partitions, because every agent looks at all in every turn."""
+    """Embedded topics have few partitions, because every agent reads all in every pass."""
     options = parser().parse_args(["topics", "apply", "--partitions", "5000"])
 
     with pytest.raises(ConfigError, match="--partitions 5000: embedded topics have 1000 at most"):

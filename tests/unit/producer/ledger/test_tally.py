@@ -49,7 +49,7 @@ def written(*changes: TallyChange) -> list[tuple[object, ...]]:
 
 
 def test_equal_keys_are_summed() -> None:
-    """A group of settles writes one row for each kind of outcome, however many tasks it has."""
+    """A page of settles writes one row for each kind of outcome, however many tasks it has."""
     rows = written(
         TallyChange(SUCCEEDED, 1, 10, 5, 300),
         TallyChange(FAILED, 1, 1, 0, 7),

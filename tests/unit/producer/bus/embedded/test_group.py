@@ -154,7 +154,7 @@ def test_member_that_slept_itself_judges_nobody(bus: EmbeddedBusHarness) -> None
     assert not second.make_pass(bus.ids, {}).evicted
 
 
-def test_watch_says_when_a_turn_is_needed(bus: EmbeddedBusHarness) -> None:
+def test_watch_says_when_a_pass_is_needed(bus: EmbeddedBusHarness) -> None:
     """Watching tells an owner that a partition is awaited, and an heir that it is free."""
     first, second = bus.member(), bus.member()
     bus.make_pass(first)
