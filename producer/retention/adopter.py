@@ -8,7 +8,7 @@ Tested by tests/contract/test_adopter.py.
 import base64
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from producer.ledger.store import Batch
 from producer.retention import formats
 from producer.retention.archiver import ArchiveAlteredError
 from producer.retention.formats import ArchiveFormat
-from producer.retention.manifest import ArchiveFile, Manifest
+from producer.retention.manifest import MOST_BYTES, NAME, ArchiveFile, Manifest, ManifestError
 from producer.text.printable import shown
 from schemas.ledger.transactions import Transactions
 from schemas.objects.write_once import WriteOnceStore
@@ -75,10 +75,24 @@ class Adopter:
         actor: str,
     ) -> Batch:
         compared_at = await self._transactions.read(adoptions.now)
+        contents = replace(manifest.contents(), digest=await self._digest(uri, manifest))
         await self._compare(target, uri, manifest)
         made_by = (manifest.schema, manifest.docllm)
-        taken = Adoptable(uri, manifest.format, made_by, manifest.contents())
+        taken = Adoptable(uri, manifest.format, made_by, contents)
         return await self._transactions.write(adoptions.adopt, named, taken, compared_at, actor)
+
+    async def _digest(self, uri: str, manifest: Manifest) -> bytes:
+        """Return the SHA-256 of the stored manifest, which another version may have written."""
+        stored = await self._store.get(f"{uri}{NAME}", limit=MOST_BYTES)
+        try:
+            is_same = Manifest.of_stored(stored) == manifest
+        except ManifestError:
+            is_same = False
+        if not is_same:
+            raise ArchiveAlteredError(
+                f"{uri}{NAME} changed while it was read; nothing is adopted, run it again"
+            )
+        return hashlib.sha256(stored).digest()
 
     async def _compare(self, target: Batch | None, uri: str, manifest: Manifest) -> None:
         """Read all files. Raises ArchiveAlteredError unless they have all of the batch's tasks."""

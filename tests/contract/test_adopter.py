@@ -16,6 +16,7 @@ from producer.ledger.retention.purgeable import Keep
 from producer.retention.adopter import Adopter
 from producer.retention.archiver import ArchiveAlteredError
 from producer.retention.manifest import NAME
+from producer.retention.purge import lost_archive
 from schemas.errors import UnsafeStateError
 from schemas.ledger import tables
 from schemas.runtime.executors import InlineExecutor
@@ -55,7 +56,12 @@ class Restored:
         sha256 = hashlib.sha256(content).hexdigest()
         files = list(self.manifest.files)
         files[number] = replace(file, bytes=len(content), sha256=sha256)
-        self.manifest = replace(self.manifest, files=tuple(files))
+        self.store_manifest(files=tuple(files))
+
+    def store_manifest(self, **values: Any) -> None:
+        """Change fields of the stored manifest."""
+        self.manifest = replace(self.manifest, **values)
+        self.memory.objects[self.uri + NAME] = self.manifest.stored()
 
     @property
     def row(self) -> Any:
@@ -99,6 +105,35 @@ def test_open_tasks_end_whatever_they_do(restored: Restored) -> None:
     target = db.call(purgeable.find, GROUP, BATCH)
     assert target is not None
     assert db.call(purgeable.refusals, target, Keep.NOTHING, unarchived=False) == []
+
+
+def test_a_manifest_that_another_version_wrote_is_found_again_by_a_purge(
+    restored: Restored,
+) -> None:
+    """The ledger keeps the digest of the bytes that are stored."""
+    manifest = orjson.loads(restored.memory.objects[restored.uri + NAME])
+    restored.memory.objects[restored.uri + NAME] = orjson.dumps(manifest | {"newer": 1})
+    restored.back()
+
+    restored.adopt()
+
+    target = restored.ledger_db.call(purgeable.find, GROUP, BATCH)
+    assert target is not None
+    assert asyncio.run(lost_archive(restored.memory, target)) == ""
+
+
+@pytest.mark.parametrize("stored", [b"x", b"{}"])
+def test_a_manifest_that_changed_since_it_was_found_is_refused(
+    restored: Restored, stored: bytes
+) -> None:
+    """A person is told to run the command again."""
+    restored.back()
+    restored.memory.objects[restored.uri + NAME] = stored
+
+    with pytest.raises(ArchiveAlteredError, match="changed while it was read"):
+        restored.adopt()
+
+    assert restored.untouched()
 
 
 def test_an_interrupted_adoption_goes_on(
@@ -257,7 +292,7 @@ def test_a_file_outside_of_the_archive_is_not_read(restored: Restored) -> None:
     restored.back()
     first, *more = restored.manifest.files
     name = f"../{first.name}"
-    restored.manifest = replace(restored.manifest, files=(replace(first, name=name), *more))
+    restored.store_manifest(files=(replace(first, name=name), *more))
 
     with pytest.raises(ArchiveAlteredError, match="is not in the archive"):
         restored.adopt()
@@ -266,7 +301,7 @@ def test_a_file_outside_of_the_archive_is_not_read(restored: Restored) -> None:
 def test_the_batch_of_the_inbox_is_never_archived(restored: Restored) -> None:
     """Records that name no batch would be refused."""
     restored.ledger_db.empty()
-    restored.manifest = replace(restored.manifest, batch=store.direct_batch(GROUP))
+    restored.store_manifest(batch=store.direct_batch(GROUP))
 
     with pytest.raises(UnsafeStateError, match="never archived"):
         restored.adopt()
