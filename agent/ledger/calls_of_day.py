@@ -1,7 +1,8 @@
 """How many calls a group has made on some routes since midnight (UTC), as SQL.
 
-Calls whose attempts have not ended are left out. So the number is a little too low, and never too
-high.
+An attempt counts as one call, on the day on which it ends. So the number is too low for calls whose
+attempts have not ended, for tasks with several calls, for hooks, and for attempts that went on to
+another route. It is too high for handlers that failed before their first call.
 
 Tested by tests/contract/test_ledger_calls_of_day.py.
 """
@@ -13,11 +14,22 @@ from sqlalchemy import Connection, func, literal, select
 
 from schemas.ledger.sql import UtcTime
 from schemas.ledger.tables import batch, tally, tally_series
-from schemas.task.failures import UNTRIED, TallyOutcome
+from schemas.task.failures import UNTRIED, ErrorClass, TallyOutcome
 
 _HOUR_S = 3600
+# Attempts that sent nothing to the provider.
+_UNSENT = {
+    ErrorClass.DOCUMENT_CHANGED,
+    ErrorClass.DOCUMENT_REFUSED,
+    ErrorClass.DOCUMENT_UNREADABLE,
+    ErrorClass.NETWORK,
+    ErrorClass.NO_INPUT,
+    ErrorClass.NO_PROMPT,
+    ErrorClass.REJECTED,
+    ErrorClass.UNDECODABLE,
+}
 # Changes of a task's state without a call.
-_WITHOUT_CALL = sorted(set(TallyOutcome) - {TallyOutcome.SUCCEEDED} | set(UNTRIED))
+_WITHOUT_CALL = sorted(set(TallyOutcome) - {TallyOutcome.SUCCEEDED} | UNTRIED | _UNSENT)
 
 
 def calls_since(

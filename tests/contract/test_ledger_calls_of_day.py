@@ -73,6 +73,11 @@ async def test_the_calls_of_today_are_counted_for_each_account(ledger_db: Ledger
     add(ledger_db, 64, width_s=60)
     add(ledger_db, 128, state=int(Status.PENDING), outcome="loaded")
     add(ledger_db, 256, state=int(Status.PENDING), outcome="GUARD")
+    add(ledger_db, 512, state=int(Status.PENDING), outcome="DOCUMENT_UNREADABLE")
+    add(ledger_db, 1024, state=int(Status.DEAD), outcome="DOCUMENT_CHANGED")
+    add(ledger_db, 2048, state=int(Status.DEAD), outcome="DOCUMENT_REFUSED")
+    add(ledger_db, 4096, state=int(Status.DEAD), outcome="UNDECODABLE")
+    add(ledger_db, 8192, state=int(Status.PENDING), outcome="NETWORK")
     noted: dict[str, DayCount] = {}
     counter = DayCounter(
         transactions=ledger_db.transactions,
