@@ -174,9 +174,11 @@ class AccountBuckets:
             self._day, self._used, self._base = day, 0, 0
         self._used = max(0, self._used - request.refund.requests)
         # What agents were told is too high once others have given something back.
-        for told in (request.used_today, request.told_today if self._learns else None):
-            if told is not None and told.day == day and told.calls > self._used:
-                self._used = self._base = told.calls
+        told_today = request.told_today if self._learns else None
+        # Running calls are granted calls, which only the agents' own records leave out.
+        for told, running in ((request.used_today, request.running), (told_today, 0)):
+            if told is not None and told.day == day and told.calls + running > self._used:
+                self._used, self._base = told.calls + running, told.calls
 
     def _note_waiting(self, agent: str, waiting: tuple[WaitingCall, ...]) -> None:
         self._waiting_at_ms.pop(agent, None)

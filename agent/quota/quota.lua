@@ -140,7 +140,8 @@ local function count_day()
   local today = math.floor(now / 86400000)
   if today ~= day then day, used = today, 0 end
   used = math.max(0, used - ARGV[4])
-  if tonumber(ARGV[10]) == day then used = math.max(used, tonumber(ARGV[11])) end
+  -- The agents' own records leave running calls out.
+  if tonumber(ARGV[10]) == day then used = math.max(used, tonumber(ARGV[11]) + running) end
   -- What agents were told is too high once others have given something back.
   if clock < learn and tonumber(ARGV[21]) == day then used = math.max(used, tonumber(ARGV[22])) end
 end

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from agent.quota.account import AWAY_MS, CAPACITY_MS, DAY_MS, SEAT_MS, USE
+from agent.quota.account import AWAY_MS, CAPACITY_MS, DAY_MS, SEAT_MS, USE, AccountBuckets
 from agent.quota.grants import (
     Charge,
     DayCount,
@@ -310,6 +310,30 @@ async def test_a_day_has_its_calls(meeting: Meeting) -> None:
     await meeting.say("b", limits, used_today=yesterday)
     meeting.wait(1_000)
     assert sum((await meeting.say("b", limits, 7, used_today=yesterday)).granted) == 7
+
+
+async def test_a_recount_of_ended_calls_leaves_room_for_running_calls(meeting: Meeting) -> None:
+    """The agents' own records hold ended calls only."""
+    limits, today = QuotaLimits(rpd=10), DayCount(day=START_MS // DAY_MS, calls=5)
+    await meeting.say("a", limits)
+    meeting.wait(1_000)
+
+    answer = await meeting.say("a", limits, 7, running=3, used_today=today)
+
+    assert (sum(answer.granted), answer.binding) == (2, "rpd")
+
+
+def test_a_recount_keeps_the_running_calls_of_a_share() -> None:
+    """The agent's own part of the day is smaller than the rest by its running calls."""
+    limits, today = QuotaLimits(rpd=100), DayCount(day=0, calls=80)
+    share = AccountBuckets()
+    asked = QuotaRequest(key="key", limits=limits, sequence=1)
+    share.exchange("self", asked, 0, 0.5)
+
+    asked = replace(asked, sequence=2, running=4, waiting=(TASK,) * 20, used_today=today)
+    answer = share.exchange("self", asked, 1_000, 0.5)
+
+    assert (sum(answer.granted), answer.binding) == (20 * 0.5 - 4, "rpd")
 
 
 async def test_a_day_survives_a_store_that_forgets_it(meeting: Meeting) -> None:
