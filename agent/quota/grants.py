@@ -64,8 +64,8 @@ class QuotaRequest:
     before the next request: their seats can be reused immediately. `refund`, `refused` (calls) and
     `retry_after_s` (the longest) are about the time since the last answered request. `remaining` is
     the lowest share of a limit that the provider said is left. For a store that has lost its
-    memory, `used_today` counts calls of the whole group, and `told_today` is what the store's last
-    answer said.
+    memory, `used_today` counts ended calls of the whole group, and `told_today` is the count that
+    the store or the agent's share answered.
     """
 
     key: str

@@ -48,7 +48,7 @@ class AgentQuota:
         self.agents = 1
         self.binding = ""
         self.used_today: DayCount | None = None
-        self._told_today: DayCount | None = None  # by the store's last answer
+        self._told_today: DayCount | None = None  # by the store or the share
         self._waiting: dict[Hashable, tuple[WaitingCall, ...]] = {}
         self._grants: deque[_Grant] = deque()
         self._granted_by_share: deque[_Grant] = deque()  # recently
@@ -234,8 +234,19 @@ class AgentQuota:
             answer.agents,
             answer.binding,
         )
-        self._told_today = answer.today or self._told_today
+        self._note_today(answer.today, request.told_today)
         self._give_back_old(now_s)
+
+    def _note_today(self, today: DayCount | None, reported: DayCount | None) -> None:
+        """Note the day's count. A count that the request did not report is kept if it is higher.
+
+        A request that was open while the share was used does not report the share's count.
+        """
+        told = self._told_today
+        if today is None:
+            return
+        if told is None or told == reported or (today.day, today.calls) > (told.day, told.calls):
+            self._told_today = today
 
     def _uncovered(self) -> Iterator[WaitingCall]:
         """Yield the waiting calls that no grant in hand covers, taking users in turn."""

@@ -191,6 +191,20 @@ def test_the_calls_of_the_day_are_told_back() -> None:
     assert exchange(one, 0, 0.5).told_today == today
 
 
+def test_an_older_request_does_not_hide_the_count_of_the_share() -> None:
+    """The store answers first what it was asked before the share granted calls."""
+    one, today = member(LIMITS, charge(100)), DayCount(day=20_000, calls=7)
+    of_share, of_store = replace(today, calls=9), replace(today, calls=8)
+    exchange(one, 0, 0.0, replace(ANSWER, today=today))
+    left_open = one.next_request(0.5)
+    exchange(one, 0, 1.0, replace(ANSWER, today=of_share))
+
+    one.apply_answer(left_open, replace(ANSWER, granted=(False,), today=of_store), 0.5, 1.5)
+
+    assert exchange(one, 0, 2.0, replace(ANSWER, today=of_store)).told_today == of_share
+    assert one.next_request(2.5).told_today == of_store
+
+
 def test_an_end_is_told_once() -> None:
     """An agent without tasks is silent after it has said so."""
     one = member(LIMITS, charge(100))
