@@ -16,11 +16,11 @@ from producer.ledger.retention import archives, purgeable
 from producer.ledger.retention.purgeable import Keep
 from producer.ledger.store import Batch
 from producer.retention.archiver import Archiver
+from producer.retention.presence import ArchiveStore
 from producer.retention.purge import purge
 from schemas.errors import DocllmError, UnreachableError
 from schemas.ledger.transactions import Transactions
 from schemas.objects.errors import ObjectError
-from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.clock import Clock
 from schemas.settings.config import RetentionConfig
 
@@ -39,7 +39,7 @@ class Retainer:
         group: str,
         settings: RetentionConfig,
         archiver: Archiver,
-        store: WriteOnceStore,
+        store: ArchiveStore,
     ) -> None:
         self._transactions = transactions
         self._clock = clock

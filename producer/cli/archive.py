@@ -14,7 +14,7 @@ from producer.ledger.store import Batch
 from producer.retention.archive_search import require_folder
 from producer.retention.archiver import Archiver
 from producer.retention.formats import ArchiveFormat
-from producer.retention.presence import archive_fault
+from producer.retention.presence import ArchiveStore, archive_fault
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.text.pace import PaceMeter, left_text, rate_text
@@ -66,7 +66,7 @@ async def _was_archived(
     parts: LedgerParts,
     target: Batch,
     to: str,
-    files: WriteOnceStore,
+    files: ArchiveStore,
     options: argparse.Namespace,
     answer: CommandAnswer,
 ) -> bool:
@@ -75,7 +75,7 @@ async def _was_archived(
     if found is None or not found.uri.startswith(to) or found.format != options.format:
         return False
     if fault := await archive_fault(files, found.uri, found.digest):
-        answer.warn(f"{fault}; batch {target.name} is archived again")
+        answer.warn(f"batch {target.name}: of its archive, {fault}")
         return False
     answer.say(
         f"batch {shown(target.name)} is archived already: {counted(found.tasks, 'task')} "

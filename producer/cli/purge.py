@@ -12,6 +12,7 @@ from producer.ledger.dead_letters import selection_query
 from producer.ledger.retention import purgeable
 from producer.ledger.retention.purgeable import Keep, Purgeable
 from producer.ledger.store import no_batch
+from producer.retention.presence import ArchiveStore
 from producer.retention.purge import lost_archive
 from producer.retention.purge import purge as purge_batch
 from producer.screen.answer import CommandAnswer, answering
@@ -21,7 +22,6 @@ from producer.text.times import moment, written
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.objects.errors import ObjectError
 from schemas.objects.store import ObjectStores
-from schemas.objects.write_once import WriteOnceStore
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
@@ -63,9 +63,7 @@ async def purge(config: Config, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _purge_all(
-    parts: LedgerParts, store: WriteOnceStore, options: argparse.Namespace
-) -> None:
+async def _purge_all(parts: LedgerParts, store: ArchiveStore, options: argparse.Namespace) -> None:
     keep = Keep(options.keep)
     with answering(options) as answer:
         answer.put(dry_run=options.dry_run, keep=str(keep), batches=[])
@@ -82,7 +80,7 @@ async def _purge_all(
 
 
 async def _targets(
-    parts: LedgerParts, store: WriteOnceStore, options: argparse.Namespace, answer: CommandAnswer
+    parts: LedgerParts, store: ArchiveStore, options: argparse.Namespace, answer: CommandAnswer
 ) -> Sequence[Purgeable]:
     """Return the batches to purge; say which others are left, and why.
 
@@ -140,7 +138,7 @@ def _tell(target: Purgeable, keep: Keep, answer: CommandAnswer) -> dict[str, Any
 
 
 async def _purge(
-    parts: LedgerParts, store: WriteOnceStore, target: Purgeable, options: argparse.Namespace
+    parts: LedgerParts, store: ArchiveStore, target: Purgeable, options: argparse.Namespace
 ) -> int:
     with bar(f"purging {target.name}") as progress:
         return await purge_batch(

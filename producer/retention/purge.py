@@ -13,10 +13,9 @@ from producer.ledger.batch_ids import id_range
 from producer.ledger.retention import purges
 from producer.ledger.retention.purgeable import Keep, Purgeable
 from producer.retention.pages import Pages
-from producer.retention.presence import archive_fault
+from producer.retention.presence import ArchiveStore, archive_fault
 from schemas.errors import UnsafeStateError
 from schemas.ledger.transactions import Transactions
-from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
@@ -27,7 +26,7 @@ async def purge(
     target: Purgeable,
     keep: Keep,
     *,
-    store: WriteOnceStore,
+    store: ArchiveStore,
     actor: str,
     unarchived: bool = False,
     rate: float | None = None,
@@ -68,7 +67,7 @@ async def purge(
     return done
 
 
-async def lost_archive(store: WriteOnceStore, target: Purgeable) -> str:
+async def lost_archive(store: ArchiveStore, target: Purgeable) -> str:
     """Return why the archive of a batch no longer counts, and what to do; empty if it does.
 
     Raises ObjectError if the archive cannot be looked for.
@@ -78,7 +77,9 @@ async def lost_archive(store: WriteOnceStore, target: Purgeable) -> str:
     fault = await archive_fault(store, target.archived_to, target.archive_digest)
     if not fault:
         return ""
+    command = f"run: python -m producer archive {target.options} --to DIR, or "
+    again = "" if target.is_emptied else command  # a new archive would lack what is deleted already
     return (
-        f"of its archive, {fault}; put the archive back, or run: python -m producer archive "
-        f"{target.options} --to DIR, or purge it with --unarchived to lose what is deleted"
+        f"of its archive, {fault}; put the archive back, or {again}purge it with --unarchived to "
+        "lose what is deleted"
     )

@@ -45,6 +45,11 @@ def get(uri: str, *, limit: int) -> bytes:
     return content
 
 
+def sizes(folder: str) -> dict[str, int]:
+    """Return the names of the files in a folder, with their sizes in bytes. Raises ObjectError."""
+    return _told(folder, partial(_sizes, folder))
+
+
 def _told(uri: str, call: Callable[[], T]) -> T:
     try:
         return call()
@@ -96,6 +101,11 @@ def _create(folder: int, name: str, content: bytes) -> None:
 def _read(uri: str, limit: int) -> bytes:
     with os.fdopen(os.open(_path(uri), _READ), "rb") as file:
         return file.read(limit + 1)
+
+
+def _sizes(folder: str) -> dict[str, int]:
+    with os.scandir(_path(folder)) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
 
 def _path(uri: str) -> str:

@@ -37,3 +37,13 @@ class OutputStores:
         if is_object_uri(uri):
             return (await self._objects.get(uri, limit=limit)).raw
         return await self._executor(partial(files.get, uri, limit=limit))
+
+    async def sizes(self, folder: str) -> dict[str, int]:
+        """Return the names of the objects in a folder, with their sizes. Raises ObjectError."""
+        if is_object_uri(folder):
+            return await self._executor(partial(_sizes, self._objects, folder))
+        return await self._executor(partial(files.sizes, folder))
+
+
+def _sizes(objects: ObjectStores, folder: str) -> dict[str, int]:
+    return {entry.name: entry.size for entry in objects.entries(folder)}

@@ -24,6 +24,7 @@ from producer.ledger.retention import purgeable, purges
 from producer.ledger.retention.purgeable import Keep, Purgeable
 from producer.ledger.status import group_sums
 from producer.replay.plan import plan
+from producer.retention.manifest import ArchiveFile, Manifest
 from producer.retention.purge import purge
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.errors import UnsafeStateError
@@ -44,6 +45,20 @@ from tests.support.clock import HandClock
 
 FOLDER = "file:///a/"
 MANIFEST = f"{FOLDER}manifest.json"
+PART = f"{FOLDER}part-00001.jsonl.gz"
+LINES = b"its tasks"
+STORED = Manifest(
+    group=GROUP,
+    batch=BATCH,
+    batch_id=1,
+    ledger="l",
+    archive=1,
+    format="jsonl.gz",
+    schema="s",
+    docllm="v",
+    created_at="t",
+    files=(ArchiveFile(PART.removeprefix(FOLDER), len(LINES), 3, 1, 1, 1, 3, "", ""),),
+).stored()
 GAUGES: dict[str, Any] = {"dead_letters": 0, "kept": Counter()}  # what the ledger holds now
 OF_TASKS = (
     tables.task,
@@ -76,7 +91,7 @@ def archived(ledger_db: LedgerDatabase, name: str = BATCH) -> None:
         "batch_id": ledger_db.batch(name).id,
         "uri": FOLDER,
         "verified_at": utc_now(),
-        "digest": hashlib.sha256(b"its manifest").digest(),
+        "digest": hashlib.sha256(STORED).digest(),
     }
     ledger_db.run(lambda c: c.execute(insert(tables.archive).values(**row)))
 
@@ -84,7 +99,7 @@ def archived(ledger_db: LedgerDatabase, name: str = BATCH) -> None:
 def archives() -> Memory:
     """Return a store in which the archive of `archived` is whole."""
     memory = Memory()
-    memory.objects[MANIFEST] = b"its manifest"
+    memory.objects |= {MANIFEST: STORED, PART: LINES}
     return memory
 
 
@@ -222,28 +237,48 @@ async def test_a_batch_that_is_used_is_not_purged(
     assert all(row.purging_at is None for row in ledger_db.rows(tables.batch))
 
 
-@pytest.mark.parametrize("stored", [None, b"another one", b""])
+@pytest.mark.parametrize(
+    ("uri", "stored"),
+    [(MANIFEST, None), (MANIFEST, b"another one"), (MANIFEST, b""), (PART, None), (PART, b"its")],
+)
 async def test_a_batch_whose_archive_is_gone_is_not_purged(
-    ledger_db: LedgerDatabase, stored: bytes | None
+    ledger_db: LedgerDatabase, uri: str, stored: bytes | None
 ) -> None:
     """An archive that was deleted or overwritten keeps the rows; the refusal says what to do."""
     final(ledger_db)
     archived(ledger_db)
     memory = archives()
-    del memory.objects[MANIFEST]
+    del memory.objects[uri]
     if stored is not None:
-        memory.objects[MANIFEST] = stored
+        memory.objects[uri] = stored
 
     for keep in Keep:
         with pytest.raises(UnsafeStateError) as refused:
             await purged(ledger_db, keep, memory=memory)
-        assert str(refused.value).startswith(f"batch {BATCH}: of its archive, {MANIFEST} ")
+        assert str(refused.value).startswith(f"batch {BATCH}: of its archive, {uri} ")
         command = f"archive --batch {BATCH} --group {GROUP} --to DIR"
         assert command in str(refused.value)
 
     assert ledger_db.count(tables.task_input) == 3
     assert all(row.purging_at is None for row in ledger_db.rows(tables.batch))
     assert await purged(ledger_db, memory=memory, unarchived=True) == 3
+
+
+@pytest.mark.parametrize("mark", ["inputs_purged_at", "purging_at"])
+async def test_a_batch_that_is_half_purged_is_not_to_be_archived_again(
+    ledger_db: LedgerDatabase, mark: str
+) -> None:
+    """A new archive would lack what is deleted, and is refused, so no advice names it."""
+    final(ledger_db)
+    archived(ledger_db)
+    ledger_db.run(lambda c: c.execute(tables.batch.update().values({mark: utc_now()})))
+    memory = archives()
+    memory.objects.clear()
+
+    with pytest.raises(UnsafeStateError, match="; put the archive back, or purge it with --una"):
+        await purged(ledger_db, memory=memory)
+
+    assert ledger_db.count(tables.task) == 3
 
 
 async def test_a_store_of_archives_that_is_away_keeps_the_rows(ledger_db: LedgerDatabase) -> None:

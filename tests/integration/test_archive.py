@@ -80,6 +80,10 @@ def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) ->
     """Its results are nowhere else, so an archive that has gone stops the purge."""
     finished(embedded)
     gone = Path(str(archived(embedded, "--to", str(embedded.folder))["uri"]).removeprefix("file:"))
+    part = next(gone.glob("part-*"))
+    part.unlink()
+    refused = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
+    assert (refused.code, f"{part} is not there any more" in refused.err) == (4, True)
     shutil.rmtree(gone)
     refused = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
     assert (refused.code, f"{gone}/manifest.json is not there any more" in refused.err) == (4, True)

@@ -46,6 +46,15 @@ class SimOutputs:
             raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} is larger")
         return self.objects[uri]
 
+    async def sizes(self, folder: str) -> dict[str, int]:
+        """Return the names of the objects in a folder, with their sizes."""
+        await self._answer(folder)
+        return {
+            uri.removeprefix(folder): len(content)
+            for uri, content in self.objects.items()
+            if uri.startswith(folder)
+        }
+
     async def _answer(self, uri: str) -> None:
         await self.clock.sleep(self.weather.delay_s("put", 0.01))
         if self.weather.strikes("put_fails"):

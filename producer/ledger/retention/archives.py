@@ -288,7 +288,10 @@ def _hindrance(connection: Connection, target: Batch) -> str:
     if row.purging_at is not None:
         return "rows of it are purged"
     if row.inputs_purged_at is not None and (found := covering(connection, target.id)):
-        return f"its inputs are purged; the archive {found.uri} has them"
+        return (
+            "its inputs are purged, so a new archive would lack them; keep the archive "
+            f"{found.uri}, or put it back if it is gone"
+        )
     return obstacle(connection, target)
 
 

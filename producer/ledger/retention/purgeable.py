@@ -49,7 +49,8 @@ class Purgeable:
     `counts` are its final tasks by state. `changed_at` is when a task last changed its state.
     `verified_at` is when its newest archive was found whole, at `archived_to`, and
     `archive_digest` is the SHA-256 of its manifest; `is_archived` says whether no task has changed
-    since that archive began.
+    since that archive began. `is_emptied` says whether a purge has deleted its inputs, or has
+    begun to delete rows: then it cannot be archived again.
     """
 
     id: int
@@ -61,6 +62,7 @@ class Purgeable:
     archived_to: str
     archive_digest: bytes | None
     is_archived: bool
+    is_emptied: bool
     purged_at: datetime | None
 
     @property
@@ -122,6 +124,7 @@ def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Pu
             archived_to="" if newest is None else newest.uri,
             archive_digest=None if newest is None else newest.digest,
             is_archived=newest is not None and newest.created_at >= changed_at,
+            is_emptied=row.purging_at is not None or row.inputs_purged_at is not None,
             purged_at=row.purged_at,
         )
 

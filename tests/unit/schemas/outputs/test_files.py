@@ -24,9 +24,12 @@ def test_a_file_is_written_once_and_read_back(tmp_path: Path) -> None:
 
     assert (tmp_path / "a" / "b c" / "x.json").read_bytes() == b"first"
     assert files.get(uri, limit=5) == b"first"
+    assert files.sizes(f"{root}a/b%20c/") == {"x.json": 5}
+    assert files.sizes(root) == {}
     assert fault("put_new", uri, b"other", root=root) is ObjectFault.EXISTS
     assert fault("get", uri, limit=4) is ObjectFault.TOO_LARGE
     assert fault("get", f"{root}gone.json", limit=4) is ObjectFault.GONE
+    assert fault("sizes", f"{root}gone/") is ObjectFault.GONE
 
 
 def test_no_link_leads_out_of_the_root(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """The store of a result is chosen by its URI."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectContent, ObjectStores
+from schemas.objects.store import ObjectContent, ObjectEntry, ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import InlineExecutor
 
@@ -24,6 +25,10 @@ class FakeObjects:
     async def get(self, uri: str, *, limit: int) -> ObjectContent:
         return ObjectContent(self.raw[uri][:limit], None)
 
+    def entries(self, prefix: str) -> Iterator[ObjectEntry]:
+        for uri, raw in self.raw.items():
+            yield ObjectEntry(uri, uri.removeprefix(prefix), len(raw), None)
+
 
 def test_files_and_objects_go_to_their_own_store(tmp_path: Path) -> None:
     """A file is written below the most fitting allowed folder only."""
@@ -37,6 +42,7 @@ def test_files_and_objects_go_to_their_own_store(tmp_path: Path) -> None:
     for uri in ("s3://bucket/x.json", f"file://{tmp_path}/new/x.json"):
         asyncio.run(stores.put_new(uri, b"x"))
         assert asyncio.run(stores.get(uri, limit=1)) == b"x"
+        assert asyncio.run(stores.sizes(uri.removesuffix("x.json"))) == {"x.json": 1}
 
     assert list(objects.raw) == ["s3://bucket/x.json"]
     with pytest.raises(ObjectError) as caught:
