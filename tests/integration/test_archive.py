@@ -102,6 +102,23 @@ def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) ->
     assert (shown["archived"]["purged"], shown["counts"]["total"]) == (True, TASKS)
 
 
+def test_a_batch_without_inputs_is_not_archived_again(embedded: Deployment) -> None:
+    """Its archive is gone, and a new one would lack the inputs: nothing says that it is made."""
+    finished(embedded)
+    to = ("--to", str(embedded.folder))
+    gone = Path(str(archived(embedded, *to)["uri"]).removeprefix("file:"))
+    embedded.producer("purge", "--batch", BATCH, "--keep", "results", "--yes")
+    shutil.rmtree(gone)
+
+    refused = embedded.run("producer", "archive", "--batch", BATCH, *to)
+    kept = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
+
+    assert (refused.code, kept.code) == (4, 4)
+    assert "or put it back if it is gone" in refused.err
+    assert "archived again" not in refused.err + kept.err
+    assert "producer archive" not in kept.err
+
+
 def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
     """Nothing is written."""
     embedded.load(TASKS)
