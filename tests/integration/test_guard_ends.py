@@ -64,7 +64,7 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
     for agent in agents:
         assert agent.running
         assert (
-            "the guard of batch wrong, type document, route strict is raised, its tasks "
+            "the guard of batch wrong, type document, route strict is raised; its tasks "
             "wait: all 12 tasks" in agent.err
         )
         assert "route strict: next look in" in agent.err
@@ -94,7 +94,7 @@ def test_a_batch_with_bad_tasks_ends_by_itself(embedded: Deployment, settings: S
     assert ends(embedded) == {"tasks": {"DEAD": 15, "SUCCEEDED": 15}}
     assert {row.disposition for row in embedded.ledger.dead_letters()} == {"exhausted"}
     assert (
-        "the guard of batch tasks, type document, route default is raised, its tasks wait"
+        "the guard of batch tasks, type document, route default is raised; its tasks wait"
         in agent.err
     )
     assert "1 task of it tried now" in agent.err
