@@ -196,6 +196,9 @@ class AgentQuota:
             used_today=self.used_today,
             told_today=self._told_today,
         )
+        # The store may lease the seats of calls that do not run now to others before this agent
+        # hears of it, so no call takes them until the answer.
+        self._seats = min(self._seats, self.running)
         self._requests = self._tokens_in = self._tokens_out = 0
         self._refused, self._retry_after_s, self._remaining = 0, 0.0, None
         self._ended, self._ended_last_request = 0, self._ended

@@ -136,6 +136,19 @@ def test_a_seat_is_taken_again_until_its_lease_ends() -> None:
     assert one.room(SEATS_LIVE_S) == 0
 
 
+def test_a_seat_without_a_call_waits_for_the_answer_to_a_request() -> None:
+    """The store may lease it to another agent at once; a running call's seat stays."""
+    one = member(QuotaLimits(in_flight=10), *[charge(100)] * 5)
+    exchange(one, 5, 0.0, replace(ANSWER, seats=2))
+    assert one.take(charge(100), 0.1)
+
+    one.next_request(0.5)
+
+    assert not one.take(charge(100), 0.5)
+    one.note_ended(charge(100), charge(100))
+    assert one.take(charge(100), 0.5)
+
+
 def test_calls_that_ended_lately_are_told() -> None:
     """So many will probably end again before the next request: those of the last two."""
     one = member(LIMITS, *[charge(100)] * 3)
