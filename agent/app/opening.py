@@ -155,7 +155,7 @@ def agent_locks(parts: Parts) -> AgentLocks | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What one agent has opened beside its consumer handles.
+    """All that one agent has opened, except its consumer handles.
 
     `retaining` is the thread of archives. Without Redis there is no `board`.
     """
@@ -171,7 +171,7 @@ class Opened:
 
     @property
     def registration(self) -> Registration:
-        """The agent's place in its group."""
+        """Return the agent's place in its group."""
         return Registration(heartbeat=self.heartbeat, membership=self.beating, locks=self.locks)
 
 

@@ -79,7 +79,7 @@ class HookRun:
 
 
 class HookFate(Enum):
-    """What became of a run."""
+    """How a run of a hook ended."""
 
     DONE = "done"
     FAILED = "failed"  # counts

@@ -65,7 +65,7 @@ class LLM(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RouteClient:
-    """What calls one route: an LLM client, the model and the time limit.
+    """The means to call one route: an LLM client, the model and the time limit.
 
     `model` is for tasks that name no model; None leaves the choice to the provider. `structured` is
     the form in which the server takes a schema. `context_tokens` is how many tokens the model

@@ -27,7 +27,7 @@ _MOST_CHOICES = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSize:
-    """What is known of a call before it is made.
+    """The size of a call, as far as it is known before the call.
 
     `most_out` is how many tokens its answer may have, None if the task leaves that to the provider.
     `by_uri` means that the document is read from elsewhere, perhaps in another format.
@@ -49,7 +49,7 @@ def most_out(params: Mapping[str, Any]) -> int | None:
 
 
 class _CallKind:
-    """What was learned of one kind of call."""
+    """The token ratio and the answers of one kind of call, from calls that ended."""
 
     def __init__(self) -> None:
         self.tokens_per_byte = 1 / BYTES_PER_TOKEN

@@ -20,7 +20,7 @@ MAX_WAITING = 64  # in one request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one call is charged, in tokens. A call is also one request."""
+    """The charge for one call, in tokens. A call also counts as one request."""
 
     tokens_in: int
     tokens_out: int
@@ -36,7 +36,7 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refund:
-    """What was granted and not used; negative where calls cost more than they were granted."""
+    """The unused part of grants; negative if calls cost more than they were granted."""
 
     requests: int = 0
     tokens_in: int = 0

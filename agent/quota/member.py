@@ -37,7 +37,7 @@ class _Grant:
 
 
 class AgentQuota:
-    """What one agent may use of one account now."""
+    """The grants and seats of one account that one agent may use now."""
 
     def __init__(self, *, key: str, limits: QuotaLimits, sequences: Iterator[int]) -> None:
         self.key = key

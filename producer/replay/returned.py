@@ -72,9 +72,7 @@ def standings_of(
     connection: Connection, group: str, letters: Sequence[ReturnedLetter]
 ) -> list[LetterStanding]:
     """Return the standing of each letter, without writing."""
-    rows = _rows(connection, group, letters)
-    waiting = _waiting(connection, group, rows)
-    return [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
+    return _standings(connection, group, letters, _rows(connection, group, letters))
 
 
 def redrive(
@@ -82,8 +80,7 @@ def redrive(
 ) -> list[LetterStanding]:
     """Store the dead tasks of these letters in a run; return the standing of each letter."""
     rows = _rows(connection, group, letters)
-    waiting = _waiting(connection, group, rows)
-    standings = [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
+    standings = _standings(connection, group, letters, rows)
     fences = {
         letter.task_id: int(rows[letter.task_id].fence)
         for letter, found in zip(letters, standings, strict=True)
@@ -136,6 +133,13 @@ def _waiting(connection: Connection, group: str, ids: Iterable[int]) -> set[int]
         )
     )
     return set(connection.execute(query).scalars())
+
+
+def _standings(
+    connection: Connection, group: str, letters: Sequence[ReturnedLetter], rows: Mapping[int, Any]
+) -> list[LetterStanding]:
+    waiting = _waiting(connection, group, rows)
+    return [_standing_of(rows.get(letter.task_id), letter, waiting) for letter in letters]
 
 
 def _standing_of(row: Any | None, letter: ReturnedLetter, waiting: set[int]) -> LetterStanding:
