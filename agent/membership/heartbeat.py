@@ -102,9 +102,6 @@ class Heartbeat:
         Returns whether the ledger answered.
         """
         try:
-            self.current.was_late |= (
-                self._clock.now_s() - self.current.beaten_at_s > HEARTBEAT_MAX_AGE_S
-            )
             for lease in list(self._leases):
                 await self._beat(lease)
             if not self.current.may_claim(self._clock.now_s()):
@@ -128,6 +125,8 @@ class Heartbeat:
             self._retire(lease)
             return
         before_s = self._clock.now_s()
+        # Noted here: the heartbeat of another lease may have waited for the ledger until now.
+        lease.was_late |= before_s - lease.beaten_at_s > HEARTBEAT_MAX_AGE_S
         # Only the present incarnation carries the report.
         report = self._reported() if lease is self.current else ""
         alive = await self._write_beat(lease.agent_id, report)

@@ -14,7 +14,7 @@ from agent.ledger import leases
 from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.membership.locks import AgentLocks
 from schemas.ledger import tables
-from schemas.ledger.database import Database
+from schemas.ledger.database import Connection, Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.agent_report import AgentReport, to_json
@@ -162,6 +162,30 @@ async def test_nothing_starts_under_an_incarnation_that_was_late(ledger_db: Ledg
     assert reports == {old.agent_id: None, beating.current.agent_id: REPORT}
     assert old.beaten_at_s == clock.now
     assert not old.may_claim(clock.now)
+
+
+async def test_a_lease_is_late_whose_turn_came_late(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger kept the former lease's row for longer than a lease lasts."""
+    clock = FakeClock()
+    beating = heartbeat(ledger_db, clock)
+    former = await beating.register()
+    clock.now += HEARTBEAT_MAX_AGE_S + 0.1
+    await beating.beat_once()
+    current = beating.current
+    clock.now += 3
+    stop = leases.stop
+
+    def slowly(connection: Connection, agent_id: int) -> None:
+        stop(connection, agent_id)
+        clock.now += HEARTBEAT_MAX_AGE_S
+
+    monkeypatch.setattr(leases, "stop", slowly)
+    await beating.beat_once()
+
+    assert former.agent_id != current.agent_id
+    assert beating.current.agent_id != current.agent_id
 
 
 async def test_a_lost_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -> None:
