@@ -12,8 +12,12 @@ from sqlalchemy import Connection, Select, select, update
 
 from agent.judge import Tier
 from agent.lease import Lease
-from agent.ledger import claims, guard_looks, leases, queries, reaping
-from agent.ledger.settlements import settle
+from agent.ledger import queries
+from agent.ledger.claims import claims
+from agent.ledger.guards import guard_looks
+from agent.ledger.leases import leases
+from agent.ledger.recovery import reaping
+from agent.ledger.settlements.settlements import settle
 from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Claimable, Row, Settlement
 from bench.filling import BATCHES, GROUP, TYPE, batch_name, fingerprint_of, key_of

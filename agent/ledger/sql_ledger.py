@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agent.judge import Tier
-from agent.ledger import claims, guard_looks
-from agent.ledger.follow_ups import ordered
-from agent.ledger.settlements import NO_HOOKS, settle
+from agent.ledger.claims import claims
+from agent.ledger.guards import guard_looks
+from agent.ledger.settlements.follow_ups import ordered
+from agent.ledger.settlements.settlements import NO_HOOKS, settle
 from agent.outcome import Dead, Failure, Spent, Succeeded
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from producer.ledger import quarantine, store

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from agent.ledger import leases, queries
+from agent.ledger import queries
+from agent.ledger.leases import leases
 from producer.ledger import cancel
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash

@@ -1,7 +1,7 @@
 """The duty that moves old counts into the roll-ups."""
 
-from agent.ledger import compaction
-from agent.ledger.compaction import CompactionLimits
+from agent.ledger.counts import compaction
+from agent.ledger.counts.compaction import CompactionLimits
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock

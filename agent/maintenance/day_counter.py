@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from agent.ledger.calls_of_day import calls_since
+from agent.ledger.counts.calls_of_day import calls_since
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.quota.grants import DayCount

@@ -15,7 +15,7 @@ from functools import partial
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.judge import Effect
-from agent.ledger import guard_looks
+from agent.ledger.guards import guard_looks
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender

@@ -6,7 +6,7 @@ Tested by tests/integration/test_traces.py.
 
 from collections.abc import Sequence
 
-from agent.ledger.reaping import LostClaim
+from agent.ledger.recovery.reaping import LostClaim
 from producer.tracing import names
 from producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
 from schemas.runtime.clock import Clock

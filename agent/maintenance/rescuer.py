@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable
 
-from agent.ledger import leases, losses, reaping
+from agent.ledger.leases import leases
+from agent.ledger.recovery import losses, reaping
 from agent.maintenance.lost_traces import LostTraces
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks

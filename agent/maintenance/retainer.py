@@ -10,7 +10,7 @@ Tested by tests/contract/test_ledger_retainer.py.
 import asyncio
 from functools import partial
 
-from agent.ledger import turns
+from agent.ledger.leases import turns
 from producer.ledger.audit import AGENT
 from producer.ledger.retention import archives, purgeable
 from producer.ledger.retention.purgeable import Keep

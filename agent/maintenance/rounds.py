@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.inflight.partitions import Partitions
-from agent.ledger import leases, losses, resource_locks
-from agent.ledger.compaction import CompactionLimits
+from agent.ledger.counts.compaction import CompactionLimits
+from agent.ledger.leases import leases, resource_locks
+from agent.ledger.recovery import losses
 from agent.maintenance.canceller import Canceller
 from agent.maintenance.compactor import Compactor
 from agent.maintenance.duty import Duty, DutyRound, repeat

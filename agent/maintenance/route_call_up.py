@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from agent.execution.publishing import Publishing
-from agent.ledger import call_up
-from agent.ledger.call_up import CallUpCursor
+from agent.ledger.claims import call_up
+from agent.ledger.claims.call_up import CallUpCursor
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from agent.ledger import sweeping
+from agent.ledger.recovery import sweeping
 from producer.ports import TopicAdmin
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from agent.lease import HEARTBEAT_MAX_AGE_S, Lease
-from agent.ledger import leases
+from agent.ledger.leases import leases
 from agent.membership.locks import AgentLocks
 from schemas.codes import Code
 from schemas.ledger.database import DatabaseError

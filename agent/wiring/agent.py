@@ -21,7 +21,7 @@ from agent.handlers.deadline import claim_s
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.partitions import Partitions
 from agent.judge import Tier, tiers_of
-from agent.ledger.resource_locks import SqlLockTable
+from agent.ledger.leases.resource_locks import SqlLockTable
 from agent.ledger.returned_letters import ReturnedLetters
 from agent.ledger.sql_ledger import SqlLedger
 from agent.maintenance.group_work import GroupWork

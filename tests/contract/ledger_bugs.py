@@ -13,7 +13,9 @@ import pytest
 from sqlalchemy import bindparam, update
 
 from agent.inflight.watermark import OffsetTracker
-from agent.ledger import claims, reaping, settlements
+from agent.ledger.claims import claims
+from agent.ledger.recovery import reaping
+from agent.ledger.settlements import settlements
 from agent.ports import Settlement
 from producer.ledger import outbox
 from producer.relay import record_builder

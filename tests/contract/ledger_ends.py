@@ -9,7 +9,9 @@ from random import Random
 from typing import Any
 
 from agent.lease import Lease
-from agent.ledger import call_up, claims, leases, reaping, sweeping
+from agent.ledger.claims import call_up, claims
+from agent.ledger.leases import leases
+from agent.ledger.recovery import reaping, sweeping
 from agent.outcome import (
     COMPLETION,
     Cancelled,

@@ -7,7 +7,7 @@ from typing import cast
 from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.judge import Effect
-from agent.ledger import guard_looks
+from agent.ledger.guards import guard_looks
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence

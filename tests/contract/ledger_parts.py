@@ -12,9 +12,10 @@ from sqlalchemy import Column, Table, delete, func, insert, select, update
 
 from agent.judge import Tier
 from agent.lease import Lease
-from agent.ledger import claims, leases
-from agent.ledger.follow_ups import ordered
-from agent.ledger.settlements import settle
+from agent.ledger.claims import claims
+from agent.ledger.leases import leases
+from agent.ledger.settlements.follow_ups import ordered
+from agent.ledger.settlements.settlements import settle
 from agent.outcome import (
     COMPLETION,
     Dead,

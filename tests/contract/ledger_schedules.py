@@ -3,7 +3,7 @@
 Each runs in a world of two tasks whose records are on their topic.
 """
 
-from agent.ledger import leases
+from agent.ledger.leases import leases
 from tests.contract.ledger_bus import TASKS
 from tests.contract.ledger_parts import DEAD, RELEASED, RETRY, SUCCEEDED
 from tests.contract.ledger_world import World

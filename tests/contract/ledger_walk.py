@@ -6,7 +6,7 @@ Every promise is checked after each step.
 from collections import Counter
 from collections.abc import Callable
 
-from agent.ledger import leases
+from agent.ledger.leases import leases
 from producer.ledger import outbox
 from schemas.ledger import tables
 from schemas.task.states import FINAL, WAITING, Status

@@ -14,7 +14,9 @@ from typing import Any
 from sqlalchemy import update
 
 from agent.lease import Lease
-from agent.ledger import claims, leases, reaping, sweeping
+from agent.ledger.claims import claims
+from agent.ledger.leases import leases
+from agent.ledger.recovery import reaping, sweeping
 from agent.outcome import Outcome, Released, Snooze
 from agent.ports import ClaimAnswer, Row, Verdict
 from producer.ledger import cancel, outbox

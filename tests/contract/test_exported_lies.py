@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 from sqlalchemy import select, text
 
-from agent.ledger import compaction
-from agent.ledger.compaction import CompactionLimits
+from agent.ledger.counts import compaction
+from agent.ledger.counts.compaction import CompactionLimits
 from producer.ledger import tally
 from producer.ledger.status import snapshot
 from producer.metrics.families import Reading, families

@@ -11,7 +11,7 @@ import pytest
 
 from agent.execution.publishing import Publishing
 from agent.judge.guard_rule import closed_text, moved
-from agent.ledger import call_up
+from agent.ledger.claims import call_up
 from agent.maintenance import route_call_up
 from agent.maintenance.route_call_up import RouteCallUp
 from agent.outcome import Failure, Moved, Outcome, Retry

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import insert
 
-from agent.ledger.calls_of_day import calls_since
+from agent.ledger.counts.calls_of_day import calls_since
 from agent.maintenance.day_counter import DayCounter
 from agent.quota.grants import DayCount
 from schemas.ledger import tables

@@ -5,7 +5,7 @@ from datetime import datetime
 import orjson
 import pytest
 
-from agent.ledger import claims
+from agent.ledger.claims import claims
 from agent.ports import ClaimAnswer
 from producer.ledger import batch_options
 from producer.ledger.batch_options import TaskDefaults

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, func, insert, select, update
 
-from agent.ledger import compaction, guard_history
-from agent.ledger.compaction import CompactionLimits
-from agent.ledger.guard_looks import route_answered
+from agent.ledger.counts import compaction
+from agent.ledger.counts.compaction import CompactionLimits
+from agent.ledger.guards import guard_history
+from agent.ledger.guards.guard_looks import route_answered
 from bench.reads import reads
 from producer.ledger import tally
 from producer.ledger.tally import OTHER_FINGERPRINTS

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from agent.ledger import compaction
-from agent.ledger.compaction import CompactionLimits
+from agent.ledger.counts import compaction
+from agent.ledger.counts.compaction import CompactionLimits
 from agent.outcome import Dead, Failure, Outcome
 from producer.ledger import quarantine, tally
 from producer.ledger.dead_letters import history, selection_query

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from agent.ledger import dead_letters, reaping, settlement_rows
+from agent.ledger.recovery import reaping
+from agent.ledger.settlements import dead_letters, settlement_rows
 from agent.outcome import Cancelled
 from agent.ports import Settlement
 from producer.ledger import outbox, tally

@@ -10,7 +10,7 @@ from threading import Event
 import orjson
 import pytest
 
-from agent.ledger.compaction import CompactionLimits, compact
+from agent.ledger.counts.compaction import CompactionLimits, compact
 from agent.outcome import FollowUp, Outcome
 from agent.ports import Row, Verdict
 from producer.ledger import store

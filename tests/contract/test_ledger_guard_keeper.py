@@ -7,7 +7,7 @@ import asyncio
 
 from sqlalchemy import delete
 
-from agent.ledger import guard_looks
+from agent.ledger.guards import guard_looks
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables

@@ -5,8 +5,8 @@ Looks double while the route works, tasks that fail in them die, and an outage k
 
 import pytest
 
-from agent.ledger import reaping
-from agent.ledger.leases import declare_lost
+from agent.ledger.leases.leases import declare_lost
+from agent.ledger.recovery import reaping
 from agent.outcome import Failure, Moved
 from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.dead_letters.selection import Selection

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
-from agent.ledger import leases
+from agent.ledger.leases import leases
 from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.membership.locks import AgentLocks
 from schemas.ledger import tables

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from agent.lease import OWNER_BITS, Lease
-from agent.ledger import leases
+from agent.ledger.leases import leases
 from schemas.ledger import tables
 from schemas.task.agent_report import AgentReport, RouteFacts, to_json
 from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase

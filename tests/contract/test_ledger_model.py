@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from agent.ledger import reaping
+from agent.ledger.recovery import reaping
 from tests.contract.ledger_parts import LedgerDatabase
 from tests.contract.ledger_walk import walk
 from tests.contract.ledger_world import World

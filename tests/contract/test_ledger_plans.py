@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
 
-from agent.ledger import hook_runs, queries, reaping, resource_locks, sweeping
+from agent.ledger import hook_runs, queries
+from agent.ledger.leases import resource_locks
+from agent.ledger.recovery import reaping, sweeping
 from agent.ports.lock_table import Claimant, LockChange
 from bench import reads
 from bench.reads import Work

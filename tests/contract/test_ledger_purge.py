@@ -11,7 +11,7 @@ import orjson
 import pytest
 from sqlalchemy import Connection, Table, delete, insert
 
-from agent.ledger.compaction import CompactionLimits, compact
+from agent.ledger.counts.compaction import CompactionLimits, compact
 from agent.ports import ClaimAnswer
 from producer.ledger import cancel, outbox, store
 from producer.ledger.dead_letters import history, selection_query

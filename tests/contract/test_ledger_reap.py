@@ -6,8 +6,9 @@ It lets no bad release fill the dead-letter topic.
 import pytest
 
 from agent.lease import Lease
-from agent.ledger import claims, losses, reaping
-from agent.ledger.leases import declare_lost, stop
+from agent.ledger.claims import claims
+from agent.ledger.leases.leases import declare_lost, stop
+from agent.ledger.recovery import losses, reaping
 from agent.ports import ClaimAnswer, Row, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after

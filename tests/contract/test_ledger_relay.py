@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from sqlalchemy import delete, update
 
-from agent.ledger import reaping
+from agent.ledger.recovery import reaping
 from producer.ledger import outbox
 from producer.ledger.quarantine import headers_blob
 from producer.ports import Order, Refusal

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.ledger import turns
+from agent.ledger.leases import turns
 from agent.maintenance.retainer import Retainer
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger import tables

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from agent.judge import fingerprint
-from agent.ledger import reaping
-from agent.ledger.uncounted_ends import FREE_ENDS
+from agent.ledger.recovery import reaping
+from agent.ledger.settlements.uncounted_ends import FREE_ENDS
 from agent.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
 from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables

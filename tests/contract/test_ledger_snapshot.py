@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import pytest
 from sqlalchemy import insert, text
 
-from agent.ledger import compaction
-from agent.ledger.compaction import CompactionLimits
+from agent.ledger.counts import compaction
+from agent.ledger.counts.compaction import CompactionLimits
 from agent.outcome import Released
 from producer.ledger.status import snapshot
 from producer.ledger.status.group_sums import OTHER

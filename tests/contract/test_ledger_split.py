@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger import claims, settlements
+from agent.ledger.claims import claims
+from agent.ledger.settlements import settlements
 from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.outcome import COMPLETION, Dead, Failure, Succeeded
 from agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict

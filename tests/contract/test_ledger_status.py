@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert
 
-from agent.ledger import compaction, leases, queries, reaping
+from agent.ledger import queries
+from agent.ledger.counts import compaction
+from agent.ledger.leases import leases
+from agent.ledger.recovery import reaping
 from agent.outcome import Outcome
 from producer.ledger import cancel, outbox
 from producer.ledger.status import agent_status, batch_status, group_status, reported_types

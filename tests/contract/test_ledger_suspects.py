@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.ledger import reaping
-from agent.ledger.loss_deaths import LOST_PER_WINDOW
+from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW
+from agent.ledger.recovery import reaping
 from agent.outcome import Dead, Failure, Outcome, Retry
 from agent.ports import Verdict
 from schemas.ledger import tables

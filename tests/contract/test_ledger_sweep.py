@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agent.ledger import sweeping
+from agent.ledger.recovery import sweeping
 from producer.ledger import outbox
 from schemas.ledger import tables
 from schemas.task.lanes import Lane

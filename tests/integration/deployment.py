@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger.reaping import LOSS_LIMIT
+from agent.ledger.recovery.reaping import LOSS_LIMIT
 from schemas.runtime.clock import SystemClock
 from schemas.settings.sources import load_config
 from schemas.task.topics import Topics, duration_s

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from sqlalchemy import Connection, inspect, select, table, text, update
 
-from agent.ledger import leases
+from agent.ledger.leases import leases
 from schemas.errors import UnsafeStateError
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database

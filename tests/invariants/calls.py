@@ -8,7 +8,7 @@ import orjson
 
 from agent.judge import CLASSES
 from agent.lease import OWNER_BITS
-from agent.ledger.uncounted_ends import FREE_ENDS
+from agent.ledger.settlements.uncounted_ends import FREE_ENDS
 from schemas.task.states import Status
 from tests.invariants.claims import TICK_S
 from tests.invariants.evidence import Attempt, Call, Evidence, Task

@@ -21,7 +21,8 @@ from sqlalchemy import select
 from agent.handlers import runner
 from agent.inflight.limits import InFlightLimits
 from agent.judge import completion
-from agent.ledger import leases, release_counts
+from agent.ledger.counts import release_counts
+from agent.ledger.leases import leases
 from agent.process.containment import OutOfMemoryError
 from agent.quota.configured import ConfiguredQuotas
 from producer.loading import foreign_records, loader

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from agent.execution import settler
-from agent.ledger import settlements
+from agent.ledger.settlements import settlements
 from agent.outcome import Dead
 from producer.ledger import outbox, store
 from producer.ports import Order

@@ -6,7 +6,8 @@ The last one is of a purge: its mark counts, because late records look for it.
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.ledger import claims, compaction, release_counts
+from agent.ledger.claims import claims
+from agent.ledger.counts import compaction, release_counts
 from agent.outcome import Dead, Retry, Snooze, Succeeded
 from producer.ledger import tally
 from schemas.ledger import tables

@@ -12,8 +12,10 @@ from agent.execution.admission import Admission
 from agent.handlers import runner
 from agent.judge import guard_rule
 from agent.judge.classes import CLASSES, Action
-from agent.ledger import claims, guard_decisions, settlements, uncounted_ends
+from agent.ledger.claims import claims
+from agent.ledger.guards import guard_decisions
 from agent.ledger.returned_letters import ReturnedLetters
+from agent.ledger.settlements import settlements, uncounted_ends
 from agent.routes import route, window
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task

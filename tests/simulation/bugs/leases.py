@@ -5,7 +5,8 @@ from typing import Any
 from sqlalchemy import true, update
 
 from agent import lease
-from agent.ledger import leases, reaping
+from agent.ledger.leases import leases
+from agent.ledger.recovery import reaping
 from producer.ledger import outbox
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, task

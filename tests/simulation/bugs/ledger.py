@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, update
 
-from agent.ledger import claims, follow_ups, settlements
+from agent.ledger.claims import claims
+from agent.ledger.settlements import follow_ups, settlements
 from agent.maintenance.replayer import Replayer
 from agent.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine, store

@@ -3,7 +3,7 @@
 from typing import Any
 
 from agent.handlers.context_locks import ContextLocks
-from agent.ledger import resource_locks
+from agent.ledger.leases import resource_locks
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import LOCKED, LOCKED_ZOMBIES
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
 
-from agent.ledger.compaction import CompactionLimits
+from agent.ledger.counts.compaction import CompactionLimits
 from agent.maintenance.compactor import ROUND_S, Compactor
 
 PAGE = 10

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from agent.ledger import losses, reaping
+from agent.ledger.recovery import losses, reaping
 from agent.maintenance.rescuer import REPEAT_S, Rescuer
 
 

@@ -6,7 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from agent.ledger import compaction, leases, losses
+from agent.ledger.counts import compaction
+from agent.ledger.leases import leases
+from agent.ledger.recovery import losses
 from agent.maintenance import rounds
 from agent.maintenance.duty import DutyRound
 from schemas.errors import DeniedError

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.ledger import sweeping
+from agent.ledger.recovery import sweeping
 from agent.maintenance.sweeper import (
     STEP_PAUSE_S,
     SWEPT_MOST,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from agent.ledger import leases
+from agent.ledger.leases import leases
 from producer.bus import topic_family as families
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.bus.topic_family import StoredIds, TopicFamily

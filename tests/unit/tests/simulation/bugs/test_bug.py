@@ -4,7 +4,9 @@ from types import ModuleType
 
 import pytest
 
-from agent.ledger import guard_decisions, reaping, settlements
+from agent.ledger.guards import guard_decisions
+from agent.ledger.recovery import reaping
+from agent.ledger.settlements import settlements
 from tests.simulation.bugs import BUGS
 from tests.simulation.bugs.bug import patched, replaced
 

@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
 
 from agent.judge import Tier
-from agent.ledger import (
+from agent.ledger.counts import release_counts
+from agent.ledger.guards import loss_deaths
+from agent.ledger.guards.guard_decisions import hold_back
+from agent.ledger.settlements import (
     dead_letters,
     follow_ups,
-    loss_deaths,
-    release_counts,
     settlement_rows,
     uncounted_ends,
 )
-from agent.ledger.guard_decisions import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
 from producer.ledger import hooks, outbox, tally

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from agent.judge import Effect, Tier, effect_of, fingerprint
 from agent.judge.guard_rule import WINDOW_S, KeyHistory, moved
-from agent.ledger import guard_history
+from agent.ledger.guards import guard_history
 from agent.outcome import Dead, Moved, Outcome, Succeeded
 from agent.ports import Settlement
 from schemas.ledger.sql import insert_new, utc_after, utc_now

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 
 from agent.judge import Tier
 from agent.judge.guard_rule import moved
-from agent.ledger import guard_decisions
+from agent.ledger.guards import guard_decisions
 from agent.outcome import Dead, Outcome
 from agent.ports import Settlement
 from schemas.ledger.sql import utc_after

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from agent.ledger.claim_answers import FENCE_LEAP, answer
+from agent.ledger.claims.claim_answers import FENCE_LEAP, answer
 from agent.ports import Claimable, ClaimAnswer, Row
 from schemas.task.envelope import Publication
 from schemas.task.states import FINAL, WAITING, Status

@@ -24,9 +24,11 @@ from sqlalchemy import (
 
 from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
-from agent.ledger import dead_letters, guard_decisions, loss_deaths, losses
-from agent.ledger.leases import REMEMBER_S
-from agent.ledger.loss_deaths import LOST_PER_WINDOW, Lost
+from agent.ledger.guards import guard_decisions, loss_deaths
+from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW, Lost
+from agent.ledger.leases.leases import REMEMBER_S
+from agent.ledger.recovery import losses
+from agent.ledger.settlements import dead_letters
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import hooks, outbox, tally
 from schemas.codes import Code

@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 from agent.judge import fingerprint
-from agent.ledger import uncounted_ends
-from agent.ledger.dead_letters import LetterRow
+from agent.ledger.settlements import uncounted_ends
+from agent.ledger.settlements.dead_letters import LetterRow
 from agent.outcome import (
     AMOUNTS,
     Cancelled,

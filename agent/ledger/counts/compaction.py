@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select
 
-from agent.ledger import release_counts
+from agent.ledger.counts import release_counts
 from producer.ledger.tally import OTHER_FINGERPRINTS
 from schemas.errors import DocllmError
 from schemas.ledger.bulk import merge_rows

@@ -14,8 +14,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal, select, update
 
 from agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
-from agent.ledger.call_up import make_due
-from agent.ledger.guard_history import PROBE_BATCH, route_works
+from agent.ledger.claims.call_up import make_due
+from agent.ledger.guards.guard_history import PROBE_BATCH, route_works
 from agent.ports import Order
 from producer.ledger import tally
 from schemas.ledger.bulk import insert_rows
