@@ -6,25 +6,15 @@ that use one Redis and one account share its limits.
 Tested by tests/contract/test_quota.py and tests/contract/test_redis_quota.py.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from agent.quota.grants import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
-from producer.checks.redis_rights import refused
+from agent.redis_scripts import RedisScript, ScriptCall
 from schemas.settings.config import Secret
 
-TIMEOUT_S = 1.0  # of one answer
-ALL_S = 2.0  # of a whole exchange
 KEEP_S = 2 * 86_400  # calls of a day are counted
 _LIMITS = ("rpm", "tpm", "itpm", "otpm", "rpd", "in_flight")
 _PARTS = ("account", "agents", "seen", "hungry")
@@ -34,56 +24,22 @@ class RedisGrantStore:
     """The port `GrantStore` on Redis. `agent` is a name that no other process has."""
 
     def __init__(self, *, url: Secret, agent: str) -> None:
-        self._url = url
         self._agent = agent
-        self._script = files(__package__).joinpath("quota.lua").read_text("utf-8")
-        self._client: Redis | None = None
+        script = files(__package__).joinpath("quota.lua").read_text("utf-8")
+        self._script = RedisScript(url=url, script=script, group="quota", away=QuotaAwayError)
 
     async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
         """Run the script for each request."""
-        if not requests:
-            return []
-        try:
-            async with asyncio.timeout(ALL_S):
-                answers = await self._run(requests)
-            return [_answer(*pair) for pair in zip(requests, answers, strict=True)]
-        except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on without Redis
-            reason = await self._refused(error) or _reason(error)
-            await self.close()  # a connection that did not answer may answer late
-            raise QuotaAwayError(reason) from None
+        return await self._script.run([self._call(request) for request in requests])
 
     async def close(self) -> None:
         """Drop the connection; the next `exchange` opens another."""
-        client, self._client = self._client, None
-        if client is not None:
-            with suppress(Exception):
-                async with asyncio.timeout(TIMEOUT_S):
-                    await client.aclose()
+        await self._script.close()
 
-    async def _refused(self, error: Exception) -> str:
-        """Name the commands that Redis refuses to its user, if that is the error."""
-        if not isinstance(error, ResponseError) or self._client is None:
-            return ""
-        with suppress(Exception):
-            async with asyncio.timeout(TIMEOUT_S):
-                if names := await refused(self._client, "quota"):
-                    return f"it refuses {names} to its user; run: python -m producer check"
-        return ""
-
-    async def _run(self, requests: Sequence[QuotaRequest]) -> list[Any]:
-        if self._client is None:
-            self._client = Redis.from_url(
-                self._url.reveal(),
-                retry=Retry(NoBackoff(), 0),
-                socket_timeout=TIMEOUT_S,
-                socket_connect_timeout=TIMEOUT_S,
-            )
-        grant = self._client.register_script(self._script)
-        async with self._client.pipeline(transaction=False) as pipeline:
-            for request in requests:
-                keys = [f"docllm:quota:{{{request.key}}}:{part}" for part in _PARTS]
-                await grant(keys, [self._agent, *_arguments(request)], client=pipeline)
-            return list(await pipeline.execute())
+    def _call(self, request: QuotaRequest) -> ScriptCall[QuotaAnswer]:
+        keys = [f"docllm:quota:{{{request.key}}}:{part}" for part in _PARTS]
+        arguments = [self._agent, *_arguments(request)]
+        return ScriptCall(keys, arguments, partial(_answer, request))
 
 
 def _arguments(request: QuotaRequest) -> Iterator[int | float]:
@@ -119,12 +75,3 @@ def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
         binding=binding,
         today=DayCount(day=day, calls=calls),
     )
-
-
-def _reason(error: Exception) -> str:
-    """Return the text of an error that may be shown; other errors quote the address."""
-    if isinstance(error, TypeError | ValueError):
-        return "the address has options that Redis clients do not know; check DOCLLM_REDIS_URL"
-    if isinstance(error, RedisConnectionError | RedisTimeoutError):
-        return str(error)
-    return type(error).__name__

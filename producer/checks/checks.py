@@ -9,18 +9,14 @@ from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from functools import partial
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from producer.app import bus_path, is_bus_missing, is_ledger_missing, make_admin, open_database
 from producer.bus.topic_family import TopicFamily, with_old_tiers
 from producer.checks import limits, object_stores, redis_rights
 from producer.checks import llm as check_llm
 from producer.ledger import rights
+from schemas.clients.redis import redis_client, redis_reason
 from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.ledger import migrations
 from schemas.ledger.database import Database, DatabaseError
@@ -30,7 +26,7 @@ from schemas.objects.address import is_object_uri
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.account import account
-from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig
+from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, Secret
 from schemas.settings.sources import LEDGER_FILE, require_llm
 from schemas.task.topics import Topics
 
@@ -198,28 +194,20 @@ class Checks:
         )
 
     async def _redis(self) -> str:
-        url = self._config.redis_url.reveal() if self._config.redis_url else ""
-        once = Retry(NoBackoff(), 0)
+        url = self._config.redis_url or Secret("")
         try:
-            async with Redis.from_url(
-                url,
-                retry=once,
-                socket_timeout=REDIS_TIMEOUT_S,
-                socket_connect_timeout=REDIS_TIMEOUT_S,
-            ) as client:
+            async with redis_client(url, timeout_s=REDIS_TIMEOUT_S) as client:
                 server = await client.info("server")
                 version = server.get("redis_version", "that it does not tell")
                 refused = await redis_rights.refused(client, self._group)
         except NoPermissionError:
             refused = "INFO"
-        except (TypeError, ValueError):
-            raise ConfigError(
-                "the address has options that Redis clients do not know; "
-                "check DOCLLM_REDIS_URL, above all what follows '?'"
-            ) from None
+        except (TypeError, ValueError) as error:
+            raise ConfigError(redis_reason(error)) from None
         except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
             raise UnreachableError(
-                f"does not answer ({_reason(error)}); agents run without it; check DOCLLM_REDIS_URL"
+                f"does not answer ({redis_reason(error)}); agents run without it; "
+                "check DOCLLM_REDIS_URL"
             ) from None
         if refused:
             grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"
@@ -249,16 +237,6 @@ class Checks:
 
 def _identity(llm: LLMConfig) -> tuple[object, ...]:
     return llm.identity, llm.model, llm.structured
-
-
-def _reason(error: Exception) -> str:
-    """Return what may be shown of an error: a connection error's text, else only the type.
-
-    Other errors of the client quote the address, which may hold secrets.
-    """
-    if isinstance(error, RedisConnectionError | RedisTimeoutError):
-        return str(error)
-    return type(error).__name__
 
 
 async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, str]:

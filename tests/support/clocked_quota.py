@@ -12,10 +12,11 @@ _CLOCK = "test:clock"
 def clocked(url: str, agent: str, client: AsyncRedis | None = None) -> RedisGrantStore:
     """Return the store whose script reads the test's clock, perhaps over a shared client."""
     store = RedisGrantStore(url=Secret(url), agent=agent)
-    store._script = store._script.replace(
+    script = store._script
+    script._script = script._script.replace(
         "redis.call('TIME')", f"redis.call('LRANGE', '{_CLOCK}', 0, -1)"
     )
-    store._client = client
+    script._client = client
     return store
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from producer.app import opened
 from producer.checks import checks
@@ -167,7 +168,7 @@ def test_nothing_that_redis_does_ends_the_check(
     async def refused(_client: object, _group: str) -> str:
         return ""
 
-    monkeypatch.setattr(checks.Redis, "info", info)
+    monkeypatch.setattr(Redis, "info", info)
     monkeypatch.setattr(checks.redis_rights, "refused", refused)
 
     assert check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0")) == 0

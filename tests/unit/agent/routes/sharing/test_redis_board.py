@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.redis_scripts import RedisScript, ScriptCall
 from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
 from agent.routes.sharing.redis_board import RedisBoard
 from schemas.settings.config import Secret
@@ -34,10 +35,10 @@ def test_a_connection_that_was_reset_is_a_board_that_is_away(
     was killed.
     """
 
-    async def reset(_board: RedisBoard, _reports: Sequence[RouteReport]) -> list[Any]:
+    async def reset(_script: RedisScript, _calls: Sequence[ScriptCall[Any]]) -> list[Any]:
         raise error
 
-    monkeypatch.setattr(RedisBoard, "_run", reset)
+    monkeypatch.setattr(RedisScript, "_answers", reset)
 
     with pytest.raises(BoardAwayError):
         asyncio.run(RedisBoard(url=Secret("redis://127.0.0.1:1/0"), group="g", agent="a").sync([]))

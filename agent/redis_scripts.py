@@ -1,0 +1,86 @@
+"""Runs a Lua script in Redis, which the agent can do without.
+
+Tested by tests/contract/test_redis_share.py and tests/contract/test_redis_quota.py.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from producer.checks.redis_rights import refused
+from schemas.clients.redis import redis_client, redis_reason
+from schemas.settings.config import Secret
+
+TIMEOUT_S = 1.0  # of one answer
+ALL_S = 2.0  # of a whole exchange
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall(Generic[T]):
+    """One call of a script: its KEYS and ARGV, and the function that reads its answer."""
+
+    keys: Sequence[str]
+    arguments: Sequence[str | int | float]
+    read: Callable[[Any], T]
+
+
+class RedisScript:
+    """A script in Redis. `away` is the error to raise, and `group` is in the names of keys."""
+
+    def __init__(self, *, url: Secret, script: str, group: str, away: type[Exception]) -> None:
+        self._url = url
+        self._script = script
+        self._group = group
+        self._away = away
+        self._client: Redis | None = None
+
+    async def run(self, calls: Sequence[ScriptCall[T]]) -> list[T]:
+        """Run the script for each call, all in one pipeline, and return what the answers say.
+
+        Raises the error `away`, whose text holds no secret, if that fails or takes two seconds.
+        """
+        try:
+            async with asyncio.timeout(ALL_S):
+                answers = await self._answers(calls)
+            return [call.read(answer) for call, answer in zip(calls, answers, strict=True)]
+        except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on without Redis
+            reason = await self._refused(error) or redis_reason(error)
+            await self.close()  # a connection that did not answer may answer late
+            raise self._away(reason) from None
+
+    async def close(self) -> None:
+        """Drop the connection; the next `run` opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(TIMEOUT_S):
+                    await client.aclose()
+
+    async def _answers(self, calls: Sequence[ScriptCall[T]]) -> list[Any]:
+        if self._client is None:
+            self._client = redis_client(self._url, timeout_s=TIMEOUT_S)
+        script = self._client.register_script(self._script)
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                await script(call.keys, call.arguments, client=pipeline)
+            return list(await pipeline.execute())
+
+    async def _refused(self, error: Exception) -> str:
+        """Name the commands that Redis refuses to its user, if that is the error.
+
+        For a script, the error of Redis does not name them.
+        """
+        if not isinstance(error, ResponseError) or self._client is None:
+            return ""
+        with suppress(Exception):
+            async with asyncio.timeout(TIMEOUT_S):
+                if names := await refused(self._client, self._group):
+                    return f"it refuses {names} to its user; run: python -m producer check"
+        return ""
