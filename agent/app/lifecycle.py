@@ -26,7 +26,7 @@ from agent.handlers.child import ChildExecutor
 from agent.inflight.limits import InFlightLimits
 from agent.ledger import queries
 from agent.maintenance.duty import DutyRound
-from agent.maintenance.loop_watch import LoopWatch
+from agent.maintenance.monitoring.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.settings_reader import RereadRequest
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread

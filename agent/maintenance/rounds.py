@@ -11,14 +11,14 @@ from agent.inflight.partitions import Partitions
 from agent.ledger.counts.compaction import CompactionLimits
 from agent.ledger.leases import leases, resource_locks
 from agent.ledger.recovery import losses
-from agent.maintenance.canceller import Canceller
-from agent.maintenance.compactor import Compactor
+from agent.maintenance.cleanup.compactor import Compactor
+from agent.maintenance.cleanup.trimmer import Trimmer
 from agent.maintenance.duty import Duty, DutyRound, repeat
-from agent.maintenance.lost_traces import LostTraces
-from agent.maintenance.replayer import Replayer
-from agent.maintenance.rescuer import Rescuer
-from agent.maintenance.sweeper import Sweeper
-from agent.maintenance.trimmer import Trimmer
+from agent.maintenance.repair.canceller import Canceller
+from agent.maintenance.repair.lost_traces import LostTraces
+from agent.maintenance.repair.replayer import Replayer
+from agent.maintenance.repair.rescuer import Rescuer
+from agent.maintenance.repair.sweeper import Sweeper
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from producer.app import Parts

@@ -12,7 +12,7 @@ from agent.handlers.processes.pool import HandlerProcesses
 from agent.inflight.limits import InFlightLimits
 from agent.ledger.sql_ledger import Executors
 from agent.maintenance.duty import DutyRound
-from agent.maintenance.loop_watch import LoopWatch
+from agent.maintenance.monitoring.loop_watch import LoopWatch
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from agent.ports import Source

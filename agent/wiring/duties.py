@@ -10,13 +10,13 @@ from functools import partial
 from agent.execution.resource_locks import ResourceLocks
 from agent.inflight.partitions import Partitions
 from agent.maintenance.duty import Duty, DutyRound, repeat
-from agent.maintenance.guard_keeper import GuardKeeper
 from agent.maintenance.hook_runner import HookRunner
 from agent.maintenance.intake import Intake
-from agent.maintenance.reporter import Reporter
-from agent.maintenance.resume_listener import ResumeListener
+from agent.maintenance.monitoring.reporter import Reporter
 from agent.maintenance.rounds import repair_rounds
-from agent.maintenance.route_call_up import RouteCallUp
+from agent.maintenance.routes.guard_keeper import GuardKeeper
+from agent.maintenance.routes.resume_listener import ResumeListener
+from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.ports import Clock
 from agent.routes.names import preview
 from agent.routes.probe_sender import ProbeSender

@@ -12,10 +12,10 @@ from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.handlers.hooks import Hook, Hooks
 from agent.maintenance.duty import DutyRound
-from agent.maintenance.guard_keeper import GuardKeeper
 from agent.maintenance.intake import Intake
-from agent.maintenance.reporter import Reporter
-from agent.maintenance.route_call_up import RouteCallUp
+from agent.maintenance.monitoring.reporter import Reporter
+from agent.maintenance.routes.guard_keeper import GuardKeeper
+from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.maintenance.settings_reader import RereadRequest, SettingsReader
 from agent.quota.configured import ConfiguredQuotas
 from agent.reporting.telemetry import Counts

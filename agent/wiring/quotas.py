@@ -10,8 +10,8 @@ from agent.dispatch.waiting_calls import WaitingCalls
 from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
 from agent.inflight.partition_share import PartitionShare
-from agent.maintenance.day_counter import DayCounter
 from agent.maintenance.duty import DutyRound
+from agent.maintenance.routes.day_counter import DayCounter
 from agent.ports import Clock
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.grants import GrantStore

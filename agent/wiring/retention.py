@@ -6,8 +6,8 @@ Tested by tests/integration/test_archive.py.
 from collections.abc import Sequence
 from functools import partial
 
+from agent.maintenance.cleanup.retainer import RENEW_S, Retainer
 from agent.maintenance.duty import Duty, DutyRound, repeat
-from agent.maintenance.retainer import RENEW_S, Retainer
 from producer.app import Parts
 from producer.retention.archiver import Archiver
 from schemas.objects.store import ObjectStores

@@ -8,7 +8,7 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.judge import Effect
 from agent.ledger.guards import guard_looks
-from agent.maintenance.guard_keeper import GuardKeeper
+from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence
 from agent.routes.probe_sender import ProbeSender

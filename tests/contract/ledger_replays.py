@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from agent.maintenance.replayer import Replayer
+from agent.maintenance.repair.replayer import Replayer
 from producer.ledger.dead_letters import replay_runs
 from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ports import Refusal

@@ -12,8 +12,8 @@ import pytest
 from agent.execution.publishing import Publishing
 from agent.judge.guard_rule import closed_text, moved
 from agent.ledger.claims import call_up
-from agent.maintenance import route_call_up
-from agent.maintenance.route_call_up import RouteCallUp
+from agent.maintenance.routes import route_call_up
+from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
 from agent.routes import Router

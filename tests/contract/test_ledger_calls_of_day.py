@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import insert
 
 from agent.ledger.counts.calls_of_day import calls_since
-from agent.maintenance.day_counter import DayCounter
+from agent.maintenance.routes.day_counter import DayCounter
 from agent.quota.grants import DayCount
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock

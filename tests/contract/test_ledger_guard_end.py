@@ -5,7 +5,7 @@ A guard ends because nothing is left, or because a person opens it.
 
 from agent.judge.guard_rule import moved
 from agent.ledger.guards import guard_looks
-from agent.maintenance.guard_keeper import MOST
+from agent.maintenance.routes.guard_keeper import MOST
 from agent.outcome import Failure, Moved
 from agent.ports import Row
 from producer.ledger import guards

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.ledger.leases import turns
-from agent.maintenance.retainer import Retainer
+from agent.maintenance.cleanup.retainer import Retainer
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_now

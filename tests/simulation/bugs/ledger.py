@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, update
 
 from agent.ledger.claims import claims
 from agent.ledger.settlements import follow_ups, settlements
-from agent.maintenance.replayer import Replayer
+from agent.maintenance.repair.replayer import Replayer
 from agent.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine, store
 from producer.replay import runs, tasks

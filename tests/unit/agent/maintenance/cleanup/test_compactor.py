@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from agent.ledger.counts.compaction import CompactionLimits
-from agent.maintenance.compactor import ROUND_S, Compactor
+from agent.maintenance.cleanup.compactor import ROUND_S, Compactor
 
 PAGE = 10
 

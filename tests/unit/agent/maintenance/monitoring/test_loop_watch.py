@@ -6,7 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from agent.maintenance.loop_watch import EVERY_S, LATE_S, Glance, LoopWatch, _Loop, held_s
+from agent.maintenance.monitoring.loop_watch import (
+    EVERY_S,
+    LATE_S,
+    Glance,
+    LoopWatch,
+    _Loop,
+    held_s,
+)
 from agent.process.thread_use import ThreadUse
 from schemas.task.agent_report import BlockReport
 from tests.support.clock import HandClock

@@ -5,8 +5,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+from agent.maintenance.cleanup.trimmer import Trimmer
 from agent.maintenance.duty import Duty
-from agent.maintenance.trimmer import Trimmer
 from producer.ports import Backlog
 from schemas.errors import UnreachableError
 from schemas.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from agent.ledger.leases import leases
 from agent.ledger.recovery import losses, reaping
-from agent.maintenance.lost_traces import LostTraces
+from agent.maintenance.repair.lost_traces import LostTraces
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from schemas.codes import Code

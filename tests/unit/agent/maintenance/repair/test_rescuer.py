@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agent.ledger.recovery import losses, reaping
-from agent.maintenance.rescuer import REPEAT_S, Rescuer
+from agent.maintenance.repair.rescuer import REPEAT_S, Rescuer
 
 
 class Ledger:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from agent.ledger.recovery import sweeping
-from agent.maintenance.sweeper import (
+from agent.maintenance.repair.sweeper import (
     STEP_PAUSE_S,
     SWEPT_MOST,
     SWEPT_PER_S,

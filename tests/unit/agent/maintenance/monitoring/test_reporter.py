@@ -8,7 +8,7 @@ import pytest
 
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.slots import Slots
-from agent.maintenance.reporter import Reporter
+from agent.maintenance.monitoring.reporter import Reporter
 from agent.ports import Source
 from agent.ports.lock_table import LockTable
 from agent.reporting.latest_report import LatestReport
