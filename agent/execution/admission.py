@@ -337,7 +337,10 @@ class Admission:
         return Permit(ticket, permits, refused_alone=False)
 
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
-        """Return the trigger by which a task may leave the route of its failed call, or None."""
+        """Return the trigger by which a task may leave the route of its failed call, or None.
+
+        A class with the name of a trigger is that trigger. Otherwise the route must have stopped.
+        """
         try:
             return Trigger(outcome.failure.error_class)
         except ValueError:

@@ -83,7 +83,7 @@ class ConcurrencyLevel:
     def note_refused(
         self, began_s: float, now_s: float, spared: float = 0.0, running: float = inf
     ) -> bool:
-        """Count a refused call, as `answered` does.
+        """Count a refused call, as `note_answered` does.
 
         `running` is how many others take a place.
         """

@@ -25,7 +25,7 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
 
 
 def selection(options: argparse.Namespace, now_utc: datetime) -> Selection:
-    """Return the selection that the options mean; `at` is the present, UTC without a zone.
+    """Return the selection that the options mean; `now_utc` has no zone.
 
     Raises ConfigError.
     """

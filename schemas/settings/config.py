@@ -86,7 +86,10 @@ class Structured(StrEnum):
 
 
 class Trigger(StrEnum):
-    """A failure on a route for which a task may go on to the route's fallback."""
+    """A failure on a route for which a task may go on to the route's fallback.
+
+    All but `OUTAGE` have the name of an error class, which is the trigger by itself.
+    """
 
     OUTAGE = "OUTAGE"  # the route is stopped, or parked for its key or model
     CAPACITY = "CAPACITY"  # the provider has no capacity

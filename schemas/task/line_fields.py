@@ -58,7 +58,7 @@ _JSON_NAMES = {
 
 
 def wrong_type(field: str, value: Any, right: str) -> LineError:
-    """Return the error for a value of the wrong JSON type; `wanted` names the right type."""
+    """Return the error for a value of the wrong JSON type; `right` names the right type."""
     if value is None:
         return LineError(field, "is null", f"write {right}, or leave the field out")
     return LineError(

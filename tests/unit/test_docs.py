@@ -294,10 +294,20 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not fragment or fragment in map(anchor, titles), target
 
 
+@pytest.mark.parametrize("page", TEXTS)
+def test_rows_of_a_table_have_as_many_cells_as_its_head(page: str) -> None:
+    """A table whose head has other cells than its ruler is shown as text with bars."""
+    prose = re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.MULTILINE | re.DOTALL)
+    plain = re.sub(r"`[^`\n]*`|\\\|", "", prose)
+    for table in re.findall(r"(?:^\|.*\|\n)+", plain, re.MULTILINE):
+        first, *others = table.splitlines()
+        assert [row for row in others if row.count("|") != first.count("|")] == [], first
+
+
 @pytest.mark.parametrize("page", [ARCHITECTURE])
 def test_named_files_exist(page: str) -> None:
     """Every file of the project that the architecture names is there."""
-    named = re.findall(r"`([a-z_/]+\.(?:py|md|yml|toml|json))`", TEXTS[page])
+    named = re.findall(r"`([a-z0-9_/]+\.(?:py|lua|md|yml|toml|json))`", TEXTS[page])
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
 

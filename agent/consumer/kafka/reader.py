@@ -1,8 +1,9 @@
 """The thread that owns one consumer handle and replaces a handle that has failed.
 
 It reads, commits and obeys commands. Every call of the client is made on this thread, because the
-client serializes its calls: a call from another thread would wait for a poll to end. The client's
-callbacks run inside those calls and never raise.
+client serializes its calls: a call from another thread would wait for a poll to end. So a handle is
+only passed as an argument, and no object keeps it. The client's callbacks run inside those calls
+and never raise.
 """
 
 import logging

@@ -95,8 +95,8 @@ def step(
 ) -> CallUpPage:
     """Call up tasks from the page of tasks after `cursor`.
 
-    Called up are at most `limit` tasks of `routes`, and tasks whose type is now known here or whose
-    type's hours have begun.
+    These are at most `limit` tasks that wait for a route that `is_wanted`, and the tasks whose type
+    is now known here or whose type's hours have begun.
     """
     query = _WAITING.limit(SCAN)
     if cursor is None:

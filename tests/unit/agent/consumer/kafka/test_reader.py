@@ -1,9 +1,10 @@
 """How the consumer thread leaves: first the group, then the handle; and errors that end it."""
 
+import threading
 from unittest.mock import MagicMock
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError
 
 from agent.consumer.kafka.reader import LAST_POLLS, LAST_POLLS_MOST, KafkaReader
 from agent.consumer.kafka.thread_bridge import ThreadBridge
@@ -18,6 +19,7 @@ class Client:
 
     def __init__(self, held: int) -> None:
         self.asked: list[str] = []
+        self.threads: set[str] = set()
         self._held = held
 
     def subscribe(self, *_: object, **__: object) -> None:
@@ -31,6 +33,7 @@ class Client:
 
     def consume(self, *_: object) -> list[object]:
         self.asked.append("poll")
+        self.threads.add(threading.current_thread().name)
         return []
 
     def close(self) -> None:
@@ -50,6 +53,28 @@ def made(*, stopped: bool = False) -> KafkaReader:
     return KafkaReader(
         config=KafkaConfig("b:9092"), settings={}, bridge=MagicMock(spec=ThreadBridge), **parts
     )
+
+
+def test_a_command_reaches_the_handle_on_the_thread_that_polls_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread never calls the client: it gives the handle's own thread a command."""
+    reader, client, ran = made(), Client(held=0), threading.Event()
+    monkeypatch.setattr("agent.consumer.kafka.reader.Consumer", lambda *_, **__: client)
+
+    def command(handle: Consumer) -> None:
+        handle.consume(1, 0.0)
+        ran.set()
+
+    reader.start(MagicMock())
+    reader.tell(command)
+    assert ran.wait(30)
+    reader.leave()
+    reader._thread.join(30)
+
+    assert client.asked[-1] == "close"
+    assert client.threads == {"kafka-consumer"}
+    assert client not in vars(reader).values()
 
 
 def left(held: int) -> list[str]:
