@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import update
 
-from agent.ledger.leases.leases import declare_lost, resource_locks
+from agent.ledger.leases import resource_locks
+from agent.ledger.leases.leases import declare_lost
 from agent.ledger.recovery import reaping
 from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
