@@ -36,7 +36,7 @@ _DEAD_LIST = (
     "Show groups of one error and disposition: how many, since when, at what cost, and an example."
 )
 _DEAD_SHOW = (
-    "Show everything about one task or record: state, attempts with error, trace id and cost, "
+    "Show everything about one task or record: state, attempts with error, call id and cost, "
     "dead letter, input."
 )
 _DEAD_HOOKS = (
@@ -268,7 +268,7 @@ def _add_status(parser: Parser) -> None:
     parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
     on_terminal = "on a terminal, status shows each change anyway, until all tasks are final"
     parser.not_options = dict.fromkeys(("--watch", "--follow", "--live"), on_terminal)
-    parser.set_defaults(run=Imported("producer.cli.view:status"))
+    parser.set_defaults(run=Imported("producer.cli.status:status"))
 
 
 def _add_export(parser: Parser) -> None:
@@ -288,7 +288,7 @@ def _add_export(parser: Parser) -> None:
         default="docllm",
         help="openai: the batch API's output file",
     )
-    parser.set_defaults(run=Imported("producer.cli.view:export"))
+    parser.set_defaults(run=Imported("producer.cli.export:export"))
 
 
 def _add_cancel(parser: Parser) -> None:

@@ -250,9 +250,9 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
 
 def _result_line(result: StoredResult) -> str:
     spent = f"{result.tokens_in}+{result.tokens_out} tokens, cost {_cost(result)}"
-    trace = f", {_traced(result)}" if result.trace_id else ""
+    call = f", {_call_text(result)}" if result.trace_id else ""
     answered = f"{written(result.created_at)}{_by(result.model, result.route)}"
-    return f"  succeeded {answered}, {spent}{trace}"
+    return f"  succeeded {answered}, {spent}{call}"
 
 
 def _by(model: str, route: str) -> str:
@@ -261,10 +261,10 @@ def _by(model: str, route: str) -> str:
     return model_text + (f" on route {shown(route, 64)}" if route else "")
 
 
-def _traced(called: StoredResult | PastAttempt) -> str:
+def _call_text(called: StoredResult | PastAttempt) -> str:
     """Return the id of a call, and the release that made it, if that is known."""
     release = f", release {shown(called.release, 64)}" if called.release else ""
-    return f"trace {shown(called.trace_id, 191)}{release}"
+    return f"call {shown(called.trace_id, 191)}{release}"
 
 
 def _cost(paid: StoredResult | PastAttempt) -> str:
@@ -283,7 +283,7 @@ def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
         f"{_by(attempt.model, attempt.route)}: {attempt.error_class}, {spent}"
     )
     if attempt.trace_id:
-        yield f"      {_traced(attempt)}"
+        yield f"      {_call_text(attempt)}"
     yield f"      {shown(attempt.error, ERROR_SHOWN)}"
 
 

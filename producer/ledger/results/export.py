@@ -195,7 +195,7 @@ def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, i
 
 
 def _last_traces(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
-    """Return the trace id of each task's last attempt that did not succeed."""
+    """Return the id of the last call of each task whose last attempt did not succeed."""
     if not ids:
         return {}
     attempts = task_attempt.c

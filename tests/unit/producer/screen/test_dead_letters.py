@@ -193,7 +193,7 @@ def test_the_json_of_groups_is_whole() -> None:
 def test_the_page_of_a_task_shows_everything_known() -> None:
     """A task's page has everything that is known about it.
 
-    That is its state, the three numbers separately, the reason, each attempt with trace id and
+    That is its state, the three numbers separately, the reason, each attempt with call id and
     cost, and the input.
     """
     text = "\n".join(story_lines(STORY))
@@ -204,7 +204,7 @@ def test_the_page_of_a_task_shows_everything_known() -> None:
         "permanent, TOO_LONG, fingerprint abab",
         "its record: topic docllm.tasks, partition 3, offset 17\n",
         "attempt 1, dead: TOO_LONG, 1.5 s, 10+5 tokens, cost 0.0003",
-        "trace b/k#1",
+        "call b/k#1",
         "input, 2 bytes: {}",
     ):
         assert expected in text, expected

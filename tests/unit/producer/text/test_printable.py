@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.reporting.telemetry import configure_logging
-from producer.cli.view import _escaped
+from producer.cli.export import _escaped
 from producer.screen.output import say_json
 from producer.text.printable import (
     FRAMES,

@@ -1,121 +1,30 @@
-"""`status` and `export`: commands that show the state and write the results."""
+"""`export`: the command that writes the results."""
 
 import argparse
-import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
-from producer.app import SCREEN_S, LedgerParts, opened_ledger
-from producer.cli.dead import width
+from producer.app import SCREEN_S, opened_ledger
+from producer.cli.chosen_batches import chosen_batches
 from producer.cli.outputs import LostOutputs, OutputReader
 from producer.ledger import store
 from producer.ledger.results import export as exports
 from producer.ledger.results.result_lines import ExportedTask, LineOf, docllm_line, openai_line
 from producer.ledger.retention import archives
-from producer.ledger.status import group_status as statuses
-from producer.screen.group_status import status_text
-from producer.screen.output import note, say_json, say_styled
+from producer.screen.output import note
 from producer.text.output_file import standard_output, whole_file
 from producer.text.printable import escaped, shown
 from schemas.errors import ConfigError
-from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 from schemas.task.states import Status
 
 # /dev/stdout may be a file in append mode, which must not be replaced
 STDOUT = frozenset({"-", "/dev/stdout"})
-REFRESH_S = 1.0
 INCOMPLETE_SHOWN = 20
-
-
-async def status(config: Config, options: argparse.Namespace) -> int:
-    """Show the group: live on a terminal, once when piped, as JSON with --json."""
-    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        if options.batch is not None:
-            await _batches(parts, options)
-        if options.json:
-            group_status = await _read(parts, options)
-            waits = tuple(
-                wait._replace(text=with_config(wait.text, options.config))
-                for wait in group_status.waits
-            )
-            say_json(replace(group_status, waits=waits).as_json())
-        elif _may_be_live() and not options.once:
-            await _live(parts, options)
-        else:
-            group_status = await _read(parts, options)
-            say_styled(_screen(group_status, options, width(), sys.stdout.encoding))
-            if config.embedded and not group_status.batches:
-                note(f"looked in {config.data_dir.resolve()}")
-    return 0
-
-
-def _may_be_live() -> bool:
-    """Return whether stdout is a terminal that can draw over its lines."""
-    return sys.stdout.isatty() and not Console().is_dumb_terminal
-
-
-def _screen(
-    group_status: statuses.GroupStatus,
-    options: argparse.Namespace,
-    width: int,
-    encoding: str | None,
-    height: int | None = None,
-) -> Text:
-    if options.batch is None:
-        group_status = group_status.without_empty_batches()
-    return status_text(
-        group_status,
-        width,
-        lambda text: with_config(text, options.config),
-        encoding,
-        height,
-    )
-
-
-async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
-    """Return the names of the selected batches by id. Raises ConfigError if there are none."""
-    names = await parts.transactions.read(store.batches_of, options.group, options.batch)
-    if not names and options.batch is None:
-        if count := await parts.transactions.read(archives.archived, options.group):
-            raise ConfigError(
-                f"all batches of group {options.group} are archived ({count:,}); name one with "
-                f"--batch, see: python -m producer status --archived --group {options.group}"
-            )
-        raise ConfigError(
-            f"group {options.group} has no batch yet; load one: "
-            f"python -m producer load FILE --group {options.group}"
-        )
-    if not names:
-        raise await parts.transactions.read(store.no_batch, options.group, options.batch)
-    return names
-
-
-async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
-    group, batch = options.group, options.batch
-    return await parts.transactions.read(statuses.read, group, batch, archived=options.archived)
-
-
-async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
-    """Refresh until every task is final, or until Ctrl-C."""
-    console, encoding = Console(), sys.stdout.encoding  # Live replaces stdout
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            group_status = await _read(parts, options)
-            screen = _screen(group_status, options, console.width, encoding, console.height)
-            live.update(screen, refresh=True)
-            if not any(batch.open for batch in group_status.batches):
-                return
-            await asyncio.sleep(REFRESH_S)
 
 
 async def export(config: Config, options: argparse.Namespace) -> int:
@@ -130,7 +39,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
     if output is None and sys.stdout.isatty():
         line_of = _escaped(line_of)
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        names = await _batches(parts, options)
+        names = await chosen_batches(parts, options)
         if options.batch is not None:
             await parts.transactions.read(archives.require_rows, *names)
         counts: dict[int, Counter[Status]] = {}

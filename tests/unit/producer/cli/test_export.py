@@ -1,4 +1,4 @@
-"""`export` and `status` on batches that are unfinished or do not exist."""
+"""`export` of batches that are unfinished, and batches that do not exist."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ def test_no_more_batches_are_named_than_a_screen_holds(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only as many batches are named as a screen holds, with the number of the others."""
-    monkeypatch.setattr("producer.cli.view.INCOMPLETE_SHOWN", 1)
+    monkeypatch.setattr("producer.cli.export.INCOMPLETE_SHOWN", 1)
     capsys.readouterr()
 
     assert run(folder, "export") == 0
@@ -140,15 +140,3 @@ def test_the_nearest_batch_is_named(folder: Path, command: str) -> None:
     """A misspelt batch is refused by all commands alike."""
     with pytest.raises(ConfigError, match=r"has no batch 'b01'; did you mean 'b1'\?; see: "):
         run(folder, *command.split(), "--batch", "b01")
-
-
-def test_status_of_a_folder_without_a_ledger_says_where_it_looked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`status` without a ledger names the folder it looked in.
-
-    An embedded ledger lies in the folder, so a person in another folder sees no batch.
-    """
-    assert run(tmp_path, "status") == 0
-
-    assert capsys.readouterr().err == f"looked in {tmp_path / 'docllm-data'}\n"
