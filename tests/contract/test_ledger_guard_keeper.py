@@ -4,16 +4,20 @@ A guard ends by a look, by a prompt, by a person, or because nothing is left.
 """
 
 import asyncio
+from collections.abc import Iterable
 
+import pytest
 from sqlalchemy import delete
 
-from agent.ledger.guards import guard_looks
+from agent.judge.guard_rule import FASTER
+from agent.ledger.guards import guard_looks, look_search
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
 from tests.contract.ledger_looks import (
+    PROBE_S,
     ObservedKeeper,
     fail_as_a_whole,
     let_through,
@@ -217,18 +221,23 @@ async def test_the_answer_to_a_prompt_shows_that_the_route_works(ledger_db: Ledg
     assert {row.batch_id for row in ledger_db.rows(tables.tally) if row.outcome == "probe"} == {0}
 
 
-async def called_up(ledger_db: LedgerDatabase, values: dict[str, bytes]) -> list[bytes]:
-    """Let the guard move tasks with these values; return the keys of those that its look takes."""
-    new = [new_task(key, value) for key, value in values.items()]
-    accepted = ledger_db.accept(new, ledger_db.batch())
-    fail_as_a_whole(ledger_db)
+def move(ledger_db: LedgerDatabase, task_ids: Iterable[int]) -> None:
+    """Let the guard move these tasks."""
     owner = ledger_db.agent().next_owner()
-    for task_id in accepted.new.values():
+    for task_id in task_ids:
         ended(
             ledger_db,
             [(ledger_db.claimed(task_id, owner), owner)],
             Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0),
         )
+
+
+async def called_up(ledger_db: LedgerDatabase, values: dict[str, bytes]) -> list[bytes]:
+    """Let the guard move tasks with these values; return the keys of those that its look takes."""
+    new = [new_task(key, value) for key, value in values.items()]
+    accepted = ledger_db.accept(new, ledger_db.batch())
+    fail_as_a_whole(ledger_db)
+    move(ledger_db, accepted.new.values())
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
     patient(ledger_db)
@@ -260,8 +269,31 @@ async def test_a_look_takes_tasks_whose_fallback_is_guarded(ledger_db: LedgerDat
     assert [ledger_db.task(task_id).task_key for task_id in keeper.called] == [b"b"]
 
 
+async def test_a_look_finds_its_task_behind_many_of_other_routes(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One search is short; the next one goes on where it ended."""
+    monkeypatch.setattr(look_search, "PAGE", 2)
+    monkeypatch.setattr(look_search, "PAGES", 2)
+    others = {f"other {number}": b"for another" for number in range(9)}
+    new = [new_task(key, value) for key, value in {**others, "own": b"for this one"}.items()]
+    accepted = ledger_db.accept(new, ledger_db.batch())
+    for task_id in fail_as_a_whole(ledger_db):
+        ledger_db.set(tables.task, task_id, status=int(Status.CANCELLED))
+    move(ledger_db, accepted.new.values())
+    keeper = ObservedKeeper(ledger_db)
+    await looking(ledger_db, keeper)
+
+    for _ in range(3):
+        assert the(raised(ledger_db)).looking
+        patient(ledger_db)
+        await keeper.keep_once()
+
+    assert [ledger_db.task(task_id).task_key for task_id in keeper.called] == [b"own"]
+
+
 async def test_a_success_on_another_route_opens_no_guard(ledger_db: LedgerDatabase) -> None:
-    """A task of the look may have run on its own route. The next look begins at once."""
+    """A task of the look may have run on its own route. The next look is due soon."""
     first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
@@ -271,7 +303,8 @@ async def test_a_success_on_another_route_opens_no_guard(ledger_db: LedgerDataba
     await keeper.keep_once()
 
     guard = the(raised(ledger_db))
-    assert (guard.looking, guard.next_look_in_s) == (False, 0.0)
+    assert not guard.looking
+    assert 0 < guard.next_look_in_s <= PROBE_S / FASTER
 
 
 async def test_a_look_does_not_cut_an_attempts_own_wait_short(ledger_db: LedgerDatabase) -> None:

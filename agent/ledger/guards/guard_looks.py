@@ -8,51 +8,42 @@ How a guard moves from state to state: `docs/explanation/architecture.md`, "Guar
 Tested by tests/contract/test_ledger_guard_keeper.py and tests/contract/test_ledger_guard_looks.py.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, literal, select, update
+from sqlalchemy import ColumnElement, Connection, delete, literal, select, update
 
 from agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
 from agent.ledger.claims.call_up import make_due
 from agent.ledger.guards.guard_history import PROBE_BATCH, route_works
+from agent.ledger.guards.look_search import (
+    BEGINNING,
+    MOVED,
+    Position,
+    RoutesOf,
+    of_guard,
+    search,
+)
 from agent.ports import Order
 from producer.ledger import tally
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
-from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input, task_result
-from schemas.task.failures import CALLED_UP, AttemptOutcome, TallyOutcome
+from schemas.ledger.tables import guard, guard_look, task, task_result
+from schemas.task.failures import TallyOutcome
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
-FEW = 100  # waiting tasks that are searched for tasks of the guard's route
 PATIENCE_S = 3.0  # for this long, a look's places are offered only to tasks that an agent holds
 # For this long after the opening, an agent with an outdated copy of the guard may still move tasks.
 LINGER_S = 10.0
 
-# Tasks that wait because a guard moved them. Any other wait is an attempt's own delay or the
-# provider's wish, and is not cut short. A subquery with a limit is never turned into a join, for
-# which a server might read every attempt of the ledger.
-_MOVE = (
-    select(task_attempt.c.id)
-    .where(
-        task_attempt.c.task_id == task.c.id,
-        task_attempt.c.fence == task.c.fence - 1,
-        task_attempt.c.outcome == AttemptOutcome.MOVED,
-        task_attempt.c.error_class.not_in(CALLED_UP),
-    )
-    .limit(1)
-)
-_MOVED = _MOVE.correlate(task).scalar_subquery().is_not(None)
 _RAISED = guard.c.opened_at.is_(None)
 _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
 
 # Guards whose route is being asked by a prompt, with their `look_at` when that began.
 RoutePromptGuards = Sequence[tuple[int, datetime]]
-# Returns the routes that a task's value may take, the first one first.
-RoutesOf = Callable[[bytes], Iterable[str]]
 
 
 # ---- the beginning of a look
@@ -171,12 +162,12 @@ def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list
 
 
 def call_up_for_look(
-    connection: Connection, group: str, raised: Guard, routes_of: RoutesOf
-) -> list[Order]:
-    """Call up waiting tasks for the free places of a look; return the orders for their records.
+    connection: Connection, group: str, raised: Guard, routes_of: RoutesOf, position: Position
+) -> tuple[list[Order], Position]:
+    """Call up waiting tasks for the free places of a look, searching them from `position` on.
 
-    Tasks that begin on the guarded route go first; others have it as a fallback. One agent does so
-    every few seconds. If no task waits for the look, its free places are closed.
+    Returns the orders for their records, and where the next search goes on. One agent does so every
+    few seconds. If no task is left that waits for the look, its free places are closed.
     """
     turn = update(guard).where(
         guard.c.id == raised.id,
@@ -186,62 +177,19 @@ def call_up_for_look(
     )
     turn = turn.where(guard.c.probe_at <= utc_after(-PATIENCE_S)).values(probe_at=utc_now())
     if connection.execute(turn).rowcount == 0:
-        return []
+        return [], position
     # The guard's row is locked now, and rows of `task` follow, against the order of row locks. But
     # `make_due` skips tasks that are locked, so this transaction never waits for a task.
-    candidates = _candidates(connection, raised)
-    bodies = _bodies(connection, candidates) if raised.route != ANY_ROUTE else {}
-    fences = _fitting(candidates, bodies, raised, routes_of)
-    if not fences:
+    found = search(connection, raised, position, routes_of)
+    if not found.fences and found.position == BEGINNING:
         connection.execute(
             update(guard).where(guard.c.id == raised.id, guard.c.look_left > 0).values(look_left=0)
         )
-    chosen = _join(connection, raised.id, fences)
+    chosen = _join(connection, raised.id, found.fences)
     if not chosen:
-        return []
-    return make_due(connection, group, task.c.id.in_(chosen), task.c.status.in_(WAITING))
-
-
-def _candidates(connection: Connection, raised: Guard) -> dict[int, int]:
-    """Return some waiting tasks that may be called up, with their fences.
-
-    These are tasks that a guard moved, earliest due time first. If there are none, they are tasks
-    that are due anyway.
-    """
-    outside = ~exists().where(guard_look.c.guard_id == raised.id, guard_look.c.task_id == task.c.id)
-    outside_look = along_open(
-        select(task.c.id, task.c.fence).where(*_of_guard(raised), outside).limit(FEW)
-    )
-    moved = outside_look.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(
-        task.c.due_at
-    )
-    due = outside_look.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now())
-    for query in (moved, due):
-        if fences := {row.id: row.fence for row in connection.execute(query)}:
-            return fences
-    return {}
-
-
-def _fitting(
-    candidates: dict[int, int], bodies: dict[int, bytes], raised: Guard, routes_of: RoutesOf
-) -> dict[int, int]:
-    """Return the tasks that may take the guarded route, by its place among their routes."""
-    if raised.route == ANY_ROUTE:
-        return candidates
-    places = {}
-    for task_id, body in bodies.items():
-        routes = list(routes_of(body))
-        if raised.route in routes:
-            places[task_id] = routes.index(raised.route)
-    order = [task_id for task_id in candidates if task_id in places]
-    return {task_id: candidates[task_id] for task_id in sorted(order, key=places.__getitem__)}
-
-
-def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, bytes]:
-    query = select(task_input.c.task_id, task_input.c.body).where(
-        task_input.c.task_id.in_(sorted(task_ids))
-    )
-    return {row.task_id: bytes(row.body) for row in connection.execute(query)}
+        return [], found.position
+    orders = make_due(connection, group, task.c.id.in_(chosen), task.c.status.in_(WAITING))
+    return orders, found.position
 
 
 # ---- the end of a look, and of the guard
@@ -318,14 +266,9 @@ def running(connection: Connection, raised: Guard) -> bool:
 
 def _any_task(connection: Connection, raised: Guard, statuses: Collection[Status]) -> bool:
     # MySQL would read the tasks of several statuses in the order of their rows, and all of them.
-    query = along_open(select(task.c.id).where(*_of_guard(raised)).limit(1))
+    query = along_open(select(task.c.id).where(*of_guard(raised)).limit(1))
     of_statuses = (query.where(task.c.status == int(status)) for status in statuses)
     return any(connection.execute(of_status).scalar() is not None for of_status in of_statuses)
-
-
-def _of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a task is the guard's."""
-    return task.c.batch_id == subject.batch_id, task.c.type == subject.type
 
 
 def put_off(connection: Connection, raised: Guard, wait_s: float) -> None:
@@ -347,11 +290,11 @@ def call_up_moved(connection: Connection, group: str, opened: Guard) -> list[Ord
     """
     moved_tasks = (
         task.c.status == int(Status.RETRYING),
-        *_of_guard(opened),
+        *of_guard(opened),
         task.c.due_at > utc_now(),
     )
     page = along_open(
-        select(task.c.id).where(*moved_tasks, _MOVED).order_by(task.c.due_at).limit(PAGE)
+        select(task.c.id).where(*moved_tasks, MOVED).order_by(task.c.due_at).limit(PAGE)
     )
     ids = sorted(connection.execute(page).scalars())
     if ids:

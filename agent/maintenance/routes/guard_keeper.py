@@ -16,6 +16,7 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.judge import Effect
 from agent.ledger.guards import guard_looks
+from agent.ledger.guards.look_search import BEGINNING, Position, RoutesOf
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
@@ -53,7 +54,7 @@ class GuardKeeper:
         gate: GuardGate,
         probe_s: float,
         probe_sender: ProbeSender,
-        routes_of: guard_looks.RoutesOf,
+        routes_of: RoutesOf,
         publishing: Publishing,
     ) -> None:
         self._transactions = transactions
@@ -65,6 +66,8 @@ class GuardKeeper:
         self._routes_of = routes_of
         self._publishing = publishing
         self._known: dict[int, Guard] = {}
+        # How far the waiting tasks of a guard were searched for those that may join its look.
+        self._searched: dict[int, Position] = {}
         forget = partial(transactions.write, guard_looks.forget, group)
         self._duties = (
             Duty(name="looking after guards", work=self.keep_once, clock=clock),
@@ -127,6 +130,7 @@ class GuardKeeper:
             if guard_id not in raised:
                 log.info("the guard of %s is open, its tasks run again", guard.title)
         self._known = raised
+        self._searched = {key: at for key, at in self._searched.items() if key in raised}
         self._gate.replace(raised.values(), look_tasks)
         self._remind()
 
@@ -153,8 +157,12 @@ class GuardKeeper:
         if why:
             await self._open(guard, why)
         elif guard.looking and guard.look_left and guard.probe_due_in_s <= -guard_looks.PATIENCE_S:
-            orders = await self._transactions.write(
-                guard_looks.call_up_for_look, self._group, guard, self._routes_of
+            orders, self._searched[guard.id] = await self._transactions.write(
+                guard_looks.call_up_for_look,
+                self._group,
+                guard,
+                self._routes_of,
+                self._searched.get(guard.id, BEGINNING),
             )
             crash.reach("guard.called_up")
             self._publishing.send(orders)

@@ -288,17 +288,19 @@ def test_a_look_is_over_when_nothing_more_is_learnt(
         (Look(failed=1), GuardCause.EXHAUSTED, False, 290),
         (Look(failed=1), GuardCause.BAD_REQUEST, True, 290),
         (Look(failed=1), GuardCause.WORKER_LOST, True, 290),
-        (Look(cancelled=1), GuardCause.BAD_REQUEST, True, 0),
+        (Look(cancelled=1), GuardCause.BAD_REQUEST, True, 20),
+        (Look(cancelled=1, failed=1), GuardCause.BAD_REQUEST, True, 290),
         (Look(), GuardCause.EXHAUSTED, True, 290),
         (Look(failed=1), "of_a_newer_version", True, 290),
     ],
 )
-def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(
+def test_looks_follow_fast_only_where_a_call_costs_no_innocent_task(
     look: Look, cause: str, in_s: float, *, vouched: bool
 ) -> None:
     """A prompt shows nothing of handlers or of killed agents.
 
-    A wrong parameter must cost no more than tens of tasks.
+    A wrong parameter must cost no more than tens of tasks. Tasks that all run on their fallback
+    show nothing of the route, look after look.
     """
     assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s
 

@@ -1,0 +1,133 @@
+"""The search for waiting tasks that may join a look of a guard, page after page.
+
+Tested by tests/contract/test_ledger_guard_keeper.py.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, literal, or_, select
+
+from schemas.ledger.query_plans import along_open
+from schemas.ledger.sql import LONG_AGO_TIME, UtcTime, utc_now
+from schemas.ledger.tables import guard_look, task, task_attempt, task_input
+from schemas.task.failures import CALLED_UP, AttemptOutcome
+from schemas.task.guard import ANY_ROUTE, Guard
+from schemas.task.states import Status
+
+PAGE = 100  # tasks whose values are read at once
+PAGES = 10  # of one search: it stays short
+
+# Tasks that wait because a guard moved them. Any other wait is an attempt's own delay or the
+# provider's wish, and is not cut short. A subquery with a limit is never turned into a join, for
+# which a server might read every attempt of the ledger.
+_MOVE = (
+    select(task_attempt.c.id)
+    .where(
+        task_attempt.c.task_id == task.c.id,
+        task_attempt.c.fence == task.c.fence - 1,
+        task_attempt.c.outcome == AttemptOutcome.MOVED,
+        task_attempt.c.error_class.not_in(CALLED_UP),
+    )
+    .limit(1)
+)
+MOVED = _MOVE.correlate(task).scalar_subquery().is_not(None)
+# Tasks that a guard moved are called up first, then those that are due anyway.
+_STATUSES = (Status.RETRYING, Status.PENDING)
+
+# A task's id, fence and due time.
+WaitingTask = Row[tuple[int, int, datetime]]
+# Returns the routes that a task's value may take, the first one first.
+RoutesOf = Callable[[bytes], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a search goes on: after this task, in the order of status, due time and id."""
+
+    status: Status = _STATUSES[0]
+    due_at: datetime = LONG_AGO_TIME
+    task_id: int = 0
+
+
+BEGINNING = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Tasks that may join the look, with their fences, and where the next search goes on.
+
+    If the search has come to the end of the waiting tasks, `position` is BEGINNING.
+    """
+
+    fences: dict[int, int]
+    position: Position
+
+
+def of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a task is the guard's."""
+    return task.c.batch_id == subject.batch_id, task.c.type == subject.type
+
+
+def search(
+    connection: Connection, raised: Guard, position: Position, routes_of: RoutesOf
+) -> SearchResult:
+    """Search the next pages for tasks that may take the guarded route.
+
+    In a page, tasks that begin on the guarded route go first; others have it as a fallback.
+    """
+    for _ in range(PAGES):
+        rows = _page(connection, raised, position)
+        if fences := _fitting(connection, rows, raised, routes_of):
+            return SearchResult(fences, position)
+        if len(rows) == PAGE:
+            position = Position(position.status, rows[-1].due_at, rows[-1].id)
+        elif position.status == _STATUSES[-1]:
+            return SearchResult({}, BEGINNING)
+        else:
+            position = Position(_STATUSES[-1])
+    return SearchResult({}, position)
+
+
+def _page(
+    connection: Connection, raised: Guard, after: Position
+) -> list[Row[tuple[int, int, datetime]]]:
+    due_at = literal(after.due_at, UtcTime)
+    later = or_(task.c.due_at > due_at, and_(task.c.due_at == due_at, task.c.id > after.task_id))
+    query = select(task.c.id, task.c.fence, task.c.due_at).where(
+        *of_guard(raised),
+        task.c.status == int(after.status),
+        MOVED if after.status == Status.RETRYING else task.c.due_at <= utc_now(),
+        task.c.due_at >= due_at,
+        later,
+        ~exists().where(guard_look.c.guard_id == raised.id, guard_look.c.task_id == task.c.id),
+    )
+    in_order = along_open(query.order_by(task.c.due_at, task.c.id).limit(PAGE))
+    return list(connection.execute(in_order))
+
+
+def _fitting(
+    connection: Connection,
+    rows: list[WaitingTask],
+    raised: Guard,
+    routes_of: RoutesOf,
+) -> dict[int, int]:
+    """Return the tasks that may take the guarded route, by its place among their routes."""
+    fences = {row.id: row.fence for row in rows}
+    if raised.route == ANY_ROUTE:
+        return fences
+    places = {}
+    for task_id, body in _bodies(connection, fences).items():
+        routes = list(routes_of(body))
+        if raised.route in routes:
+            places[task_id] = routes.index(raised.route)
+    order = [task_id for task_id in fences if task_id in places]
+    return {task_id: fences[task_id] for task_id in sorted(order, key=places.__getitem__)}
+
+
+def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, bytes]:
+    query = select(task_input.c.task_id, task_input.c.body).where(
+        task_input.c.task_id.in_(sorted(task_ids))
+    )
+    return {row.task_id: bytes(row.body) for row in connection.execute(query)}
