@@ -19,8 +19,8 @@ from agent.ledger.guards.guard_history import PROBE_BATCH, route_works
 from agent.ledger.guards.look_search import (
     BEGINNING,
     MOVED,
-    Position,
     RoutesOf,
+    SearchPosition,
     of_guard,
     search,
 )
@@ -162,8 +162,8 @@ def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list
 
 
 def call_up_for_look(
-    connection: Connection, group: str, raised: Guard, routes_of: RoutesOf, position: Position
-) -> tuple[list[Order], Position]:
+    connection: Connection, group: str, raised: Guard, routes_of: RoutesOf, position: SearchPosition
+) -> tuple[list[Order], SearchPosition]:
     """Call up waiting tasks for the free places of a look, searching them from `position` on.
 
     Returns the orders for their records, and where the next search goes on. One agent does so every

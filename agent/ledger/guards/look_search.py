@@ -43,7 +43,7 @@ RoutesOf = Callable[[bytes], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SearchPosition:
     """Where a search goes on: after this task, in the order of status, due time and id."""
 
     status: Status = _STATUSES[0]
@@ -51,7 +51,7 @@ class Position:
     task_id: int = 0
 
 
-BEGINNING = Position()
+BEGINNING = SearchPosition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SearchResult:
     """
 
     fences: dict[int, int]
-    position: Position
+    position: SearchPosition
 
 
 def of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
@@ -71,7 +71,7 @@ def of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
 
 
 def search(
-    connection: Connection, raised: Guard, position: Position, routes_of: RoutesOf
+    connection: Connection, raised: Guard, position: SearchPosition, routes_of: RoutesOf
 ) -> SearchResult:
     """Search the next pages for tasks that may take the guarded route.
 
@@ -82,16 +82,16 @@ def search(
         if fences := _fitting(connection, rows, raised, routes_of):
             return SearchResult(fences, position)
         if len(rows) == PAGE:
-            position = Position(position.status, rows[-1].due_at, rows[-1].id)
+            position = SearchPosition(position.status, rows[-1].due_at, rows[-1].id)
         elif position.status == _STATUSES[-1]:
             return SearchResult({}, BEGINNING)
         else:
-            position = Position(_STATUSES[-1])
+            position = SearchPosition(_STATUSES[-1])
     return SearchResult({}, position)
 
 
 def _page(
-    connection: Connection, raised: Guard, after: Position
+    connection: Connection, raised: Guard, after: SearchPosition
 ) -> list[Row[tuple[int, int, datetime]]]:
     due_at = literal(after.due_at, UtcTime)
     later = or_(task.c.due_at > due_at, and_(task.c.due_at == due_at, task.c.id > after.task_id))

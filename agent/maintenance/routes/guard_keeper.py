@@ -16,7 +16,7 @@ from agent.execution.guard_gate import GuardGate
 from agent.execution.publishing import Publishing
 from agent.judge import Effect
 from agent.ledger.guards import guard_looks
-from agent.ledger.guards.look_search import BEGINNING, Position, RoutesOf
+from agent.ledger.guards.look_search import BEGINNING, RoutesOf, SearchPosition
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
@@ -67,7 +67,7 @@ class GuardKeeper:
         self._publishing = publishing
         self._known: dict[int, Guard] = {}
         # How far the waiting tasks of a guard were searched for those that may join its look.
-        self._searched: dict[int, Position] = {}
+        self._searched: dict[int, SearchPosition] = {}
         forget = partial(transactions.write, guard_looks.forget, group)
         self._duties = (
             Duty(name="looking after guards", work=self.keep_once, clock=clock),
